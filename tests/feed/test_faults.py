@@ -327,7 +327,7 @@ def test_an_error_at_the_start_of_an_epoch_is_raised_in_this_and_every_later_epo
 def test_a_slot_that_could_not_be_allocated_is_not_reused_before_free_slots():
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         ring = feed._runner._exchange.ring
-        feed._runner._exchange.report_failed(ring.fill(), DeviceMemoryError("no room for another slot"))
+        feed._runner._exchange.report_failed(ring.start_fill(), DeviceMemoryError("no room for another slot"))
         assert ring.next_slot is None
         assert sum(len(batch) for batch in feed) == 400
 

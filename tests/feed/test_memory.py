@@ -17,7 +17,7 @@ def double(batch):
     return batch * 2
 def with_all_slots(feed):
     next(iter(feed))
-    while not feed._runner._exchange.ring.full:  # else pages of later slots would count as growth
+    while not feed._runner._exchange.ring.is_full:  # else pages of later slots would count as growth
         time.sleep(0.001)
     return feed
 def epochs(feed, count):

@@ -23,7 +23,7 @@ class RingMachine(RuleBasedStateMachine):
     @rule()
     def a_worker_asks(self):
         expected, fresh = self.ring.next_slot, self.ring._next_id
-        fill = self.ring.fill()
+        fill = self.ring.start_fill()
         if fill is None:
             return
         assert fill.slot == (fresh if expected is None else expected)
@@ -36,7 +36,7 @@ class RingMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_worker_is_done(self, data):
         slot = data.draw(st.sampled_from(sorted(self.filling)))
-        self.ring.filled(slot)
+        self.ring.mark_filled(slot)
         self.allocated.add(slot)
         self.content[slot] = self.filling.pop(slot)
 
@@ -47,13 +47,13 @@ class RingMachine(RuleBasedStateMachine):
         sequence = self.filling.pop(slot)
         if allocated:
             self.a_slot_is_made(slot)
-        self.ring.end_of_data(slot)
+        self.ring.mark_end_of_data(slot)
         assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.allocated else (None,))
         if sequence is not None:
             self.last = sequence if self.last is None else min(self.last, sequence)
 
     def a_slot_is_made(self, slot):
-        self.ring.allocated(slot)
+        self.ring.mark_allocated(slot)
         self.allocated.add(slot)
 
     @rule()
@@ -75,7 +75,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @rule()
     def kept_slots_are_forgotten(self):
-        for slot in self.ring.forget():
+        for slot in self.ring.drop_oldest_lent():
             del self.lent[slot]
             self.content.pop(slot, None)
 
@@ -88,13 +88,13 @@ class RingMachine(RuleBasedStateMachine):
 
     @invariant()
     def lent_groups_stay_lent(self):
-        assert set(self.ring.lent) == set(self.lent)
+        assert set(self.ring.lent_slots) == set(self.lent)
         assert all(self.ring.state(slot) is SlotState.LENT for slot in self.lent)
 
     @invariant()
     def the_next_slot_is_free(self):
         slot = self.ring.next_slot
-        assert slot is None or (self.ring.state(slot) is SlotState.FREE and not self.ring.full)
+        assert slot is None or (self.ring.state(slot) is SlotState.FREE and not self.ring.is_full)
 
     @invariant()
     def slots_stay_few(self):
@@ -103,7 +103,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_end_is_the_end(self):
-        assert self.ring.ended == (self.last is not None and self.delivered >= self.last)
+        assert self.ring.has_ended == (self.last is not None and self.delivered >= self.last)
 
 
 TestRing = RingMachine.TestCase
@@ -112,29 +112,29 @@ TestRing.settings = settings(stateful_step_count=60)
 
 def test_groups_are_delivered_in_order_whatever_order_they_are_filled_in():
     ring = Ring(3)
-    fills = [ring.fill() for _ in range(3)]
+    fills = [ring.start_fill() for _ in range(3)]
     for fill in reversed(fills):
         assert ring.deliver() is None
-        ring.filled(fill.slot)
+        ring.mark_filled(fill.slot)
     assert [ring.deliver() for _ in range(3)] == [fill.slot for fill in fills]
 
 
 def test_a_consumer_that_keeps_everything_never_stops_the_ring():
     ring = Ring(2, lent_limit=3)
     for _ in range(100):
-        ring.filled(ring.fill().slot)
+        ring.mark_filled(ring.start_fill().slot)
         assert ring.deliver() is not None
-        ring.forget()
-    assert len(ring.lent) == 3
+        ring.drop_oldest_lent()
+    assert len(ring.lent_slots) == 3
 
 
 def test_released_slots_are_reused():
     ring = Ring(2)
     used = set()
     for _ in range(100):
-        fill = ring.fill()
+        fill = ring.start_fill()
         used.add(fill.slot)
-        ring.filled(fill.slot)
+        ring.mark_filled(fill.slot)
         ring.release(ring.deliver())
     assert len(used) == 1
 
@@ -142,28 +142,28 @@ def test_released_slots_are_reused():
 @pytest.mark.parametrize(("oldest_first", "expected"), [(True, [0, 1, 2]), (False, [2, 1, 0])])
 def test_the_oldest_or_the_newest_free_slot_is_filled_next(oldest_first, expected):
     ring = Ring(3, oldest_first=oldest_first)
-    fills = [ring.fill() for _ in range(3)]
+    fills = [ring.start_fill() for _ in range(3)]
     for fill in fills:
-        ring.filled(fill.slot)
+        ring.mark_filled(fill.slot)
     for _ in fills:
         ring.release(ring.deliver())
-    assert [ring.fill().slot for _ in fills] == expected
+    assert [ring.start_fill().slot for _ in fills] == expected
 
 
 def test_a_failed_group_frees_its_slot():
     ring = Ring(1)
-    assert ring.failed(ring.fill().slot) == 0
-    assert ring.fill().sequence == 1
+    assert ring.mark_failed(ring.start_fill().slot) == 0
+    assert ring.start_fill().sequence == 1
 
 
 def test_an_impossible_event_raises_a_ring_error():
     ring = Ring(1)
-    fill = ring.fill()
+    fill = ring.start_fill()
     with pytest.raises(RingError):
         ring.release(fill.slot)
 
 
-GIVE_UP = [Ring.end_of_data, Ring.failed, lambda ring, slot: ring.cancel_fill(Fill(slot, 0))]
+GIVE_UP = [Ring.mark_end_of_data, Ring.mark_failed, lambda ring, slot: ring.cancel_fill(Fill(slot, 0))]
 
 
 @pytest.mark.parametrize("give_up", GIVE_UP, ids=["end of data", "failed", "canceled"])
@@ -172,13 +172,13 @@ GIVE_UP = [Ring.end_of_data, Ring.failed, lambda ring, slot: ring.cancel_fill(Fi
 )
 def test_a_slot_is_reused_only_if_it_was_allocated(give_up, is_allocated, next_slot, filled):
     ring = Ring(2, oldest_first=True)
-    slot = ring.fill().slot
+    slot = ring.start_fill().slot
     if is_allocated:
-        ring.allocated(slot)
+        ring.mark_allocated(slot)
     give_up(ring, slot)
     ring.restart()
     assert ring.next_slot == next_slot
-    assert ring.fill().slot == filled
+    assert ring.start_fill().slot == filled
 
 
 class FaultyRingMachine(RingMachine):
@@ -196,7 +196,7 @@ class FaultyRingMachine(RingMachine):
         sequence = self.filling.pop(slot)
         if allocated:
             self.a_slot_is_made(slot)
-        assert self.ring.failed(slot) == sequence
+        assert self.ring.mark_failed(slot) == sequence
         assert slot in self.allocated or self.ring.state(slot) is None
         self.failed |= {sequence} - {None}
 
@@ -218,7 +218,7 @@ class FaultyRingMachine(RingMachine):
         states = [self.ring.state(slot) for slot in range(self.ring._next_id)]
         busy = states.count(SlotState.FILLING) + states.count(SlotState.READY)
         assert busy <= self.ring.slots
-        assert self.ring.full == (busy == self.ring.slots)
+        assert self.ring.is_full == (busy == self.ring.slots)
 
 
 TestFaultyRing = FaultyRingMachine.TestCase
@@ -227,50 +227,50 @@ TestFaultyRing.settings = settings(stateful_step_count=60)
 
 def test_a_worker_learns_which_group_it_has_filled():
     ring = Ring(2)
-    fills = [ring.fill(), ring.fill()]
-    assert [ring.filled(fill.slot) for fill in reversed(fills)] == [1, 0]
+    fills = [ring.start_fill(), ring.start_fill()]
+    assert [ring.mark_filled(fill.slot) for fill in reversed(fills)] == [1, 0]
 
 
 def test_a_group_from_before_a_restart_has_no_sequence_number_when_filled_or_failed():
     ring = Ring(3)
-    fills = [ring.fill() for _ in range(3)]
+    fills = [ring.start_fill() for _ in range(3)]
     ring.restart()
-    assert [ring.filled(fills[0].slot), ring.failed(fills[1].slot)] == [None, None]
-    ring.end_of_data(fills[2].slot)
+    assert [ring.mark_filled(fills[0].slot), ring.mark_failed(fills[1].slot)] == [None, None]
+    ring.mark_end_of_data(fills[2].slot)
     assert ring.deliver() is None
-    assert not ring.ended
-    assert ring.fill().sequence == 0
+    assert not ring.has_ended
+    assert ring.start_fill().sequence == 0
 
 
 def test_groups_from_before_a_restart_still_occupy_their_slots():
     ring = Ring(1)
-    fill = ring.fill()
+    fill = ring.start_fill()
     ring.restart()
-    assert ring.full
-    assert ring.fill() is None
-    ring.filled(fill.slot)
-    assert ring.fill().slot == fill.slot
+    assert ring.is_full
+    assert ring.start_fill() is None
+    ring.mark_filled(fill.slot)
+    assert ring.start_fill().slot == fill.slot
 
 
 def test_the_first_of_several_ends_counts():
     ring = Ring(4)
-    fills = [ring.fill() for _ in range(3)]
-    ring.end_of_data(fills[2].slot)
-    ring.end(1)
-    ring.end(3)
-    ring.filled(fills[0].slot)
-    assert not ring.ended
+    fills = [ring.start_fill() for _ in range(3)]
+    ring.mark_end_of_data(fills[2].slot)
+    ring.set_end(1)
+    ring.set_end(3)
+    ring.mark_filled(fills[0].slot)
+    assert not ring.has_ended
     assert ring.deliver() == fills[0].slot
-    assert ring.ended
-    assert ring.fill() is None
+    assert ring.has_ended
+    assert ring.start_fill() is None
 
 
 def test_a_dropped_slot_cannot_be_released():
     ring = Ring(1, lent_limit=1)
     for _ in range(2):
-        ring.filled(ring.fill().slot)
+        ring.mark_filled(ring.start_fill().slot)
         ring.deliver()
-    (forgotten,) = ring.forget()
+    (forgotten,) = ring.drop_oldest_lent()
     assert ring.state(forgotten) is None
     with pytest.raises(RingError):
         ring.release(forgotten)
@@ -282,33 +282,33 @@ def test_there_is_no_next_slot_before_the_first_fill():
 
 def test_a_released_slot_is_filled_next_and_the_query_changes_nothing():
     ring = Ring(2)
-    ring.filled(ring.fill().slot)
+    ring.mark_filled(ring.start_fill().slot)
     slot = ring.deliver()
     assert ring.next_slot is None
     ring.release(slot)
     assert [ring.next_slot, ring.next_slot] == [slot, slot]
-    assert ring.fill().slot == slot
+    assert ring.start_fill().slot == slot
     assert ring.next_slot is None
 
 
 def test_a_slot_that_failed_or_found_no_data_is_filled_next():
     ring = Ring(2)
-    failed, end_of_data = ring.fill(), ring.fill()
+    failed, end_of_data = ring.start_fill(), ring.start_fill()
     for fill in (failed, end_of_data):
-        ring.allocated(fill.slot)
-    ring.failed(failed.slot)
+        ring.mark_allocated(fill.slot)
+    ring.mark_failed(failed.slot)
     assert ring.next_slot == failed.slot
-    ring.end_of_data(end_of_data.slot)
+    ring.mark_end_of_data(end_of_data.slot)
     assert ring.next_slot == end_of_data.slot
 
 
 def test_there_is_no_next_slot_while_the_ring_is_full():
     ring = Ring(1)
-    ring.filled(ring.fill().slot)
+    ring.mark_filled(ring.start_fill().slot)
     lent = ring.deliver()
-    ring.filled(ring.fill().slot)
+    ring.mark_filled(ring.start_fill().slot)
     ring.release(lent)
-    assert ring.full
+    assert ring.is_full
     assert ring.next_slot is None
     ring.deliver()
     assert ring.next_slot == lent
@@ -316,8 +316,8 @@ def test_there_is_no_next_slot_while_the_ring_is_full():
 
 def test_ready_slots_are_filled_next_after_a_restart():
     ring = Ring(3)
-    fills = [ring.fill() for _ in range(3)]
-    ring.filled(fills[1].slot)
+    fills = [ring.start_fill() for _ in range(3)]
+    ring.mark_filled(fills[1].slot)
     assert ring.next_slot is None
     ring.restart()
     assert ring.next_slot == fills[1].slot
@@ -326,7 +326,7 @@ def test_ready_slots_are_filled_next_after_a_restart():
 def test_a_dropped_slot_is_never_filled_next():
     ring = Ring(1, lent_limit=1)
     for _ in range(3):
-        ring.filled(ring.fill().slot)
+        ring.mark_filled(ring.start_fill().slot)
         ring.deliver()
-        ring.forget()
+        ring.drop_oldest_lent()
     assert ring.next_slot is None

@@ -28,8 +28,8 @@ class RecordingIndex(RowIndex):
         finally:
             self._caller_waits = False
 
-    def _compute(self, *key):
-        found = super()._compute(*key)
+    def _compute_chunk(self, *key):
+        found = super()._compute_chunk(*key)
         self.computed_chunks.setdefault(key, []).append(len(found))
         if self._caller_waits:
             self.waited.append(key)

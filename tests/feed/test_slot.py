@@ -20,7 +20,7 @@ def lease(root):
 
 
 def test_a_lease_is_released_before_the_first_hand_out(root, lease):
-    assert lease.released
+    assert lease.is_released
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_lease_is_released_before_the_first_hand_out(root, lease):
 )
 def test_objects_derived_from_a_root_keep_the_lease(root, lease, derive):
     derived = derive(root)
-    assert not lease.released
+    assert not lease.is_released
     del derived
     gc.collect()
-    assert lease.released
+    assert lease.is_released

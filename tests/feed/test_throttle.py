@@ -7,13 +7,13 @@ def steps(policy, count, *, quiet, overlapped):
     """Record steps of a consumer. Return how many of them reading overlapped."""
     overlaps = 0
     for _ in range(count):
-        overlaps += policy.overlap_allowed
-        policy.record_step(overlapped if policy.overlap_allowed else quiet)
+        overlaps += policy.is_overlap_allowed
+        policy.record_step(overlapped if policy.is_overlap_allowed else quiet)
     return overlaps
 
 
 def test_reading_does_not_overlap_before_the_first_trial():
-    assert not OverlapPolicy().overlap_allowed
+    assert not OverlapPolicy().is_overlap_allowed
 
 
 def test_reading_overlaps_with_steps_that_it_does_not_slow():
@@ -29,9 +29,9 @@ def test_reading_does_not_overlap_with_steps_that_it_slows():
 def test_a_later_trial_notices_that_the_consumer_changed():
     policy = OverlapPolicy()
     steps(policy, 2 * TRIAL_STEPS, quiet=0.0003, overlapped=0.018)
-    assert not policy.overlap_allowed
+    assert not policy.is_overlap_allowed
     steps(policy, FIRST_PAUSE_STEPS * 2 + 2 * TRIAL_STEPS, quiet=0.01, overlapped=0.01)
-    assert policy.overlap_allowed
+    assert policy.is_overlap_allowed
 
 
 def test_reading_waits_for_a_consumer_with_very_short_steps():

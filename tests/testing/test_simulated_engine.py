@@ -78,6 +78,6 @@ def test_leaving_an_epoch_early_lends_no_further_slot():
     with fb.from_arrays(np.arange(4000)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         for _ in range(5):
             list(islice(feed, 4))
-            while not feed._runner._exchange.ring.full:
+            while not feed._runner._exchange.ring.is_full:
                 time.sleep(0.001)
         assert sum(len(batch) for batch in feed) == 4000

@@ -1,1 +1,1 @@
-"""The running feed: build, runner, ring, slots, fillers and transform stages."""
+"""The running feed: build, runner, ring, slots, slot fillers and transform stages."""

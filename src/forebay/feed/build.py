@@ -25,12 +25,12 @@ from forebay.sources.streams.batches import BatchStream
 
 __all__ = ["FeedParts", "build_feed"]
 
-NO_BUDGET = 1 << 62  # bytes; the planner has limited the slots of a device already
+NO_BUDGET_LIMIT = 1 << 62  # bytes; for a device, the planner has already fitted the slots to the budget
 
 
 @dataclass(frozen=True, slots=True)
 class FeedParts:
-    """The parts of a feed."""
+    """The objects that a feed consists of."""
 
     plan: Plan
     runner: Runner
@@ -40,7 +40,7 @@ class FeedParts:
 
 
 def build_feed(request: FeedRequest) -> FeedParts:
-    """Plan a feed and build its parts. No thread runs yet."""
+    """Plan a feed and build its parts. The first `iter()` starts the worker threads."""
     target = request.target
     plan = make_plan(request.plan_input, Machine.detect().cores)
     recorder, throttle = Recorder(), ConsumerThrottle()
@@ -56,12 +56,13 @@ def build_feed(request: FeedRequest) -> FeedParts:
         ),
         slots=plan.slots,
         threads=plan.threads,
-        budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET,
+        budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET_LIMIT,
     )
     return FeedParts(plan, runner, recorder, target.hand_off, _build_device_transforms(request))
 
 
 def _build_transform_stage(request: FeedRequest, plan: Plan, recorder: Recorder) -> TransformStage:
+    # The specs after the thread transforms are the specs of the input of worker processes or Ray workers.
     pipeline, worker_input = request.pipeline, request.specs.stages[len(plan.thread_transforms)]
     if plan.input.cluster is None:
         return TransformStage(plan, pipeline.structure, worker_input, schedule=pipeline.schedule)
@@ -73,11 +74,11 @@ def _build_transform_stage(request: FeedRequest, plan: Plan, recorder: Recorder)
 def _build_filler(parts: FillerParts, throttle: ConsumerThrottle, target: Target) -> SlotFiller:
     pipeline, plan = parts.pipeline, parts.plan
     if not pipeline.indexed:
-        kind = BatchFiller if isinstance(pipeline.source, BatchStream) else StreamFiller
-        return kind(parts, throttle)
+        filler_class = BatchFiller if isinstance(pipeline.source, BatchStream) else StreamFiller
+        return filler_class(parts, throttle)
     cluster = plan.input.cluster
-    workers_have_rows = cluster is not None and cluster.row_delivery != "sent"
-    remote_filler: Any = parts.transform_stage if workers_have_rows else None  # a RayTransformStage
+    workers_get_rows = cluster is not None and cluster.row_delivery != "sent"  # from files or the object store
+    remote_filler: Any = parts.transform_stage if workers_get_rows else None  # a RayTransformStage
     return IndexedFiller(
         parts,
         device_filler=_build_device_filler(parts, target),
@@ -109,5 +110,5 @@ def _build_device_transforms(request: FeedRequest) -> DeviceTransforms | None:
     transforms, hand_off = request.plan_input.device_transforms, request.target.device_handoff
     if not transforms or hand_off is None:
         return None
-    first = len(request.pipeline.transforms) - len(transforms)
+    first = len(request.pipeline.transforms) - len(transforms)  # device transforms are the last ones
     return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)

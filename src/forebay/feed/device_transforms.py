@@ -1,7 +1,7 @@
-"""Transforms on a device, applied to a batch when the consumer takes it.
+"""Device transforms, which run when the consumer takes a batch.
 
-Casts and scaling give the same results as on the host. The user's functions receive the framework's arrays, on the
-consumer's thread and stream, one batch at a time.
+Casts and scaling give the same results as on the host. The functions of maps receive one batch of the framework's
+arrays and run on the consumer's thread and stream.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ __all__ = ["DeviceTransforms"]
 
 
 class DeviceTransforms:
-    """All transforms of a feed that run on its device, in sequence."""
+    """Applies the device transforms of a feed, one after the other."""
 
     def __init__(
         self, transforms: Sequence[Transform], structure: Structure, hand_off: DeviceHandOff, *, first: int
     ) -> None:
-        """`first` is the number of the first of these transforms within the pipeline."""
+        """Take transforms of which `first` is the index of the first one in the pipeline."""
         self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
 
     def __call__(self, leaves: list[Any], key: Sequence[int]) -> Tree:
-        """Return the batch for the user. `key` seeds its random numbers."""
+        """Return the transformed batch. `key` seeds the random numbers of maps."""
         structure = self._structure
-        for number, transform in enumerate(self._transforms, self._first):
+        for index, transform in enumerate(self._transforms, self._first):
             try:
-                leaves, structure = self._apply(transform, leaves, structure, (*key, number))
+                leaves, structure = self._apply(transform, leaves, structure, (*key, index))
             except Exception as error:
                 error.add_note(f"in {transform}, on the device")
                 raise

@@ -38,10 +38,10 @@ class Feed:
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
         self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
-        self._start: Cursor | None = Cursor()  # where the next iter() begins; None: at the next epoch
+        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
-        self._current: Epoch | None = None  # only for next(feed)
-        # An epoch takes a group and hands it off under this lock, so that nothing reuses its slot in between.
+        self._current_epoch: Epoch | None = None  # the iterator that next(feed) uses
+        # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, Runner.close, parts.runner)
 
@@ -49,12 +49,12 @@ class Feed:
 
     @property
     def plan(self) -> Plan:
-        """How this feed runs."""
+        """The plan of this feed: threads, slots and bytes."""
         return self._plan
 
     @property
     def specs(self) -> tuple[ArraySpec, ...]:
-        """Specs of one row of a batch, leaf by leaf."""
+        """Shape and dtype of one row of each leaf of a batch."""
         return self._output[0]
 
     @property
@@ -79,12 +79,12 @@ class Feed:
 
     @property
     def drops_remainder(self) -> bool:
-        """True if every batch is full."""
+        """True if the feed drops a last batch that is not full."""
         return self._pipeline.batching.drop_remainder if self._pipeline.batching else False
 
     @property
     def batches(self) -> int | None:
-        """Batches of an epoch; None if unknown or endless."""
+        """Number of batches in an epoch; None if unknown or endless."""
         return self._plan.input.batches
 
     def __len__(self) -> int:
@@ -97,40 +97,41 @@ class Feed:
     def __iter__(self) -> "Epoch":
         """Start the next epoch.
 
-        This ends the older iterator of the feed, which raises an error on its next use.
+        This ends an unfinished earlier iterator of the feed: its next use raises FeedError.
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
-        start, follows_last = self._next_start(), self._progress.finished and self._start is None
+        runner, start = self._runner, self._next_cursor()
+        can_continue = self._progress.is_finished and self._requested_cursor is None and runner.fills_next_epoch
         self._progress.end()
-        runner = self._runner
-        generation = runner.continue_epoch() if follows_last and runner.continues else runner.restart(start)
-        self._start, self._current, self._progress = None, None, Progress(start, self._schedule)
+        generation = runner.continue_epoch() if can_continue else runner.restart(start)
+        self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
         return Epoch(self, self._progress, generation)
 
     def __next__(self) -> Tree:
-        """Return the next batch, of the current epoch or of a new one."""
-        if self._current is None or self._progress.over:
-            self._current = iter(self)
-        return next(self._current)
+        """Return the next batch. Start a new epoch if the current one is over."""
+        if self._current_epoch is None or self._progress.is_over:
+            self._current_epoch = iter(self)
+        return next(self._current_epoch)
 
-    def _next_start(self) -> Cursor:
-        if self._start is not None:
-            return self._start
+    def _next_cursor(self) -> Cursor:
+        if self._requested_cursor is not None:
+            return self._requested_cursor
         return Cursor(epoch=self._progress.cursor.epoch + 1)
 
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last received batch, as a small JSON dict.
+        """Return the position after the last received batch, as a small dict for JSON.
 
-        `load_state_dict` on a feed of an equal pipeline continues from there, exactly.
+        Pass it to `load_state_dict` of a feed of an equal pipeline, which then continues with the next batch.
         """
-        cursor = self._next_start() if self._start is not None or self._progress.finished else self._progress.cursor
+        is_iterating = self._requested_cursor is None and not self._progress.is_finished
+        cursor = self._progress.cursor if is_iterating else self._next_cursor()
         return cursor.state_dict(self._fingerprint)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `iter()` begin where the state was taken.
+        """Make the next `iter()` begin at the position of a state from `state_dict`.
 
         The pipeline must have the same rows in the same order. Shards, batch size and maps may differ.
         """
@@ -144,7 +145,7 @@ class Feed:
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next `iter()` start this epoch from its beginning."""
+        """Make the next `iter()` start this epoch from its beginning."""
         try:
             number = operator.index(epoch)
         except TypeError:
@@ -155,26 +156,26 @@ class Feed:
 
     def _begin_at(self, cursor: Cursor) -> None:
         self._progress.end()
-        self._start = cursor
+        self._requested_cursor = cursor
 
     # Reports
 
     def stats(self) -> dict[str, Any]:
-        """Return numbers of the run: batches, bytes, waiting time, and the slowest stage."""
+        """Return statistics of this feed: batches, bytes, waiting time and the slowest stage."""
         counters = self._pipeline.source.counters()
         return summarise(self._plan, self._recorder.capture()) | ({"source": counters} if counters else {})
 
     def explain(self) -> str:
-        """Explain how this feed runs and why, with what was measured so far."""
+        """Return a text with the plan, the reason of each decision, and measurements so far."""
         capture = self._recorder.capture()
         decisions = self._pipeline.source.decisions()
         capture["notes"] |= {decision.name: [decision.choice, decision.why] for decision in decisions}
         return explain(self._plan, capture)
 
-    # The end
+    # Closing
 
     def close(self) -> None:
-        """End all threads and release the memory. Batches that you still hold stay valid."""
+        """End all threads and free the memory. Batches that you still hold stay valid."""
         self._finalizer()
         self._progress.end()
 
@@ -199,59 +200,56 @@ class Feed:
 
 
 class Progress:
-    """The progress of an epoch.
+    """The progress of one `Epoch`.
 
-    The feed refers to this object and not to the `Epoch`: an `Epoch` refers to the feed, and a cycle would delay its
-    release.
+    The feed refers to this object, because a reference cycle with the `Epoch` would delay the release of both.
     """
 
-    __slots__ = ("_batches", "_group", "_schedule", "finished", "over", "ready")
+    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "ready")
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
-        self._group, self._batches, self._schedule = start, 0, schedule
+        self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
         self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
-        self.finished = False  # all batches were received
-        self.over = False  # finished, failed, or ended by the feed
+        self.is_finished = False  # True after the last batch was received
+        self.is_over = False  # True if the epoch finished or failed, or if the feed ended it
 
     @property
     def cursor(self) -> Cursor:
         """The position after the last received batch."""
-        return self._schedule.advance(self._group, self._batches - len(self.ready))
+        return self._schedule.advance(self._group_cursor, self._group_batches - len(self.ready))
 
     def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
-        self._group, self._batches = cursor, len(batches)
+        """Continue with the batches of the group at the cursor."""
+        self._group_cursor, self._group_batches = cursor, len(batches)
         self.ready = batches
 
     def fail(self, batch: Any) -> None:
-        """Put the batch back and end the epoch; it does not count as received."""
-        if not self.over:
+        """Put back a batch that could not be delivered, and end the epoch."""
+        if not self.is_over:
             self.ready.append(batch)
             self.end()
 
     def end(self) -> None:
-        """End the epoch. Batches that were not received do not count."""
-        self._group, self._batches = self.cursor, 0
-        self.ready, self.over = [], True
+        """End the epoch, and drop the batches that were not received."""
+        self._group_cursor, self._group_batches = self.cursor, 0
+        self.ready, self.is_over = [], True
 
 
 class Epoch:
-    """An iterator over one epoch of a feed.
-
-    Several threads may share it; each batch goes to one of them.
-    """
+    """An iterator over one epoch of a feed. Several threads may share its batches."""
 
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
         self._progress, self._generation = progress, generation
         self._runner, self._recorder = feed._runner, feed._recorder
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
-        self._build = feed._plan.input.structure.builder()
+        self._build_tree = feed._plan.input.structure.builder()
         self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs)
         self._shard_index = feed._pipeline.shard_index
-        self._is_host = not feed._runner.engine.is_device  # on the host, a batch needs no further work when it is taken
+        self._is_host = not feed._runner.engine.is_device
         self._lock = feed._lock
-        self._began, self._nbytes = time.perf_counter(), 0
-        self._last = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
+        self._started_at, self._nbytes = time.perf_counter(), 0
+        self._is_last_group = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
 
     def __iter__(self) -> Self:
         return self
@@ -259,9 +257,9 @@ class Epoch:
     def __next__(self) -> Tree:
         while True:
             try:
-                batch = self._progress.ready.pop()  # atomic, so most batches need no lock
+                batch = self._progress.ready.pop()  # list.pop is atomic, so this needs no lock
             except IndexError:
-                pass  # leave the handler first: later errors must not have this one as their context
+                pass  # leave the except block: later errors must not have this IndexError as their context
             else:
                 return batch if self._is_host else self._take_on_device(batch)
             with self._lock:
@@ -269,13 +267,14 @@ class Epoch:
                     self._advance()
 
     @property
-    def spent(self) -> bool:
-        """True if the last batch was taken, and no further batch was requested yet."""
-        return (self._last or self._has_received_length) and not self._progress.ready and not self._progress.over
+    def is_exhausted(self) -> bool:
+        """True between the last batch and the request that raises StopIteration."""
+        progress = self._progress
+        return (self._is_last_group or self._has_received_all) and not progress.ready and not progress.is_over
 
     @property
-    def _has_received_length(self) -> bool:
-        """True if the loader has a length and this shard has received all its batches."""
+    def _has_received_all(self) -> bool:
+        """True if the loader has a length and this shard has received all batches."""
         pipeline, cursor = self._feed._pipeline, self._progress.cursor
         length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
         received_all = length is not None and cursor.position + self._shard_index >= length
@@ -286,18 +285,18 @@ class Epoch:
         self._progress.end()
 
     def _advance(self) -> None:
-        """Take the next group of batches."""
+        """Take the next group from the runner, or raise StopIteration after the last one."""
         progress = self._progress
-        if progress.finished:
+        if progress.is_finished:
             raise StopIteration
-        if progress.over:
+        if progress.is_over:
             raise FeedError(
                 "this iteration has ended: by an error, or because the feed was closed, resumed or iterated again. Use "
                 "the newer iterator. After an error, feed.load_state_dict(feed.state_dict()) continues after the last "
                 "received batch."
             )
         try:
-            slot = None if self._last else self._runner.take(self._generation)
+            slot = None if self._is_last_group else self._runner.take(self._generation)
             if slot is not None:
                 self._begin_group(slot)
                 return
@@ -305,44 +304,44 @@ class Epoch:
             progress.end()
             raise
         progress.end()
-        progress.finished = True
-        self._recorder.add_span("epoch", time.perf_counter() - self._began, nbytes=self._nbytes)
+        progress.is_finished = True
+        self._recorder.add_span("epoch", time.perf_counter() - self._started_at, nbytes=self._nbytes)
         raise StopIteration
 
     def _take_on_device(self, batch: tuple[Slot, list[Any], tuple[int, ...]]) -> Tree:
-        """Hand out a batch on a device, and apply the device transforms."""
+        """Return a batch on a device, after the device transforms."""
         slot, leaves, key = batch
         try:
             self._runner.engine.hand_out(slot.memory)
-            return self._build(leaves) if self._device_transforms is None else self._device_transforms(leaves, key)
+            return self._build_tree(leaves) if self._device_transforms is None else self._device_transforms(leaves, key)
         except BaseException:
             self._progress.fail(batch)
             raise
 
-    def _key(self, group: Group, batch: int) -> tuple[int, ...]:
-        """Return the key that seeds the random numbers of a batch, as on the host."""
+    def _seed_key(self, group: Group, batch: int) -> tuple[int, ...]:
+        """Return the key that seeds random numbers for a batch, as on the host."""
         cursor = self._feed._schedule.advance(group.cursor, batch)
         return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
         """Hand off all batches of a group at once, which halves the cost per batch."""
-        group, full = slot.group, slot.layout.batch_rows
+        group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
         batches = slot.batches[: group.batches]
-        short = group.rows - (group.batches - 1) * full
-        if short < full:
-            batches[-1] = [root[:short] for root in batches[-1]]
-        build, hand_off = self._build, self._hand_off
+        last_rows = group.rows - (group.batches - 1) * batch_rows
+        if last_rows < batch_rows:
+            batches[-1] = [root[:last_rows] for root in batches[-1]]
+        build_tree, hand_off = self._build_tree, self._hand_off
         ready: list[Any]
         if self._is_host:
-            ready = [build(hand_off(roots)) for roots in reversed(batches)]
+            ready = [build_tree(hand_off(roots)) for roots in reversed(batches)]
         else:  # the device transforms run later, on the stream of the thread that takes the batch
             has_transforms = self._device_transforms is not None
-            keys = [self._key(group, number) if has_transforms else () for number in range(len(batches))]
+            keys = [self._seed_key(group, batch) if has_transforms else () for batch in range(len(batches))]
             ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
         self._recorder.add_span("given", count=group.batches, nbytes=group.rows * self._row_nbytes)
-        if self._progress.over:
+        if self._progress.is_over:
             raise FeedError("this iteration ended while it waited. Use the newer iterator.")
-        self._last = group.ends_epoch
+        self._is_last_group = group.ends_epoch
         self._nbytes += group.rows * self._row_nbytes
         self._progress.begin_group(group.cursor, ready)

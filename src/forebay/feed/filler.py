@@ -1,4 +1,4 @@
-"""The interface of slot fillers, and the parts that all of them need."""
+"""The interface of slot fillers, and the objects that every slot filler needs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["FillerParts", "SlotFiller"]
 
 @dataclass(frozen=True, slots=True)
 class FillerParts:
-    """What every slot filler needs."""
+    """The objects that every slot filler needs."""
 
     pipeline: Pipeline
     plan: Plan
@@ -27,48 +27,55 @@ class FillerParts:
 class SlotFiller(Protocol):
     """Fills slots with groups.
 
-    The runner gets tasks from `tasks()`. A thread passes each task to `read()` and the result to `finish()`.
+    The runner gets tasks from `tasks()`. A thread passes each task to `read()` and the result to `finish()`. `worker`
+    is the number of that thread.
     """
 
     @property
     def reads_in_order(self) -> bool:
-        """True if one thread at a time must call `read`, group after group."""
+        """True if one thread at a time must call `read`, in group order."""
         ...
 
     @property
     def is_plain_copy(self) -> bool:
-        """True if filling only copies memory, so that the consumer's thread may do it."""
+        """True if a fill only copies memory, so that the consumer's thread may do it."""
         ...
 
     @property
     def continues_into_next_epoch(self) -> bool:
-        """True if `tasks` yields the groups of the following epochs too."""
+        """True if `tasks` continues with the groups of the following epochs."""
         ...
 
     def only_enqueues(self, slot: Slot) -> bool:
-        """Tell whether filling this slot only queues work for a device.
+        """Return whether filling this slot only queues work for a device.
 
-        If so, the fill neither computes on the host nor waits.
+        Such a fill neither computes on the host nor waits.
         """
         ...
 
     def tasks(self, cursor: Cursor) -> Iterator[Any]:
-        """Yield a task per group, from the cursor on.
+        """Yield one task for each group, starting at the cursor.
 
-        The runner holds its lock while it gets a task, so each step of this iterator must be fast.
+        The runner calls `next()` while it holds its lock, so this iterator must be fast.
         """
         ...
 
     def read(self, slot: Slot, task: Any, worker: int) -> Any | None:
-        """Begin a group. Return None if no group is left."""
+        """Do the part of a fill that must run in group order.
+
+        Return the argument of `finish`, or None if no group is left.
+        """
         ...
 
-    def finish(self, slot: Slot, begun: Any, worker: int) -> Group:
-        """Complete the group that `read` returned. Several threads may call this at once."""
+    def finish(self, slot: Slot, read_result: Any, worker: int) -> Group:
+        """Complete the fill and return its group. Several threads may call this at once."""
         ...
 
     def prepare_after(self, group: Group) -> None:
-        """Prepare what the groups after this one will need. No consumer waits for this call."""
+        """Compute in advance what later groups need, such as row numbers.
+
+        A worker thread calls this after the consumer can already take `group`.
+        """
         ...
 
     def stop(self) -> None:
@@ -76,5 +83,5 @@ class SlotFiller(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the resources of the filler. The runner calls this after all threads ended."""
+        """Release the resources of the filler. The runner calls this after all threads have ended."""
         ...

@@ -19,11 +19,11 @@ from forebay.transforms.padding import pad_rows
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
-PREFETCH_INDEX_ROWS = 1 << 16  # row numbers computed at a time for a source or a reader that prefetches
+PREFETCH_INDEX_ROWS = 1 << 16  # most row numbers that prefetching computes at a time
 
 
 class DeviceFiller(Protocol):
-    """Fills slots without the CPU: the device pulls the rows."""
+    """Fills slots by letting the device pull the rows."""
 
     def begin_pass(self) -> None: ...
     def only_enqueues(self, memory: Any) -> bool: ...
@@ -34,7 +34,7 @@ class DeviceFiller(Protocol):
 
 
 class RemoteFiller(Protocol):
-    """Fills slots through workers on other machines, which have the rows or read them."""
+    """Fills slots through Ray workers, which read files or the object store."""
 
     def begin_pass(self) -> None: ...
     def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None: ...
@@ -42,10 +42,10 @@ class RemoteFiller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FillTask:
-    """A group to fill, and the pass of the file reader that it belongs to."""
+    """A group to fill, and the pass of the file reader that reads its rows."""
 
     group: Group
-    read_pass: ReadPass | None  # None if no file reader is used
+    read_pass: ReadPass | None  # None if the feed has no file reader
 
 
 class IndexedFiller:
@@ -53,7 +53,8 @@ class IndexedFiller:
 
     Any number of threads may fill groups at the same time and in any order.
 
-    A device filler, a file reader or a remote filler replaces the plain gather from the source.
+    If the feed has a device filler, a file reader or a remote filler, that object reads the rows. Otherwise
+    `source.gather` does.
     """
 
     reads_in_order = False
@@ -75,18 +76,18 @@ class IndexedFiller:
         self._schedule = pipeline.schedule
         self._pad = pipeline.batching.pad if pipeline.batching else None
         self._prefetch: Closeable | None = None
-        has_map = any(isinstance(made, Map) for made in plan.input.transforms)
+        has_map = any(isinstance(transform, Map) for transform in plan.input.transforms)
         reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
-        is_gathered = bool(self._source.memory()) and not reads_files and plan.input.device is None
-        self.is_plain_copy = is_gathered and not has_map
-        # Fill the next epoch early only if the user cannot change rows or a map between the epochs.
+        copies_memory = bool(self._source.memory()) and not reads_files and plan.input.device is None
+        self.is_plain_copy = copies_memory and not has_map
+        # Fill groups of the next epoch early only if neither the rows nor a map can change between epochs.
         self.continues_into_next_epoch = self._source.immutable and not has_map
-        self._index = self._row_index(plan.index_rows)
+        self._row_index = self._make_row_index(plan.index_rows)
 
     def tasks(self, cursor: Cursor) -> Iterator[FillTask]:
-        """Yield the groups from the cursor on.
+        """Yield one task for each group, starting at the cursor.
 
-        Continue with the following epochs if rows cannot change between them.
+        Continue with the following epochs if `continues_into_next_epoch`.
         """
         self._begin_pass()
         self._start_prefetch(cursor)
@@ -96,16 +97,19 @@ class IndexedFiller:
 
     def only_enqueues(self, slot: Slot) -> bool:
         filler = self._device_filler
-        return filler is not None and self._index.is_cheap and filler.only_enqueues(slot.memory)
+        return filler is not None and self._row_index.is_cheap and filler.only_enqueues(slot.memory)
 
     def read(self, slot: Slot, task: FillTask, worker: int) -> FillTask:
-        """Return the task unchanged: `finish` can gather groups in any order."""
+        """Return the task unchanged, because no part of this fill must run in order."""
         return task
 
     def finish(self, slot: Slot, task: FillTask, worker: int) -> Group:
-        """Put the rows of the group into the slot."""
+        """Fill the slot with the rows of the group, and return the group.
+
+        If only its first batches could be filled, return a group of these batches.
+        """
         group = task.group
-        rows = GroupRows(self._index, group)
+        rows = GroupRows(self._row_index, group)
         try:
             if self._device_filler is not None:
                 slot.filled_by_device = True
@@ -114,14 +118,14 @@ class IndexedFiller:
                 self._fill(slot, task, rows, worker)
         except PartialGroupError as partial:
             slot.partial_failure = partial.error
-            return self._filled_part(group, rows.numbers(), partial)
+            return self._shorten_group(group, rows.numbers(), partial)
         except Exception as error:
             error.add_note(f"while filling {_describe_rows(rows.numbers(), group.cursor)}")
             raise
         return group
 
     def prepare_after(self, group: Group) -> None:
-        self._index.prepare_after(group)
+        self._row_index.prepare_after(group)
 
     def stop(self) -> None:
         self._stop_prefetch()
@@ -130,7 +134,7 @@ class IndexedFiller:
             self._reader.stop()
 
     def close(self) -> None:
-        """Close the filler and the reader, but not the source: other feeds may read it."""
+        """Close the device filler and the file reader. Other feeds may use the source."""
         if self._device_filler is not None:
             self._device_filler.close()
         if self._reader is not None:
@@ -139,10 +143,10 @@ class IndexedFiller:
     # Groups
 
     def _groups(self, cursor: Cursor) -> Iterator[Group]:
-        # Begin with a group of one batch, which arrives early. With resident rows, a whole group is as fast as a batch.
+        # Start with a group of one batch, which is filled sooner. With resident rows, a whole group takes no longer.
         all_resident = self._device_filler is not None and self._device_filler.all_resident
-        first = None if all_resident else 1
-        groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first)
+        first_batches = None if all_resident else 1
+        groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first_batches)
         for number, group in enumerate(groups):
             if number and group.start == 0:
                 self._begin_pass()
@@ -152,7 +156,7 @@ class IndexedFiller:
             yield from self._schedule.groups(cursor, self._plan.group_batches)
 
     def _begin_pass(self) -> None:
-        """Let fillers that hold copies of rows check whether the rows changed."""
+        """Let fillers that keep copies of rows check whether the rows have changed."""
         if self._device_filler is not None:
             self._device_filler.begin_pass()
         if self._remote_filler is not None:
@@ -169,62 +173,62 @@ class IndexedFiller:
             self._prefetch = None
 
     def _upcoming_groups(self, cursor: Cursor) -> Iterator[tuple[Hashable, Rows]]:
-        """Yield the id and the rows of the groups that `tasks` yields.
+        """Yield the id and the row numbers of each group, in the order of `tasks`.
 
-        Prefetching requests these rows long before the groups are filled. It has its own row index, because an index
-        caches only a few neighbouring chunks.
+        Prefetching requests these rows long before their groups are filled. It needs its own row index, because an
+        index caches only a few neighbouring chunks of row numbers.
         """
-        index = self._row_index(min(self._plan.index_rows, PREFETCH_INDEX_ROWS))
-        first: int | None = 1
+        row_index = self._make_row_index(min(self._plan.index_rows, PREFETCH_INDEX_ROWS))
+        first_batches: int | None = 1
         while True:
-            for group in self._schedule.groups(cursor, self._plan.group_batches, first_batches=first):
-                yield _group_id(group), index.rows_of(group)
+            for group in self._schedule.groups(cursor, self._plan.group_batches, first_batches=first_batches):
+                yield _group_id(group), row_index.rows_of(group)
             if not self.continues_into_next_epoch:
                 return
-            cursor, first = Cursor(epoch=cursor.epoch + 1), None
+            cursor, first_batches = Cursor(epoch=cursor.epoch + 1), None
 
-    def _row_index(self, chunk_rows: int) -> RowIndex:
+    def _make_row_index(self, chunk_rows: int) -> RowIndex:
         group_rows = self._plan.group_batches * self._plan.input.batch_rows
         return RowIndex(self._pipeline, group_rows=group_rows, chunk_rows=chunk_rows)
 
     # Filling on the host
 
     def _fill(self, slot: Slot, task: FillTask, rows: GroupRows, worker: int) -> None:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         numbers = rows.numbers()
-        self._recorder.add_span("order", time.perf_counter() - began)
+        self._recorder.add_span("order", time.perf_counter() - started_at)
         if self._remote_filler is not None:
             self._fill_remotely(self._remote_filler, slot, task, numbers)
         elif self._plan.input.transforms or not self._plan.input.fixed_size:
             self._fill_transformed(slot, task, numbers, worker)
         else:
-            self._fill_plain(slot, task, numbers)
+            self._fill_untransformed(slot, task, numbers)
 
-    def _fill_plain(self, slot: Slot, task: FillTask, rows: Rows) -> None:
-        began = time.perf_counter()
+    def _fill_untransformed(self, slot: Slot, task: FillTask, rows: Rows) -> None:
+        started_at = time.perf_counter()
         arrays = slot.gather_arrays(task.group.rows)
         self._gather_into(task, rows, arrays)
         slot.scatter_batches(arrays)
         nbytes = sum(array.nbytes for array in arrays)
-        self._recorder.add_span("gather", time.perf_counter() - began, nbytes=nbytes)
+        self._recorder.add_span("gather", time.perf_counter() - started_at, nbytes=nbytes)
 
     def _fill_remotely(self, filler: RemoteFiller, slot: Slot, task: FillTask, rows: Rows) -> None:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         filler.fill(slot, rows, task.group.cursor)
-        self._recorder.add_span("transform", time.perf_counter() - began)
+        self._recorder.add_span("transform", time.perf_counter() - started_at)
 
     def _fill_transformed(self, slot: Slot, task: FillTask, rows: Rows, worker: int) -> None:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         leaves = self._gather_input(slot, task, rows)
-        gathered = time.perf_counter()
-        self._recorder.add_span("gather", gathered - began, nbytes=sum(leaf.nbytes for leaf in leaves))
+        gathered_at = time.perf_counter()
+        self._recorder.add_span("gather", gathered_at - started_at, nbytes=sum(leaf.nbytes for leaf in leaves))
         self._transform_stage.transform_into(slot, leaves, task.group.cursor, worker)
-        self._recorder.add_span("transform", time.perf_counter() - gathered)
+        self._recorder.add_span("transform", time.perf_counter() - gathered_at)
 
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
-        """Gather the input of the transforms.
+        """Gather rows as the input of the transforms, and return one array for each leaf.
 
-        Worker processes read it from the slot, threads from new arrays.
+        Input of worker processes is in the slot. Input of threads is in new arrays.
         """
         if self._pad is not None:
             return pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad)
@@ -238,26 +242,26 @@ class IndexedFiller:
         else:
             task.read_pass.gather(_group_id(task.group), rows, arrays)
 
-    def _filled_part(self, group: Group, rows: Rows, partial: PartialGroupError) -> Group:
-        """Return the filled part of a group, and note the failed rows on the error."""
+    def _shorten_group(self, group: Group, rows: Rows, partial: PartialGroupError) -> Group:
+        """Return a group of the filled batches, and note the failed rows on the error."""
         batch_rows = self._schedule.batch_rows
-        filled = partial.batches * batch_rows
+        filled_rows = partial.batches * batch_rows
         cursor = self._schedule.advance(group.cursor, partial.batches)
-        failed = _describe_rows(select_rows(rows, filled, filled + batch_rows), cursor)
-        partial.error.add_note(f"while filling {failed}")
-        return replace(group, rows=filled, batches=partial.batches, ends_pass=False, ends_epoch=False)
+        failed_rows = _describe_rows(select_rows(rows, filled_rows, filled_rows + batch_rows), cursor)
+        partial.error.add_note(f"while filling {failed_rows}")
+        return replace(group, rows=filled_rows, batches=partial.batches, ends_pass=False, ends_epoch=False)
 
 
 def _group_id(group: Group) -> Hashable:
-    """Return the id by which a file reader knows a group."""
+    """Return the id that a file reader uses for a group."""
     return group.cursor.epoch, group.cursor.passes, group.cursor.position
 
 
 def _describe_rows(rows: Rows, cursor: Cursor) -> str:
-    """Describe rows for a note on an error."""
-    numbers = (
+    """Return row numbers and their position as text, for a note on an error."""
+    row_text = (
         f"rows {rows.start} to {rows.stop - 1}"
         if isinstance(rows, slice)
         else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
     )
-    return f"{numbers} at position {cursor.position} of epoch {cursor.epoch}"
+    return f"{row_text} at position {cursor.position} of epoch {cursor.epoch}"

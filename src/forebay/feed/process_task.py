@@ -1,9 +1,9 @@
-"""Transforms in a worker process, which reads and writes the memory of a slot.
+"""The tasks of worker processes, which read and write the memory of a slot.
 
-    slot memory:   [ results, as they are handed off | rows before the transforms ]
+    slot memory:   [ results of the transforms | input of the transforms ]
 
-Only a few numbers go through the pipe. Batches of variable size have no fixed place in a slot, so they are pickled and
-sent through the pipe; `explain()` reports this.
+The feed shares the slot with the process, so a task contains only a few numbers. Batches of variable size have no
+fixed offset in a slot. The feed and the process pickle them instead; `explain()` reports this.
 """
 
 from collections.abc import Sequence
@@ -23,26 +23,26 @@ __all__ = ["PartialFailure", "ProcessTask", "ProcessTransforms", "layout_views"]
 class ProcessTask:
     """Batches that one worker process transforms in one call."""
 
-    keys: list[tuple[int, ...]]  # per batch; seeds its random numbers
+    keys: list[tuple[int, ...]]  # one for each batch; seeds its random numbers
     rows: int = 0
-    input_offset: int = 0
-    pickled: list[Array] | None = None  # the rows, if they have no place in the slot
+    input_offset: int = 0  # bytes from the start of the slot memory
+    pickled: list[Array] | None = None  # the input, if its batches have variable size
 
 
 @dataclass(frozen=True, slots=True)
 class PartialFailure:
-    """The answer of a worker if a map fails after some batches."""
+    """The answer of a worker process if a transform fails after some batches."""
 
-    batches: int  # number of batches that were transformed
+    batches: int  # number of batches that the process transformed before the failure
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTransforms:
-    """The function of a worker process: transforms batches in a slot's memory."""
+    """The function that a worker process calls for each task."""
 
     transforms: tuple[Transform, ...]
-    first: int  # number of the first transform within the pipeline
+    first: int  # index of the first transform in the pipeline
     structure: Structure  # of the input
     input_layout: Layout
     output_layout: Layout
@@ -50,10 +50,11 @@ class ProcessTransforms:
 
     @property
     def name(self) -> str:
-        """The user's maps, for error messages about worker processes."""
+        """A description of the transforms, for error messages about worker processes."""
         return describe_transforms(self.transforms)
 
     def __call__(self, memory: Any, task: ProcessTask) -> list[Array] | PartialFailure | None:
+        """Transform the batches of a task. Return results only if they have variable size."""
         if task.pickled is not None:
             return apply_all(self.transforms, task.pickled, self.structure, task.keys[0], first=self.first)[0]
         leaves = layout_views(self.input_layout, memory, task.rows, offset=task.input_offset)
@@ -69,7 +70,7 @@ class ProcessTransforms:
         return None
 
     def _transform_batch(self, memory: Any, batch: int, leaves: Sequence[Array], key: tuple[int, ...]) -> None:
-        # A map may keep or return its input, and the slot is reused, so the map gets copies.
+        # Pass copies to the transforms: a map may keep or return its input, and Forebay reuses the slot.
         copies, rows = [leaf.copy() for leaf in leaves], len(leaves[0])
         results, _ = apply_all(self.transforms, copies, self.structure, key, first=self.first)
         layout = self.output_layout
@@ -78,7 +79,7 @@ class ProcessTransforms:
 
 
 def layout_views(layout: Layout, memory: Any, rows: int, *, offset: int = 0) -> list[Array]:
-    """Return an array per leaf over the first rows of a layout at `offset`."""
+    """Return views of the first rows of all leaves; the layout begins at `offset`."""
     return [
         np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=memory, offset=offset + start)
         for spec, start in zip(layout.specs, layout.offsets, strict=True)

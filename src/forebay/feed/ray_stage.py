@@ -1,7 +1,4 @@
-"""Applies the transforms of the host on Ray workers.
-
-The process of the feed copies each result once, from Ray to the slot.
-"""
+"""Applies the transforms of the host on Ray workers, and copies the results to slots."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,9 +26,10 @@ __all__ = ["RayTransformStage"]
 
 
 class RayTransformStage(TransformStage):
-    """A transform stage on Ray workers, which read the rows themselves if they can.
+    """A transform stage on Ray workers.
 
-    It is also the remote filler of a feed whose workers have the rows.
+    If the workers read files or the object store, this stage is also the remote filler of the feed. Otherwise the feed
+    sends them the rows.
     """
 
     def __init__(
@@ -41,8 +39,8 @@ class RayTransformStage(TransformStage):
         cluster = plan.input.cluster
         assert cluster is not None
         self._source: Any = pipeline.source
-        self._is_stored = cluster.row_delivery == "stored"
-        self._references: list[Any] = []  # to the arrays in Ray's object store
+        self._uses_object_store = cluster.row_delivery == "stored"
+        self._stored_references: list[Any] = []  # one reference to all arrays in Ray's object store, or none
         self._recorder, self._task_nbytes = recorder, plan.task_nbytes
         self._row_nbytes = sum(spec.nbytes for spec in plan.input.specs) if plan.input.fixed_size else 0
         self._node_id = ray.get_runtime_context().get_node_id()
@@ -51,62 +49,65 @@ class RayTransformStage(TransformStage):
         recorder.add_counters("ray", self._workers.counts)
 
     def begin_pass(self) -> None:
-        """Store the user's arrays again if they changed since the last epoch."""
-        if self._is_stored and not self._stored_arrays_are_current():
-            self._references = [ray.put(list(self._source.arrays))]
+        """Put the user's arrays into the object store, unless it has equal ones."""
+        if self._uses_object_store and not self._stored_arrays_are_current():
+            self._stored_references = [ray.put(list(self._source.arrays))]
 
     def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None:
-        """Let a worker read these rows and transform them."""
-        keys, references = self._batch_keys(cursor, row_count(rows)), self._references
+        """Let a worker read and transform these rows, and write the results to the slot."""
+        keys, references = self._batch_keys(cursor, row_count(rows)), self._stored_references
 
         def make_request(worker: WorkerInfo) -> RayRequest:
-            num_returns = self._result_pieces(worker, row_count(rows))
+            num_returns = self._count_result_pieces(worker, row_count(rows))
             if worker.missing_reason:
-                why = f"it cannot read them: {worker.missing_reason}"
-                self._recorder.note(f"rows for {worker.node}", "sent", why)
-                return self._request_with_rows(worker, keys, self._gather(rows), num_returns)
+                reason = f"it cannot read them: {worker.missing_reason}"
+                self._recorder.note(f"rows for {worker.node}", "sent", reason)
+                return self._request_with_rows(worker, keys, self._gather_rows(rows), num_returns)
             return RayRequest(RayTask(keys, rows, num_returns=num_returns), references, num_returns=num_returns)
 
-        self._run(slot, make_request)
+        self._run_on_worker(slot, make_request)
 
     def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
-        """Apply the thread transforms, and send the rows to a worker for the others."""
+        """Apply the thread transforms, send the rows to a worker, and write its results."""
         fixed_size = self._plan.input.fixed_size
-        keys = self._batch_keys(cursor, len(leaves[0])) if fixed_size else [self._key(cursor)]
-        leaves = self._after_thread_transforms(leaves, keys)
+        keys = self._batch_keys(cursor, len(leaves[0])) if fixed_size else [self._seed_key(cursor)]
+        leaves = self._transform_in_thread(leaves, keys)
 
         def make_request(worker: WorkerInfo) -> RayRequest:
-            return self._request_with_rows(worker, keys, leaves, self._result_pieces(worker, len(leaves[0])))
+            return self._request_with_rows(worker, keys, leaves, self._count_result_pieces(worker, len(leaves[0])))
 
-        self._run(slot, make_request)
+        self._run_on_worker(slot, make_request)
 
     def close(self) -> None:
         self._workers.close()
-        self._references = []
+        self._stored_references = []
 
     def _stored_arrays_are_current(self) -> bool:
-        """Compare the arrays with the object store. This takes less time than storing them again."""
-        assert isinstance(self._source, ArraySource)
-        if not self._references:
-            return False
-        return self._source.immutable or are_bytes_equal(self._source.arrays, ray.get(self._references[0]))
+        """Return whether the object store has the current values of the arrays.
 
-    def _run(self, slot: Slot, make_request: Callable[[WorkerInfo], RayRequest]) -> None:
+        Comparing takes less time than storing the arrays again.
+        """
+        assert isinstance(self._source, ArraySource)
+        if not self._stored_references:
+            return False
+        return self._source.immutable or are_bytes_equal(self._source.arrays, ray.get(self._stored_references[0]))
+
+    def _run_on_worker(self, slot: Slot, make_request: Callable[[WorkerInfo], RayRequest]) -> None:
         (result, *pieces), worker = self._workers.run(make_request, nbytes=self._task_nbytes)
         if result.failure is not None and result.batches == 0:
             raise result.failure.rebuild(str(worker))
-        self._write(slot, result, pieces)
+        self._write_result(slot, result, pieces)
         if result.failure is not None:
             raise PartialGroupError(result.batches, result.failure.rebuild(str(worker)))
 
-    def _write(self, slot: Slot, result: RayResult, pieces: list[bytes]) -> None:
+    def _write_result(self, slot: Slot, result: RayResult, pieces: list[bytes]) -> None:
         if self._plan.input.fixed_size:
             join_bytes([*result.leaves, result.piece, *pieces], self._result_arrays(slot, result))
         else:
-            slot.write_variable_size(self._checked(result.leaves))
+            slot.write_variable_size(self._check_specs(result.leaves))
 
     def _result_arrays(self, slot: Slot, result: RayResult) -> Iterator[Array]:
-        """Yield the arrays for the bytes of a result: leaf by leaf, batch by batch."""
+        """Yield the slot arrays that receive a result, in the order of its bytes."""
         layout, batch_rows = slot.layout, self._plan.input.batch_rows
         for leaf in range(len(layout.specs)):
             for batch in range(result.batches):
@@ -124,7 +125,7 @@ class RayTransformStage(TransformStage):
         task = RayTask(keys, None, split_leaves=specs, num_returns=num_returns)
         return RayRequest(task, pieces=split_bytes(contiguous, pieces), num_returns=num_returns)
 
-    def _result_pieces(self, worker: WorkerInfo, rows: int) -> int:
+    def _count_result_pieces(self, worker: WorkerInfo, rows: int) -> int:
         return self._count_pieces(worker, rows * self._row_nbytes)
 
     def _count_pieces(self, worker: WorkerInfo, nbytes: int) -> int:
@@ -132,21 +133,21 @@ class RayTransformStage(TransformStage):
 
     def _batch_keys(self, cursor: Cursor, rows: int) -> list[tuple[int, ...]]:
         batches = -(-rows // self._plan.input.batch_rows)
-        return [self._key(self._schedule.advance(cursor, batch)) for batch in range(batches)]
+        return [self._seed_key(self._schedule.advance(cursor, batch)) for batch in range(batches)]
 
-    def _after_thread_transforms(self, leaves: list[Array], keys: list[tuple[int, ...]]) -> list[Array]:
+    def _transform_in_thread(self, leaves: list[Array], keys: list[tuple[int, ...]]) -> list[Array]:
         """Apply the thread transforms batch by batch."""
         transforms = self._plan.thread_transforms
         if not transforms:
             return leaves
-        step = self._plan.input.batch_rows if len(keys) > 1 else len(leaves[0])
+        batch_rows = self._plan.input.batch_rows if len(keys) > 1 else len(leaves[0])
         batches = [
-            apply_all(transforms, [leaf[start : start + step] for leaf in leaves], self._source_structure, key)[0]
-            for start, key in zip(range(0, len(leaves[0]), step), keys, strict=True)
+            apply_all(transforms, [leaf[start : start + batch_rows] for leaf in leaves], self._source_structure, key)[0]
+            for start, key in zip(range(0, len(leaves[0]), batch_rows), keys, strict=True)
         ]
         return batches[0] if len(batches) == 1 else [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
-    def _gather(self, rows: Rows) -> list[Array]:
+    def _gather_rows(self, rows: Rows) -> list[Array]:
         out = [spec.empty(row_count(rows)) for spec in self._plan.input.source_specs]
         self._source.gather(rows, out)
         return out

@@ -1,7 +1,8 @@
 """The job of a Ray worker, its tasks, and their results.
 
-A worker finds rows by number, in files that it opens or in Ray's object store; otherwise the rows are part of the task.
-It returns one array per leaf for all batches of a task, or their bytes in pieces. The feed copies them once.
+A task contains row numbers, and the worker reads these rows from files or from Ray's object store. If the worker cannot
+read them, the task contains the rows. The result contains one array for each leaf, with the rows of all batches of the
+task. Small inputs and results travel as pieces of bytes, larger ones through the object store.
 """
 
 from collections.abc import Sequence
@@ -25,43 +26,46 @@ __all__ = ["RayJob", "RayResult", "RayTask"]
 
 @dataclass(frozen=True, slots=True)
 class RayTask:
-    """Batches that a Ray worker transforms in one call: row numbers, or rows."""
+    """Batches that a Ray worker transforms in one call.
 
-    keys: list[tuple[int, ...]]  # per batch; seeds its random numbers
-    rows: Rows | None
-    leaves: list[Array] | None = None
-    split_leaves: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # shapes and dtypes of leaves in pieces
-    num_returns: int = 1  # pieces of the result
+    Exactly one of `rows`, `leaves` and `split_leaves` is set.
+    """
+
+    keys: list[tuple[int, ...]]  # one for each batch; seeds its random numbers
+    rows: Rows | None  # row numbers, if the worker reads the rows
+    leaves: list[Array] | None = None  # the rows themselves
+    split_leaves: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # shapes and dtypes of rows in pieces
+    num_returns: int = 1  # number of pieces of the result
 
 
 @dataclass(frozen=True, slots=True)
 class RayResult:
-    """The result of a task: all of its batches, or those before the first failure."""
+    """The transformed batches of a task, up to the first failure."""
 
     batches: int
     rows: int
-    leaves: list[Array]
+    leaves: list[Array]  # empty if the worker returns them in pieces
     failure: Failure | None = None
-    piece: bytes = b""  # the first piece, if the leaves are returned in pieces
+    piece: bytes = b""  # the first piece; the others follow as further return values
 
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """What every worker receives once."""
+    """The description of the work, which every worker receives once."""
 
     transforms: tuple[Transform, ...]
-    first: int  # number of the first transform within the pipeline
+    first: int  # index of the first transform in the pipeline
     structure: Structure  # of the input
-    recipe: FileSourceRecipe | None  # opens the files, if the worker reads them
+    recipe: FileSourceRecipe | None  # opens the files; None if the worker reads no files
     source_rows: int
     source_specs: tuple[ArraySpec, ...]
     batch_rows: int
-    output_specs: tuple[ArraySpec, ...] | None  # None if batches differ in size; then a task is one batch
+    output_specs: tuple[ArraySpec, ...] | None  # None for batches of variable size; then a task has one batch
     output_names: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """The user's maps, for error messages about workers."""
+        """A description of the transforms, for error messages about workers."""
         return describe_transforms(self.transforms)
 
     def open(self) -> "RayJobOnWorker":
@@ -75,14 +79,14 @@ class RayJob:
 
 
 class RayJobOnWorker:
-    """A job on a worker, with its source open."""
+    """A job that a worker has opened."""
 
     def __init__(self, job: RayJob, source: AbstractSource | None, missing_reason: str) -> None:
-        """`missing_reason` tells why the worker cannot read the rows, or is empty."""
+        """Take the open source, or the reason why the worker cannot read the rows."""
         self._job, self._source, self.missing_reason = job, source, missing_reason
 
     def __call__(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
-        """Return the result of a task, followed by its further pieces if any."""
+        """Return the result of a task, or a list of the result and further pieces."""
         result = self._run(task, stored, pieces)
         if task.num_returns == 1:
             return result
@@ -91,17 +95,17 @@ class RayJobOnWorker:
 
     def _run(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> RayResult:
         try:
-            leaves = self._input(task, stored, pieces)
+            leaves = self._read_input(task, stored, pieces)
             if self._job.output_specs is None:
                 return RayResult(1, len(leaves[0]), self._transform(leaves, task.keys[0]))
             return self._transform_batches(leaves, task, self._job.output_specs)
         except BaseException as error:  # an error of the user's code must not end the worker
             return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
 
-    def _input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
-        """Return the rows in new memory.
+    def _read_input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
+        """Return the rows of a task in new memory.
 
-        A map may write to its input and keep it.
+        A map may change or keep its input.
         """
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]
@@ -122,13 +126,13 @@ class RayJobOnWorker:
         job = self._job
         out = [spec.empty(len(leaves[0])) for spec in output_specs]
         for batch, key in enumerate(task.keys):
-            part = slice(batch * job.batch_rows, (batch + 1) * job.batch_rows)
+            row_range = slice(batch * job.batch_rows, (batch + 1) * job.batch_rows)
             try:
-                results = self._transform([leaf[part] for leaf in leaves], key)
-                write_leaves(results, [array[part] for array in out], job.output_names, job.name)
+                results = self._transform([leaf[row_range] for leaf in leaves], key)
+                write_leaves(results, [array[row_range] for array in out], job.output_names, job.name)
             except BaseException as error:
-                done = batch * job.batch_rows
-                return RayResult(batch, done, [array[:done] for array in out], Failure.of(error, cloudpickle.dumps))
+                rows = batch * job.batch_rows
+                return RayResult(batch, rows, [array[:rows] for array in out], Failure.of(error, cloudpickle.dumps))
         return RayResult(len(task.keys), len(leaves[0]), out)
 
     def _transform(self, leaves: list[Array], key: tuple[int, ...]) -> list[Array]:

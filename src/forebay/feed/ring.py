@@ -1,14 +1,16 @@
-"""The states of slots, as pure code: events in, instructions out.
-
-This module uses no threads, no clock and no slot memory.
+"""The ring: a state machine that decides which slot is filled or delivered next.
 
     free -> filling -> ready -> lent -> free
 
-Groups have sequence numbers in the order of delivery. A worker thread requests a slot to fill, the consumer requests
-the next group; the ring answers with a slot, or with None if there is nothing to do yet. The caller holds a lock.
+The ring is pure code. It knows slots by their ids and uses no thread, no clock and no slot memory. The caller holds a
+lock during every call.
 
-The ring counts the slots that are lent to the consumer. If the consumer keeps more than a limit, the ring drops the
-oldest of them and uses new slots instead. So a consumer may keep every batch, and nothing waits forever.
+Groups have sequence numbers in the order of delivery. A worker thread calls `start_fill` to get a slot and the number
+of the group to fill. The consumer calls `deliver` to get the slot of the next group. Both return None if the caller
+must wait.
+
+A slot is lent while the consumer holds batches of it. If more than `lent_limit` slots are lent, the ring drops the
+oldest of them and uses new slots instead. So a consumer may keep every batch, and no thread waits for it to drop them.
 """
 
 from collections import OrderedDict
@@ -21,10 +23,7 @@ __all__ = ["Fill", "Ring", "RingError", "SlotState"]
 
 
 class RingError(AssertionError):
-    """An event that is impossible in the state of a slot.
-
-    It is a bug of Forebay, never of the user.
-    """
+    """An event that the state of a slot does not allow: a bug in Forebay."""
 
 
 class SlotState(Enum):
@@ -36,157 +35,164 @@ class SlotState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """An instruction: fill this slot with the group of this sequence number."""
+    """An instruction to fill a slot with a group."""
 
-    slot: int
-    sequence: int
+    slot: int  # id of the slot
+    sequence: int  # sequence number of the group
 
 
 @dataclass(slots=True)
 class Ring:
-    """Slots by id. At most `slots` of them are filling or ready at a time."""
+    """The states of all slots. At most `slots` are filling or ready at a time."""
 
     slots: int
-    lent_limit: int = 8
+    lent_limit: int = 8  # slots
     oldest_first: bool = False  # False: reuse the slot released last, because its memory is still in the CPU caches
     _states: dict[int, SlotState] = field(default_factory=dict)
-    _free: list[int] = field(default_factory=list)
-    _filling: dict[int, int] = field(default_factory=dict)  # slot -> sequence; -1 if its group is not needed any more
-    _ready: dict[int, int] = field(default_factory=dict)  # sequence -> slot
-    _lent: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    _free_slots: list[int] = field(default_factory=list)
+    _filling_sequences: dict[int, int] = field(default_factory=dict)  # by slot; -1 if a restart dropped the group
+    _ready_slots: dict[int, int] = field(default_factory=dict)  # by sequence number
+    _lent_slots: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _next_id: int = 0
     _unallocated: set[int] = field(default_factory=set)  # ids whose slot has no memory yet
-    _to_fill: int = 0
-    _to_deliver: int = 0
-    _last: int | None = None  # the sequence number after the last group, once known
+    _next_to_fill: int = 0  # sequence number
+    _next_to_deliver: int = 0  # sequence number
+    _end: int | None = None  # the sequence number after the last group; None while unknown
 
     # Events of worker threads
 
-    def fill(self) -> Fill | None:
-        """Return what to fill next; None without a slot or a group."""
-        if self._last is not None and self._to_fill >= self._last:
+    def start_fill(self) -> Fill | None:
+        """Return the next slot and group to fill.
+
+        Return None if the ring is full or no group is left to fill.
+        """
+        if self._end is not None and self._next_to_fill >= self._end:
             return None
-        if self.full:
+        if self.is_full:
             return None
-        slot = self._free.pop(self._free_index) if self._free else self._new_slot()
-        fill = Fill(slot, self._to_fill)
-        self._to_fill += 1
+        slot = self._free_slots.pop(self._free_index) if self._free_slots else self._new_slot()
+        fill = Fill(slot, self._next_to_fill)
+        self._next_to_fill += 1
         self._states[slot] = SlotState.FILLING
-        self._filling[slot] = fill.sequence
+        self._filling_sequences[slot] = fill.sequence
         return fill
 
-    def allocated(self, slot: int) -> None:
-        """Record that a new slot has memory now."""
+    def mark_allocated(self, slot: int) -> None:
+        """Record that the memory of a new slot was allocated."""
         self._unallocated.discard(slot)
 
-    def filled(self, slot: int) -> int | None:
-        """Record that a slot holds its group.
+    def mark_filled(self, slot: int) -> int | None:
+        """Record that a slot contains its group.
 
-        Return the sequence number, or None if the group is not needed.
+        Return the sequence number of the group, or None if a restart dropped it.
         """
-        self.allocated(slot)
-        sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
+        self.mark_allocated(slot)
+        sequence = self._filling_sequences.pop(self._expect(slot, SlotState.FILLING))
         if sequence < 0:
             self._set_free(slot)
             return None
         self._states[slot] = SlotState.READY
-        self._ready[sequence] = slot
+        self._ready_slots[sequence] = slot
         return sequence
 
-    def end_of_data(self, slot: int) -> None:
-        """Record that no data was left for this slot, so its group does not exist."""
-        sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
+    def mark_end_of_data(self, slot: int) -> None:
+        """Record that no rows were left for this slot, so its group does not exist."""
+        sequence = self._filling_sequences.pop(self._expect(slot, SlotState.FILLING))
         if sequence >= 0:
-            self.end(sequence)
+            self.set_end(sequence)
         self._set_free(slot)
 
-    def failed(self, slot: int) -> int | None:
-        """Record that filling failed.
+    def mark_failed(self, slot: int) -> int | None:
+        """Record that filling a slot failed.
 
-        Return the sequence number, or None if the group is not needed.
+        Return the sequence number of its group, or None if a restart dropped it.
         """
-        sequence = self._filling.pop(self._expect(slot, SlotState.FILLING))
+        sequence = self._filling_sequences.pop(self._expect(slot, SlotState.FILLING))
         self._set_free(slot)
         return None if sequence < 0 else sequence
 
     def cancel_fill(self, fill: Fill) -> None:
-        """Take `fill` back. The next call of `fill()` returns the same group again."""
-        del self._filling[self._expect(fill.slot, SlotState.FILLING)]
-        self._to_fill = fill.sequence
+        """Undo `start_fill`. The next call of `start_fill` returns the same group again."""
+        del self._filling_sequences[self._expect(fill.slot, SlotState.FILLING)]
+        self._next_to_fill = fill.sequence
         self._set_free(fill.slot)
 
-    def end(self, sequence: int) -> None:
-        """Record that no group has this sequence number or a later one."""
-        self._last = sequence if self._last is None else min(self._last, sequence)
+    def set_end(self, sequence: int) -> None:
+        """Record that no group with this sequence number or a later one exists."""
+        self._end = sequence if self._end is None else min(self._end, sequence)
 
     # Events of the consumer
 
     def deliver(self) -> int | None:
         """Lend the slot of the next group, or return None if it is not ready."""
-        slot = self._ready.pop(self._to_deliver, None)
+        slot = self._ready_slots.pop(self._next_to_deliver, None)
         if slot is None:
             return None
-        self._to_deliver += 1
+        self._next_to_deliver += 1
         self._states[slot] = SlotState.LENT
-        self._lent[slot] = None
+        self._lent_slots[slot] = None
         return slot
 
     def release(self, slot: int) -> None:
-        """Record that the consumer holds no batch of this slot any more."""
-        del self._lent[self._expect(slot, SlotState.LENT)]
+        """Record that the consumer has dropped all batches of this slot."""
+        del self._lent_slots[self._expect(slot, SlotState.LENT)]
         self._set_free(slot)
 
-    def forget(self) -> list[int]:
-        """Drop and return the oldest lent slots beyond the limit. The consumer keeps their memory."""
+    def drop_oldest_lent(self) -> list[int]:
+        """Drop the oldest lent slots beyond `lent_limit`, and return their ids.
+
+        Their memory stays allocated while the consumer holds their batches.
+        """
         dropped = []
-        while len(self._lent) > self.lent_limit:
-            slot, _ = self._lent.popitem(last=False)
+        while len(self._lent_slots) > self.lent_limit:
+            slot, _ = self._lent_slots.popitem(last=False)
             del self._states[slot]
             dropped.append(slot)
         return dropped
 
     def restart(self) -> None:
-        """Drop all groups that were not delivered, and begin again with sequence number 0."""
-        for slot in self._ready.values():
+        """Drop all groups that were not delivered, and start again with sequence number 0."""
+        for slot in self._ready_slots.values():
             self._set_free(slot)
-        self._ready.clear()
-        self._filling = dict.fromkeys(self._filling, -1)
-        self._to_fill = self._to_deliver = 0
-        self._last = None
+        self._ready_slots.clear()
+        self._filling_sequences = dict.fromkeys(self._filling_sequences, -1)
+        self._next_to_fill = self._next_to_deliver = 0
+        self._end = None
 
     # Queries
 
     @property
     def next_sequence(self) -> int:
         """The sequence number of the group that the consumer gets next."""
-        return self._to_deliver
+        return self._next_to_deliver
 
     @property
-    def full(self) -> bool:
-        """True if nothing can be filled until a group is delivered."""
-        return len(self._filling) + len(self._ready) >= self.slots
+    def is_full(self) -> bool:
+        """True if no slot can be filled until a group is delivered."""
+        return len(self._filling_sequences) + len(self._ready_slots) >= self.slots
 
     @property
     def next_slot(self) -> int | None:
-        """The allocated slot that `fill()` would return next, or None."""
-        return self._free[self._free_index] if self._free and not self.full else None
+        """Id of the allocated slot that `start_fill` would use next, or None."""
+        return self._free_slots[self._free_index] if self._free_slots and not self.is_full else None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the consumer has received all groups."""
-        return self._last is not None and self._to_deliver >= self._last
+        return self._end is not None and self._next_to_deliver >= self._end
 
     @property
-    def lent(self) -> tuple[int, ...]:
-        return tuple(self._lent)
+    def lent_slots(self) -> tuple[int, ...]:
+        """Ids of the lent slots, oldest first."""
+        return tuple(self._lent_slots)
 
     def state(self, slot: int) -> SlotState | None:
-        """Return the state of a slot; None if the ring does not have it."""
+        """Return the state of a slot; None if the ring has no such slot."""
         return self._states.get(slot)
 
     @property
     def _free_index(self) -> int:
-        """Index of the free slot that is filled next."""
+        """Index in `_free_slots` of the slot to fill next."""
         return 0 if self.oldest_first else -1
 
     def _new_slot(self) -> int:
@@ -195,22 +201,25 @@ class Ring:
         return self._next_id - 1
 
     def _set_free(self, slot: int) -> None:
-        """Free a slot if it was allocated.
+        """Make a slot free, or drop its id if it has no memory.
 
-        Other ids are dropped: they would be reused before allocated slots.
+        Otherwise the ring would reuse ids without memory before allocated slots.
         """
         if slot in self._unallocated:
             self._unallocated.remove(slot)
             del self._states[slot]
             return
         self._states[slot] = SlotState.FREE
-        self._free.append(slot)
+        self._free_slots.append(slot)
         self._trim()
 
     def _trim(self) -> None:
-        """Drop surplus free slots after the consumer released batches that it had kept for long."""
-        while self._free and len(self._states) - len(self._lent) > self.slots + LENT_SLOTS:
-            del self._states[self._free.pop(0)]
+        """Drop surplus free slots.
+
+        They remain when the consumer drops many batches that it had kept.
+        """
+        while self._free_slots and len(self._states) - len(self._lent_slots) > self.slots + LENT_SLOTS:
+            del self._states[self._free_slots.pop(0)]
 
     def _expect(self, slot: int, state: SlotState) -> int:
         if self._states.get(slot) is not state:

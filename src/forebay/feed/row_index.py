@@ -1,4 +1,4 @@
-"""The row numbers of groups, computed on the host in chunks or on a device."""
+"""The row numbers of groups, computed on the host or on a device."""
 
 import threading
 from collections import OrderedDict
@@ -13,16 +13,16 @@ from forebay.order.permutation import Permutation, PermutationParams
 from forebay.order.schedule import ENDLESS, Cursor, Group
 from forebay.pipeline.pipeline import Pipeline
 
-__all__ = ["ComputedRows", "GroupRows", "RowIndex"]
+__all__ = ["DeviceComputedRows", "GroupRows", "RowIndex"]
 
-KEPT_CHUNKS = 3  # the current chunk, the next one, and the previous one for threads that are behind
+CACHED_CHUNKS = 3  # the current chunk, the next chunk, and the previous chunk for threads that are slower
 
 
 @dataclass(frozen=True, slots=True)
-class ComputedRows:
-    """Row numbers that a device computes.
+class DeviceComputedRows:
+    """Row numbers that a device computes from a permutation.
 
-    They are at the positions `first`, `first + step`, `first + 2 * step`, ... of a permutation.
+    They are at the positions `first`, `first + step`, `first + 2 * step`, ... of the permutation.
     """
 
     permutation_params: PermutationParams
@@ -32,51 +32,52 @@ class ComputedRows:
 
 
 class RowIndex:
-    """Computes the row numbers of groups, in large chunks that neighbouring groups share.
+    """Computes the row numbers of groups, in chunks that several groups share.
 
-    A chunk is identified by the epoch of the order, the global position where the pass began, and its number.
+    The key of a chunk has three numbers: the epoch of the order, `Group.base`, and the number of the chunk after the
+    base. The index caches a few chunks.
     """
 
     def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int) -> None:
         assert pipeline.order is not None
         self._order: Order = pipeline.order
         self._schedule = pipeline.schedule
-        self._is_slice = self._order.is_sequential and pipeline.shard_count == 1
+        self._is_slice = self._order.is_sequential and pipeline.shard_count == 1  # row numbers are consecutive
         self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple, so that few groups span chunks
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
-        # True if no thread waits for row numbers: a device computes them, or there are few.
+        # True if the host needs little time for the row numbers: a device computes them, or a pass has few rows.
         has_few_rows = self._is_slice or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
         self.is_cheap = has_few_rows or self._order.permutation_params(0) is not None
-        self._epoch_params: tuple[int, PermutationParams | None] = -1, None  # of the last requested epoch
-        self._last_chunk = -1, -1  # epoch and number of the last requested chunk
+        self._epoch_params: tuple[int, PermutationParams | None] = -1, None  # the last epoch, and its parameters
+        self._last_requested_chunk = -1, -1  # epoch and number of the last requested chunk
         self._lock = threading.Lock()
 
     def rows_of(self, group: Group) -> Rows:
-        """Return the row numbers of a group."""
+        """Return the row numbers of a group, as a slice or an array."""
         if self._is_slice:
             start = group.base + group.start
             return slice(start, start + group.rows)
         epoch, stop = self._schedule.order_epoch(group.cursor), group.start + group.rows
-        numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
-        self._last_chunk = epoch, numbers[-1]
-        parts = [self._part((epoch, group.base, number), group.start, stop) for number in numbers]
+        chunk_numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
+        self._last_requested_chunk = epoch, chunk_numbers[-1]
+        parts = [self._chunk_part((epoch, group.base, number), group.start, stop) for number in chunk_numbers]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def device_computed_rows(self, group: Group) -> ComputedRows | None:
-        """Return how a device computes the row numbers; None if it cannot."""
+    def device_computed_rows(self, group: Group) -> DeviceComputedRows | None:
+        """Return what a device needs to compute the row numbers; None if it cannot."""
         params = self._permutation_params(self._schedule.order_epoch(group.cursor))
         if params is None:
             return None
         first = group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
-        return ComputedRows(params, first, self._schedule.shard_count, group.rows)
+        return DeviceComputedRows(params, first, self._schedule.shard_count, group.rows)
 
     def prepare_after(self, group: Group) -> None:
-        """Compute the chunk after this group.
+        """Compute and cache the chunk after this group.
 
-        Skip it if another thread does so, or if a later chunk was requested.
+        Do nothing if another thread computes a chunk now, or if a group of that chunk or a later one was requested.
         """
         key = self._next_chunk_key(group)
-        if key is None or key in self._chunks or (key[0], key[2]) <= self._last_chunk:
+        if key is None or key in self._chunks or (key[0], key[2]) <= self._last_requested_chunk:
             return
         if self._lock.acquire(blocking=False):
             try:
@@ -91,8 +92,8 @@ class RowIndex:
             self._epoch_params = epoch, params
         return params
 
-    def _part(self, key: tuple[int, int, int], start: int, stop: int) -> Any:
-        """Return the row numbers of a chunk between two rows of the shard."""
+    def _chunk_part(self, key: tuple[int, int, int], start: int, stop: int) -> Any:
+        """Return the row numbers of a chunk at the shard's rows `start` to `stop`."""
         chunk = self._chunks.get(key)
         if chunk is None:
             with self._lock:
@@ -101,7 +102,10 @@ class RowIndex:
         return chunk[max(0, start - first) : stop - first]
 
     def _next_chunk_key(self, group: Group) -> tuple[int, int, int] | None:
-        """Return the key of the next chunk; None until half the current one is used."""
+        """Return the key of the chunk to compute after a group.
+
+        Return None if the group ends in the first half of its chunk and the pass has further chunks.
+        """
         if self._is_slice:
             return None
         schedule, epoch = self._schedule, self._schedule.order_epoch(group.cursor)
@@ -113,15 +117,16 @@ class RowIndex:
         return None if offset < self._chunk_rows // 2 else (epoch, group.base, number + 1)
 
     def _cached_chunk(self, key: tuple[int, int, int]) -> Any:
+        """Return a chunk, and compute and cache it if necessary. The caller holds the lock."""
         chunk = self._chunks.get(key)
         if chunk is None:
-            chunk = self._compute(*key)
+            chunk = self._compute_chunk(*key)
             self._chunks[key] = chunk
-            while len(self._chunks) > KEPT_CHUNKS:
+            while len(self._chunks) > CACHED_CHUNKS:
                 self._chunks.popitem(last=False)
         return chunk
 
-    def _compute(self, epoch: int, base: int, number: int) -> Any:
+    def _compute_chunk(self, epoch: int, base: int, number: int) -> Any:
         schedule, first = self._schedule, self._first_position(base, number)
         last = min(first + self._chunk_rows * schedule.shard_count, min(schedule.pass_rows, ENDLESS))
         positions = np.arange(first, last, schedule.shard_count, dtype=np.int64)
@@ -133,7 +138,7 @@ class RowIndex:
 
 
 class GroupRows:
-    """The rows of one group. The host computes their numbers only on request."""
+    """The rows of one group. The first call of `numbers` computes the row numbers."""
 
     __slots__ = ("_group", "_index", "_numbers")
 
@@ -146,9 +151,11 @@ class GroupRows:
         return self._group.rows
 
     def numbers(self) -> Rows:
+        """Return the row numbers, computed on the host."""
         if self._numbers is None:
             self._numbers = self._index.rows_of(self._group)
         return self._numbers
 
-    def device_computed_rows(self) -> ComputedRows | None:
+    def device_computed_rows(self) -> DeviceComputedRows | None:
+        """Return what a device needs to compute the row numbers; None if it cannot."""
         return self._index.device_computed_rows(self._group)

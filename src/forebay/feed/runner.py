@@ -1,7 +1,7 @@
 """Runs a feed: worker threads fill slots, and the consumer takes them in order.
 
-Nothing waits without a way to be woken. An error in a worker is raised where the consumer reaches its group. `close()`
-wakes every waiting thread. A forked process has no worker threads and raises an error instead of waiting for them.
+If a fill fails, the consumer gets the error when it requests that group. `close()` wakes every waiting thread. A forked
+process has no worker threads, so the runner raises an error there instead of waiting for them.
 """
 
 import logging
@@ -25,8 +25,8 @@ from forebay.order.schedule import Cursor, Group
 
 __all__ = ["Runner", "RunnerParts"]
 
-POLL_SECONDS = 1e-3  # the consumer polls a stream at this interval; a fast stream delivers several groups each time
-JOIN_SECONDS = 2.0  # a thread inside the user's generator may never return; then `close()` leaves it behind
+POLL_SECONDS = 1e-3  # interval at which the consumer polls a stream; a fast stream fills several groups in it
+JOIN_SECONDS = 2.0  # longest wait of `close()` for threads, because a user's generator may never return
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class RunnerParts:
 class Runner:
     """The threads of a feed.
 
-    It holds no reference to the feed, so that an abandoned feed can be collected.
+    The runner does not refer to the feed, so that Python can collect a feed that the user no longer holds.
     """
 
     def __init__(self, parts: RunnerParts, *, slots: int, threads: int, budget_nbytes: int) -> None:
@@ -53,69 +53,72 @@ class Runner:
         self._throttle, self._recorder = parts.throttle, parts.recorder
         exchange = SlotExchange(parts.filler, parts.engine, parts.make_slot, slots=slots, budget_nbytes=budget_nbytes)
         self._exchange, self._lock = exchange, exchange.lock
-        self._may_fill, self._may_take = exchange.may_fill, exchange.may_take
-        self._consumer_done = threading.Condition(self._lock)
-        self._filling_consumers: set[int] = set()  # ids of consumer threads inside a fill
+        self._fill_condition, self._take_condition = exchange.fill_condition, exchange.take_condition
+        self._consumer_fill_done = threading.Condition(self._lock)
+        self._filling_consumer_ids: set[int] = set()  # ids of consumer threads that are filling a slot
         self._read_lock: AbstractContextManager[Any] = (
             threading.Lock() if self._filler.reads_in_order else nullcontext()
         )
-        self._closed = self._resources_closed = False
+        self._is_closed = self._has_closed_resources = False
         self._generation = 0
         self._pid = os.getpid()
         self._threads = [
             threading.Thread(target=self._run_worker, args=(worker,), name=f"forebay-{worker}", daemon=True)
             for worker in range(threads)
         ]
-        self._started = False
+        self._has_started = False
 
     @property
     def engine(self) -> Engine:
         return self._engine
 
     @property
-    def continues(self) -> bool:
+    def fills_next_epoch(self) -> bool:
         """True if worker threads fill groups of the next epoch before it is requested."""
         return self._filler.continues_into_next_epoch
 
     def continue_epoch(self) -> int:
-        """Begin the next epoch where the last one ended. Return its generation, for `take`."""
+        """Start the next epoch after the previous one, and return its generation for `take`.
+
+        Groups of the next epoch that worker threads have already filled are kept.
+        """
         self._check_usable()
         with self._lock:
             self._generation += 1
             return self._generation
 
     def restart(self, cursor: Cursor) -> int:
-        """Begin an epoch at the cursor, and drop all groups that were not taken.
+        """Start an epoch at the cursor, and return its generation for `take`.
 
-        Return its generation.
+        Groups that the consumer has not taken are dropped.
         """
-        self._check_usable()  # before the lock: in a forked process, a thread that does not exist may hold it
+        self._check_usable()  # before the lock: in a forked process, a thread of the parent may hold the lock forever
         with self._lock:
             generation = self.continue_epoch()
             self._exchange.restart(cursor)
             self._throttle.reset()
             if not self._exchange.next_fill_only_enqueues():
-                self._may_fill.notify_all()
-            self._may_take.notify_all()
-            if not self._started:
-                self._started = True
+                self._fill_condition.notify_all()
+            self._take_condition.notify_all()
+            if not self._has_started:
+                self._has_started = True
                 for thread in self._threads:
                     thread.start()
         return generation
 
     def take(self, generation: int) -> Slot | None:
-        """Return the slot of the next group, or None at the end."""
+        """Return the slot of the next group, or None at the end of the epoch."""
         self._check_usable()
         self._throttle.on_request()
         exchange = self._exchange
         with self._lock, self._engine.consumer_scope():
             self._check_generation(generation)
             exchange.reclaim()
-            # Queueing work for a device costs less than waking a thread that does it.
+            # Queueing work for a device takes less time than waking a worker thread.
             while not exchange.errors and exchange.next_fill_only_enqueues() and self._fill_on_consumer():
                 self._check_generation(generation)
             slot = exchange.deliver()
-            if slot is None and not exchange.ring.ended:
+            if slot is None and not exchange.ring.has_ended:
                 slot = self._wait_for_group(generation)
         if slot is None or slot.group is None:
             return None
@@ -124,62 +127,65 @@ class Runner:
         return slot
 
     def close(self) -> None:
-        """End all threads and release everything. Any thread may call this, also more than once."""
+        """End all threads and free all memory. Any thread may call this repeatedly."""
         if os.getpid() != self._pid:
-            return  # a forked process has no worker threads, and its parent still uses everything else
+            return  # a forked process has no worker threads, and its parent still uses the memory
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 return
-            self._closed = True
+            self._is_closed = True
             self._throttle.close()
-            self._may_fill.notify_all()
-            self._may_take.notify_all()
+            self._fill_condition.notify_all()
+            self._take_condition.notify_all()
         self._filler.stop()
         self._join_threads()
         self._close_resources()
 
-    # The consumer's thread, which holds the lock (except in `_check_usable`)
+    # Methods of the consumer's thread, which holds the lock (except in `_check_usable`)
 
     def _wait_for_group(self, generation: int) -> Slot | None:
-        """Wait for the next group. Meanwhile the consumer fills slots itself, if that cannot block."""
-        began = time.perf_counter()
+        """Wait for the next group and return its slot; None at the end.
+
+        While no group is ready, the consumer's thread fills slots itself if that cannot block.
+        """
+        started_at = time.perf_counter()
         exchange, filler = self._exchange, self._filler
         self._throttle.on_wait()
         try:
-            while (slot := exchange.deliver()) is None and not exchange.ring.ended:
+            while (slot := exchange.deliver()) is None and not exchange.ring.has_ended:
                 may_fill = filler.is_plain_copy or exchange.next_fill_only_enqueues()
                 if not (may_fill and self._fill_on_consumer()):
-                    self._may_fill.notify()
-                    self._may_take.wait(POLL_SECONDS if filler.reads_in_order else None)
+                    self._fill_condition.notify()
+                    self._take_condition.wait(POLL_SECONDS if filler.reads_in_order else None)
                 self._check_generation(generation)
         finally:
             self._throttle.is_waiting = False
-            self._recorder.add_span("wait", time.perf_counter() - began)
+            self._recorder.add_span("wait", time.perf_counter() - started_at)
         return slot
 
     def _fill_on_consumer(self) -> bool:
-        """Fill a group on the consumer's thread; return False if there is nothing to fill.
+        """Fill a slot on the consumer's thread. Return False if none can be filled.
 
-        To wake a worker thread would cost as much as the fill itself.
+        Waking a worker thread would take as long as this fill.
         """
         claimed = self._exchange.claim()
         if claimed is None:
             return False
         (fill, task), worker = claimed, len(self._threads)
-        self._filling_consumers.add(threading.get_ident())
+        self._filling_consumer_ids.add(threading.get_ident())
         self._lock.release()
         try:
-            self._complete(fill, self._begin(fill, task, worker), worker)
+            self._finish(fill, self._read(fill, task, worker), worker)
         except BaseException as error:
             self._exchange.report_failed(fill, error)
-            if not isinstance(error, Exception):  # a KeyboardInterrupt belongs to this thread
+            if not isinstance(error, Exception):  # raise a KeyboardInterrupt here, on the consumer's thread
                 raise
         finally:
             self._lock.acquire()
-            self._filling_consumers.discard(threading.get_ident())
-            if self._closed:
+            self._filling_consumer_ids.discard(threading.get_ident())
+            if self._is_closed:
                 self._close_resources()
-                self._consumer_done.notify_all()
+                self._consumer_fill_done.notify_all()
         return True
 
     def _check_generation(self, generation: int) -> None:
@@ -196,10 +202,10 @@ class Runner:
             )
 
     def _raise_if_closed(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
 
-    # Worker threads
+    # Methods of worker threads
 
     def _run_worker(self, worker: int) -> None:
         self._engine.enter_worker_thread()
@@ -210,72 +216,74 @@ class Runner:
             self._close_resources()
 
     def _fill_next(self, worker: int) -> bool:
-        """Fill one group. Return False if the runner is closed."""
+        """Fill one slot, and return False if the runner is closed."""
         fill: Fill | None = None
         try:
             with self._read_lock:
                 fill, task = self._wait_for_task()
                 if fill is None:
                     return False
-                begun = self._begin(fill, task, worker)
-            group = self._complete(fill, begun, worker)
-        except BaseException as error:  # the consumer gets every error
+                read_result = self._read(fill, task, worker)
+            group = self._finish(fill, read_result, worker)
+        except BaseException as error:  # the consumer raises the error later
             if fill is None:
                 raise
             self._exchange.report_failed(fill, error)
             return True
         if group is not None:
-            with suppress(Exception):  # the fill that needs this work repeats it and raises the error
+            with suppress(Exception):  # a later fill repeats this work, and reports the error to the consumer
                 self._filler.prepare_after(group)
         return True
 
     def _wait_for_task(self) -> tuple[Fill | None, Any]:
         with self._lock:
-            while not self._closed:
+            while not self._is_closed:
                 claimed = self._exchange.claim()
                 if claimed is not None:
                     return claimed
-                self._may_fill.wait()
+                self._fill_condition.wait()
         return None, None
 
-    def _begin(self, fill: Fill, task: Any, worker: int) -> Any | None:
+    def _read(self, fill: Fill, task: Any, worker: int) -> Any | None:
         slot = self._exchange.open_slot(fill, task)
         self._engine.wait_host_free(slot.memory)
         return self._filler.read(slot, task, worker)
 
-    def _complete(self, fill: Fill, begun: Any | None, worker: int) -> Group | None:
+    def _finish(self, fill: Fill, read_result: Any | None, worker: int) -> Group | None:
         group = None
-        if begun is not None:
+        if read_result is not None:
             slot = self._exchange.slots[fill.slot]
-            slot.group = group = self._filler.finish(slot, begun, worker)
+            slot.group = group = self._filler.finish(slot, read_result, worker)
             slot.send()
-        self._exchange.report_filled(fill, is_end=begun is None)
+        self._exchange.report_filled(fill, is_end=read_result is None)
         return group
 
-    # The end
+    # Closing
 
     def _join_threads(self) -> None:
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in self._other_live_threads():
             thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
-            own = {threading.get_ident()}  # a signal handler may close the feed on a thread that fills
-            self._consumer_done.wait_for(lambda: self._filling_consumers <= own, max(0.0, deadline - time.monotonic()))
+            own_id = {threading.get_ident()}  # do not wait for this thread: a signal handler may call close() in a fill
+            self._consumer_fill_done.wait_for(
+                lambda: self._filling_consumer_ids <= own_id, max(0.0, deadline - time.monotonic())
+            )
         if self._other_live_threads():
-            _log.warning("a forebay thread is still inside the user's code after close(); it is left behind.")
+            _log.warning("a Forebay thread still runs the user's code after close(). It ends when that code returns.")
 
     def _close_resources(self) -> None:
-        """Close the filler, the slots and the engine, once no thread uses them.
+        """Close the filler, the slots and the engine, unless a thread still uses them.
 
-        A thread may stay in the user's code long after `close()`. Each thread calls this when it ends.
+        Each thread calls this when it ends, because a thread may run the user's code long after `close()`.
         """
         with self._lock:
-            in_use = self._other_live_threads() or self._filling_consumers
-            if in_use or not self._closed or self._resources_closed:
+            in_use = self._other_live_threads() or self._filling_consumer_ids
+            if in_use or not self._is_closed or self._has_closed_resources:
                 return
-            self._resources_closed = True
+            self._has_closed_resources = True
         slots = self._exchange.slots
-        with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
+        with ExitStack() as stack:  # runs all callbacks even after an error, in reverse order
             stack.callback(slots.clear)
             stack.callback(self._engine.close)
             for slot in slots.values():

@@ -1,4 +1,4 @@
-"""Slots (reusable memory for groups) and leases (which tell when to reuse it)."""
+"""Slots (reusable buffers for groups) and leases (which show when a slot can be reused)."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ __all__ = ["Lease", "Slot"]
 
 
 class Slot:
-    """Memory for one group of batches.
+    """A reusable buffer for one group of batches.
 
-    Its views are made once and reused for every group.
+    Roots and views of the memory are created once and reused for every group.
     """
 
     def __init__(self, engine: Engine, layout: Layout, *, shared_nbytes: int = 0) -> None:
         self._engine = engine
         self._is_shared = shared_nbytes > 0
-        self.input_offset = align(layout.nbytes, engine.alignment)  # where the input of worker processes begins
+        self.input_offset = align(layout.nbytes, engine.alignment)  # bytes; the input of worker processes begins here
         self._nbytes = self.input_offset + shared_nbytes
         self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._is_shared)
         self.group: Group | None = None
-        self.filled_by_device = False  # True if the device pulled the rows, so that nothing is sent
-        self.partial_failure: BaseException | None = None  # why the rest of the group could not be filled
+        self.filled_by_device = False  # True if the device pulled the rows, so that `send` copies nothing
+        self.partial_failure: BaseException | None = None  # the error, if only the first batches could be filled
         self._set_layout(layout)
 
     def _set_layout(self, layout: Layout) -> None:
@@ -38,7 +38,7 @@ class Slot:
         self.lease = Lease(self.memory.lease_object(root) for batch in self.batches for root in batch)
         self._row_views: list[list[Array]] | None = None
         self._is_packed = [layout.batches == 1 or layout.is_packed(leaf) for leaf in leaves]
-        self._strided_views: list[Array | None] | None = None  # made on first use, because they touch host memory
+        self._batch_views: list[Array | None] | None = None  # created on first use: a slot may need no host memory
 
     @property
     def nbytes(self) -> int:
@@ -46,14 +46,14 @@ class Slot:
 
     @property
     def shared_block(self) -> Any:
-        """The memory as worker processes map it."""
+        """The shared memory that worker processes map; None if they do not share the slot."""
         return self.memory.block
 
     def gather_arrays(self, rows: int) -> list[Array]:
-        """Return an array per leaf to gather rows into.
+        """Return one array for each leaf, as the target of a gather.
 
-        Most arrays are views of the slot. A leaf with gaps between its batches gets a new array, which
-        `scatter_batches` copies into the slot.
+        Most arrays are views of the slot. If the layout has gaps between the batches of a leaf, its array is new, and
+        `scatter_batches` copies it into the slot.
         """
         specs = self.layout.specs
         return [
@@ -62,33 +62,30 @@ class Slot:
         ]
 
     def row_views(self) -> list[list[Array]]:
-        """Return a view of each row of each leaf, to write rows one by one.
-
-        The views are made once.
-        """
+        """Return a view of each row of each leaf, for writing rows one by one."""
         if self._row_views is None:
             self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
         return self._row_views
 
     def scatter_batches(self, arrays: Sequence[Array]) -> None:
-        """Copy the arrays that are not views of the slot into it, batch by batch."""
-        if self._strided_views is None:
-            self._strided_views = [
-                None if packed else self._strided_view(leaf) for leaf, packed in enumerate(self._is_packed)
+        """Copy the new arrays of `gather_arrays` into the slot, batch by batch."""
+        if self._batch_views is None:
+            self._batch_views = [
+                None if packed else self._batch_view(leaf) for leaf, packed in enumerate(self._is_packed)
             ]
-        for array, view in zip(arrays, self._strided_views, strict=True):
+        for array, view in zip(arrays, self._batch_views, strict=True):
             if view is None:
                 continue
             batch_rows = self.layout.batch_rows
-            full = len(array) // batch_rows
-            view[:full] = array[: full * batch_rows].reshape(full, *view.shape[1:])
-            if len(array) > full * batch_rows:
-                view[full, : len(array) - full * batch_rows] = array[full * batch_rows :]
+            full_batches = len(array) // batch_rows
+            view[:full_batches] = array[: full_batches * batch_rows].reshape(full_batches, *view.shape[1:])
+            if len(array) > full_batches * batch_rows:
+                view[full_batches, : len(array) - full_batches * batch_rows] = array[full_batches * batch_rows :]
 
     def write_variable_size(self, leaves: Sequence[Array]) -> None:
         """Copy a batch of any size into the slot.
 
-        Allocate larger memory if it does not fit.
+        Replace the slot memory by a larger one if the batch does not fit.
         """
         specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         layout = Layout.of(specs, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
@@ -112,7 +109,8 @@ class Slot:
         """Free the memory. Batches that the consumer still holds stay valid."""
         self._engine.close_slot(self.memory)
 
-    def _strided_view(self, leaf: int) -> Array:
+    def _batch_view(self, leaf: int) -> Array:
+        """Return a view of all batches of a leaf. Its first axis counts batches."""
         spec, layout = self.layout.specs[leaf], self.layout
         first = layout.view(self.memory.host, leaf)
         return np.ndarray(
@@ -125,33 +123,31 @@ class Slot:
 
 
 class Lease:
-    """Tells whether the consumer still holds a batch of the slot.
+    """Shows whether the consumer still holds a batch of a slot, by counting references.
 
-    The lease counts the references to the roots of the slot.
+    Each leaf of a batch has one root. Every view, DLPack tensor or buffer that the user derives from a batch refers to
+    its root, directly or through other objects: NumPy shortens chains of bases only over ndarrays, and the base of a
+    root is not an ndarray. So the consumer holds no batch exactly when the reference counts of all roots are back at
+    their initial values.
 
-    Each leaf of a batch has one root, the only object through which its memory is handed out. All that the user derives
-    from it (views, views of views, DLPack tensors, buffers) holds a reference to the root, directly or through a
-    chain: a root's base is not an ndarray, and NumPy shortens chains only over ndarrays. So the memory is released
-    exactly when the reference counts of the roots are back to their values before the hand-out.
+    Counting has advantages over finalizers. Roots live as long as the slot, so Forebay creates and destroys no object
+    for each batch. No callback runs on another thread. If the consumer keeps a batch forever, the ring drops the slot,
+    and the last view frees its memory.
 
-    Counting has advantages over finalizers. Roots live as long as the slot, so no object is created or destroyed per
-    batch. No callback runs on another thread. A slot that the consumer keeps forever is simply dropped, and its memory
-    is freed with the last view.
-
-    Create a lease before the roots are handed out. The roots come from an iterator, because a list of the
-    caller would hold references too.
+    Create a lease before the hand-off of the roots. Pass the roots as an iterator, because a list would hold further
+    references to them.
     """
 
-    __slots__ = ("_idle_count", "_roots")
+    __slots__ = ("_initial_count", "_roots")
 
     def __init__(self, roots: Iterator[Any]) -> None:
         self._roots = tuple(roots)
-        self._idle_count = self._count()
+        self._initial_count = self._count_references()
 
     @property
-    def released(self) -> bool:
-        """True if only the slot refers to the roots."""
-        return self._count() == self._idle_count
+    def is_released(self) -> bool:
+        """True if the consumer holds no batch of the slot."""
+        return self._count_references() == self._initial_count
 
-    def _count(self) -> int:
+    def _count_references(self) -> int:
         return sum(map(sys.getrefcount, self._roots))

@@ -1,7 +1,7 @@
 """Passes slots between worker threads and the consumer.
 
-A worker claims a slot and a task, and reports the slot as filled or failed. The consumer delivers groups in order and
-reclaims slots whose lease is released. An error is raised when the consumer reaches its group.
+A worker thread claims a slot and a task, and reports the slot as filled or failed. The consumer calls `deliver` to get
+groups in order, and `reclaim` to reuse slots. It gets the error of a failed fill when it requests that group.
 """
 
 import threading
@@ -18,13 +18,13 @@ from forebay.pipeline.plan import LENT_SLOTS
 
 __all__ = ["SlotExchange"]
 
-_NO_TASK = object()
+_NO_TASK = object()  # the default of next(), because None is a valid task
 
 
 class SlotExchange:
-    """The state that worker threads and the consumer share. One lock guards it.
+    """The state that worker threads and the consumer share, guarded by one lock.
 
-    The caller holds the lock, except in `open_slot`, `report_filled` and `report_failed`, which take it.
+    The caller must hold the lock, except for `open_slot`, `report_filled` and `report_failed`, which acquire it.
     """
 
     def __init__(
@@ -37,35 +37,35 @@ class SlotExchange:
         budget_nbytes: int,
     ) -> None:
         self._filler, self._engine, self._make_slot, self._budget_nbytes = filler, engine, make_slot, budget_nbytes
-        # A device may run behind the host and still read the slot released last, so reuse the oldest slot first.
+        # Queued work of a device may still read the slot that was released last, so reuse the oldest slot first.
         self.ring = Ring(slots, oldest_first=engine.is_device)
         self.slots: dict[int, Slot] = {}
-        self.errors: dict[int, BaseException] = {}  # by the sequence number of their group
+        self.errors: dict[int, BaseException] = {}  # errors of failed fills, by the sequence number of the group
         self._tasks: Iterator[Any] = iter(())
         # Reentrant: the garbage collector may close a feed on a thread that holds the lock.
         self.lock = threading.RLock()
-        self.may_fill = threading.Condition(self.lock)
-        self.may_take = threading.Condition(self.lock)
+        self.fill_condition = threading.Condition(self.lock)  # worker threads wait on it for a slot to fill
+        self.take_condition = threading.Condition(self.lock)  # the consumer waits on it for a group
 
     def restart(self, cursor: Cursor) -> None:
-        """Drop everything that was not delivered, and begin again at the cursor."""
+        """Drop all groups and errors that were not delivered, and start again at the cursor."""
         self.ring.restart()
         self.errors.clear()
-        self._tasks = _with_failure(self._filler.tasks(cursor))
+        self._tasks = _catch_failure(self._filler.tasks(cursor))
 
     def next_fill_only_enqueues(self) -> bool:
-        """Tell whether the consumer may fill the next slot at little cost.
+        """Return whether the next fill only queues work for a device.
 
-        The answer is False if the slot has no memory yet: only worker threads allocate slots.
+        Return False if the next slot has no memory yet, because its allocation takes time.
         """
         slot = self.slots.get(-1 if self.ring.next_slot is None else self.ring.next_slot)
         return slot is not None and self._filler.only_enqueues(slot)
 
-    # Worker threads, and the consumer when it fills a slot
+    # Methods of worker threads, and of a consumer that fills a slot
 
     def claim(self) -> tuple[Fill, Any] | None:
-        """Return a slot to fill and its task; None if either is missing."""
-        fill = self.ring.fill()
+        """Return a slot to fill and its task; None if either is unavailable."""
+        fill = self.ring.start_fill()
         if fill is None:
             return None
         try:
@@ -75,14 +75,14 @@ class SlotExchange:
             raise
         if task is not _NO_TASK:
             return fill, task
-        self.ring.end_of_data(fill.slot)
-        self.may_take.notify()
+        self.ring.mark_end_of_data(fill.slot)
+        self.take_condition.notify()
         return None
 
     def open_slot(self, fill: Fill, task: Any) -> Slot:
         """Return the slot of a fill, and allocate it if it is new.
 
-        Raise the error if the task is a failure.
+        If the task is a `_TaskFailure`, raise its error.
         """
         if isinstance(task, _TaskFailure):
             raise task.error
@@ -91,39 +91,39 @@ class SlotExchange:
             slot = self._make_slot()
             with self.lock:
                 self.slots[fill.slot] = slot
-                self.ring.allocated(fill.slot)
+                self.ring.mark_allocated(fill.slot)
         return slot
 
     def report_filled(self, fill: Fill, *, is_end: bool) -> None:
         """Make a filled slot available to the consumer, or record the end of the data."""
         with self.lock:
-            # Batches of variable size may outgrow the plan: then fewer of them are kept ready.
+            # Batches of variable size may be larger than planned. Then use fewer slots, to stay within the budget.
             slot = self.slots[fill.slot]
             self.ring.slots = max(1, min(self.ring.slots, self._budget_nbytes // slot.nbytes - LENT_SLOTS))
             if is_end:
-                self.ring.end_of_data(fill.slot)
+                self.ring.mark_end_of_data(fill.slot)
             else:
-                self._record_partial_failure(self.ring.filled(fill.slot), slot)
+                self._record_partial_failure(self.ring.mark_filled(fill.slot), slot)
             # Do not wake the consumer for each group of a stream: it would take the interpreter lock from the
-            # reading thread. The consumer polls instead (POLL_SECONDS of the runner).
-            if is_end or not self._filler.reads_in_order or self.ring.full:
-                self.may_take.notify()
+            # reading thread. The consumer polls instead, every `runner.POLL_SECONDS`.
+            if is_end or not self._filler.reads_in_order or self.ring.is_full:
+                self.take_condition.notify()
 
     def report_failed(self, fill: Fill, error: BaseException) -> None:
-        """Record an error, which the consumer gets when it reaches the group."""
+        """Record the error of a fill, which `deliver` raises when the consumer requests the group."""
         with self.lock:
-            sequence = self.ring.failed(fill.slot)
+            sequence = self.ring.mark_failed(fill.slot)
             if sequence is not None:
                 self.errors.setdefault(sequence, error)
-            self.may_take.notify()
+            self.take_condition.notify()
 
     def _record_partial_failure(self, sequence: int | None, slot: Slot) -> None:
-        """Record the error of a slot between its filled batches and the next group."""
+        """Record the error of a partly filled slot, which `deliver` raises after this group."""
         error, slot.partial_failure = slot.partial_failure, None
         if error is not None and sequence is not None:
             self.errors[sequence + 1] = error
 
-    # The consumer
+    # Methods of the consumer
 
     def deliver(self) -> Slot | None:
         """Return the slot of the next group, or None if it is not ready.
@@ -132,37 +132,37 @@ class SlotExchange:
         """
         error = self.errors.pop(self.ring.next_sequence, None)
         if error is not None:
-            self.ring.end(self.ring.next_sequence)
+            self.ring.set_end(self.ring.next_sequence)
             raise _wrap_stop_iteration(error)
-        number = self.ring.deliver()
-        if number is None:
+        slot_id = self.ring.deliver()
+        if slot_id is None:
             return None
         if not self.next_fill_only_enqueues():
-            self.may_fill.notify()
-        return self.slots[number]
+            self.fill_condition.notify()
+        return self.slots[slot_id]
 
     def reclaim(self) -> None:
-        """Reuse slots that the consumer released, and drop slots that it keeps for long."""
-        released = [number for number in self.ring.lent if self.slots[number].lease.released]
-        if released and self._engine.reclaim([self.slots[number].memory for number in released]):
-            for number in released:
-                self.ring.release(number)
-        self.ring.forget()
-        for number in [number for number in self.slots if self.ring.state(number) is None]:
-            self.slots.pop(number).close()
+        """Free slots that the consumer has released, and close slots that the ring drops."""
+        released = [slot_id for slot_id in self.ring.lent_slots if self.slots[slot_id].lease.is_released]
+        if released and self._engine.reclaim([self.slots[slot_id].memory for slot_id in released]):
+            for slot_id in released:
+                self.ring.release(slot_id)
+        self.ring.drop_oldest_lent()
+        for slot_id in [slot_id for slot_id in self.slots if self.ring.state(slot_id) is None]:
+            self.slots.pop(slot_id).close()
 
 
 @dataclass(frozen=True, slots=True)
 class _TaskFailure:
-    """Takes the place of a task whose rows could not be determined."""
+    """Replaces the task that `SlotFiller.tasks` could not yield because of an error."""
 
     error: Exception
 
 
-def _with_failure(tasks: Iterator[Any]) -> Iterator[Any]:
-    """Yield the tasks, and the error that ended them.
+def _catch_failure(tasks: Iterator[Any]) -> Iterator[Any]:
+    """Yield the tasks; if the iterator raises an error, yield it as a `_TaskFailure`.
 
-    The error is raised where its group would come.
+    So the consumer gets the error when it requests the group of that task.
     """
     try:
         yield from tasks
@@ -171,9 +171,9 @@ def _with_failure(tasks: Iterator[Any]) -> Iterator[Any]:
 
 
 def _wrap_stop_iteration(error: BaseException) -> BaseException:
-    """Turn a StopIteration of a map into an error, as generators do.
+    """Return an error, with a StopIteration of a map wrapped in a RuntimeError.
 
-    Otherwise it would end the epoch silently.
+    A StopIteration would end the epoch silently.
     """
     if not isinstance(error, StopIteration):
         return error

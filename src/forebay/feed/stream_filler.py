@@ -1,4 +1,4 @@
-"""Fills slots from streams of rows and from ready-made batches, which are read in sequence."""
+"""Fills slots from streams of rows and from ready-made batches, which are read sequentially."""
 
 import time
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from forebay.transforms.padding import pad_rows
 
 __all__ = ["BatchFiller", "StreamFiller"]
 
-PIECE_SECONDS = 200e-6  # time to read one piece of rows; between pieces the thread releases the interpreter
+PIECE_SECONDS = 200e-6  # target time for reading one piece; between pieces the thread yields to the consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +41,55 @@ class _StreamPosition:
         self.schedule = pipeline.schedule
         self.reader: Any = None
         self.cursor = Cursor()
-        self._pass_batches = 0  # read since the pass was opened
+        self._pass_batches = 0  # batches that `reader` has read
 
     def move_to(self, cursor: Cursor) -> None:
+        """Close the reader and continue at another cursor."""
         self.close()
         self.cursor = cursor
 
     @property
     def is_over(self) -> bool:
+        """True if the cursor is at the end of the epoch."""
         schedule, cursor = self.schedule, self.cursor
         has_all_passes = schedule.passes is not None and cursor.passes >= schedule.passes
         return has_all_passes or (schedule.batch_limit is not None and cursor.batches >= schedule.batch_limit)
 
     def open(self) -> Any:
-        """Return the reader, positioned at the cursor."""
+        """Return the reader at the cursor, and start a new pass if necessary."""
         if self.reader is None:
             self.reader = self._stream.start(self.schedule.order_epoch(self.cursor), self.cursor.stream)
             self._pass_batches = 0
-            behind = self.cursor.position - self.cursor.stream_position
-            if behind < 0:
-                raise StateError(f"the state is damaged: the state of the stream is {-behind} rows ahead.")
-            self._check_skipped(self.reader.skip(behind), behind)
+            rows_to_skip = self.cursor.position - self.cursor.stream_position
+            if rows_to_skip < 0:
+                raise StateError(
+                    f"the state is damaged: the state of its stream is {-rows_to_skip} rows beyond its position. Load "
+                    "another state."
+                )
+            self._check_skipped_rows(self.reader.skip(rows_to_skip), rows_to_skip)
             self.cursor = replace(self.cursor, stream=None, stream_position=0)
         return self.reader
 
-    def _check_skipped(self, skipped: int, wanted: int) -> None:
-        """Refuse a stream that became shorter.
+    def _check_skipped_rows(self, skipped: int, expected: int) -> None:
+        """Raise StateError if the stream is shorter than the state requires.
 
         Only rows of an incomplete last batch may be missing.
         """
-        if wanted - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
+        if expected - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
             raise StateError(
-                f"the stream ended after {skipped} rows, but the state was taken after {wanted}. Resume with the same "
-                "data."
+                f"the stream ended after {skipped} rows, but the state was taken after {expected}. Resume with the "
+                "same data."
             )
 
     def cursor_with_stream_state(self) -> Cursor:
-        """Return the cursor, with the state of the stream if it has one."""
+        """Return the cursor, with the state of the stream if the stream has one."""
         state = self.reader.state_dict()
         if state is None:
             return self.cursor
         return replace(self.cursor, stream=state, stream_position=self.cursor.position)
 
     def advance(self, batches: int, *, pass_ended: bool) -> None:
+        """Move the cursor after `batches`, and to the next pass if this one ended."""
         self._pass_batches += batches
         self.cursor = self.schedule.advance(self.cursor, batches)
         if not pass_ended:
@@ -100,11 +106,14 @@ class _StreamPosition:
 
 
 class _SequentialFiller(ABC):
-    """The common part of reading rows and reading batches: one thread reads, any thread transforms."""
+    """The common part of `StreamFiller` and `BatchFiller`.
+
+    One thread at a time reads. Several threads transform.
+    """
 
     reads_in_order = True
-    is_plain_copy = False  # the user's Python code reads, and may block
-    continues_into_next_epoch = False  # a pass begins only on request
+    is_plain_copy = False  # reading runs the user's Python code, which may block
+    continues_into_next_epoch = False  # the user's code must not run before `iter()` starts its epoch
 
     def __init__(self, parts: FillerParts, throttle: ConsumerThrottle) -> None:
         pipeline = parts.pipeline
@@ -119,7 +128,7 @@ class _SequentialFiller(ABC):
         return False
 
     def tasks(self, cursor: Cursor) -> Iterator[Cursor | None]:
-        """Yield the start cursor, then None forever, which means "continue".
+        """Yield the start cursor, and then None without end, for "read the next group".
 
         The length of a stream is unknown, so `read` detects the end.
         """
@@ -128,9 +137,10 @@ class _SequentialFiller(ABC):
             yield None
 
     def read(self, slot: Slot, task: Cursor | None, worker: int) -> _ReadGroup | None:
+        """Read and return the next group, or None at the end of the epoch."""
         if task is not None:
             self._position.move_to(task)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             while not self._position.is_over:
                 group = self._read_group(slot)
@@ -141,22 +151,23 @@ class _SequentialFiller(ABC):
             error.add_note(f"while reading near position {cursor.position} of epoch {cursor.epoch}")
             raise
         finally:
-            self._recorder.add_span("read", time.perf_counter() - began)
+            self._recorder.add_span("read", time.perf_counter() - started_at)
         return None
 
     @abstractmethod
     def _read_group(self, slot: Slot) -> _ReadGroup | None:
         """Return the next group of this pass, or None at its end."""
 
-    def finish(self, slot: Slot, begun: _ReadGroup, worker: int) -> Group:
-        if begun.leaves is not None:
-            began = time.perf_counter()
-            self._transform_stage.transform_into(slot, begun.leaves, begun.group.cursor, worker)
-            self._recorder.add_span("transform", time.perf_counter() - began)
-        return begun.group
+    def finish(self, slot: Slot, read_group: _ReadGroup, worker: int) -> Group:
+        """Transform a group that was read, and write it to the slot."""
+        if read_group.leaves is not None:
+            started_at = time.perf_counter()
+            self._transform_stage.transform_into(slot, read_group.leaves, read_group.group.cursor, worker)
+            self._recorder.add_span("transform", time.perf_counter() - started_at)
+        return read_group.group
 
     def prepare_after(self, group: Group) -> None:
-        """Do nothing: the next rows of a stream are not known."""
+        """Do nothing, because the next rows of a stream are unknown."""
         return
 
     def stop(self) -> None:
@@ -168,9 +179,9 @@ class _SequentialFiller(ABC):
 
 
 class StreamFiller(_SequentialFiller):
-    """Fills slots from a stream of rows, one batch per slot.
+    """Fills slots from a stream of rows, with one batch for each slot.
 
-    With more, a complete batch would wait for later rows.
+    In a group of several batches, the first batch would wait until the others are read.
     """
 
     _piece_rows = 1
@@ -187,79 +198,81 @@ class StreamFiller(_SequentialFiller):
         group = Group(cursor, 0, rows, 1, cursor.position, ends_pass=not is_full, ends_epoch=False)
         return _ReadGroup(group, None if leaves is None else [leaf[:rows] for leaf in leaves])
 
-    def _read_rows(self, reader: Any, slot: Slot, wanted: int) -> tuple[list[Array] | None, int, bool]:
-        """Read rows into the slot, or into new arrays if transforms follow.
+    def _read_rows(self, reader: Any, slot: Slot, max_rows: int) -> tuple[list[Array] | None, int, bool]:
+        """Read rows of this shard, up to a full batch.
 
-        Return the new arrays (or None), the number of rows, and whether the batch is full.
+        Return the input of the transforms (None if the feed has none and the rows are in the slot), the number of rows,
+        and whether the batch is full.
         """
         if self._pad is not None:
-            return self._read_padded(reader, wanted)
+            return self._read_padded(reader, max_rows)
         if self._plan.input.transforms:
-            leaves = self._transform_stage.input_arrays(slot, wanted)
+            leaves = self._transform_stage.input_arrays(slot, max_rows)
             return leaves, *self._read_pieces(reader, leaves)
         row_by_row = isinstance(reader, GeneratorReader) and self._schedule.shard_count == 1
-        return None, *self._read_pieces(reader, slot.row_views() if row_by_row else slot.gather_arrays(wanted))
+        return None, *self._read_pieces(reader, slot.row_views() if row_by_row else slot.gather_arrays(max_rows))
 
     def _read_pieces(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
-        """Read piece by piece until `out` is full or the stream ends."""
-        done, wanted = 0, len(out[0])
-        while done < wanted:
-            self._throttle.yield_to_consumer()
-            piece = min(self._piece_rows, wanted - done)
-            before = time.perf_counter()
-            count, is_full = self._read_shard(reader, [leaf[done : done + piece] for leaf in out])
-            done += count
-            if not is_full:
-                return done, False
-            self._adapt_piece(time.perf_counter() - before)
-        return done, True
+        """Read piece by piece until `out` is full or the stream ends.
 
-    def _adapt_piece(self, seconds: float) -> None:
-        """Change the piece size so that a piece takes about PIECE_SECONDS."""
+        Return the number of rows, and whether `out` is full.
+        """
+        read_rows, max_rows = 0, len(out[0])
+        while read_rows < max_rows:
+            self._throttle.yield_to_consumer()
+            piece_rows = min(self._piece_rows, max_rows - read_rows)
+            started_at = time.perf_counter()
+            count, is_full = self._read_own_rows(reader, [leaf[read_rows : read_rows + piece_rows] for leaf in out])
+            read_rows += count
+            if not is_full:
+                return read_rows, False
+            self._adapt_piece_rows(time.perf_counter() - started_at)
+        return read_rows, True
+
+    def _adapt_piece_rows(self, seconds: float) -> None:
+        """Adapt the rows of a piece, so that reading a piece takes about PIECE_SECONDS."""
         if seconds < PIECE_SECONDS / 2:
             self._piece_rows = min(self._piece_rows * 2, self._schedule.batch_rows)
         elif seconds > PIECE_SECONDS * 2:
             self._piece_rows = max(1, self._piece_rows // 2)
 
-    def _read_shard(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
-        """Read the rows of this shard.
+    def _read_own_rows(self, reader: StreamReader, out: Sequence[Any]) -> tuple[int, bool]:
+        """Read the stream for all shards, and keep the rows of this shard.
 
-        Return their number, and whether all shards got their rows.
-
-        Each shard reads the whole stream and keeps its own rows.
+        Return their number, and whether the stream had enough rows for all shards.
         """
-        count, rows = self._schedule.shard_count, len(out[0])
-        if count == 1:
-            got = reader.read(out)
-            return got, got == rows
-        of_all_shards = [np.empty((rows * count, *leaf.shape[1:]), leaf.dtype) for leaf in out]
-        got = reader.read(of_all_shards)
-        own = len(range(self._schedule.shard_index, got, count))
-        for array, leaf in zip(out, of_all_shards, strict=True):
-            array[:own] = leaf[self._schedule.shard_index : got : count]
-        return own, got == rows * count
+        shard_count, rows = self._schedule.shard_count, len(out[0])
+        if shard_count == 1:
+            read_rows = reader.read(out)
+            return read_rows, read_rows == rows
+        all_rows = [np.empty((rows * shard_count, *leaf.shape[1:]), leaf.dtype) for leaf in out]
+        read_rows = reader.read(all_rows)
+        own_rows = len(range(self._schedule.shard_index, read_rows, shard_count))
+        for array, leaf in zip(out, all_rows, strict=True):
+            array[:own_rows] = leaf[self._schedule.shard_index : read_rows : shard_count]
+        return own_rows, read_rows == rows * shard_count
 
-    def _read_padded(self, reader: Any, wanted: int) -> tuple[list[Array] | None, int, bool]:
+    def _read_padded(self, reader: Any, max_rows: int) -> tuple[list[Array] | None, int, bool]:
         self._throttle.yield_to_consumer()
-        rows = reader.rows(wanted * self._schedule.shard_count)
-        is_full = len(rows) == wanted * self._schedule.shard_count
-        own = rows[self._schedule.shard_index :: self._schedule.shard_count]
-        if not own:
+        rows = reader.rows(max_rows * self._schedule.shard_count)
+        is_full = len(rows) == max_rows * self._schedule.shard_count
+        own_rows = rows[self._schedule.shard_index :: self._schedule.shard_count]
+        if not own_rows:
             return [], 0, is_full
-        return pad_rows(own, self._source.structure.paths, self._pad), len(own), is_full
+        return pad_rows(own_rows, self._source.structure.paths, self._pad), len(own_rows), is_full
 
 
 class BatchFiller(_SequentialFiller):
-    """Fills slots with the batches of a loader.
+    """Fills slots with the ready-made batches of a loader.
 
-    Each batch is copied at once, because loaders reuse their memory.
+    The reading thread copies each batch before it requests the next one, because loaders reuse their memory.
     """
 
     def _read_group(self, slot: Slot) -> _ReadGroup | None:
         reader = self._position.open()
         cursor = self._position.cursor_with_stream_state()
         self._throttle.yield_to_consumer()
-        leaves = self._own_batch(reader)
+        leaves = self._next_own_batch(reader)
         self._position.advance(0 if leaves is None else 1, pass_ended=leaves is None)
         if leaves is None:
             return None
@@ -269,16 +282,13 @@ class BatchFiller(_SequentialFiller):
         slot.write_variable_size(leaves)
         return _ReadGroup(group, None)
 
-    def _own_batch(self, reader: Any) -> list[Array] | None:
-        """Return the next batch of this shard.
-
-        Each shard reads the whole loader and keeps its own batches.
-        """
-        own = None
+    def _next_own_batch(self, reader: Any) -> list[Array] | None:
+        """Read one batch for each shard, and return this shard's batch; None at the end."""
+        own_batch = None
         for index in range(self._schedule.shard_count):
             leaves = reader.next_batch()
             if leaves is None:
                 break
             if index == self._schedule.shard_index:
-                own = [np.array(leaf) for leaf in leaves] if self._schedule.shard_count > 1 else leaves
-        return own
+                own_batch = [np.array(leaf) for leaf in leaves] if self._schedule.shard_count > 1 else leaves
+        return own_batch

@@ -1,7 +1,7 @@
-"""When a reading thread may run Python code without slowing the consumer.
+"""A throttle that keeps the thread that reads a stream from slowing the consumer.
 
-A stream is read by Python code, which holds the interpreter lock. While the consumer waits for a group, reading
-cannot slow it. While the consumer works on a batch, reading may slow it down; trials find out whether it does.
+Python code reads a stream and holds the interpreter lock meanwhile. This cannot slow a consumer that waits for a group.
+It may slow a consumer that works on a batch; trials measure whether it does.
 """
 
 import threading
@@ -11,12 +11,12 @@ from statistics import median
 
 __all__ = ["ConsumerThrottle", "OverlapPolicy"]
 
-YIELD_SECONDS = 50e-6  # a sleep in which another thread takes the interpreter
+YIELD_SECONDS = 50e-6  # length of a sleep in which another thread can take the interpreter lock
 
-TRIAL_STEPS = 5  # steps of each kind that a comparison needs
-MIN_STEP_SECONDS = 100e-6  # with shorter steps the consumer waits again so soon that overlap is not needed
-MAX_SLOWDOWN = 1.1  # ratio of step times; above it, reading counts as slowing the consumer
-FIRST_PAUSE_STEPS = 32  # steps until the next trial; doubled while the result stays the same
+TRIAL_STEPS = 5  # steps without reading in a trial, and steps with reading
+MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer waits again so soon that overlap gains nothing
+MAX_SLOWDOWN = 1.1  # largest accepted ratio of the step time with reading to the step time without
+FIRST_PAUSE_STEPS = 32  # steps between two trials; each trial with the same result doubles it
 MAX_PAUSE_STEPS = 1024
 
 
@@ -24,12 +24,12 @@ class ConsumerThrottle:
     """Blocks the reading thread while it would slow the consumer."""
 
     def __init__(self) -> None:
-        self.is_waiting = False
-        self._closed = False
+        self.is_waiting = False  # True while the consumer waits for a group
+        self._is_closed = False
         self._policy = OverlapPolicy()
         self._may_read = threading.Event()
-        self._taken_at: float | None = None  # when the consumer took its last group
-        self._taken_batches = 1
+        self._taken_at: float | None = None  # time in seconds at which the consumer took its last group
+        self._taken_batches = 1  # batches of that group
 
     def on_request(self) -> None:
         """Record that the consumer requests a group."""
@@ -43,26 +43,26 @@ class ConsumerThrottle:
         self._may_read.set()
 
     def on_take(self, batches: int) -> None:
-        """Record that the consumer takes a group."""
+        """Record that the consumer takes a group of this many batches."""
         self.is_waiting = False
         self._taken_at, self._taken_batches = time.perf_counter(), batches
-        if self._policy.overlap_allowed or self._closed:
+        if self._policy.is_overlap_allowed or self._is_closed:
             self._may_read.set()
         else:
             self._may_read.clear()
 
     def reset(self) -> None:
-        """Restart: allow reading until the consumer takes the first group."""
+        """Allow reading until the consumer takes the first group of a new epoch."""
         self._taken_at = None
         self._may_read.set()
 
     def close(self) -> None:
-        """Never block the reading thread again."""
-        self._closed = True
+        """Stop blocking the reading thread, now and later."""
+        self._is_closed = True
         self._may_read.set()
 
     def yield_to_consumer(self) -> None:
-        """Block while reading would slow the consumer. Call this between pieces of Python work."""
+        """Block while reading would slow the consumer. Call this between pieces of reading."""
         self._may_read.wait()
         if not self.is_waiting:
             time.sleep(YIELD_SECONDS)
@@ -72,34 +72,35 @@ class ConsumerThrottle:
 class OverlapPolicy:
     """Decides by trials whether reading may overlap with the consumer's steps.
 
-    A trial compares steps without and with reading. Trials repeat after longer and longer pauses.
+    A trial compares the median times of steps without and with reading. The pauses between trials get longer while the
+    result stays the same.
     """
 
-    _quiet_seconds: list[float] = field(default_factory=list)
-    _overlap_seconds: list[float] = field(default_factory=list)
-    _in_trial: bool = True
-    _allowed: bool = False
+    _seconds_without_reading: list[float] = field(default_factory=list)
+    _seconds_with_reading: list[float] = field(default_factory=list)
+    _is_in_trial: bool = True
+    _is_allowed: bool = False
     _pause_steps: int = FIRST_PAUSE_STEPS
     _steps_since_trial: int = 0
 
     @property
-    def overlap_allowed(self) -> bool:
+    def is_overlap_allowed(self) -> bool:
         """True if reading may continue while the consumer is busy."""
-        return len(self._quiet_seconds) >= TRIAL_STEPS if self._in_trial else self._allowed
+        return len(self._seconds_without_reading) >= TRIAL_STEPS if self._is_in_trial else self._is_allowed
 
     def record_step(self, seconds: float) -> None:
-        """Record how long the consumer was busy with a batch."""
-        if not self._in_trial:
+        """Record how many seconds the consumer worked on a batch."""
+        if not self._is_in_trial:
             self._steps_since_trial += 1
             if self._steps_since_trial >= self._pause_steps:
-                self._in_trial, self._quiet_seconds, self._overlap_seconds = True, [], []
+                self._is_in_trial, self._seconds_without_reading, self._seconds_with_reading = True, [], []
             return
-        (self._overlap_seconds if self.overlap_allowed else self._quiet_seconds).append(seconds)
-        if len(self._overlap_seconds) >= TRIAL_STEPS:
-            quiet = median(self._quiet_seconds)
-            self._end_trial(quiet >= MIN_STEP_SECONDS and median(self._overlap_seconds) <= MAX_SLOWDOWN * quiet)
+        (self._seconds_with_reading if self.is_overlap_allowed else self._seconds_without_reading).append(seconds)
+        if len(self._seconds_with_reading) >= TRIAL_STEPS:
+            usual = median(self._seconds_without_reading)
+            self._end_trial(usual >= MIN_STEP_SECONDS and median(self._seconds_with_reading) <= MAX_SLOWDOWN * usual)
 
-    def _end_trial(self, allowed: bool) -> None:
-        unchanged = allowed == self._allowed
-        self._pause_steps = min(self._pause_steps * 2, MAX_PAUSE_STEPS) if unchanged else FIRST_PAUSE_STEPS
-        self._allowed, self._in_trial, self._steps_since_trial = allowed, False, 0
+    def _end_trial(self, is_allowed: bool) -> None:
+        is_unchanged = is_allowed == self._is_allowed
+        self._pause_steps = min(self._pause_steps * 2, MAX_PAUSE_STEPS) if is_unchanged else FIRST_PAUSE_STEPS
+        self._is_allowed, self._is_in_trial, self._steps_since_trial = is_allowed, False, 0

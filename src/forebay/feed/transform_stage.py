@@ -15,9 +15,9 @@ __all__ = ["PartialGroupError", "TransformStage"]
 
 
 class PartialGroupError(Exception):
-    """Only the first batches of a group could be filled.
+    """Raised if only the first batches of a group could be filled.
 
-    The consumer gets them, and then the error.
+    The consumer gets these batches, and then `error`.
     """
 
     def __init__(self, batches: int, error: Exception) -> None:
@@ -26,7 +26,7 @@ class PartialGroupError(Exception):
 
 
 class TransformStage:
-    """Applies the transforms of a plan. Each thread passes its own worker number."""
+    """Applies the transforms of the host in worker threads, in worker processes, or in both."""
 
     def __init__(
         self,
@@ -36,11 +36,16 @@ class TransformStage:
         *,
         schedule: Schedule,
     ) -> None:
-        """`worker_input` is what the thread transforms leave for the worker processes."""
+        """Take the specs and structure of the rows, before and after the thread transforms.
+
+        `worker_input` describes the rows after them, which are the input of worker processes.
+        """
         self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.input.structure.paths
         specs, structure = worker_input
-        group_rows = plan.group_batches * plan.input.batch_rows  # contiguous, because a group is gathered at once
+        group_rows = (
+            plan.group_batches * plan.input.batch_rows
+        )  # the input of a group is contiguous, unlike its results
         self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.input.alignment)
         self._pool: ProcessPool | None = None
         if plan.processes:
@@ -56,59 +61,60 @@ class TransformStage:
 
     @property
     def input_nbytes(self) -> int:
-        """Bytes that a slot needs for the input of worker processes, after its results."""
+        """Bytes that a slot needs for the input of worker processes, besides the results."""
         return self._input_layout.nbytes if self._pool is not None else 0
 
     def input_arrays(self, slot: Slot, rows: int) -> list[Array]:
-        """Return arrays to gather rows into.
+        """Return one array for each leaf, as the target of a gather.
 
-        They are the input of a worker process if no thread transform comes first.
+        The arrays are in the slot if a worker process transforms them, without a thread transform before it.
         """
         if self._input_is_in_slot and not self._plan.thread_transforms:
             return layout_views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)
-        # New arrays each time: a map may keep or return its input. malloc reuses the same pages.
+        # Allocate new arrays each time, because a map may keep or return its input. malloc reuses the same pages.
         return [spec.empty(rows) for spec in self._plan.input.source_specs]
 
     def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
-        """Transform a batch or a group, and write it to the slot.
+        """Transform a group, and write the results to the slot.
 
-        If a map runs in threads, the planner makes groups of one batch, so the map receives single batches.
+        If a map runs in threads, the planner makes groups of one batch, so the map receives single batches. `worker`
+        is the number of the calling thread.
         """
         if self._pool is not None:
             try:
                 self._transform_in_process(self._pool, slot, leaves, cursor, worker)
             except WorkerError:
-                self._pool.restart(worker)  # the batches are lost and the error says so, but the feed continues
+                self._pool.restart(worker)  # so that the feed can continue; the error reports the lost batches
                 raise
             return
         transforms = self._plan.thread_transforms
-        results, _ = apply_all(transforms, leaves, self._source_structure, self._key(cursor))
+        results, _ = apply_all(transforms, leaves, self._source_structure, self._seed_key(cursor))
         if self._plan.input.fixed_size:
             arrays = slot.gather_arrays(len(results[0]))
             write_leaves(results, arrays, self._names, describe_transforms(transforms))
             slot.scatter_batches(arrays)
         else:
-            slot.write_variable_size(self._checked(results))
+            slot.write_variable_size(self._check_specs(results))
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
 
-    def _key(self, cursor: Cursor) -> tuple[int, ...]:
-        """Return the seed key of a batch, which differs between shards.
+    def _seed_key(self, cursor: Cursor) -> tuple[int, ...]:
+        """Return the key that seeds random numbers for a batch.
 
-        It contains the global position of the first row.
+        It contains the global position of the first row, so it differs between shards.
         """
         return (cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index)
 
-    def _checked(self, leaves: list[Array]) -> list[Array]:
-        """Check that a batch has the dtypes and dimensions of the first batch."""
+    def _check_specs(self, leaves: list[Array]) -> list[Array]:
+        """Return the leaves, or raise SpecError if a dtype or dimension count changed."""
         for leaf, spec, name in zip(leaves, self._plan.input.specs, self._names, strict=True):
             if leaf.dtype != spec.dtype or leaf.ndim != len(spec.shape) + 1:
-                got = ArraySpec(leaf.shape[1:], leaf.dtype)
+                leaf_spec = ArraySpec(leaf.shape[1:], leaf.dtype)
                 raise SpecError(
-                    f"{name!r} has rows of {got} here, but the first batch had {spec}. Use one dtype and one number "
-                    "of dimensions."
+                    f"{name!r} has rows of {leaf_spec} here, but the first batch had {spec}. Use one dtype and one "
+                    "number of dimensions."
                 )
         return leaves
 
@@ -116,14 +122,14 @@ class TransformStage:
         self, pool: ProcessPool, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int
     ) -> None:
         if not self._input_is_in_slot:
-            key = self._key(cursor)
+            key = self._seed_key(cursor)
             leaves, _ = apply_all(self._plan.thread_transforms, leaves, self._source_structure, key)
             results = pool.run(worker, slot.shared_block, ProcessTask([key], pickled=leaves))
-            slot.write_variable_size(self._checked(results))
+            slot.write_variable_size(self._check_specs(results))
             return
         rows = len(leaves[0])
         starts = range(0, rows, self._plan.input.batch_rows)
-        keys = [self._key(self._schedule.advance(cursor, batch)) for batch in range(len(starts))]
+        keys = [self._seed_key(self._schedule.advance(cursor, batch)) for batch in range(len(starts))]
         if self._plan.thread_transforms:
             for start, key in zip(starts, keys, strict=True):
                 self._apply_thread_transforms(slot, leaves, start, key)
@@ -132,7 +138,7 @@ class TransformStage:
             raise PartialGroupError(answer.batches, answer.failure.rebuild("a worker process"))
 
     def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, key: tuple[int, ...]) -> None:
-        """Transform a batch in this thread, and write it for the worker process."""
+        """Apply the thread transforms to a batch, and write it as input of the process."""
         transforms = self._plan.thread_transforms
         stop = min(start + self._plan.input.batch_rows, len(leaves[0]))
         results, _ = apply_all(transforms, [leaf[start:stop] for leaf in leaves], self._source_structure, key)

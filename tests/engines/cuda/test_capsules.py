@@ -127,10 +127,10 @@ def test_everything_derived_from_a_root_holds_the_lease(derive):
     root = root_of(shadow_array(), delta=1 << 40)
     lease = Lease(iter([root.shadow]))
     derived = derive(root)
-    assert not lease.released
+    assert not lease.is_released
     del derived
     gc.collect()
-    assert lease.released
+    assert lease.is_released
 
 
 def test_a_capsule_may_be_released_on_another_thread():
@@ -139,7 +139,7 @@ def test_a_capsule_may_be_released_on_another_thread():
     thread = threading.Thread(target=capsules.clear)
     thread.start()
     thread.join()
-    assert lease.released
+    assert lease.is_released
 
 
 @pytest.mark.parametrize(("stream", "held"), [(None, []), (-1, []), (0, [0]), (1, [1]), (140_000, [140_000])])

@@ -15,7 +15,7 @@ from forebay.engines.cuda import row_mover
 from forebay.engines.cuda.copy_plan import Destination, RowExtents
 from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS
 from forebay.engines.cuda.row_mover import PIECE_NBYTES, ROUNDS, LeafGather, RowMover
-from forebay.feed.row_index import ComputedRows
+from forebay.feed.row_index import DeviceComputedRows
 from forebay.order.permutation import Permutation
 
 HOST_ADDRESS, DEVICE_ADDRESS = 1 << 44, 1 << 45  # unused addresses
@@ -68,7 +68,7 @@ def test_an_extent_of_the_kernels_is_one_line_of_the_table():
 def test_the_permute_kernel_gets_the_parameters_of_the_order(mover, device):
     permutation_params = Permutation(100_000, 7).permutation_params
     made = workspace(device, needs_int64=True)
-    mover.permute_rows(None, made, ComputedRows(permutation_params, first=5, step=3, count=90))
+    mover.permute_rows(None, made, DeviceComputedRows(permutation_params, first=5, step=3, count=90))
     (launch,) = device.launched
     job = launch.job
     assert launch.name == "permute_rows"

@@ -90,7 +90,7 @@ class FeedEpochs:
         Keras counts batches and does not ask for one after the last.
         """
         self._peeked, self._count = [], _MAX_PEEKED
-        if self._iterator is not None and self._iterator.spent:
+        if self._iterator is not None and self._iterator.is_exhausted:
             next(self._iterator, None)
 
     def release_batches(self) -> None:

@@ -59,7 +59,7 @@ def has_all_slots(feed):
 
 
 def wait_until_idle(feed):
-    while len(feed._runner._may_fill._waiters) < len(feed._runner._threads):
+    while len(feed._runner._fill_condition._waiters) < len(feed._runner._threads):
         time.sleep(0.0005)
 
 
@@ -67,7 +67,7 @@ def start_closing(feed):
     """Close the feed on another thread, and return that thread when it has begun."""
     closing = threading.Thread(target=feed.close)
     closing.start()
-    while not feed._runner._closed:
+    while not feed._runner._is_closed:
         time.sleep(0.0005)
     return closing
 

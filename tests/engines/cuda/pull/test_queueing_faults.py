@@ -190,7 +190,7 @@ def test_closing_wakes_a_consumer_that_is_about_to_wait(monkeypatch):
         held.resume()
         in_time = taker.has_finished()
         with feed._runner._lock:
-            feed._runner._may_take.notify_all()  # wakes the thread even if the test fails
+            feed._runner._take_condition.notify_all()  # wakes the thread even if the test fails
         assert taker.has_finished()
         assert in_time
         assert isinstance(taker.ended_by, FeedClosedError)
