@@ -205,7 +205,7 @@ def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path, monkeypatc
             os._exit(refused(feed))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert np.array_equal(
-            np.concatenate([first, *(batch.copy() for batch in feed._current)]), array[expected(pipeline)]
+            np.concatenate([first, *(batch.copy() for batch in feed._current_epoch)]), array[expected(pipeline)]
         )
 
 
