@@ -1,1 +1,1 @@
-"""Code that imports a framework: hand-offs, uploads, read-back, Keras feeds and Ray datasets."""
+"""All code that imports a framework: hand-offs, uploads, read-back, Keras feeds and Ray Datasets."""

@@ -3,8 +3,8 @@
 >>> pipeline = from_dataset(ray.data.read_parquet("s3://..."))  # doctest: +SKIP
 >>> feed = pipeline.shuffle(seed=0, window="64MB").batch(256).feed("torch")  # doctest: +SKIP
 
-Ray Data reads and maps on its own workers. The feed takes the blocks that Ray returns, shuffles rows in a window if the
-pipeline has a shuffle, cuts them into batches, and writes them to slots.
+Ray Data reads and maps the rows on its own workers, and returns them in blocks. The feed shuffles the rows of a window
+if the pipeline has a shuffle, forms batches, and writes them to slots.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,18 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["DatasetStream", "from_dataset"]
 
-PEEK_ROWS = 1
+SPEC_ROWS = 1  # rows that Forebay reads to infer the specs
 
 
 def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
-    """Make a pipeline of the rows of a Ray Dataset.
+    """Return a pipeline of the rows of a Ray Dataset.
 
-    With `order="kept"` the dataset preserves the order of its blocks. Every pass then returns the same rows in the same
-    order, if the dataset's own steps do (`random_shuffle` needs a seed). A feed resumes exactly: it reads again and
-    skips the rows that were received. With `order="any"` the feed takes each block as soon as it is ready. This is
-    faster if blocks differ in cost, but a feed cannot resume inside an epoch and raises an error.
+    With `order="kept"` Ray preserves the order of the blocks. Every pass then returns the same rows in the same order,
+    if the dataset's own operations are deterministic (`random_shuffle` needs a seed). A resumed feed reads the dataset
+    again, skips the rows that were received, and continues exactly.
+
+    With `order="any"` the feed takes each block as soon as it is ready. This is faster if some blocks take longer than
+    others, but a feed that resumes inside an epoch raises an error.
     """
     if order not in ("kept", "any"):
         raise PipelineError(f"from_dataset(order={order!r}) is unknown. Choose 'kept' or 'any'.")
@@ -39,15 +41,16 @@ def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
 
 
 class DatasetStream(AbstractStream):
-    """The rows of a dataset, block after block. Every pass runs the dataset again."""
+    """A stream of the rows of a dataset. Every pass runs the dataset again."""
 
-    needs_cluster = True  # the dataset's own steps run on the Ray cluster
+    needs_cluster = True  # the dataset's own operations run on the Ray cluster
 
     def __init__(self, dataset: Dataset, *, kept: bool) -> None:
+        """With `kept`, Ray preserves the order of the blocks."""
         self._dataset, self._keeps_order = dataset, kept
         if kept:
             dataset.context.execution_options.preserve_order = True
-        leaves, self.structure = flatten(self._first(PEEK_ROWS))
+        leaves, self.structure = flatten(self._first_rows(SPEC_ROWS))
         self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
             spec.check(name)
@@ -57,24 +60,24 @@ class DatasetStream(AbstractStream):
         return DatasetReader(blocks, self.specs, self.structure, keeps_order=self._keeps_order)
 
     def sample(self, rows: int) -> list[list[Array]]:
-        leaves = self.structure.flatten_like(self._first(rows))
+        leaves = self.structure.flatten_like(self._first_rows(rows))
         return [list(row) for row in zip(*leaves, strict=True)]
 
     def describe(self) -> tuple[Any, ...]:
         return ("ray dataset", *self.structure.paths)
 
     def close(self) -> None:
-        """Do nothing; the user owns the dataset."""
+        """Do nothing, because the user owns the dataset."""
 
-    def _first(self, rows: int) -> dict[str, Any]:
-        rows_found: dict[str, Any] = self._dataset.take_batch(rows, batch_format="numpy")
-        if not rows_found:
+    def _first_rows(self, rows: int) -> dict[str, Any]:
+        rows_by_field: dict[str, Any] = self._dataset.take_batch(rows, batch_format="numpy")
+        if not rows_by_field:
             raise SourceError("the dataset has no rows. There is nothing to feed.")
-        return rows_found
+        return rows_by_field
 
 
 class DatasetReader:
-    """One pass over the dataset: the current block and those that follow."""
+    """Reads the rows of one pass, block by block."""
 
     def __init__(
         self, blocks: Iterator[dict[str, Any]], specs: Sequence[ArraySpec], structure: Structure, *, keeps_order: bool
@@ -84,45 +87,48 @@ class DatasetReader:
         self._block_rows_read = 0
 
     def read(self, out: Sequence[Array]) -> int:
-        done, wanted = 0, len(out[0])
-        while done < wanted and self._rows_left():
-            count = min(wanted - done, self._rows_left())
-            for target, leaf in zip(out, self._block, strict=True):
-                target[done : done + count] = leaf[self._block_rows_read : self._block_rows_read + count]
-            done, self._block_rows_read = done + count, self._block_rows_read + count
-        return done
+        """Read rows into `out` until it is full, and return their number."""
+        read_rows, max_rows = 0, len(out[0])
+        while read_rows < max_rows and self._block_rows_left():
+            count = min(max_rows - read_rows, self._block_rows_left())
+            for array, leaf in zip(out, self._block, strict=True):
+                array[read_rows : read_rows + count] = leaf[self._block_rows_read : self._block_rows_read + count]
+            read_rows, self._block_rows_read = read_rows + count, self._block_rows_read + count
+        return read_rows
 
     def skip(self, rows: int) -> int:
+        """Skip rows, and return how many the dataset had."""
         if rows and not self._keeps_order:
             raise StateError(
                 "rows of this Ray Dataset come in any order, so the feed cannot skip those received. Resume at the "
                 "start of an epoch, or use from_dataset(dataset, order='kept')."
             )
-        done = 0
-        while done < rows and self._rows_left():
-            count = min(rows - done, self._rows_left())
-            done, self._block_rows_read = done + count, self._block_rows_read + count
-        return done
+        skipped_rows = 0
+        while skipped_rows < rows and self._block_rows_left():
+            count = min(rows - skipped_rows, self._block_rows_left())
+            skipped_rows, self._block_rows_read = skipped_rows + count, self._block_rows_read + count
+        return skipped_rows
 
     def state_dict(self) -> None:
-        """Return None: a resumed pass reads the dataset again and skips rows."""
+        """Return None, because a resumed pass reads the dataset again and skips rows."""
 
     def close(self) -> None:
         self._block, self._blocks = [], iter(())
 
-    def _rows_left(self) -> int:
-        """Return the number of unread rows in the current block, or 0 at the end.
+    def _block_rows_left(self) -> int:
+        """Return the number of unread rows in the current block; 0 at the end.
 
-        If the block is used up, move to the next one first.
+        If the current block has none, move to the next block first.
         """
         while not self._block or self._block_rows_read == len(self._block[0]):
             block = next(self._blocks, None)
             if block is None:
                 return 0
-            self._block, self._block_rows_read = self._checked(block), 0
+            self._block, self._block_rows_read = self._check_block(block), 0
         return len(self._block[0]) - self._block_rows_read
 
-    def _checked(self, block: dict[str, Any]) -> list[Array]:
+    def _check_block(self, block: dict[str, Any]) -> list[Array]:
+        """Return the leaves of a block, or raise SourceError if a spec has changed."""
         leaves = [np.asarray(leaf) for leaf in self._structure.flatten_like(block)]
         for leaf, spec, name in zip(leaves, self._specs, self._structure.paths, strict=True):
             if leaf.dtype != spec.dtype or leaf.shape[1:] != spec.shape:

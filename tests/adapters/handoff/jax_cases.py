@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax._src.lib import _jax
 
-from forebay.adapters.handoff.jax import DLPACK_CUDA, _fast_import
+from forebay.adapters.handoff.jax import DLPACK_CUDA, _private_import
 
 STREAM = 17
 DEVICE = SimpleNamespace(get_stream_for_external_ready_events=lambda: STREAM)
@@ -38,13 +38,13 @@ def imports(monkeypatch):
 
 def test_a_stream_waits_for_rows_in_flight(imports):
     root = FakeRoot(arrived=False)
-    assert _fast_import(DEVICE)(root) == "array"
+    assert _private_import(DEVICE)(root) == "array"
     assert root.waiting_streams == [STREAM]
     assert imports == [("capsule", DEVICE, STREAM, None, DLPACK_CUDA)]
 
 
 def test_arrived_rows_are_imported_without_a_stream(imports):
-    assert _fast_import(DEVICE)(FakeRoot(arrived=True)) == "array"
+    assert _private_import(DEVICE)(FakeRoot(arrived=True)) == "array"
     assert imports == [("capsule", DEVICE, None, None, DLPACK_CUDA)]
 
 
@@ -55,4 +55,4 @@ def test_an_unknown_signature_falls_back_to_the_public_function(monkeypatch):
     monkeypatch.setattr(_jax, "dlpack_managed_tensor_to_buffer", with_other_signature)
     monkeypatch.setattr(jax.dlpack, "from_dlpack", lambda root: ("by the public call", root))
     root = FakeRoot(arrived=True)
-    assert _fast_import(DEVICE)(root) == ("by the public call", root)
+    assert _private_import(DEVICE)(root) == ("by the public call", root)

@@ -327,7 +327,7 @@ def test_a_batch_size_for_training_arrays_is_allowed_with_a_validation_feed(arra
 
 
 def test_hidden_arguments_of_keras_cause_a_warning(pipeline, monkeypatch, caplog):
-    monkeypatch.setattr(internals, "_VERBS", ())
+    monkeypatch.setattr(internals, "_METHODS", ())
     model, seen = make_recorder()
     model.fit(pipeline.feed("keras"), class_weight={0: 2.0}, epochs=2, verbose=0)
     assert seen.rows == list(range(ROWS)) * 2

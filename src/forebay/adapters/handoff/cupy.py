@@ -1,4 +1,4 @@
-"""Hand-off to CuPy. CuPy arrays are always on a device."""
+"""The hand-off to CuPy, whose arrays are always on a device."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +15,10 @@ __all__ = ["CupyDeviceHandOff", "CupyHandOff"]
 
 
 class CupyHandOff:
-    """The hand-off before a device is chosen. Only `for_device()` works, because CuPy has no host arrays."""
+    """The hand-off before a device is chosen.
+
+    `hand_off` raises an error, because CuPy has no arrays on the host.
+    """
 
     name = "cupy"
 
@@ -33,7 +36,7 @@ class CupyHandOff:
 
 
 class CupyDeviceHandOff(CupyHandOff):
-    """Arrays on a GPU. CuPy reports the current stream of each thread."""
+    """Hands off arrays on a GPU. CuPy reports the current stream of each thread."""
 
     syncs_on_import = False
 
@@ -49,7 +52,7 @@ class CupyDeviceHandOff(CupyHandOff):
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         try:
             with cp.cuda.Device(self.index), cp.cuda.Stream.null:
-                owner = _Owner(cp.cuda.alloc(nbytes))
+                owner = _PoolMemory(cp.cuda.alloc(nbytes))
         except cp.cuda.memory.OutOfMemoryError as error:
             raise DeviceMemoryError(f"CuPy could not allocate {nbytes} bytes on cuda:{self.index}: {error}") from error
         return int(owner.memory.ptr), owner
@@ -62,10 +65,10 @@ class CupyDeviceHandOff(CupyHandOff):
         with cp.cuda.Device(self.index):
             return int(cp.cuda.get_current_stream().ptr)
 
-    def record_stream(self, owner: "_Owner") -> Any:
-        """Store the current stream with the memory, so that the pool can wait for it.
+    def record_stream(self, owner: "_PoolMemory") -> Any:
+        """Record that the current stream uses the memory, and return the stream.
 
-        CuPy's pool knows only the stream that it allocated on. CuPy destroys a stream with its last reference.
+        CuPy's pool itself waits only for the stream of the allocation. CuPy destroys a stream with its last reference.
         """
         with cp.cuda.Device(self.index):
             stream = cp.cuda.get_current_stream()
@@ -83,8 +86,12 @@ class CupyDeviceHandOff(CupyHandOff):
         return [cp.from_dlpack(root) for root in roots]
 
 
-class _Owner:
-    """Memory of CuPy's pool. The pool reuses it only after the queued work of all streams that used it."""
+class _PoolMemory:
+    """Memory from CuPy's pool.
+
+    When this object is deleted, the null stream waits for all streams that used the memory. So the pool reuses the
+    memory only after their queued work.
+    """
 
     def __init__(self, memory: Any) -> None:
         self.memory, self.streams = memory, dict[int, Any]()

@@ -1,7 +1,7 @@
-"""Hand-off to JAX. JAX arrays use aligned host memory without a copy.
+"""The hand-off to JAX, which can use aligned host memory without a copy.
 
-Forebay calls a private function of JAX, which takes a tenth of the 40 us of the public `device_put`. If that function
-is missing, Forebay falls back to `device_put`.
+Forebay calls a private function of JAX, which takes 4 us for each array; the public `device_put` takes 40 us. If the
+private function is missing, Forebay falls back to `device_put`.
 """
 
 import threading
@@ -19,24 +19,28 @@ from forebay.errors import DeviceError, DeviceMemoryError
 __all__ = ["JaxDeviceHandOff", "JaxHandOff"]
 
 DLPACK_CUDA = 2  # kDLCUDA
-_WIDE_NBYTES = 8  # item size of the types that JAX may narrow
+_WIDE_NBYTES = 8  # smallest item size in bytes of the dtypes that JAX may narrow
 
 
 class JaxHandOff:
-    """Arrays that use the slot's memory. JAX releases a root at its next call after the array is gone."""
+    """Hands off arrays that use the slot's memory.
+
+    After the user drops an array, JAX releases its root at the next call into JAX.
+    """
 
     name = "jax"
 
     def __init__(self) -> None:
-        self._put = _fast_put() or _plain_put()
+        self._put = _private_put() or _public_put()
 
     def framework_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype that JAX holds. JAX narrows 64-bit types unless x64 is enabled.
+        """Return the dtype in which JAX holds `dtype`.
 
-        Forebay narrows rows before the hand-off, and `explain()` reports it.
+        JAX narrows 64-bit dtypes unless x64 is enabled. Forebay narrows the rows before the hand-off, and `explain()`
+        reports it.
         """
-        narrow: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
-        return narrow
+        jax_dtype: np.dtype[Any] = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+        return jax_dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
         refuse_dtypes("JAX", specs, names, "biufc")
@@ -49,24 +53,25 @@ class JaxHandOff:
 
 
 class JaxDeviceHandOff(JaxHandOff):
-    """Arrays on a GPU. JAX reports its stream only when it imports arrays, so a marker shows its progress.
+    """Hands off arrays on a GPU, and marks JAX's stream with a counter.
 
-    The marker is a counter in device memory. JAX increments it after all work that is queued so far. Forebay donates
-    the counter's buffer, so that it keeps its address.
+    JAX reports its stream only when it imports arrays. At other times a stream marker shows the progress of the stream:
+    JAX increments a counter in device memory after all work that is queued so far. Forebay donates the counter's
+    buffer, so that JAX increments it in place.
     """
 
     syncs_on_import = True
 
     def __init__(self, index: int | None) -> None:
-        self._device = _device(index)
+        self._device = _find_device(index)
         self.index = int(getattr(self._device, "local_hardware_id", None) or 0)
         self._lock = threading.Lock()
-        self._import_root = _fast_import(self._device) or jax.dlpack.from_dlpack
+        self._import_root = _private_import(self._device) or jax.dlpack.from_dlpack
         self._add_one = jax.jit(lambda counter: counter + np.uint32(1), donate_argnums=0)
         self._counter: Any = None
-        self._pointer = 0  # address of the counter
-        self._retired: list[Any] = []  # old counters whose address changed; earlier markers still point to them
-        self._value = 0
+        self._pointer = 0  # device address of the counter
+        self._replaced_counters: list[Any] = []  # kept, because earlier markers still point to them
+        self._value = 0  # value of the counter after all queued increments
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         try:
@@ -89,6 +94,7 @@ class JaxDeviceHandOff(JaxHandOff):
         """Do nothing; the engine does not call this, because `stream` returns None."""
 
     def mark(self) -> StreamMarker:
+        """Queue an increment of the counter, and return the marker."""
         with self._lock:
             if self._counter is None:
                 self._counter = jax.device_put(np.zeros((), np.uint32), self._device)
@@ -96,7 +102,7 @@ class JaxDeviceHandOff(JaxHandOff):
             before, self._counter = self._counter, self._add_one(self._counter)
             self._value += 1
             if not before.is_deleted():  # JAX did not add in place, for example under jax_debug_nans
-                self._retired.append(before)
+                self._replaced_counters.append(before)
                 self._pointer = int(self._counter.unsafe_buffer_pointer())  # may block until the increment is done
             return StreamMarker(self._pointer, self._value)
 
@@ -107,27 +113,27 @@ class JaxDeviceHandOff(JaxHandOff):
         return list(map(self._import_root, roots))
 
 
-def _device(index: int | None) -> Any:
-    """Return the GPU of this index, or the first one."""
+def _find_device(index: int | None) -> Any:
+    """Return JAX's device for a GPU index; None selects the first GPU."""
     try:
-        found = jax.local_devices(backend="cuda")
+        devices = jax.local_devices(backend="cuda")
     except RuntimeError as error:
         raise DeviceError(f"JAX finds no GPU: {error}. Install jax[cuda13], or pass device='cpu'.") from error
-    for position, device in enumerate(found):
+    for position, device in enumerate(devices):
         if index is None or getattr(device, "local_hardware_id", position) == index:
             return device
-    raise DeviceError(f"JAX finds no device cuda:{index}. This process has {len(found)} GPUs. Pass one of them.")
+    raise DeviceError(f"JAX finds no device cuda:{index}. This process has {len(devices)} GPUs. Pass one of them.")
 
 
-def _fast_import(device: Any) -> Callable[[Any], Any] | None:
-    """Return a function that imports a root, or None if JAX has no such private function.
+def _private_import(device: Any) -> Callable[[Any], Any] | None:
+    """Return a function that imports roots by JAX's private API; None if missing.
 
-    It takes half the time of the public `from_dlpack`, and a fifth if JAX narrows 64-bit types.
+    The function takes half the time of the public `from_dlpack`, and a fifth if JAX narrows 64-bit dtypes.
     """
     try:
         from jax._src.lib import _jax
 
-        import_capsule, stream_of = _jax.dlpack_managed_tensor_to_buffer, device.get_stream_for_external_ready_events
+        import_capsule, get_stream = _jax.dlpack_managed_tensor_to_buffer, device.get_stream_for_external_ready_events
     except (ImportError, AttributeError):
         return None
     has_known_signature, narrow = True, _make_narrow()
@@ -135,10 +141,10 @@ def _fast_import(device: Any) -> Callable[[Any], Any] | None:
     def import_root(root: Any) -> Any:
         nonlocal has_known_signature
         if has_known_signature:
-            stream = stream_of()
+            stream = get_stream()
             capsule = root.__dlpack__(stream=stream)
             try:
-                # With a stream, JAX records an event on it, which doubles the time.
+                # Pass no stream if the rows have arrived: JAX would record an event on it, which doubles the time.
                 imported = import_capsule(capsule, device, None if root.has_arrived else stream, None, DLPACK_CUDA)
             except TypeError:  # this version of JAX has another signature
                 has_known_signature = False
@@ -150,7 +156,7 @@ def _fast_import(device: Any) -> Callable[[Any], Any] | None:
 
 
 def _make_narrow() -> Callable[[Any], Any]:
-    """Return a compiled conversion of 64-bit arrays. JAX allows such arrays only under `enable_x64`."""
+    """Return a function that narrows 64-bit arrays, which JAX allows only under `enable_x64`."""
     try:
         from jax import enable_x64
     except ImportError:  # older versions of JAX
@@ -167,11 +173,15 @@ def _make_narrow() -> Callable[[Any], Any]:
 
 
 def _keeps_dtype(dtype: np.dtype[Any]) -> bool:
-    """Whether JAX holds this dtype without narrowing. JAX's own check is slow, so only 64-bit types need it."""
+    """Return whether JAX holds this dtype without narrowing.
+
+    JAX's own check is slow, so only dtypes of 64 bits and more use it.
+    """
     return dtype.itemsize < _WIDE_NBYTES or bool(jax.dtypes.canonicalize_dtype(dtype) == dtype)
 
 
-def _fast_put() -> Callable[[Any], Any] | None:
+def _private_put() -> Callable[[Any], Any] | None:
+    """Return a function that wraps roots by JAX's private API; None if missing."""
     try:
         from jax._src import core
         from jax._src.lib import xla_client
@@ -182,11 +192,11 @@ def _fast_put() -> Callable[[Any], Any] | None:
         return None
     device = jax.local_devices(backend="cpu")[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
-    abstract = lru_cache(maxsize=64)(core.ShapedArray)
+    shaped_array = lru_cache(maxsize=64)(core.ShapedArray)
 
     def put(root: Any) -> Any:
         # False: do not commit the array to the CPU, so that a jit on another device may move it.
-        return batched_device_put(abstract(root.shape, root.dtype), sharding, [root], [device], False)
+        return batched_device_put(shaped_array(root.shape, root.dtype), sharding, [root], [device], False)
 
     try:
         put(np.zeros(1, np.float32))
@@ -195,6 +205,7 @@ def _fast_put() -> Callable[[Any], Any] | None:
     return put
 
 
-def _plain_put() -> Callable[[Any], Any]:
+def _public_put() -> Callable[[Any], Any]:
+    """Return a function that wraps roots by the public `device_put`."""
     device = jax.local_devices(backend="cpu")[0]
     return lambda root: jax.device_put(root, device)

@@ -1,4 +1,4 @@
-"""Hand-off to NumPy: arrays that are views of slot memory."""
+"""The hand-off to NumPy: arrays that are views of slot memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ __all__ = ["NumpyHandOff"]
 
 
 class NumpyHandOff:
-    """Returns a view of each root, the array that the slot keeps for one leaf.
+    """Hands off a view of each root.
 
-    The user may change the array object, for example its shape. The root does not change, so the slot can be reused.
+    The user may change the view, for example its shape. The root stays the same, so the slot can be reused.
     """
 
     name = "numpy"

@@ -1,4 +1,4 @@
-"""Hand-off to TensorFlow by unversioned DLPack capsules, the only form that TensorFlow accepts."""
+"""The hand-off to TensorFlow, which accepts only unversioned DLPack capsules."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from forebay.errors import DeviceError, DeviceMemoryError, FeedError
 
 __all__ = ["TensorflowDeviceHandOff", "TensorflowHandOff"]
 
-OUTSIDE_POOL_NBYTES = 5 << 29  # bytes of a device that TensorFlow keeps out of its pool: contexts, kernels, libraries
+OUTSIDE_POOL_NBYTES = 5 << 29  # 2.5 GiB of a device that TensorFlow leaves to contexts, kernels and libraries
 
 _from_dlpack = tf.experimental.dlpack.from_dlpack
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -24,7 +24,10 @@ _capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 class TensorflowHandOff:
-    """Eager tensors that use the slot's memory. NumPy's DLPack exporter keeps the root alive."""
+    """Hands off eager tensors that use the slot's memory.
+
+    The DLPack capsule of NumPy keeps the root alive.
+    """
 
     name = "tensorflow"
 
@@ -43,32 +46,33 @@ class TensorflowHandOff:
 
 
 class TensorflowDeviceHandOff(TensorflowHandOff):
-    """Eager tensors on a GPU. TensorFlow reports no stream.
+    """Hands off eager tensors on a GPU.
 
-    So the consumer's thread waits until rows arrive, and a marker shows the progress of TensorFlow's stream. The marker
-    is a counter in device memory. TensorFlow increments it in place, on its only compute stream.
+    TensorFlow does not report its stream. So the consumer's thread waits until the rows have arrived, and a stream
+    marker shows the progress of TensorFlow's stream: TensorFlow increments a counter in device memory, in place and on
+    its only compute stream.
     """
 
     syncs_on_import = False
 
     def __init__(self, index: int | None) -> None:
-        found = tf.config.list_logical_devices("GPU")
+        devices = tf.config.list_logical_devices("GPU")
         index = index or 0
-        if index >= len(found):
+        if index >= len(devices):
             raise DeviceError(
-                f"TensorFlow finds no GPU:{index}. It finds {len(found)} GPUs. Install tensorflow[and-cuda], or pass "
+                f"TensorFlow finds no GPU:{index}. It finds {len(devices)} GPUs. Install tensorflow[and-cuda], or pass "
                 "device='cpu'."
             )
         self.index = index
-        self._device_name = found[index].name
+        self._device_name = devices[index].name
         self._lock = threading.Lock()
         self._counter: Any = None
-        self._value = 0
+        self._value = 0  # value of the counter after all queued increments
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
         try:
             with tf.device(self._device_name):
-                # Two axes, because the length of an axis is limited to 32 bits.
+                # Use two axes, because TensorFlow limits the length of an axis to 32 bits.
                 owner = tf.raw_ops.Empty(shape=[-(-nbytes // 256), 256], dtype=tf.uint8, init=False)
         except tf.errors.ResourceExhaustedError as error:
             raise DeviceMemoryError(
@@ -77,17 +81,17 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
         return _pointer(owner), owner
 
     def available(self, free: int, total: int) -> int:
-        """Return what the pool can still allocate.
+        """Return how many bytes TensorFlow's pool can still allocate.
 
-        TensorFlow allocates nearly all device memory at first use, unless memory growth is enabled.
+        TensorFlow reserves nearly all device memory at first use, unless memory growth is enabled.
         """
         in_use = int(tf.config.experimental.get_memory_info(f"GPU:{self.index}")["current"])
         physical = tf.config.list_physical_devices("GPU")[self.index]
         limits = [config.memory_limit for config in tf.config.get_logical_device_configuration(physical) or ()]
         if limits and limits[0] is not None:
-            return int(limits[0] * 2**20 - in_use)
-        grows = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
-        if grows or tf.config.experimental.get_memory_growth(physical):
+            return int(limits[0] * 2**20 - in_use)  # limits are in MiB
+        growth_forced = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
+        if growth_forced or tf.config.experimental.get_memory_growth(physical):
             return free
         return max(0, total - OUTSIDE_POOL_NBYTES - in_use)
 
@@ -98,11 +102,11 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
         """Do nothing; the engine does not call this, because `stream` returns None."""
 
     def mark(self) -> StreamMarker:
-        with (
-            self._lock,
-            tf.init_scope(),
-            tf.device(self._device_name),
-        ):  # eager, so that the operation never becomes a node of a graph
+        """Queue an increment of the counter, and return the marker.
+
+        It runs eagerly, so that the increment never becomes a node of a graph.
+        """
+        with self._lock, tf.init_scope(), tf.device(self._device_name):
             if self._counter is None:
                 self._counter = tf.raw_ops.Fill(dims=[1, 1], value=tf.constant(0, tf.int64))
                 self._one = tf.raw_ops.Fill(dims=[1, 1], value=tf.constant(1, tf.int64))
@@ -121,7 +125,10 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
 
 
 def _refuse_tracing() -> None:
-    """Raise an error while TensorFlow traces a function. Its graph would hold the batch as a constant."""
+    """Raise FeedError while TensorFlow traces a function.
+
+    The graph of the function would hold the batch as a constant.
+    """
     if not tf.executing_eagerly() and tf.inside_function():  # init_scope() is eager and still inside a function
         raise FeedError(
             "a feed was iterated inside a tf.function, whose graph would reuse the first batches forever. Iterate the "
@@ -130,8 +137,9 @@ def _refuse_tracing() -> None:
 
 
 def _pointer(tensor: Any) -> int:
-    """Return the address of a tensor, from its DLPack capsule."""
+    """Return the device address of a tensor, from its DLPack capsule."""
     capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    # The data pointer is the first field of the DLManagedTensor.
     pointer = ctypes.c_uint64.from_address(_capsule_pointer(capsule, b"dltensor")).value
-    _from_dlpack(capsule)  # consumes the capsule, which would leak otherwise
+    _from_dlpack(capsule)  # consumes the capsule, whose memory would leak otherwise
     return int(pointer)

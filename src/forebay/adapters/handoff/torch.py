@@ -1,4 +1,4 @@
-"""Hand-off to PyTorch: `from_numpy` for host memory, DLPack for device memory."""
+"""The hand-off to PyTorch: `from_numpy` for host memory, DLPack for device memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["TorchDeviceHandOff", "TorchHandOff"]
 
 
 class TorchHandOff:
-    """Tensors that use the slot's memory. Each tensor keeps its root alive."""
+    """Hands off tensors that use the slot's memory. Each tensor keeps its root alive."""
 
     name = "torch"
 
@@ -33,7 +33,7 @@ class TorchHandOff:
 
 
 class TorchDeviceHandOff(TorchHandOff):
-    """Tensors on a GPU. PyTorch reports the current stream of each thread."""
+    """Hands off tensors on a GPU. PyTorch reports the current stream of each thread."""
 
     syncs_on_import = False
 
@@ -60,11 +60,14 @@ class TorchDeviceHandOff(TorchHandOff):
         return free + int(unused)
 
     def stream(self) -> int:
-        return _stream_handle(self.index)
+        return _get_stream_handle(self.index)
 
     def record_stream(self, owner: Any) -> None:
-        """Tell PyTorch's pool that the current stream uses the memory. PyTorch never destroys a stream."""
-        if _stream_handle(self.index):  # Forebay allocates on stream 0, which needs no record
+        """Tell PyTorch's pool that the current stream uses the memory.
+
+        PyTorch never destroys a stream, so there is no stream to keep alive.
+        """
+        if _get_stream_handle(self.index):  # stream 0 needs no record, because `allocate` runs on it
             owner.record_stream(torch.cuda.current_stream(self.index))
 
     def mark(self) -> StreamMarker:
@@ -77,12 +80,12 @@ class TorchDeviceHandOff(TorchHandOff):
         return [from_dlpack(root.capsule()) for root in roots]
 
 
-def _public_stream(index: int) -> int:
+def _public_stream_handle(index: int) -> int:
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
-# Called for every batch. The public function creates an object each time and takes ten times as long.
-_stream_handle: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_stream)
+# Forebay calls this for every batch. The public function takes ten times as long, because it creates an object.
+_get_stream_handle: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_stream_handle)
 
 
 def _torch_dtype(dtype: np.dtype[Any]) -> Any:

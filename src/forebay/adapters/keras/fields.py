@@ -1,7 +1,7 @@
-"""The arrangement of a batch as the tuple of x, y and sample_weight that Keras expects.
+"""Arrangers, which turn a batch into the tuple that Keras expects.
 
-Keras takes `(x,)`, `(x, y)` or `(x, y, sample_weight)`. A pipeline of tuples has that order already. The fields of a
-dict have no order, so the user names them.
+Keras expects `(x,)`, `(x, y)` or `(x, y, sample_weight)`. A pipeline of tuples returns its parts in this order. The
+fields of a dict have no order, so the user names the fields for each of the three roles.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,45 +13,46 @@ import keras
 from forebay.core.spec import Structure, Tree
 from forebay.errors import PipelineError
 
-__all__ = ["Arrange", "ClassWeights", "Fields", "make_arranger"]
+__all__ = ["Arranger", "ClassWeights", "Fields", "make_arranger"]
 
 Fields: TypeAlias = str | list[str] | tuple[str, ...] | dict[str, str] | None  # a dict maps input names to fields
-Arrange: TypeAlias = Callable[[Tree], tuple[Any, ...]]
+Arranger: TypeAlias = Callable[[Tree], tuple[Any, ...]]
 
 
-def make_arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_weight: Fields) -> Arrange:
-    """Return the function that makes Keras's tuple from a batch. It only moves references.
+def make_arranger(structure: Structure | None, *, x: Fields, y: Fields, sample_weight: Fields) -> Arranger:
+    """Return the function that makes Keras's tuple from a batch, without a copy.
 
-    Without a structure, the first batch decides the arrangement: the output of a device map is unknown until it runs.
+    `structure` is None if the output of a device map is unknown. Then the first batch determines the function.
     """
-    named = {"x": x, "y": y, "sample_weight": sample_weight}
+    roles = {"x": x, "y": y, "sample_weight": sample_weight}
     return (
-        _FirstBatchArranger(named) if structure is None else _arranger_for(structure.unflatten(structure.paths), named)
+        _FirstBatchArranger(roles) if structure is None else _arranger_for(structure.unflatten(structure.paths), roles)
     )
 
 
 class _FirstBatchArranger:
-    """Chooses the arrangement from the first batch, and refuses names that do not fit it."""
+    """Chooses the arranger by the first batch, and uses it for all batches."""
 
-    def __init__(self, named: Mapping[str, Fields]) -> None:
-        self._named = named
-        self._arrange: Arrange | None = None
+    def __init__(self, fields_by_role: Mapping[str, Fields]) -> None:
+        self._fields_by_role = fields_by_role
+        self._arrange: Arranger | None = None
 
     def __call__(self, batch: Tree) -> tuple[Any, ...]:
         if self._arrange is None:
-            self._arrange = _arranger_for(batch, self._named)
+            self._arrange = _arranger_for(batch, self._fields_by_role)
         return self._arrange(batch)
 
 
-def _arranger_for(example: Tree, named: Mapping[str, Fields]) -> Arrange:
+def _arranger_for(example: Tree, fields_by_role: Mapping[str, Fields]) -> Arranger:
+    """Return the arranger for batches with the structure of the example."""
     if isinstance(example, Mapping):
-        return _arrange_by_name(list(example), named)
-    if any(fields is not None for fields in named.values()):
-        given = ", ".join(f"{role}={fields!r}" for role, fields in named.items() if fields is not None)
+        return _arranger_by_name(list(example), fields_by_role)
+    if any(fields is not None for fields in fields_by_role.values()):
+        arguments = ", ".join(f"{role}={fields!r}" for role, fields in fields_by_role.items() if fields is not None)
         kind = type(example).__name__ if isinstance(example, tuple | list) else "single array"
         raise PipelineError(
-            f"feed('keras', {given}): names need a pipeline of dicts, and this pipeline returns a {kind}. Leave the "
-            "names out."
+            f"feed('keras', {arguments}): names need a pipeline of dicts, and this pipeline returns a {kind}. Leave "
+            "the names out."
         )
     if not isinstance(example, tuple | list):
         return lambda batch: (batch,)
@@ -63,24 +64,27 @@ def _arranger_for(example: Tree, named: Mapping[str, Fields]) -> Arrange:
     return tuple
 
 
-def _arrange_by_name(known: list[str], named: Mapping[str, Fields]) -> Arrange:
-    if named["x"] is None:
+def _arranger_by_name(field_names: list[str], fields_by_role: Mapping[str, Fields]) -> Arranger:
+    if fields_by_role["x"] is None:
         raise PipelineError(
-            f"Keras needs to know which of the fields {known} is x and which is y. Pass "
-            f"feed('keras', x={known[0]!r}, y=...)."
+            f"Keras needs to know which of the fields {field_names} is x and which is y. Pass "
+            f"feed('keras', x={field_names[0]!r}, y=...)."
         )
-    if named["sample_weight"] is not None and named["y"] is None:
+    if fields_by_role["sample_weight"] is not None and fields_by_role["y"] is None:
         raise PipelineError("feed('keras', sample_weight=...) weighs targets, and there are none. Name them too: y=...")
-    picks = [_picker(known, role, fields) for role, fields in named.items() if fields is not None]
-    return lambda batch: tuple(pick(batch) for pick in picks)
+    pickers = [_make_picker(field_names, role, fields) for role, fields in fields_by_role.items() if fields is not None]
+    return lambda batch: tuple(picker(batch) for picker in pickers)
 
 
-def _picker(
-    known: list[str], role: str, fields: str | list[str] | tuple[str, ...] | dict[str, str]
+def _make_picker(
+    field_names: list[str], role: str, fields: str | list[str] | tuple[str, ...] | dict[str, str]
 ) -> Callable[[Tree], Any]:
+    """Return the function that picks the fields of one role from a batch."""
     for field in [fields] if isinstance(fields, str) else fields.values() if isinstance(fields, dict) else fields:
-        if field not in known:
-            raise PipelineError(f"feed('keras', {role}={fields!r}): there is no field {field!r}. Choose from {known}.")
+        if field not in field_names:
+            raise PipelineError(
+                f"feed('keras', {role}={fields!r}): there is no field {field!r}. Choose from {field_names}."
+            )
     if isinstance(fields, str):
         return lambda batch: batch[fields]
     if isinstance(fields, list):
@@ -91,19 +95,24 @@ def _picker(
 
 
 class ClassWeights:
-    """Adds a weight for each row by its class, as `fit(class_weight=)` does. It runs on the labels' device."""
+    """Adds a weight for each row by its class, as `fit(class_weight=)` does.
+
+    The computation runs on the device of the labels.
+    """
 
     def __init__(self, weight_of_class: Mapping[int, float]) -> None:
         if not _is_class_mapping(weight_of_class):
             raise PipelineError(f"class_weight={weight_of_class!r} must be a dict of classes 0, 1, ... to weights.")
         classes = [int(number) for number in weight_of_class]
-        self._unknown = max(classes) + 1  # classes that are not in the dict have weight 1, as in Keras
-        weights = [weight_of_class.get(number, 1.0) for number in range(self._unknown)]
+        self._unlisted_class = (
+            max(classes) + 1
+        )  # stands for all classes that are not in the dict; their weight is 1, as in Keras
+        weights = [weight_of_class.get(number, 1.0) for number in range(self._unlisted_class)]
         self._weights = keras.ops.convert_to_tensor([*weights, 1.0], dtype=keras.config.floatx())
 
     @staticmethod
     def check(parts: Sequence[Any]) -> None:
-        """Refuse batches without one array of labels, or with sample weights."""
+        """Raise PipelineError for a batch with sample weights or without one array of labels."""
         if len(parts) == 3:
             raise PipelineError(
                 "fit(class_weight=) cannot be used with a feed that has sample weights. Multiply them in the pipeline."
@@ -115,11 +124,12 @@ class ClassWeights:
             )
 
     def __call__(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-        self.check(parts)  # here, because the result of a device map was unknown until now
+        """Return `(x, y, sample_weight)` for `(x, y)`."""
+        self.check(parts)  # again, because the output of a device map was unknown before
         x, y = parts
         classes = _class_numbers(y)
-        known = keras.ops.logical_and(classes >= 0, classes < self._unknown)
-        return x, y, keras.ops.take(self._weights, keras.ops.where(known, classes, self._unknown))
+        is_listed = keras.ops.logical_and(classes >= 0, classes < self._unlisted_class)
+        return x, y, keras.ops.take(self._weights, keras.ops.where(is_listed, classes, self._unlisted_class))
 
 
 def _is_class_mapping(weights: Any) -> bool:
@@ -129,6 +139,7 @@ def _is_class_mapping(weights: Any) -> bool:
 
 
 def _class_numbers(y: Any) -> Any:
+    """Return the class of each row, for labels that are numbers or one-hot rows."""
     if len(y.shape) > 1 and y.shape[-1] != 1:
         return keras.ops.cast(keras.ops.argmax(y, axis=-1), "int32")
     flat = keras.ops.squeeze(y, axis=-1) if len(y.shape) > 1 else y

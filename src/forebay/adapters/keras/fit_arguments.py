@@ -1,6 +1,6 @@
 """Validation of the arguments of `fit`, `evaluate` and `predict` with a feed.
 
-Keras would silently ignore some arguments. Forebay raises an error instead.
+Keras silently ignores some arguments. Forebay raises an error instead.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from forebay.errors import PipelineError
 
 __all__ = ["refuse_ignored_arguments"]
 
-_INSTEAD = {  # argument -> what the user should do instead
+_ADVICE = {  # argument -> what the user should do instead
     "y": "Put the targets into the pipeline: from_arrays((x, y)).",
     "sample_weight": "Put the weights into the pipeline: from_arrays((x, y, sample_weight)).",
     "batch_size": "Set the rows of a batch in the pipeline: .batch(rows).",
@@ -30,10 +30,10 @@ def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
         _refuse_validation_arguments(call)
         return
     for name in ("y", "sample_weight", "batch_size", "validation_split"):
-        if _is_given(call.arguments.get(name)):
-            _refuse(call.verb, name, call.arguments[name])
-    if "shuffle" in call.written:
-        _refuse(call.verb, "shuffle", call.written["shuffle"])
+        if _differs_from_default(call.arguments.get(name)):
+            _refuse(call.method, name, call.arguments[name])
+    if "shuffle" in call.explicit_keywords:
+        _refuse(call.method, "shuffle", call.explicit_keywords["shuffle"])
     if role == "fit" and call.validation_x is feed:
         raise PipelineError(
             "fit() got the same feed as training data and as validation data. A feed has only one position, "
@@ -41,10 +41,10 @@ def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
         )
 
 
-def _is_given(value: Any) -> bool:
-    """Return whether a value differs from Keras's defaults, None and 0.0.
+def _differs_from_default(value: Any) -> bool:
+    """Return whether a value is neither None nor 0.0, the defaults of Keras.
 
-    The type is checked first, because `array == 0.0` returns an array.
+    Compare only floats, because `array == 0.0` returns an array.
     """
     return value is not None and not (isinstance(value, float) and value == 0.0)
 
@@ -54,14 +54,14 @@ def _refuse_validation_arguments(call: KerasCall) -> None:
     parts = data if isinstance(data, tuple | list) else (data,)
     for name, part in zip(("y", "sample_weight"), parts[1:], strict=False):
         if part is not None:
-            _refuse("fit", f"validation_data=(feed, {name})", part, _INSTEAD[name])
+            _refuse("fit", f"validation_data=(feed, {name})", part, _ADVICE[name])
     if call.arguments.get("validation_batch_size") is not None:
         _refuse("fit", "validation_batch_size", call.arguments["validation_batch_size"])
 
 
-def _refuse(verb: str, name: str, value: Any, instead: str | None = None) -> None:
-    shown = f"{name}={value!r}" if isinstance(value, str | int | float) else name
+def _refuse(method: str, name: str, value: Any, advice: str | None = None) -> None:
+    argument = f"{name}={value!r}" if isinstance(value, str | int | float) else name
     raise PipelineError(
-        f"{verb}() got {shown} together with a feed, and Keras would ignore it. {instead or _INSTEAD[name]} "
+        f"{method}() got {argument} together with a feed, and Keras would ignore it. {advice or _ADVICE[name]} "
         "Leave the argument out."
     )

@@ -1,8 +1,8 @@
 """Keras internals that Forebay uses: the adapter class, and the arguments of the running `fit`.
 
-Keras does not pass the arguments of `fit` to a `DataAdapter`: it would silently ignore `class_weight=`, `batch_size=`
-and others. Forebay reads them from the stack frames of that call, once per epoch. If Keras changes its frames,
-`running_call` returns None and the feed logs a warning.
+Keras does not pass the arguments of `fit` to a `DataAdapter`, so `class_weight=`, `batch_size=` and others would have
+no effect. Forebay reads them from the stack frames of the call, once per epoch. If another version of Keras has other
+frames, `running_call` logs a warning and returns None.
 """
 
 import logging
@@ -39,39 +39,40 @@ __all__ = [
 ]
 
 _log = logging.getLogger("forebay.keras")
-_VERBS = ("fit", "evaluate", "predict")
+_METHODS = ("fit", "evaluate", "predict")
 
 
 @dataclass(frozen=True, slots=True)
 class KerasCall:
-    """The running `fit`, `evaluate` or `predict`."""
+    """The running call of `fit`, `evaluate` or `predict`."""
 
-    verb: str
+    method: str  # "fit", "evaluate" or "predict"
     model: Any
     arguments: Mapping[str, Any]  # all arguments by name, including defaults
-    written: Mapping[str, Any]  # only the keywords that the caller wrote
-    owner: weakref.ref[Any] | None  # the calling EpochIterator; weak, because that object holds our iterators
+    explicit_keywords: Mapping[str, Any]  # only the keyword arguments that the user wrote
+    owner: weakref.ref[Any] | None  # the EpochIterator of this call; weak, because it refers to our iterators
 
     def role_of(self, feed: Any) -> str:
-        """Return the role of the feed: "fit", "validation", or another verb."""
-        return "validation" if self.verb == "fit" and self.arguments.get("x") is not feed else self.verb
+        """Return the role of the feed: "fit", "validation", "evaluate" or "predict"."""
+        return "validation" if self.method == "fit" and self.arguments.get("x") is not feed else self.method
 
     @property
     def validation_x(self) -> Any:
+        """The inputs of `validation_data`, such as a feed."""
         data = self.arguments.get("validation_data")
         return data[0] if isinstance(data, tuple | list) and data else data
 
 
 def running_call() -> KerasCall | None:
-    """Return the innermost call of Keras's trainer on this thread, or None outside of one."""
+    """Return the innermost `fit`, `evaluate` or `predict` on this thread, or None."""
     owner: weakref.ref[Any] | None = None
     for frame in _keras_frames():
-        actor = frame.f_locals.get("self")
-        if isinstance(actor, EpochIterator):
-            owner = weakref.ref(actor)
-        # With `use_cached_eval_dataset`, fit() called this evaluate(), so the user's arguments are those of fit().
-        elif frame.f_code.co_name in _VERBS and not frame.f_locals.get("use_cached_eval_dataset"):
-            return KerasCall(frame.f_code.co_name, actor, dict(frame.f_locals), _written_keywords(frame), owner)
+        frame_self = frame.f_locals.get("self")
+        if isinstance(frame_self, EpochIterator):
+            owner = weakref.ref(frame_self)
+        # With `use_cached_eval_dataset`, fit() called this evaluate(). The user's arguments are in the frame of fit().
+        elif frame.f_code.co_name in _METHODS and not frame.f_locals.get("use_cached_eval_dataset"):
+            return KerasCall(frame.f_code.co_name, frame_self, dict(frame.f_locals), _explicit_keywords(frame), owner)
     if owner is not None:
         _log.warning(
             "Forebay cannot read the arguments of fit() in Keras %s. If you pass class_weight, sample_weight, y, "
@@ -82,7 +83,10 @@ def running_call() -> KerasCall | None:
 
 
 def calling_epoch_iterator(function: str | None = None) -> Any:
-    """Return the `EpochIterator` that called the current hook, if it did so from this function."""
+    """Return the `EpochIterator` whose method called the caller of this function, or None.
+
+    With `function`, return it only if that method has this name.
+    """
     frame = sys._getframe(2)
     owner = frame.f_locals.get("self")
     if not isinstance(owner, EpochIterator) or function not in (None, frame.f_code.co_name):
@@ -91,39 +95,43 @@ def calling_epoch_iterator(function: str | None = None) -> Any:
 
 
 def is_building_model() -> bool:
-    """Whether Keras takes a batch only to see its shapes."""
+    """Return whether Keras takes a batch only to read its shapes."""
     return any(frame.f_code.co_name.endswith("_symbolic_build") for frame in _keras_frames())
 
 
 def is_one_batch_ahead() -> bool:
-    """Whether JAX's trainer fetches a batch ahead of the model, as it does on an accelerator."""
+    """Return whether the JAX trainer fetches a batch one step early.
+
+    The trainer does so on an accelerator.
+    """
     return sys._getframe(2).f_code.co_name == "_one_batch_ahead_iterator"
 
 
 def skip_device_put(epoch_iterator: Any) -> None:
-    """Keep JAX's trainer from copying batches that are on its device already.
+    """Keep the JAX trainer from copying batches that are on its device already.
 
-    It would call device_put for every array one batch ahead, which takes 0.1 ms of Python per step.
+    The trainer would call `device_put` for every array, which takes 0.1 ms of Python per step.
     """
     if hasattr(epoch_iterator, "_one_batch_ahead_iterator"):
-        epoch_iterator._one_batch_ahead_iterator = _unchanged
+        epoch_iterator._one_batch_ahead_iterator = _return_unchanged
 
 
 def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
-    """Set the number of batches of this epoch, if this version of Keras has the attribute.
+    """Set the number of batches that Keras expects in this epoch.
 
-    Keras asks for the number only once per call of `fit`. If a resumed epoch is shorter, Keras would warn that the data
-    ran out.
+    Keras reads the number only once per call of `fit`. If a resumed epoch is shorter, Keras would warn that the data
+    ran out. Some versions of Keras lack the attribute; then this does nothing.
     """
     if hasattr(epoch_iterator, "_num_batches"):
         epoch_iterator._num_batches = batches
 
 
-def _unchanged(iterator: Iterator[Any], *_: Any, **__: Any) -> Iterator[Any]:
+def _return_unchanged(iterator: Iterator[Any], *_: Any, **__: Any) -> Iterator[Any]:
     return iterator
 
 
 def _keras_frames() -> Iterator[FrameType]:
+    """Yield the stack frames of Keras code, innermost first."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("keras."):
@@ -131,8 +139,11 @@ def _keras_frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _written_keywords(frame: FrameType) -> Mapping[str, Any]:
-    """Return the keywords that the caller wrote. Keras's traceback filter wraps each verb and holds them."""
+def _explicit_keywords(frame: FrameType) -> Mapping[str, Any]:
+    """Return the keyword arguments that the user wrote.
+
+    Keras's traceback filter wraps each method, and its frame holds them.
+    """
     wrapper = frame.f_back
     keywords = wrapper.f_locals.get("kwargs") if wrapper and wrapper.f_code.co_name == "error_handler" else None
     return keywords if isinstance(keywords, Mapping) else {}

@@ -1,7 +1,8 @@
 """A feed for Keras on any backend: `model.fit(feed, epochs=3, validation_data=other_feed)`.
 
-Keras accepts a `DataAdapter` as data. This adapter returns the batches of an ordinary feed for the backend in use. It
-also handles arguments that Keras does not pass to an adapter: it applies class weights and refuses the others.
+Keras accepts a `DataAdapter` as data. The adapter of this module returns the batches of an ordinary feed for Keras's
+backend. It also handles arguments that Keras does not pass to an adapter: it applies `class_weight` and raises an error
+for the others.
 """
 
 import functools
@@ -11,7 +12,7 @@ from typing import Any, Self
 import keras
 
 from forebay.adapters.keras.epochs import EpochBatches, FeedEpochs
-from forebay.adapters.keras.fields import Arrange, ClassWeights, Fields, make_arranger
+from forebay.adapters.keras.fields import Arranger, ClassWeights, Fields, make_arranger
 from forebay.adapters.keras.fit_arguments import refuse_ignored_arguments
 from forebay.adapters.keras.internals import (
     DataAdapter,
@@ -31,6 +32,7 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["KerasFeed"]
 
+# backend of Keras -> target of the feed
 _TARGETS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch", "numpy": "numpy", "openvino": "numpy"}
 
 
@@ -40,10 +42,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         feed = fb.from_arrays((x, y)).shuffle(seed=0).batch(256).feed("keras")
         model.fit(feed, epochs=3)
 
-    Each epoch of `fit` is the next epoch of the feed; `evaluate` and `predict` also use the next one. A pipeline of
-    tuples returns `(x,)`, `(x, y)` or `(x, y, sample_weight)`. For a pipeline of dicts, name the fields: `x="image"`.
-    A list of names gives the model a dict of inputs, a tuple of names a tuple, and a dict `{"input": "field"}` a dict
-    with other names.
+    Each epoch of `fit` and each call of `evaluate` or `predict` uses the next epoch of the feed.
+
+    A pipeline of tuples returns `(x,)`, `(x, y)` or `(x, y, sample_weight)`. For a pipeline of dicts, name the fields:
+    `x="image"`. With a list of names, the model gets a dict of inputs; with a tuple of names, a tuple. With a dict
+    `{"input": "field"}`, the model gets a dict with the names of its inputs as keys.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         sample_weight: Fields = None,
     ) -> None:
         self._pipeline = pipeline
-        self._feed = Feed(pipeline, FeedOptions(_target(), device, resident, host_bytes, device_bytes))
+        self._feed = Feed(pipeline, FeedOptions(_backend_target(), device, resident, host_bytes, device_bytes))
         try:
             structure = self._feed.structure if self._has_known_output else None
             self._arrange = make_arranger(structure, x=x, y=y, sample_weight=sample_weight)
@@ -67,14 +70,14 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             self._feed.close()
             raise
         self._epochs = FeedEpochs(self._feed)
-        self._error: Exception | None = None  # an error inside TensorFlow; the feed raises it again in Python
-        self._traced: dict[tuple[str, int], Any] = {}  # the iterators inside TensorFlow's compiled loops
-        self._distributed = False  # whether tf.distribute fetches batches before the model takes them
-        self._within_epoch = False
-        self._building = False  # whether Keras takes a batch only to see its shapes
-        self._shortened = False  # whether the number of batches in Keras is set for this epoch only
+        self._error: Exception | None = None  # error in a call from TensorFlow; `on_epoch_end` raises it
+        self._traced: dict[tuple[str, int], Any] = {}  # traced iterators, by role and length of the signature
+        self._is_distributed = False  # whether tf.distribute fetches batches before the model takes them
+        self._is_in_epoch = False
+        self._is_building = False  # whether Keras takes a batch only to read its shapes
+        self._has_short_epoch = False  # whether Keras's number of batches is set for this epoch only
 
-    # The interface of a feed
+    # Methods of a feed
 
     def __iter__(self) -> EpochBatches:
         return EpochBatches(self._epochs, self._arrange)
@@ -83,8 +86,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return len(self._feed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the model: batches of finished steps, without those that Keras fetched ahead."""
-        if self._distributed and self._within_epoch:
+        """Return the position after the last batch that the model has seen."""
+        if self._is_distributed and self._is_in_epoch:
             raise FeedError(
                 "a tf.distribute strategy fetches batches early, so the position of the model is known only between "
                 "epochs. Call state_dict() in on_epoch_end() of a callback."
@@ -92,17 +95,18 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return self._epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Move to the position of `state_dict()`. The next `fit` starts there.
+        """Make the next `fit` start at the position of a state from `state_dict`.
 
-        A state at the end of an epoch continues with the next epoch: Keras cannot fit an epoch without a batch.
+        With a state at the end of an epoch, `fit` starts the next epoch: Keras cannot fit an epoch without a batch.
         """
         self._feed.load_state_dict(state)
-        left = _batches_left(self._pipeline, state)
-        if left == 0:
+        batches_left = _batches_left(self._pipeline, state)
+        if batches_left == 0:
             self._feed.set_epoch(state["epoch"] + 1)
-        self._epochs.invalidate(left or None)
+        self._epochs.invalidate(batches_left or None)
 
     def set_epoch(self, epoch: int) -> None:
+        """Make the next `fit` start this epoch of the feed."""
         self._feed.set_epoch(epoch)
         self._epochs.invalidate()
 
@@ -126,7 +130,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The interface of a Keras DataAdapter
+    # Methods of a Keras DataAdapter
 
     @property
     def num_batches(self) -> int | None:
@@ -159,58 +163,67 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             yield keras.tree.map_structure(keras.ops.convert_to_numpy, batch)
 
     def get_tf_dataset(self) -> Any:
-        from forebay.adapters.keras import tensorflow as tf_forms  # imports TensorFlow, which only this backend needs
+        from forebay.adapters.keras import tensorflow as tf_batches  # imports TensorFlow, which only this backend needs
 
         call = running_call()
-        arrange = self._arrange_for(call)
-        make = functools.partial(EpochBatches, self._epochs, arrange, call.owner if call else None)
-        self._distributed = call is not None and tf_forms.distributes(call.model)
-        if call is None or (not self._distributed and self._uses_eager_tensors(call.model)):
-            return tf_forms.EagerDataset(make)
+        arrange = self._arranger_for(call)
+        make_batches = functools.partial(EpochBatches, self._epochs, arrange, call.owner if call else None)
+        self._is_distributed = call is not None and tf_batches.is_distributed(call.model)
+        if call is None or (not self._is_distributed and self._uses_eager_tensors(call.model)):
+            return tf_batches.EagerDataset(make_batches)
         if not self._has_known_output:
             raise FeedError(
                 "under a tf.distribute strategy TensorFlow needs the shapes of batches in advance, and the result of a "
                 "map on the device is known only after it ran. Leave where='device' out."
             )
         rows = self._feed.batch_rows if self._feed.drops_remainder else None
-        signature = self._arrange(self._feed.structure.unflatten(tf_forms.specs_of(self._feed.specs, rows=rows)))
+        leaf_signatures = tf_batches.batch_signature(self._feed.specs, rows=rows)
+        signature = self._arrange(self._feed.structure.unflatten(leaf_signatures))
         if arrange is not self._arrange:
-            signature = (*signature, tf_forms.weights_spec(signature[1]))
-        if self._distributed:
-            return tf_forms.generator_dataset(make, signature, self._fail, is_building=lambda: self._building)
-        role = call.role_of(self), len(signature)
-        traced = self._traced.setdefault(role, tf_forms.TracedBatches(signature, self._fail))
-        return tf_forms.TracedDataset(traced, make)
+            signature = (*signature, tf_batches.weights_signature(signature[1]))
+        if self._is_distributed:
+            return tf_batches.generator_dataset(
+                make_batches, signature, self._store_error, is_building=lambda: self._is_building
+            )
+        key = call.role_of(self), len(signature)
+        traced = self._traced.setdefault(key, tf_batches.TracedBatches(signature, self._store_error))
+        return tf_batches.TracedDataset(traced, make_batches)
 
     def on_epoch_begin(self) -> None:
-        """Set the number of batches in Keras if a resumed epoch has fewer than the others."""
-        self._within_epoch, self._building = True, is_building_model()
+        """Tell Keras the number of batches if a resumed epoch is shorter."""
+        self._is_in_epoch, self._is_building = True, is_building_model()
         if self._epochs.next_epoch_batches is not None:
-            self._shortened = True
+            self._has_short_epoch = True
             set_num_batches(calling_epoch_iterator(), self._epochs.next_epoch_batches)
 
     def on_epoch_end(self) -> None:
-        """End an epoch, or replay its first batches if Keras only looked at their shapes."""
-        self._within_epoch = self._building = False
+        """End an epoch, or replay its first batches if Keras only read their shapes."""
+        self._is_in_epoch = self._is_building = False
         error, self._error = self._error, None
         if error is not None:
             raise error
-        starting_over = calling_epoch_iterator("reset")
-        if starting_over is not None:
-            self._epochs.replay(starting_over)
+        restarting_iterator = calling_epoch_iterator("reset")
+        if restarting_iterator is not None:
+            self._epochs.replay(restarting_iterator)
             return
         self._epochs.finish_epoch()
-        if self._shortened:
-            self._shortened = False
+        if self._has_short_epoch:
+            self._has_short_epoch = False
             set_num_batches(calling_epoch_iterator(), self.num_batches)
 
     @property
     def _has_known_output(self) -> bool:
-        """Whether batch specs are known before the first batch. The output of a device map is not."""
+        """Whether batch specs are known before the first batch.
+
+        The output of a device map is unknown.
+        """
         return self._feed.plan.input.output is not None
 
     def _uses_eager_tensors(self, model: Any) -> bool:
-        """Whether Keras gets eager tensors. Keras's own loop would copy GPU tensors back to the host."""
+        """Return whether Keras gets eager tensors.
+
+        Keras's own loop over several steps would copy GPU tensors back to the host.
+        """
         return model.steps_per_execution == 1 or self._on_device
 
     @property
@@ -219,10 +232,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     def _batches(self, call: KerasCall | None, *, may_run_ahead: bool = False) -> EpochBatches:
         owner = call.owner if call else None
-        return EpochBatches(self._epochs, self._arrange_for(call), owner, may_run_ahead=may_run_ahead)
+        return EpochBatches(self._epochs, self._arranger_for(call), owner, may_run_ahead=may_run_ahead)
 
-    def _arrange_for(self, call: KerasCall | None) -> Arrange:
-        """Return the arranger for this call, after a check of its arguments."""
+    def _arranger_for(self, call: KerasCall | None) -> Arranger:
+        """Return the arranger for a call. Raise an error for arguments that Keras would ignore."""
         if call is None:
             return self._arrange
         refuse_ignored_arguments(call, self)
@@ -231,14 +244,15 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             return self._arrange
         if self._has_known_output:
             ClassWeights.check(self._arrange(self._feed.structure.unflatten(self._feed.specs)))
-        arrange, weigh = self._arrange, ClassWeights(weights)
-        return lambda batch: weigh(arrange(batch))
+        arrange, add_weights = self._arrange, ClassWeights(weights)
+        return lambda batch: add_weights(arrange(batch))
 
-    def _fail(self, error: Exception) -> None:
+    def _store_error(self, error: Exception) -> None:
         self._error = error
 
 
-def _target() -> str:
+def _backend_target() -> str:
+    """Return the target of the feed for Keras's backend."""
     backend = keras.backend.backend()
     if backend not in _TARGETS:
         raise FrameworkError(
@@ -249,7 +263,7 @@ def _target() -> str:
 
 
 def _batches_left(pipeline: Pipeline, state: dict[str, Any]) -> int | None:
-    """Return how many batches remain in a state's epoch, or None if unknown."""
+    """Return the number of remaining batches in the epoch of a state; None if unknown."""
     if pipeline.schedule.batches is None:
         return None
     cursor = Cursor.from_state(state, pipeline.fingerprint)
