@@ -85,7 +85,7 @@ class FeedEpochs:
         return taken.batch
 
     def replay(self, owner: Any) -> None:
-        """Return the batches of this turn a second time, because Keras starts over."""
+        """Make `take` return the owner's batches a second time, because Keras starts over."""
         if not self._replayable or not self._is_owned_by(owner):
             return
         self._to_replay, self._replayable, self._model_state = self._replayable + self._to_replay, [], None

@@ -1,1 +1,1 @@
-"""Read-back of results from a device to the host, and the check for finite values."""
+"""Read-back of results from a device to the host, and a check for finite values."""

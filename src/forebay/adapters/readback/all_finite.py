@@ -1,4 +1,4 @@
-"""all_finite: checks for NaN and infinity on the device that holds the data."""
+"""`all_finite`: checks arrays for NaN and infinity on their device."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +13,10 @@ __all__ = ["all_finite"]
 
 
 def all_finite(tree: Tree) -> Any:
-    """Return whether every number of a tree of arrays is finite, as one boolean on their device.
+    """Return whether all numbers in a tree of arrays are finite.
 
-    No code waits for the result until you read it; pass it to a `Readback` to avoid the wait. Integers are always
-    finite. None (the gradient of an unused variable) is ignored.
+    The result is one boolean on the device of the arrays. Only reading it waits for the device; pass it to a `Readback`
+    to avoid the wait. Integers are always finite. None, the gradient of an unused variable, is ignored.
 
     >>> import numpy as np
     >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
@@ -36,5 +36,5 @@ def all_finite(tree: Tree) -> Any:
 
 
 def _is_none(leaf: Any) -> bool:
-    """Whether a leaf is None or a list of None, like gradients before the first step."""
+    """Return whether a leaf is None or a list of None, such as missing gradients."""
     return leaf is None or (isinstance(leaf, list) and all(map(_is_none, leaf)))

@@ -1,4 +1,4 @@
-"""Read-back code that all frameworks share: pending copies, and the choice of a framework's module."""
+"""Read-back code that all frameworks share: pending copies, and the module of a framework."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
@@ -12,7 +12,7 @@ __all__ = [
     "CompletedCopy",
     "HostCopier",
     "PendingCopy",
-    "PendingGroup",
+    "PendingCopies",
     "framework_module",
     "framework_of",
     "start_grouped_copies",
@@ -21,7 +21,7 @@ __all__ = [
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-_FRAMEWORKS = {
+_FRAMEWORKS = {  # top-level package of an array's type -> module of this package
     "numpy": "numpy",
     "torch": "torch",
     "jax": "jax",
@@ -33,33 +33,33 @@ _SCALARS = (bool, int, float, complex)
 
 
 class PendingCopy(Protocol):
-    """A copy of results to the host that may still run."""
+    """A copy of arrays to the host that may still run."""
 
     @property
     def has_arrived(self) -> bool: ...
     def take(self) -> list[Array]:
-        """Wait for the results and return them as new arrays. Call this once."""
+        """Wait for the copy and return new NumPy arrays. Call this once."""
         ...
 
 
 class HostCopier(Protocol):
-    """Copies results of one framework to the host. It reuses memory and streams for later copies."""
+    """Copies arrays of one framework to the host, with reused memory and streams."""
 
     def __init__(self, limit: int) -> None:
         """Prepare for at most `limit` copies at a time."""
         ...
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
-        """Start to copy the current values of these results, and do not wait."""
+        """Start to copy the current values of arrays, without waiting."""
         ...
 
     def close(self) -> None:
-        """Release memory and streams. All results must have been taken."""
+        """Release memory and streams. The caller must have taken all copies before."""
         ...
 
 
 class CompletedCopy:
-    """Results that are on the host already."""
+    """A copy that was complete at once, because the arrays were on the host."""
 
     __slots__ = ("_arrays",)
 
@@ -72,46 +72,47 @@ class CompletedCopy:
         return self._arrays
 
 
-class PendingGroup:
-    """Several copies for the leaves of one result. Each has the positions of its leaves."""
+class PendingCopies:
+    """Several copies that together contain the leaves of one result."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_copies",)
 
-    def __init__(self, parts: Sequence[tuple[list[int], PendingCopy]]) -> None:
-        self._parts = parts
+    def __init__(self, copies: Sequence[tuple[list[int], PendingCopy]]) -> None:
+        """Take each copy with the positions of its leaves in the result."""
+        self._copies = copies
 
     @property
     def has_arrived(self) -> bool:
-        return all(pending.has_arrived for _, pending in self._parts)
+        return all(pending.has_arrived for _, pending in self._copies)
 
     def take(self) -> list[Array]:
-        found: dict[int, Array] = {}
-        for positions, pending in self._parts:
-            found.update(zip(positions, pending.take(), strict=True))
-        return [found[position] for position in range(len(found))]
+        arrays_by_position: dict[int, Array] = {}
+        for positions, pending in self._copies:
+            arrays_by_position.update(zip(positions, pending.take(), strict=True))
+        return [arrays_by_position[position] for position in range(len(arrays_by_position))]
 
 
 def start_grouped_copies(
     leaves: Sequence[Any], key: Callable[[Any], _Key], start_copy: Callable[[_Key, list[Any]], PendingCopy]
 ) -> PendingCopy:
-    """Group leaves by their key and start one copy for each group."""
-    groups: dict[_Key, list[int]] = {}
+    """Start one copy for each group of leaves with the same key."""
+    positions_by_key: dict[_Key, list[int]] = {}
     for position, leaf in enumerate(leaves):
-        groups.setdefault(key(leaf), []).append(position)
-    parts = [
-        (positions, start_copy(group, [leaves[position] for position in positions]))
-        for group, positions in groups.items()
+        positions_by_key.setdefault(key(leaf), []).append(position)
+    copies = [
+        (positions, start_copy(leaf_key, [leaves[position] for position in positions]))
+        for leaf_key, positions in positions_by_key.items()
     ]
-    return parts[0][1] if len(parts) == 1 else PendingGroup(parts)
+    return copies[0][1] if len(copies) == 1 else PendingCopies(copies)
 
 
 def unwrap_variable(leaf: Any) -> Any:
-    """Return the value of a Keras variable, and anything else unchanged."""
+    """Return the value of a Keras variable, or any other leaf unchanged."""
     return leaf.value if type(leaf).__module__.partition(".")[0] == "keras" and hasattr(leaf, "value") else leaf
 
 
 def framework_of(leaf: Any) -> str:
-    """Return the name of the framework of an array. This imports no framework."""
+    """Return the name of an array's framework, without importing it."""
     kind: Any = type(leaf)
     name = _framework_of_type(kind)
     if name is None or not (kind in _SCALARS or hasattr(leaf, "shape")):  # a model has no shape, unlike an array
@@ -132,5 +133,5 @@ def _framework_of_type(kind: type) -> str | None:
 
 @cache
 def framework_module(framework: str) -> Any:
-    """Import the module of this package for a framework. The caller has imported the framework itself."""
+    """Import and return the module of this package for a framework."""
     return import_module(f"forebay.adapters.readback.{framework}")

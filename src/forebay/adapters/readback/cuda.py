@@ -1,7 +1,7 @@
 """Read-back from a GPU, on a stream that waits for the framework's queued work.
 
-The device copies into page-locked memory, because any other copy would block the caller. Forebay reuses that memory,
-because page-locking takes longer than most copies. The caller gets a second copy in ordinary memory.
+The device copies into page-locked blocks, because a copy to other memory would block the caller. Forebay reuses the
+blocks, because page-locking takes longer than most copies. The caller gets a second copy in ordinary memory.
 """
 
 import mmap
@@ -22,91 +22,99 @@ __all__ = ["DeviceReader"]
 
 
 class DeviceReader:
-    """Copies results of one device to the host, in the order of `start_copy` calls."""
+    """Copies arrays of one device to the host, in the order of `start_copy` calls."""
 
     def __init__(self, index: int, limit: int) -> None:
-        self._device, self._limit = device_at(index), limit
+        """Prepare for at most `limit` copies at a time from the GPU of this index."""
+        self._device, self._max_blocks = device_at(index), limit
         self._stream = Stream(self._device)
-        self._blocks: list[_Block] = []
-        self._free: list[_Block] = []
+        self._blocks: list[_PageLockedBlock] = []
+        self._free_blocks: list[_PageLockedBlock] = []
         self.close = weakref.finalize(self, _close, self._device, self._stream, self._blocks)
 
-    def start_copy(self, arrays: Sequence[DeviceArray], stream: int) -> "_BlockCopy":
-        """Copy the arrays as they are after all work that is now queued on the stream."""
+    def start_copy(self, arrays: Sequence[DeviceArray], stream: int) -> "_PageLockedCopy":
+        """Start to copy arrays after all work that is queued on `stream`."""
         with self._device:
             if is_capturing(stream):
                 raise DeviceError(
                     "results cannot be read back while a CUDA graph is captured. Call put() after its replay."
                 )
-            block = self._take(sum(align(array.nbytes, HOST_ALIGNMENT) for array in arrays))
-            views = self._copy(arrays, block, stream)
-        return _BlockCopy(self, block, views, arrays)
+            block = self._take_block(sum(align(array.nbytes, HOST_ALIGNMENT) for array in arrays))
+            views = self._queue_copies(arrays, block, stream)
+        return _PageLockedCopy(self, block, views, arrays)
 
-    def _copy(self, arrays: Sequence[DeviceArray], block: "_Block", stream: int) -> list[Array]:
-        block.produced.record(stream)
-        self._stream.wait_for(block.produced)
+    def _queue_copies(self, arrays: Sequence[DeviceArray], block: "_PageLockedBlock", stream: int) -> list[Array]:
+        """Queue the copies into a block, and return a view of the block per array."""
+        block.source_ready.record(stream)
+        self._stream.wait_for(block.source_ready)
         views, offset = [], 0
         for array in arrays:
             views.append(np.ndarray(array.shape, array.dtype, buffer=block.memory.buffer, offset=offset))
             if array.nbytes:
                 self._stream.download(block.memory.address + offset, array.pointer, array.nbytes)
             offset += align(array.nbytes, HOST_ALIGNMENT)
-        block.copied.record(self._stream)
+        block.copy_done.record(self._stream)
         return views
 
-    def has_arrived(self, block: "_Block") -> bool:
+    def has_arrived(self, block: "_PageLockedBlock") -> bool:
+        """Return whether the copy into the block is done."""
         with self._device:
-            return block.copied.has_fired
+            return block.copy_done.has_fired
 
-    def wait(self, block: "_Block") -> None:
+    def wait(self, block: "_PageLockedBlock") -> None:
+        """Wait until the copy into the block is done."""
         with self._device:
-            block.copied.wait()
+            block.copy_done.wait()
 
-    def give_back(self, block: "_Block") -> None:
-        self._free.append(block)
+    def return_block(self, block: "_PageLockedBlock") -> None:
+        """Make a block available for the next copy."""
+        self._free_blocks.append(block)
 
-    def _take(self, nbytes: int) -> "_Block":
-        """Return the smallest free block that is large enough, or a new one.
+    def _take_block(self, nbytes: int) -> "_PageLockedBlock":
+        """Return the smallest free block that is large enough, or a new block.
 
-        At the limit, the new block replaces the smallest free one.
+        At `_max_blocks`, the new block replaces the smallest free block.
         """
-        fitting = [block for block in self._free if block.nbytes >= nbytes]
-        if fitting:
-            block = min(fitting, key=lambda block: block.nbytes)
-            self._free.remove(block)
+        large_enough = [block for block in self._free_blocks if block.nbytes >= nbytes]
+        if large_enough:
+            block = min(large_enough, key=lambda block: block.nbytes)
+            self._free_blocks.remove(block)
             return block
-        if self._free and len(self._blocks) >= self._limit:
-            smallest = min(self._free, key=lambda block: block.nbytes)
-            self._free.remove(smallest)
+        if self._free_blocks and len(self._blocks) >= self._max_blocks:
+            smallest = min(self._free_blocks, key=lambda block: block.nbytes)
+            self._free_blocks.remove(smallest)
             self._blocks.remove(smallest)
             smallest.close()
-        block = _Block(self._device, max(mmap.PAGESIZE, 1 << max(0, nbytes - 1).bit_length()))
+        power_of_two = 1 << max(0, nbytes - 1).bit_length()  # later copies of similar size fit into the block
+        block = _PageLockedBlock(self._device, max(mmap.PAGESIZE, power_of_two))
         self._blocks.append(block)
         return block
 
 
-class _Block:
-    """Page-locked memory for one copy at a time, with its events."""
+class _PageLockedBlock:
+    """Page-locked memory for one copy at a time, with the events of that copy."""
 
-    __slots__ = ("copied", "memory", "nbytes", "produced")
+    __slots__ = ("copy_done", "memory", "nbytes", "source_ready")
 
     def __init__(self, device: Device, nbytes: int) -> None:
         self.nbytes = nbytes
         self.memory = PageLockedMemory(device, nbytes)
-        self.produced, self.copied = Event(device), Event(device)
+        self.source_ready, self.copy_done = Event(device), Event(device)  # arrays are computed; copies are done
 
     def close(self) -> None:
         self.memory.close()
-        self.produced.close()
-        self.copied.close()
+        self.source_ready.close()
+        self.copy_done.close()
 
 
-class _BlockCopy:
-    """One copy to the host. It keeps the arrays on the device alive until it is taken."""
+class _PageLockedCopy:
+    """A copy into a block. It keeps the arrays on the device alive until `take`."""
 
     __slots__ = ("_arrays", "_block", "_reader", "_views")
 
-    def __init__(self, reader: DeviceReader, block: _Block, views: list[Array], arrays: Sequence[DeviceArray]) -> None:
+    def __init__(
+        self, reader: DeviceReader, block: _PageLockedBlock, views: list[Array], arrays: Sequence[DeviceArray]
+    ) -> None:
         self._reader, self._block, self._views, self._arrays = reader, block, views, arrays
 
     @property
@@ -116,13 +124,13 @@ class _BlockCopy:
     def take(self) -> list[Array]:
         self._reader.wait(self._block)
         results = [view.copy() for view in self._views]
-        self._reader.give_back(self._block)
+        self._reader.return_block(self._block)
         self._arrays = ()
         return results
 
 
-def _close(device: Device, stream: Stream, blocks: list[_Block]) -> None:
-    with suppress(DeviceError):  # the code that waited for the device has raised this error already
+def _close(device: Device, stream: Stream, blocks: list[_PageLockedBlock]) -> None:
+    with suppress(DeviceError):  # an earlier wait for the device has raised this error already
         with device:
             stream.wait()
         stream.close()

@@ -12,15 +12,19 @@ __all__ = ["HostCopier", "all_finite"]
 
 
 class HostCopier:
-    """Copies results on the device, in stream order. A stream of Forebay copies these to the host."""
+    """Copies arrays to the host in two steps.
+
+    The framework copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the
+    host.
+    """
 
     def __init__(self, limit: int) -> None:
         self._readers = DeviceReaders(limit)
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
-        return start_grouped_copies(leaves, lambda leaf: int(leaf.device.id), self._start_copy_from)
+        return start_grouped_copies(leaves, lambda leaf: int(leaf.device.id), self._start_snapshot_copy)
 
-    def _start_copy_from(self, index: int, leaves: list[Any]) -> PendingCopy:
+    def _start_snapshot_copy(self, index: int, leaves: list[Any]) -> PendingCopy:
         with cp.cuda.Device(index):
             snapshots = [leaf.copy(order="C") for leaf in leaves]
             stream = int(cp.cuda.get_current_stream().ptr)
@@ -33,7 +37,7 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Return a boolean on the device of the first leaf."""
+    """Return whether all values are finite, as a boolean on the first leaf's device."""
     with leaves[0].device:
         checks = [cp.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind not in "biu"]
         return cp.stack(checks).all() if checks else cp.ones((), bool)

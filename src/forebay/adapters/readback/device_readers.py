@@ -1,4 +1,4 @@
-"""One `DeviceReader` for each device. The CUDA driver is imported for the first result on a GPU."""
+"""The `DeviceReader` of each device, which imports the CUDA driver on first use."""
 
 import math
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ __all__ = ["DeviceArray", "DeviceReaders"]
 
 
 class DeviceReaders:
-    """The readers of all devices, each made for the first result on its device."""
+    """The readers of all devices, each created for the first result on its device."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._readers: dict[int, Any] = {}
 
     def reader_for(self, index: int) -> Any:
+        """Return the `DeviceReader` of the GPU with this index."""
         if index not in self._readers:
             self._readers[index] = _cuda_module().DeviceReader(index, self._limit)
         return self._readers[index]
@@ -46,7 +47,7 @@ def _cuda_module() -> Any:
 class DeviceArray:
     """A contiguous array on a device, and the object that owns its memory."""
 
-    pointer: int
+    pointer: int  # device address
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     owner: Any

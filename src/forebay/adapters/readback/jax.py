@@ -1,6 +1,6 @@
-"""Read-back and finite check for JAX. JAX copies results to the host by itself.
+"""Read-back and finite check for JAX, which copies arrays to the host by itself.
 
-If a process ends during such a copy, JAX's threads crash it. So Forebay waits for the last copies at exit.
+If the process exits during such a copy, JAX's threads crash it. So Forebay waits for pending copies at exit.
 """
 
 import atexit
@@ -23,7 +23,11 @@ _copy = jax.jit(jnp.copy)
 
 
 class HostCopier:
-    """Copies results on the device first, because the next step may donate them. JAX copies that copy to the host."""
+    """Copies arrays to the host in two steps.
+
+    JAX copies them on the device first, because the next step of the program may donate the originals. Then JAX copies
+    these snapshots to the host.
+    """
 
     def __init__(self, limit: int) -> None: ...
 
@@ -32,10 +36,10 @@ class HostCopier:
             raise SpecError(
                 "a value inside jit has no result yet. Return it from the function, and put() the returned value."
             )
-        copies = [_copy(leaf) for leaf in leaves]
-        for copy in copies:
-            copy.copy_to_host_async()
-        pending = _JaxCopy(copies)
+        snapshots = [_copy(leaf) for leaf in leaves]
+        for snapshot in snapshots:
+            snapshot.copy_to_host_async()
+        pending = _JaxCopy(snapshots)
         _pending_copies.add(pending)
         return pending
 
@@ -43,33 +47,39 @@ class HostCopier:
 
 
 class _JaxCopy:
-    """A copy by JAX. `has_arrived` means that the result is computed; `take` may wait for the copy."""
+    """A copy by JAX.
 
-    __slots__ = ("__weakref__", "_copies")
+    `has_arrived` means that the device has computed the result. `take` may still wait for the copy to the host.
+    """
 
-    def __init__(self, copies: list[Any]) -> None:
-        self._copies = copies
+    __slots__ = ("__weakref__", "_snapshots")
+
+    def __init__(self, snapshots: list[Any]) -> None:
+        self._snapshots = snapshots
 
     @property
     def has_arrived(self) -> bool:
-        return all(copy.is_ready() for copy in self._copies)
+        return all(snapshot.is_ready() for snapshot in self._snapshots)
 
     def take(self) -> list[Array]:
-        return [np.array(copy) for copy in self._copies]
+        return [np.array(snapshot) for snapshot in self._snapshots]
 
 
 _pending_copies: weakref.WeakSet[_JaxCopy] = weakref.WeakSet()
 
 
-@atexit.register  # runs before JAX's own exit function, because JAX registered that one earlier
-def _wait_for_all() -> None:
+@atexit.register  # runs before JAX's own exit function, which JAX registered earlier
+def _wait_for_pending_copies() -> None:
     for pending in list(_pending_copies):
-        with suppress(Exception):  # no code is left that could handle the error
+        with suppress(Exception):  # at exit, no code could handle the error
             pending.take()
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Check all leaves in one compiled program. Inside another jit it becomes a part of that program."""
+    """Return whether all values are finite, computed in one compiled program.
+
+    Inside a jitted function, the check becomes a part of that function.
+    """
     return _compiled_check([leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)])
 
 

@@ -1,4 +1,4 @@
-"""Read-back and finite check for NumPy. Results are on the host; a copy keeps their current values."""
+"""Read-back and finite check for NumPy arrays and Python numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["HostCopier", "all_finite"]
 
 
 class HostCopier:
-    """Copies results at once."""
+    """Copies arrays immediately, so that later changes have no effect on the results."""
 
     def __init__(self, limit: int) -> None: ...
 
@@ -24,7 +24,7 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> np.bool_:
-    """Check leaf by leaf, up to the first one that is not finite."""
+    """Return whether all values are finite. Stop at the first leaf that is not."""
     return np.bool_(all(_is_finite(np.asarray(leaf)) for leaf in leaves))
 
 

@@ -1,8 +1,8 @@
-"""Readback: copies results to the host, in order, without blocking the training loop.
+"""`Readback`: copies results to the host, in order, without blocking the training loop.
 
 `float(loss)` blocks the program until the device has done all queued work. Then the device is idle until the program
-queues more. A Readback starts the copy behind the work that computes the result, lets the program continue, and returns
-the results that have arrived.
+queues more work. A `Readback` queues the copy after the work that computes the result, and the program continues. Later
+the program takes the results that have arrived.
 """
 
 import threading
@@ -36,12 +36,12 @@ class Result(NamedTuple):
 class Readback:
     """Copies results from the device to the host without blocking the program or the device.
 
-    A result has the values it had at the call of `put`, even if the array changes later: PyTorch, CuPy and JAX make a
-    copy on the device first. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
+    A result has the values of the call of `put`, even if the array changes later: PyTorch, CuPy and JAX first copy the
+    array on the device. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
 
-    At most `limit` results are in flight. At the limit, `put` waits until the oldest has arrived. Results that have
-    arrived are kept until you take them. `put` raises BudgetError if they exceed `host_bytes`. Any thread may put and
-    take.
+    At most `limit` results are in flight. At the limit, `put` waits until the oldest one has arrived. The Readback
+    keeps arrived results until you take them with `ready` or `drain`. `put` raises BudgetError if they exceed
+    `host_bytes`. Several threads may call these methods.
 
     >>> import numpy as np
     >>> with Readback() as readback:
@@ -63,40 +63,43 @@ class Readback:
         self._pending: deque[_PendingResult] = deque()
         self._arrived: deque[_ArrivedResult] = deque()
         self._arrived_nbytes = 0
-        self._closed = False
-        self._mutex = threading.RLock()
+        self._is_closed = False
+        self._lock = threading.RLock()
 
     def put(self, tree: Tree, *, tag: Any = None) -> None:
-        """Start to copy an array or a tree of arrays to the host. The arrays may be of several frameworks."""
+        """Start to copy an array or a tree of arrays to the host.
+
+        The arrays may be of several frameworks. `tag` is returned with the result.
+        """
         leaves, structure = flatten(tree)
-        with self._mutex:
-            self._check_open()
+        with self._lock:
+            self._check_can_put()
             while len(self._pending) >= self._limit:
                 self._finish_oldest()
             pending = start_grouped_copies([unwrap_variable(leaf) for leaf in leaves], framework_of, self._start_copy)
             self._pending.append(_PendingResult(tag, pending, structure.unflatten))
 
     def ready(self) -> list[Result]:
-        """Return the results that arrived since the last call, in the order of `put`, without waiting for the device.
+        """Return the results that have arrived since the last call, in the order of `put`.
 
-        JAX reports only that a result exists. For JAX, this waits for the rest of the copy.
+        This does not wait for the device. JAX reports only when a result is computed, so this may wait for a JAX copy.
         """
-        with self._mutex:
+        with self._lock:
             while self._pending and self._pending[0].has_arrived:
                 self._finish_oldest()
-            return self._take()
+            return self._take_arrived()
 
     def drain(self) -> list[Result]:
-        """Wait for all results and return those that were not taken yet, in order."""
-        with self._mutex:
+        """Wait for all results, and return those that you have not taken, in order."""
+        with self._lock:
             while self._pending:
                 self._finish_oldest()
-            return self._take()
+            return self._take_arrived()
 
     def close(self) -> None:
-        """Wait for results in flight and release memory and streams. `drain` still returns the results."""
-        with self._mutex:
-            self._closed = True
+        """Wait for all results, and release memory and streams. `drain` still returns the results."""
+        with self._lock:
+            self._is_closed = True
             while self._pending:
                 self._finish_oldest()
             while self._copiers:
@@ -110,8 +113,8 @@ class Readback:
     ) -> None:
         self.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
+    def _check_can_put(self) -> None:
+        if self._is_closed:
             raise FeedClosedError("this Readback is closed. Call put() before close(), or make another Readback.")
         if self._arrived_nbytes > self._host_nbytes:
             raise BudgetError(
@@ -125,14 +128,17 @@ class Readback:
         return self._copiers[framework].start_copy(leaves)
 
     def _finish_oldest(self) -> None:
-        """Wait for the oldest result. Its error, if any, is raised when it is taken."""
+        """Wait for the oldest result. If its copy failed, `_take_arrived` raises the error."""
         arrived = self._pending[0].finish()
         self._pending.popleft()
         self._arrived.append(arrived)
         self._arrived_nbytes += arrived.nbytes
 
-    def _take(self) -> list[Result]:
-        """Return all arrived results up to the first failed one. If that is the first, raise its error."""
+    def _take_arrived(self) -> list[Result]:
+        """Return all arrived results before the first failed one.
+
+        If the first result has failed, raise its error.
+        """
         taken = []
         while self._arrived and self._arrived[0].error is None:
             arrived = self._arrived.popleft()
@@ -160,20 +166,21 @@ class _PendingResult:
 
     tag: Any
     pending: PendingCopy
-    build: Callable[[list[Any]], Tree]
+    build_tree: Callable[[list[Any]], Tree]
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the copy is done or has failed; `finish` returns the error."""
+        """Whether the copy is done or has failed. `finish` returns the error."""
         try:
             return self.pending.has_arrived
         except Exception:
             return True
 
     def finish(self) -> _ArrivedResult:
+        """Wait for the copy, and return the result or the error."""
         try:
             arrays = self.pending.take()
         except Exception as error:
             error.add_note(f"while reading back the result that was put with tag={self.tag!r}")
             return _ArrivedResult(Result(self.tag, None), error=error)
-        return _ArrivedResult(Result(self.tag, self.build(arrays)), sum(array.nbytes for array in arrays))
+        return _ArrivedResult(Result(self.tag, self.build_tree(arrays)), sum(array.nbytes for array in arrays))

@@ -1,7 +1,7 @@
 """Read-back and finite check for TensorFlow.
 
-TensorFlow reports no stream, and it copies to the host only while a thread waits. So a thread of Forebay waits, without
-the GIL. Forebay does not read a tensor's address to copy it itself: TensorFlow returns the address only after the
+TensorFlow does not report its stream, and copies to the host only while a thread waits. So a thread of Forebay waits,
+without the interpreter lock. Forebay cannot copy from a tensor's address: TensorFlow returns the address only after the
 device has done all queued work.
 """
 
@@ -18,32 +18,35 @@ from forebay.errors import SpecError
 
 __all__ = ["HostCopier", "all_finite"]
 
-_CHECKABLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+# floating-point dtypes that tf.math.is_finite accepts
+_CHECKABLE_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 class HostCopier:
-    """Copies tensors on a thread. Tensors do not change, so they need no copy on the device."""
+    """Copies tensors on a thread. Tensors are immutable, so they need no snapshot."""
 
     def __init__(self, limit: int) -> None:
-        self._waiter: ThreadPoolExecutor | None = None
+        self._copy_thread: ThreadPoolExecutor | None = None
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
-        return start_grouped_copies([_tensor(leaf) for leaf in leaves], _is_on_host, self._start_copy_from)
+        return start_grouped_copies([_as_dense_tensor(leaf) for leaf in leaves], _is_on_host, self._start_tensor_copy)
 
-    def _start_copy_from(self, on_host: bool, tensors: list[Any]) -> PendingCopy:
-        if on_host:
-            return CompletedCopy(_arrays(tensors))
-        if self._waiter is None:
-            self._waiter = ThreadPoolExecutor(1, "forebay-readback")
-        return _ThreadCopy(self._waiter.submit(_arrays, tensors))
+    def _start_tensor_copy(self, is_on_host: bool, tensors: list[Any]) -> PendingCopy:
+        if is_on_host:
+            return CompletedCopy(_as_arrays(tensors))
+        if self._copy_thread is None:
+            self._copy_thread = ThreadPoolExecutor(1, "forebay-readback")
+        return _ThreadCopy(self._copy_thread.submit(_as_arrays, tensors))
 
     def close(self) -> None:
-        if self._waiter is not None:
-            self._waiter.shutdown()
-            self._waiter = None
+        if self._copy_thread is not None:
+            self._copy_thread.shutdown()
+            self._copy_thread = None
 
 
 class _ThreadCopy:
+    """A copy that runs on the thread of a `HostCopier`."""
+
     __slots__ = ("_future",)
 
     def __init__(self, future: Future[list[Array]]) -> None:
@@ -58,13 +61,13 @@ class _ThreadCopy:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Check the leaves, in eager code or inside a tf.function."""
+    """Return whether all values are finite, in eager code or inside a tf.function."""
     checks = [tf.reduce_all(tf.math.is_finite(part)) for leaf in leaves for part in _checkable_parts(leaf)]
     return tf.reduce_all(tf.stack(checks)) if checks else tf.constant(True)
 
 
-def _tensor(leaf: Any) -> Any:
-    """Return a dense tensor. A variable is read now."""
+def _as_dense_tensor(leaf: Any) -> Any:
+    """Return a dense tensor with the current value of a leaf, such as a variable."""
     if isinstance(leaf, tf.RaggedTensor):
         raise SpecError("NumPy has no array for a RaggedTensor. put() its to_tensor(), or its values and row_splits.")
     tensor = tf.sparse.to_dense(leaf) if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
@@ -80,15 +83,15 @@ def _is_on_host(tensor: Any) -> bool:
     return "device:CPU" in tensor.device
 
 
-def _arrays(tensors: list[Any]) -> list[Array]:
+def _as_arrays(tensors: list[Any]) -> list[Array]:
     return [np.asarray(tensor.numpy()) for tensor in tensors]
 
 
 def _checkable_parts(leaf: Any) -> list[Any]:
-    """Return the values that may be NaN or infinite, as real numbers that TensorFlow can check."""
+    """Return the values that may be NaN or infinite, as tensors of `_CHECKABLE_DTYPES`."""
     values = leaf.values if isinstance(leaf, tf.IndexedSlices | tf.SparseTensor) else leaf
     if values.dtype.is_complex:
         return [tf.math.real(values), tf.math.imag(values)]
     if not values.dtype.is_floating:
         return []
-    return [values if values.dtype in _CHECKABLE else tf.cast(values, tf.float32)]
+    return [values if values.dtype in _CHECKABLE_DTYPES else tf.cast(values, tf.float32)]

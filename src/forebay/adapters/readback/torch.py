@@ -11,19 +11,24 @@ from forebay.adapters.readback.device_readers import DeviceArray, DeviceReaders
 
 __all__ = ["HostCopier", "all_finite"]
 
-_REDUCIBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# floating-point dtypes that torch.aminmax accepts
+_REDUCIBLE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class HostCopier:
-    """Copies results on the device, in stream order. A stream of Forebay copies these to the host."""
+    """Copies arrays to the host in two steps.
+
+    The framework copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the
+    host.
+    """
 
     def __init__(self, limit: int) -> None:
         self._readers = DeviceReaders(limit)
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
-        return start_grouped_copies([_snapshot(leaf) for leaf in leaves], _cuda_index, self._start_copy_from)
+        return start_grouped_copies([_snapshot(leaf) for leaf in leaves], _device_index, self._start_snapshot_copy)
 
-    def _start_copy_from(self, index: int | None, snapshots: list[Any]) -> PendingCopy:
+    def _start_snapshot_copy(self, index: int | None, snapshots: list[Any]) -> PendingCopy:
         if index is None:
             return CompletedCopy([snapshot.cpu().numpy() for snapshot in snapshots])
         stream = int(torch.cuda.current_stream(index).cuda_stream)
@@ -36,28 +41,32 @@ class HostCopier:
 
 
 def all_finite(leaves: Sequence[Any]) -> Any:
-    """Check the minimum and maximum of each leaf. Both are NaN if any value is NaN."""
+    """Return whether all values are finite, as a boolean on the first leaf's device.
+
+    The minimum and maximum of each leaf suffice: both are NaN if any value is NaN.
+    """
     device = leaves[0].device
-    filled = [values for values in map(_checkable_values, leaves) if values.numel()]
-    bounds = [bound.to(device) for values in filled for bound in torch.aminmax(values)]
+    non_empty = [values for values in map(_checkable_values, leaves) if values.numel()]
+    bounds = [bound.to(device) for values in non_empty for bound in torch.aminmax(values)]
     if not bounds:
         return torch.ones((), dtype=torch.bool, device=device)
     return torch.isfinite(torch.stack(bounds)).all()
 
 
 def _snapshot(tensor: Any) -> Any:
-    """Return a dense private copy in a dtype that NumPy has."""
-    values = _dense(tensor.detach()).resolve_conj().resolve_neg()
+    """Return a dense copy of a tensor, in a dtype that NumPy has."""
+    values = _as_dense(tensor.detach()).resolve_conj().resolve_neg()
     if values.dtype.is_floating_point and values.dtype not in (torch.float16, torch.float32, torch.float64):
         return values.float().contiguous()
     return values.clone(memory_format=torch.contiguous_format)
 
 
-def _dense(tensor: Any) -> Any:
+def _as_dense(tensor: Any) -> Any:
     return tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
-def _cuda_index(snapshot: Any) -> int | None:
+def _device_index(snapshot: Any) -> int | None:
+    """Return the index of the tensor's GPU, or None for a tensor on the host."""
     return snapshot.get_device() if snapshot.is_cuda else None
 
 
@@ -67,7 +76,7 @@ def _device_array(snapshot: Any) -> DeviceArray:
 
 
 def _checkable_values(tensor: Any) -> Any:
-    """Return the values that may be NaN or infinite, as real numbers that PyTorch can reduce."""
+    """Return the values that may be NaN or infinite, in a dtype of `_REDUCIBLE_DTYPES`."""
     values = tensor.detach()
     if values.layout != torch.strided:
         values = (values.coalesce() if values.is_sparse else values).values()
@@ -75,4 +84,4 @@ def _checkable_values(tensor: Any) -> Any:
         values = torch.view_as_real(values.resolve_conj())
     if not values.dtype.is_floating_point:
         return values.new_empty(0)
-    return values if values.dtype in _REDUCIBLE else values.float()
+    return values if values.dtype in _REDUCIBLE_DTYPES else values.float()

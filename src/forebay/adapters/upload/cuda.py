@@ -1,7 +1,7 @@
-"""Uploads to a GPU: Forebay page-locks the array in place while the device copies it.
+"""Uploads to a GPU, from memory that Forebay page-locks in place.
 
-Page-locking runs at a quarter of the link's speed or faster, so locking and copying together are faster than a copy of
-pageable memory. The CPU locks the next part while the device copies the previous one.
+The CPU locks the next step of the array while the device copies the previous one. Page-locking runs at a quarter of the
+link's speed or faster, so both together are faster than a copy of unlocked memory.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ from forebay.errors import DeviceError
 
 __all__ = ["CudaUploader"]
 
-UPLOAD_STEP_NBYTES = 1 << 28  # bytes per step: one call locks them, and one copy uploads them
-MIN_LOCKED_NBYTES = 1 << 22  # smaller arrays are faster without page-locks
+UPLOAD_STEP_NBYTES = 1 << 28  # bytes that Forebay page-locks and copies together
+MIN_LOCKED_NBYTES = 1 << 22  # bytes; smaller arrays upload faster without page-locks
 
 
 class CudaUploader:
@@ -33,28 +33,29 @@ class CudaUploader:
         self._engine, self._device_handoff = engine, device_handoff
 
     def upload(self, array: Array) -> Any:
-        self._refuse_capture()
-        converted = as_framework_array(array, self._device_handoff, narrowed=False)
-        rows = converted.reshape(1) if converted.ndim == 0 else converted
+        self._refuse_graph_capture()
+        prepared = as_framework_array(array, self._device_handoff, narrows=False)
+        rows = prepared.reshape(1) if prepared.ndim == 0 else prepared
         layout = Layout.of([ArraySpec(rows.shape[1:], rows.dtype)], batch_rows=len(rows), alignment=DEVICE_ALIGNMENT)
         memory = self._engine.open_slot(layout.nbytes)
         try:
-            self._fill(memory, rows)
+            self._copy_and_wait(memory, rows)
             tensor = self._device_handoff.hand_off([memory.root(layout, 0, 0)])[0]
         finally:
             self._engine.close_slot(memory)
-        return tensor[0] if converted.ndim == 0 else tensor
+        return tensor[0] if prepared.ndim == 0 else tensor
 
-    def _fill(self, memory: CudaMemory, rows: Array) -> None:
-        """Copy the array and block until it has arrived. Then no stream needs to wait for it."""
+    def _copy_and_wait(self, memory: CudaMemory, rows: Array) -> None:
+        """Copy an array, and wait until it has arrived on the device."""
         with closing(PageLockSet(process_page_locks(self._engine.device))) as locks:
             try:
                 with self._engine.fill_scope(memory):
-                    _copy(memory, rows.reshape(-1).view(np.uint8), locks)
+                    _queue_copies(memory, rows.reshape(-1).view(np.uint8), locks)
             finally:
                 self._engine.wait_host_free(memory)
 
-    def _refuse_capture(self) -> None:
+    def _refuse_graph_capture(self) -> None:
+        """Raise DeviceError while a CUDA graph is captured on the framework's stream."""
         stream = self._device_handoff.stream()
         with self._engine.device:
             if stream is not None and is_capturing(stream):
@@ -63,29 +64,36 @@ class CudaUploader:
                 )
 
 
-def _copy(memory: CudaMemory, flat: Array, locks: PageLockSet) -> None:
-    address = address_of(flat)
-    inner = whole_pages(address, flat.nbytes)
-    for start, stop in _steps(address, address + flat.nbytes, inner):
-        target = memory.pointer + start - address
-        lockable = inner[0] <= start and stop <= inner[1] and flat.nbytes >= MIN_LOCKED_NBYTES
-        if lockable and _try_lock(locks, start, stop - start):
-            _copy_locked(memory.stream, target, start, stop, locks.boundaries)
+def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet) -> None:
+    """Queue the copies of an array, page-locking its whole pages first."""
+    address = address_of(bytes_view)
+    page_range = whole_pages(address, bytes_view.nbytes)
+    for start, stop in _copy_steps(address, address + bytes_view.nbytes, page_range):
+        destination = memory.pointer + start - address
+        can_lock = page_range[0] <= start and stop <= page_range[1] and bytes_view.nbytes >= MIN_LOCKED_NBYTES
+        if can_lock and _try_lock(locks, start, stop - start):
+            _copy_locked(memory.stream, destination, start, stop, locks.boundaries)
         else:
-            _copy_pageable(memory.stream, target, flat[start - address : stop - address])
+            _copy_pageable(memory.stream, destination, bytes_view[start - address : stop - address])
 
 
-def _steps(start: int, stop: int, inner: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the bytes before the whole pages, the whole pages in steps, and the bytes after them."""
+def _copy_steps(start: int, stop: int, page_range: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the address ranges to copy, in order.
+
+    They are the bytes before the whole pages, the whole pages in steps, and the bytes after the whole pages.
+    """
     while start < stop:
-        edge = min((edge for edge in inner if edge > start), default=stop)
+        edge = min((edge for edge in page_range if edge > start), default=stop)
         end = min(stop, edge, (start // UPLOAD_STEP_NBYTES + 1) * UPLOAD_STEP_NBYTES)
         yield start, end
         start = end
 
 
 def _try_lock(locks: PageLockSet, address: int, nbytes: int) -> bool:
-    """Page-lock memory and return whether that worked. Read-only mapped files need a read-only lock."""
+    """Page-lock memory, and return whether the driver allowed it.
+
+    Memory of read-only mapped files needs a read-only lock.
+    """
     for read_only in (False, True):
         with suppress(DeviceError):
             locks.add(address, nbytes, read_only=read_only)
@@ -93,21 +101,24 @@ def _try_lock(locks: PageLockSet, address: int, nbytes: int) -> bool:
     return False
 
 
-def _copy_locked(stream: Stream, target: int, start: int, stop: int, boundaries: list[int]) -> None:
-    """Copy locked memory, split where other code had locked a part before. No copy may cross two page-locks."""
+def _copy_locked(stream: Stream, destination: int, start: int, stop: int, boundaries: list[int]) -> None:
+    """Copy locked memory, in parts that do not cross two page-locks.
+
+    Other code may have locked a part of the memory earlier.
+    """
     edges = [start, *(boundary for boundary in boundaries if start < boundary < stop), stop]
     for begin, end in pairwise(edges):
-        stream.upload(target + begin - start, begin, end - begin)
+        stream.upload(destination + begin - start, begin, end - begin)
 
 
-def _copy_pageable(stream: Stream, target: int, piece: Array) -> None:
-    """Copy memory that is not locked. The driver stages it.
+def _copy_pageable(stream: Stream, destination: int, part: Array) -> None:
+    """Copy memory that Forebay has not locked, which the driver stages.
 
-    The driver refuses memory of which other code has locked a part; then this copies it to new memory first.
+    The driver refuses memory of which other code has locked a part. Then copy it to new memory first.
     """
     try:
-        stream.upload_pageable(target, address_of(piece), piece.nbytes)
+        stream.upload_pageable(destination, address_of(part), part.nbytes)
     except DeviceError:
-        fresh = piece.copy()
-        stream.upload_pageable(target, address_of(fresh), fresh.nbytes)
+        new_part = part.copy()
+        stream.upload_pageable(destination, address_of(new_part), new_part.nbytes)
         stream.wait()

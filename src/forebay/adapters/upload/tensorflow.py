@@ -1,4 +1,4 @@
-"""Uploads during the trace of a tf.function."""
+"""Uploads while TensorFlow traces a tf.function."""
 
 from typing import Any
 
@@ -11,7 +11,10 @@ __all__ = ["EagerScopeUploader"]
 
 
 class EagerScopeUploader:
-    """Runs another uploader in eager mode, because the tensors of a traced function have no memory."""
+    """Runs another uploader in eager mode.
+
+    Tensors inside a traced function have no memory.
+    """
 
     def __init__(self, uploader: Uploader) -> None:
         self._uploader = uploader

@@ -1,8 +1,8 @@
-"""upload_once: uploads an array once and returns the same tensor at every later call.
+"""`upload_once`: uploads an array once and returns the same tensor at every later call.
 
-A cached copy must not become stale unnoticed. So the array is read-only while copies of it are cached: NumPy raises an
-error at the line that writes to it. For arrays that must stay writable, `check="full"` compares a checksum of their
-contents (CRC-32) at every call instead.
+A cached copy must not become stale. So Forebay makes the array read-only while copies are cached, and NumPy raises an
+error at a line that writes to it. For arrays that must stay writable, `check="full"` instead compares a CRC-32 checksum
+of their contents at every call.
 """
 
 import mmap
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.adapters.upload.uploaders import Uploader, uploader
+from forebay.adapters.upload.uploaders import Uploader, uploader_for
 from forebay.core.spec import Array, ArraySpec, Tree, flatten
 from forebay.errors import SpecError
 
@@ -23,32 +23,32 @@ __all__ = ["forget", "upload_once"]
 
 
 class _CachedCopies:
-    """The copies of one array, by framework and device."""
+    """The cached copies of one array, by framework and device."""
 
-    __slots__ = ("array", "checksummed", "locked", "was_writable")
+    __slots__ = ("array", "checksummed_copies", "read_only_copies", "was_writable")
 
     def __init__(self, array: Array) -> None:
         self.array = weakref.ref(array, partial(_on_array_collected, id(array)))
-        self.locked: dict[tuple[str, str], Any] = {}  # valid while the array is read-only
-        self.checksummed: dict[tuple[str, str], tuple[int, Any]] = {}  # valid while the checksum is the same
-        self.was_writable = False  # before Forebay made the array read-only
+        self.read_only_copies: dict[tuple[str, str], Any] = {}  # valid while the array is read-only
+        self.checksummed_copies: dict[tuple[str, str], tuple[int, Any]] = {}  # valid while the checksum is the same
+        self.was_writable = False  # True if the array was writable before Forebay made it read-only
 
 
-_cache: dict[int, _CachedCopies] = {}
-_mutex = threading.RLock()  # held during an upload, so that two threads do not upload the same array
+_cache: dict[int, _CachedCopies] = {}  # by id(array)
+_lock = threading.RLock()  # held during an upload, so that two threads do not upload the same array
 
 
 def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", check: str = "lock") -> Any:
-    """Return the array on the framework's device: uploaded at the first call, the same tensor later.
+    """Upload an array at the first call, and return the same tensor at every call.
 
-    `to` is torch, jax, tensorflow or cupy. `device` is "auto" (the framework's GPU if it finds one, else the CPU),
-    "cpu" or a GPU such as "cuda:1". A dict, tuple or list of arrays returns a tree of tensors; each array has its own
-    cache entry.
+    `to` is the framework: "torch", "jax", "tensorflow", "cupy" or "numpy". `device` is "auto" (the framework's GPU if
+    it finds one, else the CPU), "cpu" or a GPU such as "cuda:1". For a dict, tuple or list of arrays, return a tree of
+    tensors; each array has its own cache entry.
 
-    The array becomes read-only until `forget(array)` or until it is collected. Views that were made before stay
-    writable, because an array does not know its views. If you write to such views or to the array, pass `check="full"`.
-    It reads the whole array at every call and uploads it again after a change. An array that you make writable by hand
-    is uploaded again. Do not write to the tensor: all callers get the same one.
+    The array becomes read-only until you call `forget(array)`. Earlier views of it stay writable, because an array does
+    not know its views. If you write to such views or to the array, pass `check="full"`: then every call reads the whole
+    array, and uploads it again after a change. If you make the array writable yourself, the next call uploads it again.
+    Do not write to the tensor, because all callers share it.
 
     >>> import numpy as np
     >>> data = np.ones((1000, 3), np.float32)
@@ -61,43 +61,43 @@ def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", ch
     >>> forget(data)
     >>> data[0] = 2
     """
-    known = _cache.get(id(array))
-    if known is not None and check == "lock" and not array.flags.writeable and known.array() is array:
-        tensor = known.locked.get((to, device))
+    cached = _cache.get(id(array))
+    if cached is not None and check == "lock" and not array.flags.writeable and cached.array() is array:
+        tensor = cached.read_only_copies.get((to, device))
         if tensor is not None:
             return tensor
     return _upload(array, to, device, check)
 
 
 def forget(array: Tree) -> None:
-    """Drop the cached copies of an array or a tree, and make it writable again.
+    """Drop the cached copies of an array or a tree of arrays.
 
-    Tensors that the caller still holds stay valid.
+    Arrays that `upload_once` made read-only become writable again. Tensors that you still hold stay valid.
     """
     for leaf in flatten(array)[0]:
-        with _mutex:
-            known = _find(leaf)
-            if known is not None:
+        with _lock:
+            cached = _find_cached(leaf)
+            if cached is not None:
                 del _cache[id(leaf)]
-                _make_writable(leaf, known)
+                _make_writable(leaf, cached)
 
 
 def _upload(tree: Tree, to: str, device: str, check: str) -> Any:
-    if check not in _CHECKS:
-        raise SpecError(f"check={check!r} is unknown. Choose one of {', '.join(map(repr, _CHECKS))}.")
+    if check not in _UPLOAD_FUNCTIONS:
+        raise SpecError(f"check={check!r} is unknown. Choose one of {', '.join(map(repr, _UPLOAD_FUNCTIONS))}.")
     if not isinstance(tree, np.ndarray):
         return _upload_tree(tree, to, device, check)
-    to_device = uploader(to, device)
-    with _mutex:
-        known = _find(tree) or _CachedCopies(tree)
-        tensor = _CHECKS[check](tree, known, (to, device), to_device)
-        _cache[id(tree)] = known
+    uploader = uploader_for(to, device)
+    with _lock:
+        cached = _find_cached(tree) or _CachedCopies(tree)
+        tensor = _UPLOAD_FUNCTIONS[check](tree, cached, (to, device), uploader)
+        _cache[id(tree)] = cached
     return tensor
 
 
-def _find(array: Any) -> _CachedCopies | None:
-    known = _cache.get(id(array))
-    return known if known is not None and known.array() is array else None
+def _find_cached(array: Any) -> _CachedCopies | None:
+    cached = _cache.get(id(array))
+    return cached if cached is not None and cached.array() is array else None
 
 
 def _upload_tree(tree: Tree, to: str, device: str, check: str) -> Any:
@@ -111,29 +111,31 @@ def _upload_tree(tree: Tree, to: str, device: str, check: str) -> Any:
     return structure.unflatten([upload_once(leaf, to, device=device, check=check) for leaf in leaves])
 
 
-def _upload_read_only(array: Array, known: _CachedCopies, key: tuple[str, str], to_device: Uploader) -> Any:
-    if array.flags.writeable:  # at the first call, or after the user made it writable
-        known.locked.clear()
-    if not known.locked:
-        _make_read_only(array, known)
-    if key not in known.locked:
+def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
+    """Return the cached copy of a read-only array, and upload it if necessary."""
+    if array.flags.writeable:  # at the first call, or after the user made the array writable
+        cached.read_only_copies.clear()
+    if not cached.read_only_copies:
+        _make_read_only(array, cached)
+    if key not in cached.read_only_copies:
         try:
-            known.locked[key] = to_device.upload(array)
+            cached.read_only_copies[key] = uploader.upload(array)
         finally:
-            if not known.locked:
-                _make_writable(array, known)
-    return known.locked[key]
+            if not cached.read_only_copies:
+                _make_writable(array, cached)
+    return cached.read_only_copies[key]
 
 
-def _upload_if_changed(array: Array, known: _CachedCopies, key: tuple[str, str], to_device: Uploader) -> Any:
+def _upload_if_changed(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
+    """Return the cached copy of an array; upload it again after a change."""
     checksum = _checksum(array)  # before the copy, so that the next call notices a write during the copy
-    if key not in known.checksummed or known.checksummed[key][0] != checksum:
-        known.checksummed.pop(key, None)  # free the memory of the old copy first
-        known.checksummed[key] = checksum, to_device.upload(array)
-    return known.checksummed[key][1]
+    if key not in cached.checksummed_copies or cached.checksummed_copies[key][0] != checksum:
+        cached.checksummed_copies.pop(key, None)  # free the memory of the old copy first
+        cached.checksummed_copies[key] = checksum, uploader.upload(array)
+    return cached.checksummed_copies[key][1]
 
 
-_CHECKS = {"lock": _upload_read_only, "full": _upload_if_changed}
+_UPLOAD_FUNCTIONS = {"lock": _upload_read_only, "full": _upload_if_changed}  # by the option `check`
 
 
 def _checksum(array: Array) -> int:
@@ -142,57 +144,61 @@ def _checksum(array: Array) -> int:
     return zlib.crc32(memory)
 
 
-def _make_read_only(array: Array, known: _CachedCopies) -> None:
+def _make_read_only(array: Array, cached: _CachedCopies) -> None:
+    """Make an array read-only, or raise SpecError if other code can write to its memory."""
     view: Any = array
     while isinstance(view, np.ndarray) and view.base is not None:
-        if _is_base_writable(view) and (_is_foreign(view.base) or _base_references(view) > _PRIVATE):
+        if _is_base_writable(view) and (_is_foreign(view.base) or _count_base_references(view) > _UNSHARED_COUNT):
             raise SpecError(
                 f"the array of shape {array.shape} is a view of a writable {type(view.base).__name__} that other code "
                 "may change. Upload that object, or a copy that you keep, or pass "
                 'check="full".'
             )
         view = view.base
-    known.was_writable = known.was_writable or array.flags.writeable
+    cached.was_writable = cached.was_writable or array.flags.writeable
     array.flags.writeable = False
 
 
-def _make_writable(array: Array, known: _CachedCopies) -> None:
-    if known.was_writable:
+def _make_writable(array: Array, cached: _CachedCopies) -> None:
+    if cached.was_writable:
         array.flags.writeable = True
 
 
 def _is_base_writable(view: Array) -> bool:
-    """Whether the base of the view can be written to, now or after a call of `forget`.
+    """Return whether code can write to the base of a view, now or after `forget`.
 
-    For a base that is not an array, return whether NumPy may write to it. Memory-mapped files count as not writable,
+    If the base is not an array, return whether NumPy may write to it. Memory-mapped files count as not writable,
     because other programs can write to them in any case.
     """
     base = view.base
     if isinstance(base, np.ndarray):
-        known = _cache.get(id(base))
-        return base.flags.writeable or (known is not None and known.was_writable)
+        cached = _cache.get(id(base))
+        return base.flags.writeable or (cached is not None and cached.was_writable)
     return view.flags.writeable and not isinstance(base, mmap.mmap)
 
 
 def _is_foreign(base: Any) -> bool:
-    """Whether another library owns the base. Then its reference count does not show all users."""
+    """Return whether another library owns the base.
+
+    Then the reference count of the base does not show all users.
+    """
     return not isinstance(base, np.ndarray | memoryview | bytes | bytearray | mmap.mmap)
 
 
-def _base_references(view: Array) -> int:
-    """Count the references to the base of the view.
+def _count_base_references(view: Array) -> int:
+    """Return the number of references to the base of a view.
 
-    NumPy wraps a buffer in a memoryview; count the references to the buffer then.
+    If NumPy has wrapped a buffer in a memoryview, count the references to the buffer.
     """
     return sys.getrefcount(view.base.obj if isinstance(view.base, memoryview) else view.base)
 
 
-_PRIVATE = _base_references(np.zeros(2)[:1])  # the reference count of a base that only one view uses
+_UNSHARED_COUNT = _count_base_references(np.zeros(2)[:1])  # references to a base that only one view uses
 
 
 def _on_array_collected(key: int, _: object) -> None:
-    """Drop the cache entry of an array that was garbage-collected.
+    """Drop the cache entry of an array that Python has deleted.
 
-    Python has not reused the array's id yet. This may run on any thread at any time, so it takes no lock.
+    Python has not reused the array's id yet. This may run on any thread at any time, so it acquires no lock.
     """
     _cache.pop(key, None)

@@ -13,7 +13,7 @@ from forebay.engines.host import HostMemory
 from forebay.errors import DeviceError, SpecError
 from forebay.pipeline.target import Target, resolve_target
 
-__all__ = ["HostUploader", "Uploader", "as_framework_array", "uploader"]
+__all__ = ["HostUploader", "Uploader", "as_framework_array", "uploader_for"]
 
 
 class Uploader(Protocol):
@@ -23,7 +23,7 @@ class Uploader(Protocol):
 
 
 class HostUploader:
-    """Copies arrays to new host memory, so the copy is independent of the user's array."""
+    """Copies arrays to new host memory, so that later changes do not affect the copies."""
 
     def __init__(self, hand_off: HandOff) -> None:
         self._hand_off = hand_off
@@ -37,18 +37,18 @@ class HostUploader:
 
 
 @cache
-def uploader(to: str, device: str) -> Uploader:
-    """Return the uploader to a device, for the framework named `to`.
+def uploader_for(to: str, device: str) -> Uploader:
+    """Return the uploader for a device and for the framework named `to`.
 
     The device "auto" is the framework's default GPU, or the CPU if the framework finds no GPU.
     """
-    found = _uploader_for(resolve_target(_default_device(to) if device == "auto" else device, to))
+    uploader = _make_uploader(resolve_target(_default_device(to) if device == "auto" else device, to))
     if to == "tensorflow":
-        found = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(found)
-    return found
+        uploader = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(uploader)
+    return uploader
 
 
-def _uploader_for(target: Target) -> Uploader:
+def _make_uploader(target: Target) -> Uploader:
     if target.device_handoff is None:
         return HostUploader(target.hand_off)
     module = import_module("forebay.adapters.upload.cuda")
@@ -59,8 +59,8 @@ def _uploader_for(target: Target) -> Uploader:
 def _default_device(to: str) -> str:
     """Return the framework's default GPU, or "cpu" if the framework finds no GPU.
 
-    Return the GPU even if Forebay cannot upload to it: the upload then raises an error at once. With an upload to the
-    CPU, the script would fail later, because its other tensors are on the GPU.
+    Return the GPU even if Forebay cannot upload to it, so that the upload raises an error. After an upload to the CPU,
+    the script would fail later, because its other tensors are on the GPU.
     """
     try:
         device_handoff = registry.load_hand_off(to)().for_device(None)
@@ -69,11 +69,11 @@ def _default_device(to: str) -> str:
     return f"cuda:{device_handoff.index}"
 
 
-def as_framework_array(array: Array, hand_off: HandOff, *, narrowed: bool = True) -> Array:
+def as_framework_array(array: Array, hand_off: HandOff, *, narrows: bool = True) -> Array:
     """Return a C-contiguous array in native byte order and in the framework's dtype.
 
-    If the array is like that already, return it without a copy. With `narrowed=False` the dtype stays the same: a GPU
-    converts 64-bit numbers to 32 bits faster after the copy.
+    Return the same array if it has these properties. With `narrows=False` the dtype stays the same: a GPU narrows
+    64-bit numbers faster, after the upload.
     """
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(
@@ -82,4 +82,4 @@ def as_framework_array(array: Array, hand_off: HandOff, *, narrowed: bool = True
     spec = ArraySpec(array.shape, array.dtype)
     spec.check("array")
     hand_off.check([spec], ["array"])
-    return np.asarray(array, hand_off.framework_dtype(spec.dtype) if narrowed else spec.dtype, order="C")
+    return np.asarray(array, hand_off.framework_dtype(spec.dtype) if narrows else spec.dtype, order="C")
