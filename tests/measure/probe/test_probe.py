@@ -331,7 +331,7 @@ def test_a_page_cache_that_keeps_the_file_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "cached_share", lambda file: 1.0)
     found, missing = disk.measure_disk([tmp_path], BUFFER)
     assert found.disk_bytes_per_second is None
-    assert "the page cache keeps the files" in missing[0]
+    assert "stayed in the page cache" in missing[0]
 
 
 @pytest.mark.usefixtures("small_file")
@@ -352,7 +352,7 @@ def test_a_disk_without_write_access_is_reported(monkeypatch):
     monkeypatch.setattr(measure, "measure_disk", lambda *_: exec("raise OSError(28, 'No space left on device')"))
     assert measure._measure_disk(timing.Buffers(BUFFER, BUFFER)) == (
         None,
-        ["disk: no test file could be written: [Errno 28] No space left on device."],
+        ["disk: the test file could not be written or read: [Errno 28] No space left on device."],
     )
 
 

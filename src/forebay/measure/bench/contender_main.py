@@ -1,6 +1,6 @@
-"""The program of a contender process, which takes one sample per request.
+"""The program of a contender process: it sets the contender up and takes samples, on request.
 
-The first request sets the contender up. Requests and replies use a pipe of their own, so that output of frameworks does
+Requests and replies use a pipe of their own, so that output of frameworks does
 not mix with replies. The program ends when the runner closes the pipe.
 """
 
@@ -45,7 +45,7 @@ def _receive(connection: Connection) -> dict[str, Any] | None:
 
 
 def _set_up(request: dict[str, Any]) -> Sampler:
-    """Import the contender and the meter, and return the sampler that the meter prepares."""
+    """Apply the process options, import contender and meter, and return the meter's sampler."""
     work = dict(request["work"], shape=tuple(request["work"]["shape"]))
     _apply_process_options(work["options"])
     contender = load_contender(request["contender"])
@@ -63,7 +63,7 @@ def _apply_process_options(options: dict[str, Any]) -> None:
 
 
 def _reply(sampler: Sampler, action: str) -> dict[str, Any]:
-    """Run the action "set_up", "warm_up" or "sample", and return the reply."""
+    """Take a sample or warm up, and return the reply; the set-up has run before."""
     if action == "sample":
         return {"sample": sampler.sample()}
     if action == "warm_up":

@@ -58,7 +58,7 @@ class ContenderProcess:
     def receive_reply(self, *, timeout_seconds: float) -> dict[str, Any]:
         """Wait for the reply to the last request, and return it.
 
-        Raises `Skip` or `ContenderFailed` if the contender did so, or if no reply arrives in time.
+        Raises `Skip` if the contender cannot run the workload, and `ContenderFailed` if it failed or did not reply.
         """
         if not self._connection.poll(timeout_seconds):
             raise ContenderFailed(f"gave no answer in {timeout_seconds:.0f} s")

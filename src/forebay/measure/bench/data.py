@@ -14,7 +14,7 @@ from forebay.measure.bench.uncached_file import write_uncached_file
 
 __all__ = ["generate_rows", "make_array", "map_in_python", "open_array", "write_file"]
 
-SEED = 20240607  # the same in every process, so that all contenders load the same rows
+SEED = 20240607  # arbitrary, but the same in every process, so that all contenders load the same rows
 POOL_ROWS = 1024  # number of different rows that the generator repeats
 
 
@@ -33,11 +33,11 @@ def open_array(work: Workload) -> np.ndarray[Any, Any]:
 
 
 def write_file(work: Workload, kind: str, folder: Path) -> Path:
-    """Write the rows to a file of this kind, and return its path.
+    """Write a file of this kind, and return its path.
 
-    The kinds are "npy", "npz", "sparse" and "disk".
-
-    A meter drops a "disk" file from the page cache. Files of the other kinds stay there.
+    "npy" and "npz" (uncompressed) contain the rows of `make_array`, and stay in the page cache. "sparse" is a .npy of
+    zeros that takes no disk space. "disk" is a .npy of random bytes, which a meter drops from the page cache; it is not
+    written if the disk has too little space.
     """
     path = folder / f"rows-{kind}.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "sparse":
@@ -76,7 +76,7 @@ def _numbered_array(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray
 @lru_cache(maxsize=1)
 def _random_array(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     if np.dtype(dtype) != np.float32:
-        raise Skip(f"bench data is float32; only sparse files have rows of {dtype}")
+        raise Skip(f"random rows are always float32, and this case has rows of {dtype}")
     return np.random.default_rng(SEED).random((rows, *shape), dtype=np.float32)
 
 

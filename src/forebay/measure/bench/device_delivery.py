@@ -2,8 +2,8 @@
 
 The epochs of a loader follow each other without a pause, and each interval continues where the last one stopped. The
 clock stops when the device has processed the last batch, so a batch counts only after its arrival. The first batch is
-copied to the host and compared with the source, row by row. The device sums all batches, and the sum of each epoch must
-equal the sum of the source.
+copied to the host and compared with the source, row by row. Most consumers sum all batches on the device, and the sum
+of each epoch must equal the sum of the source.
 """
 
 from collections.abc import Iterator

@@ -37,7 +37,7 @@ class DmaCopies:
     def copy_blocks(self, nbytes: int, count: int) -> Iterator[int]:
         """Yield the device address of each block after its arrival.
 
-        Use the block before the iteration continues: the next copy overwrites its address.
+        Use the block before the iteration continues: a later copy overwrites it. All calls must pass the same `nbytes`.
         """
         if not self._buffers:
             self._buffers = [self._device.allocate(nbytes) for _ in self._events]
@@ -48,7 +48,7 @@ class DmaCopies:
         yield self._wait_for(count - 1)
 
     def seconds_per_block(self, nbytes: int, count: int) -> float:
-        """Return the mean seconds per block; the next copy is always queued."""
+        """Return the mean seconds per block, without a pause between two copies."""
         list(self.copy_blocks(nbytes, 2))
         start = perf_counter()
         for _ in self.copy_blocks(nbytes, count):

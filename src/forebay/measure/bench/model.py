@@ -17,7 +17,7 @@ __all__ = [
     "with_fewer_rows",
 ]
 
-StartEpoch: TypeAlias = Callable[[], Iterable[Any]]  # each call returns the batches of one epoch, shuffled again
+StartEpoch: TypeAlias = Callable[[], Iterable[Any]]  # each call returns the batches of the next epoch
 MeterName: TypeAlias = Literal[
     "throughput",
     "handoff",
@@ -51,11 +51,12 @@ class Workload:
     """The data that all contenders of a case load."""
 
     rows: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one row
     batch: int  # rows per batch
     dtype: str = "float32"
     path: str = ""  # the file to read, for entries that read files
-    options: Mapping[str, Any] = field(default_factory=dict)  # for all entries; a run merges the entry's options
+    # Options of all entries. The options of an entry are added, and take precedence.
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:
@@ -95,9 +96,9 @@ class Case:
     columns: tuple[ResultColumn, ...]
     entries: tuple[Entry, ...]
     baseline: str | None = None  # label of the entry that ratios refer to
-    files: tuple[str, ...] = ()  # kinds of file to write before the run: npy, npz, sparse, disk
+    files: tuple[str, ...] = ()  # kinds of file to write before the run; `data.write_file` explains them
     targets: tuple[PerformanceTarget, ...] = ()
-    timeout_seconds: float = 240.0  # per request; the slowest one permutes a billion rows in 60 s
+    timeout_seconds: float = 240.0  # per reply of a contender process; the slowest one permutes a billion rows in 60 s
 
 
 def select_cases(
@@ -106,8 +107,8 @@ def select_cases(
     """Select cases by name, and their entries by contender.
 
     Empty `case_names` or `contenders` select all. An entry is selected if its label or the name of its contender
-    contains one of `contenders`, such as "torch" or "tf.data". The baseline of a selected case is always selected,
-    because ratios refer to it.
+    contains one of `contenders`, such as "torch" or "tf.data". A case without such an entry is left out. All other
+    cases keep their baseline, because ratios refer to it.
     """
     _check_names("case", case_names, [case.name for case in cases])
     _check_names("contender", contenders, [text for case in cases for text in map(_searched_text, case.entries)])

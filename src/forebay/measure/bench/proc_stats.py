@@ -7,7 +7,8 @@ from time import perf_counter, process_time
 
 __all__ = ["CpuClock", "available_nbytes", "used_nbytes"]
 
-_SESSION, _USER, _SYSTEM = 3, 11, 12  # positions in /proc/*/stat, counted from the field after the process name
+# Positions of session id, user time and system time in /proc/*/stat, counted from the field after the process name.
+_SESSION, _USER, _SYSTEM = 3, 11, 12
 
 
 class CpuClock:
@@ -28,7 +29,7 @@ class CpuClock:
 
 
 def used_nbytes() -> int | None:
-    """Return RssAnon + RssShmem of this process; None if the system reports none.
+    """Return RssAnon + RssShmem of this process; None if the system does not report them.
 
     Mapped files do not count, because the kernel may drop their pages at any time.
     """

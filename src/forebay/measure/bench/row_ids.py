@@ -11,9 +11,9 @@ import numpy as np
 
 __all__ = ["WrongRowsError", "check_rows", "make_numbered_rows", "sum_first_elements"]
 
-SEED = 20240608
+SEED = 20240608  # arbitrary, but the same in every process
 BLOCK_NBYTES = 32 << 20  # size of the random block
-ROW_ID_NBYTES = 4
+ROW_ID_NBYTES = 4  # bytes of the row number in a uint8 row
 LARGEST_EXACT = 1 << 24  # float32 represents all whole numbers up to this one
 
 
@@ -51,7 +51,7 @@ def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> Non
 def sum_first_elements(source: np.ndarray[Any, Any]) -> int:
     """Return the sum of the first element of every row.
 
-    The batches of an epoch must have the same sum.
+    All batches of an epoch together must have this sum.
     """
     column = source.reshape(len(source), -1)[:, 0]
     return int(column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64))

@@ -23,7 +23,7 @@ __all__ = ["EntryRun", "ReportProgress", "cpu_steal_share", "run_cases"]
 ReportProgress: TypeAlias = Callable[[str], None]  # receives one line of progress at a time
 
 STEAL_SECONDS = 0.1  # length of a measurement; a few milliseconds are too short, as the kernel favours a woken thread
-STEAL_GAP_SECONDS = 100e-6  # two clock readings take less; another process keeps the core for milliseconds
+STEAL_GAP_SECONDS = 100e-6  # two clock readings are closer, unless another process has the core, for milliseconds
 
 
 def run_cases(
@@ -176,7 +176,7 @@ def _set_up(case: Case, runs: Sequence[EntryRun], paths: Mapping[str, str], sett
 
 
 def _run_rounds(case: Case, runs: Sequence[EntryRun], settings: RunSettings, report: ReportProgress) -> list[float]:
-    """Sample every entry in every round, and return the CPU steal share before each round."""
+    """Sample the entries in each round, and return the CPU steal share before each round."""
     steal_shares = []
     for number in range(settings.repeats):
         report(f"{case.name}: round {number + 1} of {settings.repeats}")

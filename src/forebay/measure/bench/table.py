@@ -31,7 +31,7 @@ def render(results: BenchResults, *, targets: bool = False) -> Iterator[Renderab
 
 
 def format_amount(value: float, unit: str) -> str:
-    """Format a number with three digits.
+    """Format a number with about three digits; rows/s in thousands (k) or millions (M).
 
     >>> format_amount(9_440_000, "rows/s"), format_amount(0.71, "us"), format_amount(1.216, "x")
     ('9.44 M', '0.71', '1.22')
@@ -88,7 +88,7 @@ def _amount_cell(row: ResultRow, column: ResultColumn) -> str:
     if value is None:
         return ""
     unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
-    # Columns without a ratio may be about zero, where a spread says nothing. A single sample has no spread.
+    # Columns without a ratio may be about zero, where a relative spread says nothing. A single sample has no spread.
     has_spread = spread is not None and column.ratio and len(row.samples[column.name]) > 1
     return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if has_spread else "")
 

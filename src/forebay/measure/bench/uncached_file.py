@@ -15,7 +15,8 @@ __all__ = ["cached_nbytes", "drop_from_page_cache", "require_file", "write_uncac
 _WRITE_NBYTES = 64 << 20  # bytes per write
 _MAX_CACHED_SHARE = 0.05  # of the file; above it, a read would measure the page cache instead of the disk
 _FREE_SPACE_FACTOR = 2  # the disk must have free space for this many times the file
-_ATTEMPTS, _PAUSE_SECONDS = 10, 0.1  # to drop the file from the page cache
+_ATTEMPTS = 10  # to drop the file from the page cache
+_PAUSE_SECONDS = 0.1  # after a failed attempt
 
 
 def write_uncached_file(work: Workload, path: Path) -> None:
@@ -46,7 +47,7 @@ def drop_from_page_cache(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         if not any(_try_to_drop(file) for _ in range(_ATTEMPTS)):
-            raise Skip(f"the folder {path.parent} is in memory, not on a disk. Set TMPDIR to a folder on a disk")
+            raise Skip(f"the files of {path.parent} stay in memory. Set TMPDIR to a folder on a disk")
     finally:
         os.close(file)
 

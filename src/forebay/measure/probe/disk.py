@@ -1,6 +1,6 @@
 """Read speed of a temporary file on the disk, with and without the page cache.
 
-The file has no name, so the kernel deletes it whenever the process ends.
+The file has no name, so the kernel deletes it when the process ends, even if the process is killed.
 """
 
 import os
@@ -20,18 +20,19 @@ from forebay.sources.direct.page_cache import cached_share
 __all__ = ["filesystem_of", "measure_disk"]
 
 FILE_NBYTES = 256 << 20  # largest size of the test file
+# These time limits keep `forebay probe` short on a slow disk.
 WRITE_SECONDS = 2.0  # no further block of the file is written after this time
 READ_SECONDS = 1.0  # time limit of one pass; on a slow disk, a pass stops before the end of the file
 PASSES_SECONDS = 1.5  # no further pass without the page cache starts after this time
-FREE_SPACE_DIVISOR = 4  # the file takes at most a quarter of the free space
+FREE_SPACE_DIVISOR = 4  # the file takes at most a quarter of the free space, but at least one block
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 _MAX_CACHED_SHARE = 0.05  # of the file's pages; above it, a read would measure the page cache instead of the disk
 
 
 def measure_disk(folders: Sequence[Path], buffer: Array) -> tuple[DiskCeilings, list[str]]:
-    """Measure the first folder that is on a disk.
+    """Measure the first folder that is on a disk; without one, measure the first folder.
 
-    The second result contains a message if the speed without the page cache could not be measured.
+    Return the ceilings, and a message if the speed without the page cache could not be measured.
     """
     folder = next((folder for folder in folders if filesystem_of(folder) not in MEMORY_FILESYSTEMS), folders[0])
     with tempfile.TemporaryFile(dir=folder) as temporary:
@@ -72,7 +73,7 @@ def _write(file: int, nbytes: int) -> None:
 
 
 def _measure_uncached(file: int, buffer: Array) -> float | None:
-    """Return bytes per second without the page cache, or None if that is impossible."""
+    """Return bytes per second of the disk, or None if the page cache keeps the file."""
     if not _drop_from_page_cache(file):
         return None
 
@@ -103,4 +104,4 @@ def _read(file: int, buffer: Array) -> float:
 def _missing_speed_message(ceilings: DiskCeilings) -> str:
     if ceilings.filesystem in MEMORY_FILESYSTEMS:
         return f"disk: {ceilings.folder} is in memory. Set TMPDIR to a folder on a disk."
-    return f"disk: the page cache keeps the files of {ceilings.folder}, so only the page cache was measured."
+    return f"disk: the test file in {ceilings.folder} stayed in the page cache, so only the page cache was measured."

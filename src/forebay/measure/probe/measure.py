@@ -18,12 +18,13 @@ from forebay.measure.probe.timing import Buffers
 __all__ = ["MeasuredCeilings", "measure_ceilings", "measure_machine"]
 
 ReportProgress: TypeAlias = Callable[[str], None]
-DISK_FOLDERS = (Path("/var/tmp"),)  # its files survive a restart, so it is on a disk; /tmp is often in memory
+# Folders to measure if the temporary folder is in memory. The files of /var/tmp survive a restart, so it is on a disk.
+DISK_FOLDERS = (Path("/var/tmp"),)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeilings:
-    """The ceilings, and one message for each ceiling that could not be measured."""
+    """The ceilings, and messages about those that could not be measured."""
 
     host: HostCeilings
     disk: DiskCeilings | None
@@ -55,8 +56,8 @@ def measure_ceilings(hardware: Hardware, report: ReportProgress) -> MeasuredCeil
     This takes at most 512 MiB of host memory and 512 MiB of device memory.
     """
     buffers = Buffers.for_memory(hardware.memory_nbytes)
-    # The first call writes a test file. Make this call now: an interrupt during it would leave the file behind, and
-    # users interrupt long measurements.
+    # The first call of gettempdir() writes a test file, and an interrupt would leave this file behind. So call it now,
+    # before the long measurements, which users interrupt.
     tempfile.gettempdir()
     report("measuring memory ...")
     host = measure_host(buffers, hardware.cores)
@@ -71,17 +72,16 @@ def _measure_disk(buffers: Buffers) -> tuple[DiskCeilings | None, list[str]]:
     try:
         return measure_disk([folder for folder in folders if folder.is_dir()], buffers.target)
     except OSError as error:
-        return None, [f"disk: no test file could be written: {error}."]
+        return None, [f"disk: the test file could not be written or read: {error}."]
 
 
 def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCeilings | None, list[str]]:
     if are_gpus_hidden():
-        return None, ["GPU: CUDA_VISIBLE_DEVICES hides all GPUs. Unset it."]
+        return None, ["GPU: CUDA_VISIBLE_DEVICES hides all GPUs. Unset this variable."]
     if not is_cuda_installed():
         return None, [_missing_cuda_message()]
     report("measuring the GPU ...")
-    # This module imports cuda-bindings, which may be broken.
-    try:
+    try:  # cuda.measure imports cuda-bindings, whose installation may be broken
         from forebay.measure.probe.cuda.measure import measure_device
 
         return measure_device(buffers)
@@ -90,11 +90,11 @@ def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCei
 
 
 def _missing_cuda_message() -> str:
-    """Say whether this machine has no GPU, or has one that needs another package."""
+    """Return a message: which package is missing, or that no GPU was found."""
     with Nvml() as nvml:
         names = nvml.gpu_names
     if not names and not has_binding():
-        return f"GPU: none was found without {PACKAGE}. Run pip install 'forebay[cu13]' (or cu12) to look for one."
+        return f"GPU: none was found, but finding one needs {PACKAGE}. Run pip install 'forebay[cu13]' (or cu12)."
     if not names:
         return "GPU: none was found."
     return f"GPU: measuring {names[0]} needs cuda-bindings. Run pip install 'forebay[cu13]' (or cu12)."

@@ -10,20 +10,21 @@ from forebay.core.spec import Array
 
 __all__ = ["ROW_NBYTES", "SLOT_NBYTES", "WINDOW_NBYTES", "Buffers", "measure_median", "measure_rate"]
 
-MAX_SAMPLES = 9
-MEDIAN_SECONDS = 0.2  # no further sample starts after this time
+MAX_SAMPLES = 9  # per median; more samples would make the probe slower, and the median hardly steadier
+MEDIAN_SECONDS = 0.2  # time after the first sample in which further samples start
 WINDOW_NBYTES = 64 << 20  # bytes that one copy moves
 MAX_WINDOWS = 5  # 320 MiB: more than a CPU cache, and below 512 MiB together with the target buffer
-MEMORY_DIVISOR = 8  # the source takes at most an eighth of the memory, because a container may have little
-SLOT_NBYTES = 8 << 20  # size of a group of a few batches
+MEMORY_DIVISOR = 8  # the source takes an eighth of the memory at most, and one window at least
+SLOT_NBYTES = 8 << 20  # bytes that a thread gathers at a time, and bytes per read or write of the disk
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)  # row sizes to measure; the last one is an image of 224x224x3 bytes
 _PAGE_NBYTES = 4096
 
 
 def measure_median(sample: Callable[[], float], *, seconds: float = MEDIAN_SECONDS, warm_up: bool = True) -> float:
-    """Return the median of up to `MAX_SAMPLES` samples.
+    """Return the median of 1 to `MAX_SAMPLES` samples.
 
-    `sample` returns one measurement. No further sample starts once `seconds` have passed.
+    `sample` returns one measurement. Further samples start until `seconds` have passed after the first one. With
+    `warm_up`, one more call of `sample` comes first and does not count.
     """
     if warm_up:
         sample()
@@ -57,7 +58,7 @@ class Buffers:
         return cls(_allocate(windows * WINDOW_NBYTES), _allocate(WINDOW_NBYTES))
 
     def windows(self) -> Iterator[Array]:
-        """Yield the windows of the source. All of them together exceed most CPU caches."""
+        """Yield the windows of the source."""
         for start in range(0, len(self.source), WINDOW_NBYTES):
             yield self.source[start : start + WINDOW_NBYTES]
 
@@ -68,7 +69,7 @@ class Buffers:
 
 
 def _allocate(nbytes: int) -> Array:
-    """Allocate whole pages of private memory, so that they can be page-locked."""
+    """Allocate memory that starts at a page, because only whole pages can be page-locked."""
     block = np.empty(nbytes + _PAGE_NBYTES, np.uint8)
     start = -block.ctypes.data % _PAGE_NBYTES
     block.fill(1)  # makes the kernel allocate the pages

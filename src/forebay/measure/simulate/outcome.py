@@ -12,7 +12,7 @@ __all__ = ["COMPUTE", "PREFETCH", "ScenarioOutcome", "ScenarioPart", "assess", "
 
 COMPUTE = "training.compute_seconds"
 PREFETCH = "training.prefetch"
-MIN_GAIN = 0.03  # share of the step time that doubling a part must save, or the busiest part is the bottleneck
+MIN_GAIN = 0.03  # share of the step time; if no doubled part saves this much, the busiest part is the bottleneck
 MIN_BUSY_SHARE = 0.1  # of the time; doubling a part that is busy for less saves almost nothing
 LOWER_IS_FASTER = (COMPUTE, "remote.seconds_per_batch")  # parameters that are halved to double the capacity
 
@@ -23,8 +23,8 @@ class ScenarioPart:
 
     name: str
     parameter: str  # "section.field" of the scenario that sets the capacity of the part
-    value: float  # of the parameter
-    needed: float  # value of the parameter with which GPUs never wait for this part; 0 if unknown
+    value: float  # of the parameter; for the slots, their number
+    needed: float  # value with which the part is just as fast as the GPUs, without jitter; 0 if unknown
     busy_share: float  # share of time in which the channels of the part are busy, on average
 
 
@@ -72,7 +72,7 @@ class ScenarioOutcome:
 
     @property
     def gpu_hours_lost_to_each_other(self) -> float:
-        """Return the GPU hours spent waiting for the slowest rank and for the all-reduce."""
+        """Return the GPU hours of waiting for other ranks, all-reduces, and taking batches."""
         return self.gpu_hours * self.full_speed_share * (1 - self.always_ready.busy_share)
 
 

@@ -63,7 +63,7 @@ class Route:
 def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Array:
     """Draw log-normal factors with mean 1 and standard deviation `jitter`.
 
-    Like real delays, a few of them are much longer than the mean.
+    As with real delays, a few factors are much larger than 1. Without jitter, all factors are 1.
     """
     if not jitter:
         return np.ones(count)
@@ -72,7 +72,7 @@ def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Ar
 
 
 def plan_route(scenario: Scenario) -> Route:
-    """Return the route of a scenario. It omits servers that cause no delay."""
+    """Return the route of a scenario, without servers that move no bytes or cause no delay."""
     branches = tuple(branch for branch in _read_branches(scenario) if branch)
     return Route(branches, tuple(_map_stages(scenario)) + tuple(_device_stages(scenario)))
 

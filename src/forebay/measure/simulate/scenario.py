@@ -1,6 +1,6 @@
 """Scenarios: descriptions of a training run on a cluster and of its data.
 
-A speed may be infinite. Then this part causes no delay, and the simulation omits it.
+A speed may be infinite. The simulation omits a part that has an infinite speed and no latency.
 """
 
 import math
@@ -110,7 +110,7 @@ class Store:
     def reader_bytes_per_second(self) -> float:
         """Return bytes per second over all connections of one host or remote node.
 
-        A connection sends the next request after the reply to the last one.
+        Each connection sends its next request after the reply to its previous one.
         """
         request_seconds = self.latency_seconds + self.request_nbytes / self.connection_bytes_per_second
         return self.connections * self.request_nbytes / request_seconds if request_seconds else math.inf
@@ -123,7 +123,9 @@ class Remote:
     nodes: int = 1
     workers: int = 1  # per node
     network_bytes_per_second: float = math.inf  # per node, in each direction
-    in_flight: int = 0  # batches per GPU that remote workers have at the same time; 0 means as a feed: two per worker
+    # Batches per GPU that remote workers have at the same time. 0 means as many as a feed uses: two per worker, divided
+    # among the GPUs.
+    in_flight: int = 0
     seconds_per_batch: float = 0.0  # time that the training process needs to send a batch and receive the result
 
     def __post_init__(self) -> None:
@@ -191,7 +193,7 @@ def _speed_names(section: Any) -> tuple[str, ...]:
 
 
 def _check(section_name: str, section: Any, above_zero: tuple[str, ...] = ()) -> None:
-    """Check that no number is negative, and that only speeds are infinite."""
+    """Check all numbers: none negative, only speeds infinite, none of `above_zero` 0."""
     for item in fields(section):
         value, name = getattr(section, item.name), f"{section_name}.{item.name}"
         if isinstance(value, str):
@@ -199,7 +201,7 @@ def _check(section_name: str, section: Any, above_zero: tuple[str, ...] = ()) ->
         if math.isnan(value) or value < 0 or (value == math.inf and item.name not in _speed_names(section)):
             raise ScenarioError(f"{name} is {value}. Give a finite number that is not negative.")
         if value == 0 and item.name in above_zero:
-            raise ScenarioError(f"{name} is 0. Give a number above 0, or omit the field.")
+            raise ScenarioError(f"{name} is 0. Give a number above 0.")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

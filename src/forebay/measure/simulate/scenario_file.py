@@ -10,16 +10,16 @@ from forebay.core.ceilings import Probe
 from forebay.errors import ScenarioError
 from forebay.measure.simulate.scenario import Data, Host, Maps, Remote, Scenario, Store, Training
 
-__all__ = ["SCENARIOS", "builtin_scenarios", "probed_speeds", "read_scenario", "with_probed_speeds"]
+__all__ = ["SCENARIO_FOLDER", "builtin_scenarios", "probed_speeds", "read_scenario", "with_probed_speeds"]
 
-SCENARIOS = Path(__file__).parent / "scenarios"
+SCENARIO_FOLDER = Path(__file__).parent / "scenarios"
 _TYPE_NAMES = {str: "a string", float: "a number", int: "a whole number"}
 SECTIONS = {"data": Data, "training": Training, "maps": Maps, "host": Host, "store": Store, "remote": Remote}
 
 
 def builtin_scenarios() -> list[str]:
     """Return the names of the scenarios that come with the package."""
-    return sorted(path.stem for path in SCENARIOS.glob("*.toml"))
+    return sorted(path.stem for path in SCENARIO_FOLDER.glob("*.toml"))
 
 
 def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
@@ -27,7 +27,7 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
 
     A change is `section.field=value` or `hosts=value`.
     """
-    path = SCENARIOS / f"{name}.toml" if name in builtin_scenarios() else Path(name)
+    path = SCENARIO_FOLDER / f"{name}.toml" if name in builtin_scenarios() else Path(name)
     if not path.exists():
         raise ScenarioError(
             f"there is no scenario {name!r}. Give a TOML file, or one of {', '.join(builtin_scenarios())}."
@@ -42,12 +42,12 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
 
 
 def with_probed_speeds(scenario: Scenario, probe: Probe) -> Scenario:
-    """Return the scenario with the probed speeds of the disk and the link."""
+    """Return the scenario with the speeds of disk and link that the probe measured."""
     return replace(scenario, host=replace(scenario.host, **probed_speeds(probe)))
 
 
 def probed_speeds(probe: Probe) -> dict[str, Any]:
-    """Return the probed speeds of disk and link, by field names of `Host`."""
+    """Return the measured speeds of disk and link, by field names of `Host`."""
     speeds: dict[str, Any] = {}
     if probe.disk and probe.disk.disk_bytes_per_second:
         speeds["disk_bytes_per_second"] = probe.disk.disk_bytes_per_second
@@ -61,7 +61,8 @@ def _apply_change(document: dict[str, Any], change: str) -> None:
     section, dot, field = name.strip().rpartition(".")
     if not equals or (dot and section not in SECTIONS):
         raise ScenarioError(
-            f"{change!r} is not a change. Write SECTION.FIELD=VALUE; a section is one of {', '.join(SECTIONS)}."
+            f"{change!r} is not a change. Write hosts=VALUE or SECTION.FIELD=VALUE; a section is one of "
+            f"{', '.join(SECTIONS)}."
         )
     table = document.setdefault(section, {}) if section else document
     table[field] = _parse_value(text.strip())
@@ -78,10 +79,11 @@ def _parse_value(text: str) -> Any:
 def _make_scenario(document: Mapping[str, Any]) -> Scenario:
     unknown = set(document) - set(SECTIONS) - {"hosts", "title"}
     if unknown:
-        raise ScenarioError(f"a scenario has no {sorted(unknown)}. Use only {', '.join(SECTIONS)}, hosts and title.")
+        name = sorted(unknown)[0]
+        raise ScenarioError(f"a scenario has no {name!r}. Use only {', '.join(SECTIONS)}, hosts and title.")
     missing = [section for section in ("data", "training") if section not in document]
     if missing:
-        raise ScenarioError(f"the scenario has no [{missing[0]}]. Describe the data and the training step.")
+        raise ScenarioError(f"the scenario has no [{missing[0]}]. Add it: [data] and [training] are required.")
     sections = {name: _make_section(name, document[name]) for name in SECTIONS if name in document}
     return Scenario(
         **sections, hosts=_convert("hosts", document.get("hosts", 1), int), title=str(document.get("title", ""))
@@ -105,7 +107,7 @@ def _make_section(section: str, values: Any) -> Any:
 
 
 def _convert(name: str, value: Any, field_type: Any) -> Any:
-    """Convert a value to the type of its field; 1e9 is a whole number."""
+    """Convert a value to the type of its field. A whole number may be written as 1e9."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field_type is str and isinstance(value, str):
         return value

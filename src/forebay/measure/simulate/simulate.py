@@ -1,8 +1,8 @@
 """Simulation of the training steps of all ranks; each step ends with the slowest GPU.
 
 Every batch needs a slot. With n slots, the preparation of a batch starts when the training loop takes the batch n
-positions earlier. The host may read a batch from a store earlier, by `prefetched_batches` positions. Nothing else
-limits how early a batch is prepared.
+positions earlier. The host may read a batch from a store earlier, by `prefetched_batches` positions. With remote maps,
+a batch also waits until the batch `batches_in_flight` positions earlier has arrived.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,17 @@ from forebay.measure.simulate.scenario import Scenario
 
 __all__ = ["WARM_UP", "SimulatedRun", "StepTimes", "default_steps", "simulate"]
 
-MIN_STEPS, MAX_STEPS = 300, 1500
+MIN_STEPS = 300  # lower limit of `default_steps`
+MAX_STEPS = 1500  # upper limit of `default_steps`, because a simulation should take only seconds
 STEPS_PER_PREPARED_BATCH = 10  # with fewer steps, one late reply would change the mean step time too much
-WARM_UP = 1 / 3  # share of the steps that are not counted: at first, the loop uses up batches from initially free slots
+WARM_UP = 1 / 3  # share of the steps that do not count; all slots are free at the start, so the first steps are faster
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
     """The times of one step, in seconds since the start of the run."""
 
-    received: Array  # when each rank took its batch
+    received: Array  # when each rank has taken its batch
     computed: Array  # when each rank finished its computation
     ended: float  # after the all-reduce of all ranks
 
@@ -86,9 +87,9 @@ def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Itera
     for number in range(steps):
         slot_free_at = _times_of(received, number - scenario.slots, ranks)
         read_start = _times_of(received, number - scenario.slots - scenario.prefetched_batches, ranks)
-        if scenario.maps.where == "remote":  # start only when an earlier batch has returned from the remote workers
-            returned_at = _times_of(arrived, number - scenario.batches_in_flight, ranks)
-            read_start = slot_free_at = np.maximum(slot_free_at, returned_at)
+        if scenario.maps.where == "remote":  # start only after the arrival of an earlier batch
+            earlier_arrival = _times_of(arrived, number - scenario.batches_in_flight, ranks)
+            read_start = slot_free_at = np.maximum(slot_free_at, earlier_arrival)
         arrived.append(route.pass_through(read_start, slot_free_at, route_random))
         received.append(np.maximum(arrived[-1], ended) + scenario.host.taking_seconds)
         factors = jitter_factors(compute_random, training.compute_jitter, ranks)
@@ -99,5 +100,5 @@ def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Itera
 
 
 def _times_of(times: list[Array], number: int, ranks: int) -> Array:
-    """Return the time of each rank in a step; zeros for negative numbers."""
+    """Return the time of each rank in step `number`; 0 for steps before the first."""
     return times[number] if number >= 0 else np.zeros(ranks)

@@ -1,7 +1,7 @@
 """The CPU cases of `forebay bench`: workloads, entries and performance targets.
 
-Every contender runs with the settings that an expert user would choose. The table also shows entries that are faster
-than Forebay.
+Every loader has an entry with the settings that an expert user would choose. DataLoader also has entries that follow
+its tutorial. The table also shows entries that are faster than Forebay.
 """
 
 from forebay.measure.bench.cases.disk import DISK_CASES
@@ -15,7 +15,7 @@ THROUGHPUT_COLUMNS = (
     ResultColumn("step", "x", "step"),  # time of this step while the loader runs, divided by its time without a loader
 )
 
-TAKE_LOOP = Entry("np.take loop", "floor")
+TAKE_LOOP = Entry("np.take loop", "floor")  # "floor" is the contender of one thread that only calls np.take
 LOADERS = (
     TAKE_LOOP,
     Entry("forebay", "forebay"),
@@ -168,8 +168,8 @@ CASES: tuple[Case, ...] = (
     Case(
         name="memory",
         title="memory over 50 epochs, budget 64 MiB",
-        meaning="Memory of the process (RssAnon + RssShmem) beyond the data. grown: the peak. 2nd half over 1st: the "
-        "peak of the later epochs minus the peak of the earlier ones. per epoch: growth in the later epochs.",
+        meaning="Memory of the process (RssAnon + RssShmem) beyond the data. 'grown': the peak. '2nd half over 1st': "
+        "the peak of the later 25 epochs minus the peak of the first 25. 'per epoch': growth in the later 25 epochs.",
         work=Workload(100_000, (100,), 1024, options={"epochs": 50, "host_bytes": 64 * 2**20}),
         meter="memory",
         columns=(

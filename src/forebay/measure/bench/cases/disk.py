@@ -1,7 +1,7 @@
 """The disk cases of `forebay bench`: reads of files outside the page cache.
 
-The baseline is `fio` at the best queue depth for the disk. Threads that call `preadv` are a second reference, and the
-only one if fio is not installed.
+The baseline is `fio` at the fastest of several queue depths. Threads that call `preadv` are a second reference, and the
+only one if fio is not installed. The option "seconds" is a factor: a sample takes this many times the usual time.
 """
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
@@ -13,7 +13,7 @@ GROWN = ResultColumn("grown", "MiB", "memory grown")
 CACHED = ResultColumn("cached", "MiB", "left in page cache")
 COLUMNS = (SPEED, GROWN, CACHED)
 
-BUDGET_NBYTES = 256 << 20
+BUDGET_NBYTES = 256 << 20  # memory budget of the feed, and target for the growth of its process
 UNALIGNED_FIO = "fio, 4608 bytes"
 COUNT_ROW_BYTES = {"counted_nbytes": 4096}  # only the bytes of the row count, although fio reads 4608 bytes
 

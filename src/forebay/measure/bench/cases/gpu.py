@@ -1,7 +1,8 @@
 """The GPU cases of `forebay bench`: workloads, entries and performance targets.
 
-Every contender runs with the settings that an expert user would choose. The table also shows entries that are faster
-than Forebay. The targets in GB/s and ms are for the H200 in docs/measurements.md, whose link reaches 55 GB/s.
+Every loader has an entry with the settings that an expert user would choose. DataLoader also has entries that follow
+its tutorial. The table also shows entries that are faster than Forebay. The targets in GB/s and ms are for the H200 in
+docs/measurements.md, whose link reaches about 55 GB/s.
 """
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
@@ -10,13 +11,13 @@ __all__ = ["GPU_CASES"]
 
 SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
-TIMEOUT_SECONDS = 90.0
+TIMEOUT_SECONDS = 90.0  # per reply; below the default, because no GPU case permutes a billion rows
 
 # All entries of a case share one GPU, so no framework may reserve all of its memory.
 ENVIRONMENT = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch looks for a GPU without CUDA, so that loaders can still fork workers
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch finds the GPU without starting CUDA; loaders can still fork workers
 }
 # "stamped": each row contains its row number, so that consumers can check the rows.
 # "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
@@ -144,7 +145,7 @@ OTHER_CASES = (
     Case(
         name="gpu-resident",
         title="4 GiB of images resident on the GPU, batch 256, shuffled on the GPU",
-        meaning="The device sums all bytes of every batch. Nothing crosses the link.",
+        meaning="The device sums all bytes of every batch, as 64-bit words. Nothing crosses the link.",
         work=Workload(IMAGES.rows, IMAGES.shape, IMAGES.batch, dtype=IMAGES.dtype, options=RESIDENT),
         meter="device_throughput",
         columns=(SPEED, CORES),

@@ -1,7 +1,8 @@
 """The consumers, which receive the batches on the device; one file per framework.
 
 A consumer reads every batch on the device, because this proves that the batch has arrived. It sums one element of each
-row, which takes too little time to affect the measurement. Only `torch_bytes` sums all bytes.
+row, which takes too little time to affect the measurement. There are two exceptions: `torch_bytes` sums all bytes, as
+64-bit words, and `driver` reads nothing, because its contender waits for each copy.
 """
 
 from importlib import import_module
@@ -15,7 +16,7 @@ __all__ = ["Consumer", "load_consumer", "require_gpu"]
 
 CONSUMERS = {  # name in the options of an entry -> module and function
     "torch": ("torch", "make_consumer"),
-    "torch_bytes": ("torch", "make_bytes_consumer"),
+    "torch_bytes": ("torch", "make_words_consumer"),
     "jax": ("jax", "make_consumer"),
     "tensorflow": ("tensorflow", "make_consumer"),
     "cupy": ("cupy", "make_consumer"),
@@ -24,7 +25,7 @@ CONSUMERS = {  # name in the options of an entry -> module and function
 
 
 class Consumer(Protocol):
-    """Receives batches on a device and sums their elements, epoch by epoch."""
+    """Receives batches on a device and sums an element of each row, epoch by epoch."""
 
     def take(self, batch: Any) -> None:
         """Queue the sum of a batch without waiting."""

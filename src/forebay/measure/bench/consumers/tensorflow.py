@@ -1,6 +1,6 @@
 """TensorFlow consumer: sums the first element of every row with four raw operations.
 
-A `tf.function` or Python operators would cost several times as much as these operations.
+A `tf.function` or Python operators would take several times as long as these operations.
 """
 
 from typing import Any

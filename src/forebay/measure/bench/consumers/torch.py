@@ -1,7 +1,7 @@
 """PyTorch consumers, which compute a checksum of each batch on the device.
 
-One consumer sums the first element of every row, the other sums all bytes. The bench compares the sum of each epoch
-with the sum over the source.
+One consumer sums the first element of every row, the other sums all 64-bit words. The bench compares the sum of each
+epoch with the sum over the source.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import torch
 from forebay.measure.bench.model import Skip, Workload
 from forebay.measure.bench.row_ids import sum_first_elements
 
-__all__ = ["TorchBytesConsumer", "TorchConsumer", "make_bytes_consumer", "make_consumer", "require_gpu"]
+__all__ = ["TorchConsumer", "TorchWordsConsumer", "make_consumer", "make_words_consumer", "require_gpu"]
 
 BLOCKS, THREADS = 132, 512  # launch size of the sum kernel: one block per multiprocessor of an H200, 512 threads each
 
@@ -27,8 +27,8 @@ def make_consumer(work: Workload) -> "TorchConsumer":
     return TorchConsumer(work.batches)
 
 
-def make_bytes_consumer(work: Workload) -> "TorchBytesConsumer":
-    return TorchBytesConsumer(work.batches)
+def make_words_consumer(work: Workload) -> "TorchWordsConsumer":
+    return TorchWordsConsumer(work.batches)
 
 
 class TorchConsumer:
@@ -80,7 +80,7 @@ class TorchConsumer:
         self._cell_list = self._cells.unbind()
 
 
-class TorchBytesConsumer(TorchConsumer):
+class TorchWordsConsumer(TorchConsumer):
     """Sums all 64-bit words of a batch, for cases with resident rows.
 
     The kernel in `sum.cu` reads at the speed of device memory. `torch.sum` takes twice as long, on the device and in

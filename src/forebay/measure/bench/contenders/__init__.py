@@ -2,7 +2,8 @@
 
 Each contender is one function. It receives the `Workload`, sets everything up, and returns a function for the meter of
 the case. For most meters, each call of the returned function starts an epoch (`StartEpoch`). For the meter `disk`, the
-returned function reads for about the given number of seconds and returns bytes per second.
+returned function reads for about the given number of seconds and returns bytes per second. For the meter `keras_fit`,
+it returns the data for `fit`.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", pa
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        _contender("floor", "numpy:take_batches"),
+        _contender("floor", "numpy:take_batches"),  # the name, in saved results, means the least work of any loader
         _contender("row_loop", "numpy:copy_rows"),
         _contender("forebay", "forebay:feed"),
         _contender("forebay_torch", "forebay:feed", "torch"),
@@ -84,7 +85,7 @@ CONTENDERS: dict[str, Contender] = {
         _contender("disk_feed", "forebay:disk_feed"),
         _contender("disk_mapped", "disk:mapped_take"),
         _contender("gpu_dma_peak", "gpu.dma_peak:dma_copies", "cuda.bindings", install="pip install 'forebay[cu13]'"),
-        _contender(
+        _contender(  # the meter `device_busy` needs torch
             "gpu_dma_peak_busy",
             "gpu.dma_peak:dma_copies",
             "cuda.bindings",

@@ -81,7 +81,10 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
 
 
 def _run_fio(work: Workload, engine: str, depth: int, seconds: float) -> float:
-    """Return bytes per second, or 0 if fio fails; of each read, only "counted_nbytes" count."""
+    """Return bytes per second, or 0 if fio fails.
+
+    With the option "counted_nbytes", only this many bytes of each read count.
+    """
     options = {
         "filename": work.path,
         "rw": work.options["pattern"],

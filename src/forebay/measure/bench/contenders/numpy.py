@@ -18,7 +18,7 @@ ALIGNMENT = 64  # bytes; TensorFlow and JAX need no copy of memory with this ali
 def take_batches(work: Workload) -> StartEpoch:
     """Gather each batch with `np.take` into one reused array, in one thread.
 
-    Every epoch has a new permutation.
+    Every epoch has a new permutation. With the option "map", map each batch with `map_in_python`.
     """
     rows, generator = open_array(work), np.random.default_rng(0)
     out = np.empty((work.batch, *work.shape), rows.dtype)

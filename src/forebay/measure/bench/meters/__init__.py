@@ -1,7 +1,8 @@
 """The meters, which measure contenders; one file per kind of measurement.
 
 A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
-of every column, so that the processes of a case can run in turn. Only `first_batch` measures the set-up of a contender.
+of every column, so that the processes of a case can run in turn. The
+meters of the first batch and of memory set the contender up in each sample, all others before the first sample.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ METERS: dict[MeterName, str] = {  # name -> "module:function"
 class RunSettings:
     """How long and how often to measure."""
 
-    seconds: float = 1.0  # per sample and consumer
+    seconds: float = 1.0  # per sample; with an idle and a busy consumer, for each of them
     warm_up_seconds: float = 1.0
     repeats: int = 5  # rounds; each takes one sample of every entry
 

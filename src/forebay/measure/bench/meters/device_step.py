@@ -60,7 +60,8 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 def calibrate_products(step_seconds: Callable[[int], float], copy_seconds: float) -> int:
     """Return how many products make a step a little longer than the copy.
 
-    `step_seconds` measures a step with this number of products.
+    `step_seconds` measures a step with this number of products. If no attempt is within the limits, the last guess is
+    returned.
     """
     short_seconds, long_seconds = step_seconds(FEW_PRODUCTS), step_seconds(MANY_PRODUCTS)
     product_seconds = max((long_seconds - short_seconds) / (MANY_PRODUCTS - FEW_PRODUCTS), 1e-7)

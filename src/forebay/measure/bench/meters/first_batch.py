@@ -23,7 +23,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
         _close(epoch)
         return {"first": seconds * 1e3}
 
-    # No warm-up: a training process makes its loader once, so its users always wait for the cold start.
+    # No warm-up: a training process makes its loader once, so the first sample includes the cold start.
     return Sampler(lambda: None, sample)
 
 

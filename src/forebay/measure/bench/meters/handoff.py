@@ -1,8 +1,8 @@
 """Meter of the hand-off: an epoch for the framework minus an epoch for NumPy.
 
 The results are in microseconds per batch. Both kinds of epoch run in turn in the same process. The meter measures the
-CPU time of all threads and the elapsed time of whole epochs. The time of a single `next()` would be too short, because
-a loader may hand off several batches at once or in another thread.
+CPU time of all threads and the elapsed time of whole epochs. The time of a single `next()` would miss work, because a
+loader may hand off several batches at once or in another thread.
 """
 
 from collections.abc import Iterator

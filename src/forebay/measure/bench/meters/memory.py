@@ -11,7 +11,7 @@ from forebay.measure.bench.proc_stats import used_nbytes
 
 __all__ = ["prepare"]
 
-BATCHES_BETWEEN_READINGS = 16
+BATCHES_BETWEEN_READINGS = 16  # memory is not read after every batch, because a reading takes time
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
@@ -41,7 +41,7 @@ def _peak_nbytes(start_epoch: StartEpoch) -> int:
 
 
 def _slope(peaks: list[int]) -> float:
-    """Return the growth in bytes per epoch: the median slope between two epochs.
+    """Return the growth in bytes per epoch: the median slope over all pairs of epochs.
 
     A leak changes all slopes. A single allocation changes only a few of them.
     """

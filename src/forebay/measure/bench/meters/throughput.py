@@ -17,7 +17,8 @@ from forebay.measure.bench.steps.host import make_host_step
 
 __all__ = ["prepare"]
 
-ALONE_SHARE = 0.25  # time of the steps without a loader, as a share of a sample; measured before and after the sample
+# Time of the steps while no batches are taken, before and again after the busy consumer, as a share of its time.
+ALONE_SHARE = 0.25
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:

@@ -8,7 +8,8 @@ from typing import Any, Protocol, cast
 
 __all__ = ["MATRIX_SIZE", "DeviceStep", "load_step"]
 
-# Rows and columns of the square fp32 matrices. A product takes about 50 us, so steps can be made of almost any length.
+# Rows and columns of the square fp32 matrices. On an H200, a product takes about 50 us, so a step can have almost any
+# length.
 MATRIX_SIZE = 1024
 
 

@@ -20,12 +20,16 @@ __all__ = [
     "read_pcie_link",
 ]
 
-SMALL_NBYTES, SCALAR_NBYTES = 4096, 4
+SMALL_NBYTES = 4096  # size of a small copy to the device
+SCALAR_NBYTES = 4  # size of a float32 loss that a script reads back
 REPEATS = 200  # small operations per sample
 
 
 def measure_upload(rig: Rig) -> float:
-    """Return bytes per second of copies to the device, from page-locked or pageable memory."""
+    """Return bytes per second of copies to the device.
+
+    The copies are pageable, unless the caller has page-locked the source.
+    """
 
     def move() -> None:
         rig.upload()
@@ -35,7 +39,10 @@ def measure_upload(rig: Rig) -> float:
 
 
 def measure_download(rig: Rig) -> float:
-    """Return bytes per second of copies to the host, into page-locked or pageable memory."""
+    """Return bytes per second of copies to the host.
+
+    The copies are pageable, unless the caller has page-locked the target.
+    """
 
     def move() -> None:
         rig.download(rig.stream)
@@ -70,7 +77,10 @@ def measure_page_lock(rig: Rig) -> float:
 
 
 def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
-    """Return PCIe generation and width, read during copies because an idle link may reduce them."""
+    """Return the PCIe generation and width, or None for a value that NVML does not report.
+
+    They are read during copies, because an idle link may reduce them.
+    """
     domain, bus, device = (rig.device.attribute(f"PCI_{part}_ID") for part in ("DOMAIN", "BUS", "DEVICE"))
     with Nvml() as nvml:
         rig.upload()

@@ -1,6 +1,6 @@
 """Measurement of all ceilings of the first GPU.
 
-Some measurements may fail. They leave a message and do not stop the others.
+A failure of an optional measurement adds a message and does not stop the other measurements.
 """
 
 from collections.abc import Callable

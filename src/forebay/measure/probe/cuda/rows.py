@@ -20,7 +20,7 @@ from forebay.measure.probe.timing import ROW_NBYTES, WINDOW_NBYTES, measure_medi
 __all__ = ["PullTarget", "measure_batched_copy", "measure_pull", "open_pull_target", "pull_rows"]
 
 FILLS = 2  # how often a sample fills each of the two targets
-MAX_COPIES = 8192  # rows per sample; a DMA of a short row takes as long as that of a longer one, so more would be slow
+MAX_COPIES = 8192  # DMAs per sample; each takes a fixed time, so a whole window of short rows would take too long
 
 
 def measure_pull(rig: Rig) -> RowSpeeds:
@@ -47,7 +47,7 @@ class PullTarget:
 def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, indices: Array) -> None:
     """Queue kernels that copy the rows at `indices` from the source to the target.
 
-    As in a feed, short rows are sorted by address first.
+    As in a feed, many short rows are first sorted by their position in the source.
     """
     count, rows = len(indices), len(rig.buffers.source) // row_nbytes
     extents = RowExtents.from_table(np.array([[0, rig.source, row_nbytes]]), row_nbytes=row_nbytes, rows=rows)

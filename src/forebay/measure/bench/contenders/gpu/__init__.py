@@ -1,7 +1,7 @@
-"""The contenders of the GPU cases: one file per framework, with expert settings.
+"""The contenders of the GPU cases: one file per framework.
 
-Batches arrive on the GPU as tensors of the contender's framework. If a loader can start the next epoch without a pause,
-its contender uses this.
+Batches arrive on the GPU as arrays of the contender's framework; those of `dma_peak` are blocks of device memory. If a
+loader can run epoch after epoch without a pause, its contender lets it do so.
 """
 
 from collections.abc import Iterator

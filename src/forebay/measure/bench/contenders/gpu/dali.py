@@ -24,7 +24,7 @@ def external_source(work: Workload) -> StartEpoch:
     The option "workers" sets the number of worker processes that gather.
     """
     workers = int(work.options.get("workers", 0))
-    # DALI forks the worker processes. This function forks them first, because a process must not fork after using CUDA.
+    # DALI forks the worker processes. They start here, because a process must not fork after it has used CUDA.
     options = {"py_num_workers": workers, "py_start_method": "fork"} if workers else {}
     make_pipeline = pipeline_def(_define_graph)
     pipeline = make_pipeline(work, workers, batch_size=work.batch, num_threads=THREADS, device_id=0, **options)

@@ -1,4 +1,4 @@
-"""PyTorch: DataLoader in two configurations, and three ways to copy batches without a loader."""
+"""PyTorch: DataLoader in two configurations, and three contenders without a loader."""
 
 from collections.abc import Iterator
 from typing import Any
