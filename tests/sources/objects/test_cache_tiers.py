@@ -81,15 +81,15 @@ def test_old_temporary_files_are_deleted(tmp_path):
     assert not old.exists()
 
 
-def test_a_folder_that_cannot_be_created_disables_the_tier(tmp_path, caplog):
+def test_a_tier_stores_nothing_if_its_folder_cannot_be_created(tmp_path, caplog):
     (tmp_path / "file").write_text("no folder")
     tier = DiskTier(tmp_path / "file", 4096)
     assert tier.put(OBJECT, BLOCKS[0], DATA) is None
-    assert "the disk cache is disabled; reading continues without it" in caplog.text
-    assert tier.decisions()[0].choice == "disabled"
+    assert "the disk cache stores no more blocks; reading continues" in caplog.text
+    assert tier.decisions()[0].choice == "read-only"
 
 
-def test_a_full_disk_disables_the_tier(tmp_path, caplog, monkeypatch):
+def test_a_tier_stores_no_more_blocks_on_a_full_disk(tmp_path, caplog, monkeypatch):
     tier = DiskTier(tmp_path, 4096)
     monkeypatch.setattr("forebay.sources.objects.disk_cache._write_block", _full_disk)
     with caplog.at_level(logging.WARNING):

@@ -114,7 +114,7 @@ def test_a_cache_that_cannot_be_written_loses_no_row(tmp_path):
     np.save(tmp_path / "a.npy", ARRAY)
     source = open_files(f"file://{tmp_path}/a.npy", cache=tmp_path / "a.npy")
     assert_rows(source, slice(0, 20), [ARRAY])
-    assert "disabled" in [decision.choice for decision in source.decisions()]
+    assert "read-only" in [decision.choice for decision in source.decisions()]
 
 
 def test_a_pipeline_accepts_one_kind_of_store():

@@ -1,7 +1,8 @@
 """Sources in an object store, read in byte ranges.
 
 Forebay lists the objects once and prefetches large byte ranges. It caches blocks, retries failed requests and verifies
-every response. A block is a byte range of about 8 MiB, or a whole object that is not larger.
+the length and the version of every response. A block is a byte range of at most 8 MiB (more only if a single row is
+longer), or a whole object of at most 8 MiB.
 
     URL -> ObjectStore.list_objects -> StoredObject        size, version and checksum of each object
     rows -> RangePlanner.ranges_for_rows -> RangeSet       the byte ranges to read: whole blocks or runs of rows
@@ -9,5 +10,5 @@ every response. A block is a byte range of about 8 MiB, or a whole object that i
     upcoming rows -> Prefetcher                            reads the ranges of upcoming groups in the background
 
 fsspec opens the store: s3, gcs, http, abfs, sftp or a local folder. A cache tier stores blocks until its budget is used
-up. It never evicts a block; later blocks are not cached.
+up. It never evicts a block, so it does not cache blocks that come later.
 """

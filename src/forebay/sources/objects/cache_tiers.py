@@ -36,7 +36,7 @@ class CacheTier(Protocol):
     def contains(self, stored_object: StoredObject, block: ByteRange) -> bool:
         """Return whether the tier has a block, without reading from disk.
 
-        Another process may have added or deleted the block since the tier listed its blocks.
+        The answer may be out of date: another process may have added or deleted the block in the meantime.
         """
         ...
 
@@ -50,7 +50,7 @@ class CacheTier(Protocol):
     def put(self, stored_object: StoredObject, block: ByteRange, data: bytes) -> Array | None:
         """Store a block and return the stored bytes.
 
-        Return None if the block exceeds the budget or cannot be stored.
+        Return None if the block does not fit in `free_nbytes` or cannot be stored.
         """
         ...
 

@@ -47,7 +47,7 @@ class DaemonThreads:
         """Cancel queued jobs. Each thread ends after its current job."""
         with self._lock:
             self._is_closed = True
-        with suppress(queue.Empty):  # the pool's threads take jobs at the same time
+        with suppress(queue.Empty):  # `get_nowait` raises Empty after the last job
             while job := self._jobs.get_nowait():
                 job[0].cancel()
         for _ in self._threads:

@@ -1,12 +1,13 @@
 """The cache tier on local disk: one file per block, in a shared folder.
 
-To store a block, a process takes a lock and creates a temporary file of the full length. This reserves the bytes in the
-shared budget. The process then writes the block and renames the file. The file ends with a checksum, which `load`
-verifies. The file name is a hash of URL, version, object size and byte range, so blocks of a changed object get new
-names.
+To store a block, a process takes a lock, adds the size of the block to the number in the file `used`, and creates a
+temporary file of the full length. This reserves the bytes in the budget that all processes share. The process then
+releases the lock, writes the block and renames the file. The file ends with a checksum, which `load` verifies. The file
+name is a hash of URL, version, object size and byte range, so blocks of a changed object get new names. Blocks of an
+object without a version are not stored.
 
-If the folder is full, read-only or missing, the tier disables itself and reports this in the log and in `explain()`.
-Reads continue from the store.
+If the disk is full, or the folder cannot be created or written, the tier stores no more blocks and reports this in the
+log and in `explain()`. It still serves the blocks that are in the folder. Forebay reads all others from the store.
 """
 
 import fcntl
@@ -29,7 +30,7 @@ from forebay.sources.objects.stored_object import ByteRange, StoredObject
 __all__ = ["DiskTier"]
 
 _CHECKSUM_NBYTES = 4  # bytes of the CRC-32 at the end of each file
-_STALE_SECONDS = 3600  # a temporary file that did not change for an hour belongs to a process that died
+_STALE_SECONDS = 3600  # Forebay assumes that the writer of a temporary file has died after an hour without a change
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ class DiskTier:
         self._folder, self.budget_nbytes = Path(folder).expanduser(), budget_nbytes
         self._blocks: dict[ByteRange, Array] = {}  # blocks that this process has mapped into memory
         self._block_names: set[str] = set()  # file names of the blocks in the folder
-        self._used_nbytes = 0  # bytes that all processes use, as of the last read or write of the file "used"
-        self._problem = ""  # why the tier is disabled; "" while it is enabled
+        self._used_nbytes = 0  # bytes of all processes, as this process last read or wrote them in the file "used"
+        self._problem = ""  # why the tier stores no more blocks; "" while it stores blocks
         self._lock = threading.Lock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ class DiskTier:
                 self._delete_stale_parts()
                 self._write_used_nbytes(self._scan_folder())
         except OSError as error:
-            self._disable(error)
+            self._stop_storing(error)
 
     @property
     def free_nbytes(self) -> int:
@@ -68,7 +69,7 @@ class DiskTier:
         path = self._folder / _block_name(stored_object, block)
         try:
             file_bytes = np.memmap(path, np.uint8, mode="r")
-        except (OSError, ValueError):  # missing, unreadable or empty; the caller reads the block from the store
+        except (OSError, ValueError):  # missing, unreadable or empty; the caller tries the next tier, then the store
             return None
         data, checksum = np.asarray(file_bytes[:-_CHECKSUM_NBYTES]), file_bytes[-_CHECKSUM_NBYTES:].tobytes()
         if data.nbytes != block.nbytes or zlib.crc32(data.data).to_bytes(_CHECKSUM_NBYTES) != checksum:
@@ -89,13 +90,13 @@ class DiskTier:
             mapped_data = np.asarray(np.memmap(path, np.uint8, mode="r", shape=(len(data),)))
         except (OSError, ValueError) as error:
             self._delete(part_path, len(data) + _CHECKSUM_NBYTES)
-            self._disable(error)
+            self._stop_storing(error)
             return None
         return self._record_block(path.name, block, mapped_data)
 
     def decisions(self) -> Sequence[Decision]:
         if self._problem:
-            return [Decision("disk tier", "disabled", f"{self._problem}; new blocks are not cached")]
+            return [Decision("disk tier", "read-only", f"{self._problem}; no more blocks are stored")]
         budget = format_nbytes(self.budget_nbytes)
         reason = f"in {self._folder}, of a budget of {budget} that all processes share; blocks are never evicted"
         return [Decision("disk tier", f"{format_nbytes(self._used_nbytes)} held", reason)]
@@ -151,7 +152,10 @@ class DiskTier:
         self._used_nbytes = nbytes
 
     def _scan_folder(self) -> int:
-        """Record the block files and return the size of all files, including downloaded objects."""
+        """Record the names of the block files. Return the bytes of all files with a suffix.
+
+        This includes downloaded objects and excludes the files `used` and `lock`, which have no suffix.
+        """
         sizes = {path: path.stat().st_size for path in self._folder.rglob("*") if path.suffix != "" and path.is_file()}
         self._block_names = {path.name for path in sizes if path.suffix == ".block"}
         return sum(sizes.values())
@@ -171,10 +175,10 @@ class DiskTier:
 
     # Failures
 
-    def _disable(self, error: OSError | ValueError) -> None:
+    def _stop_storing(self, error: OSError | ValueError) -> None:
         if not self._problem:
             self._problem = f"{self._folder}: {getattr(error, 'strerror', None) or error}"
-            _log.warning("the disk cache is disabled; reading continues without it: %s", self._problem)
+            _log.warning("the disk cache stores no more blocks; reading continues: %s", self._problem)
 
     def _delete_damaged(self, path: Path, stored_object: StoredObject) -> None:
         _log.warning("a cached block of %s is damaged; Forebay reads it from the store again", stored_object.url)

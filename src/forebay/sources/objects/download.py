@@ -16,7 +16,7 @@ from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["download_objects"]
 
-_RANGE_NBYTES = 16 << 20  # bytes per request; a failed request repeats only these
+_RANGE_NBYTES = 16 << 20  # bytes per request; after a failure, only these bytes are requested again
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +34,9 @@ def download_objects(
     used_nbytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if used_nbytes + missing_nbytes > budget_nbytes:
         raise BudgetError(
-            f"{len(missing_objects)} objects of {format_nbytes(missing_nbytes)} must be downloaded, and {folder} holds "
-            f"{format_nbytes(used_nbytes)} of cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
+            f"{len(missing_objects)} objects ({format_nbytes(missing_nbytes)} in total) must be downloaded, and "
+            f"{folder} already holds {format_nbytes(used_nbytes)}. Together this exceeds "
+            f"cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
         )
     if missing_objects:
         _log.info("downloading %d objects (%s) to %s", len(missing_objects), format_nbytes(missing_nbytes), folder)
@@ -70,4 +71,6 @@ def _download(store: ObjectStore, stored_object: StoredObject, path: Path) -> No
         part_path.unlink(missing_ok=True)
         if isinstance(error, SourceError):
             raise
-        raise StoreError(f"{stored_object.url} could not be copied to {path}: {error}. Pass another cache=.") from error
+        raise StoreError(
+            f"{stored_object.url} could not be copied to {path}: {error}. Try again, or pass another cache=."
+        ) from error

@@ -8,13 +8,14 @@ from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["HeaderReads"]
 
-_WINDOW_NBYTES = 16 * 1024  # bytes per request; parsers make many small reads, and one request serves several of them
+# Bytes per request, unless a parser reads more at once. Parsers make many small reads, and one request serves several.
+_WINDOW_NBYTES = 16 * 1024
 
 
 class HeaderReads:
     """Reads parts of one object.
 
-    It has the attributes of `MappedFile` that header parsers use, so they accept local files and objects.
+    This class has the attributes of `MappedFile` that header parsers use, so the same parsers read files and objects.
     """
 
     def __init__(self, store: ObjectStore, stored_object: StoredObject) -> None:

@@ -1,8 +1,9 @@
 """The byte layout of an object's rows, read from its header.
 
-It supports `.npy`, uncompressed `.npz` and raw records (`.bin`).
+The supported formats are `.npy`, uncompressed `.npz` and raw records (`.bin`).
 
-Compressed members and arrays in Fortran order raise `RangesUnsupportedError`. The caller downloads such objects.
+Compressed members, and arrays in Fortran order with more than one axis, raise `RangesUnsupportedError`. The caller then
+downloads all objects of the source.
 """
 
 import math

@@ -32,7 +32,7 @@ _LONG_ROW_NBYTES = 4096  # bytes; copying a row of this size or more directly is
 class ObjectsSource(AbstractSource):
     """The rows of one or more objects, one object after the other."""
 
-    immutable = True  # reading a changed object raises an error
+    immutable = True  # if the store reports versions, reading a changed object raises an error
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class ObjectsSource(AbstractSource):
             group.release()
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Prefetcher:
-        # The window is at most one epoch long. Collecting several short epochs would delay the first group.
+        # Two windows fit in the prefetch budget. A window has at most as many rows as the source: collecting the groups
+        # of several short epochs would delay the first group.
         window_rows = max(1, min(self._length, self._prefetch_nbytes // 2 // max(1, self._row_nbytes)))
         prefetcher = Prefetcher(
             upcoming, self._plan_groups, self._reader, budget_nbytes=self._prefetch_nbytes, window_rows=window_rows
@@ -105,14 +106,14 @@ class ObjectsSource(AbstractSource):
         group = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
         if group is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in group.range_sets)):
             return group
-        if group is not None:  # another group with an equal key
+        if group is not None:  # the ranges of another group with an equal key
             group.release()
         return PrefetchedGroup.hold(rows, next(self._plan_groups([rows])), self._reader)
 
     def _plan_groups(self, groups: Sequence[Rows]) -> Iterator[Sequence[RangeSet]]:
         """Yield the range sets of each group, one per column.
 
-        The groups are planned together to decide which blocks are read whole.
+        The planner looks at all groups together to choose the blocks to read whole.
         """
         scattered = [rows for rows in groups if not isinstance(rows, slice) and len(rows)]
         all_rows = np.unique(np.concatenate(scattered)) if scattered else np.empty(0, np.intp)
@@ -128,14 +129,16 @@ class ObjectsSource(AbstractSource):
     def _choose_whole_blocks(self, planner: RangePlanner, rows: Array) -> Array:
         """Return the sorted numbers of the blocks to read whole.
 
-        These are blocks that are cheaper to read whole, blocks that are held or cached, and blocks that fit in a tier.
+        These are blocks that are cheaper to read whole, blocks that are held or cached, and blocks that the cache tiers
+        can still store.
         """
         if not len(rows):
             return rows
         cheaper_blocks = planner.blocks_to_read_whole(rows, limit_nbytes=self._prefetch_nbytes // 2)
         other_blocks = np.setdiff1d(np.unique(planner.find_blocks(rows)), cheaper_blocks, assume_unique=True)
         is_local = np.asarray([self._reader.has(planner.block_range(block)) for block in other_blocks.tolist()], bool)
-        # If the tier fails, these blocks use the prefetch budget, so do not exceed it. Later windows cache more.
+        # If a tier fails to store these blocks, they use the prefetch budget, so choose no more than fit in it. Later
+        # windows cache more blocks.
         free_nbytes = min(self._reader.free_tier_nbytes, self._prefetch_nbytes)
         blocks_to_cache = other_blocks[~is_local]
         blocks_to_cache = blocks_to_cache[np.cumsum(planner.block_nbytes(blocks_to_cache)) <= free_nbytes]
@@ -157,7 +160,10 @@ class ObjectsSource(AbstractSource):
         budget = format_nbytes(self._prefetch_nbytes)
         reason = f"of {object_count} objects over {self._reader.connections} connections, up to {budget} prefetched"
         if self.shuffle_blocks is not None:
-            reason += f"; shuffled by {self.shuffle_blocks.rows} rows, because the caches cannot hold all rows"
+            reason += (
+                f"; a shuffle uses blocks of {self.shuffle_blocks.rows} rows unless shuffle() gets block=, because the "
+                "caches cannot hold all rows"
+            )
         return Decision("reads", "ranges", reason)
 
 

@@ -46,8 +46,11 @@ def open_urls(
     """Open one URL, a glob, or a list of either as one source.
 
     fsspec receives `storage_options`. The source caches blocks in the folder `cache`, up to `cache_bytes`, and further
-    blocks in RAM, up to `ram_bytes`. It never evicts a block. It prefetches up to `ahead_bytes`. If objects cannot be
-    read in byte ranges, they are downloaded to `cache`, and `open_local` opens the copies.
+    blocks in RAM, up to `ram_bytes`. It never evicts a block. Without `cache` and `ram_bytes`, it caches nothing. It
+    prefetches up to `ahead_bytes`, sends up to `connections` requests at a time, and sends a failing request up to
+    `attempts` times. `options` are the options of the file format.
+
+    If any object cannot be read in byte ranges, Forebay downloads all objects to `cache`, and `open_local` opens them.
     """
     if not isinstance(storage_options, Mapping | None):
         raise SourceError(f"storage_options is a {type(storage_options).__name__}. Pass a dict.")
@@ -133,13 +136,16 @@ def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str,
 
 
 def _raise_ranges_unsupported(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
-    raise RangesUnsupportedError(f"{file} ends in {suffixes}, a format that cannot be read in byte ranges")
+    raise RangesUnsupportedError(
+        f"{file} cannot be read in byte ranges: the objects end in {suffixes}, and only objects that all end in .npy, all "
+        "in .npz or all in .bin can"
+    )
 
 
 def _download_folder(cache: str | os.PathLike[str] | None, error: RangesUnsupportedError) -> Path:
     if cache is None:
         raise SourceError(
-            f"{error}, so the objects must be downloaded. Pass a folder: cache='/scratch/forebay', cache_bytes='50GiB'."
+            f"{error}. So the objects must be downloaded. Pass a folder: cache='/scratch/forebay', cache_bytes='50GiB'."
         ) from error
     return Path(cache).expanduser()
 
@@ -169,14 +175,14 @@ def _validate_same_rows(
     ):
         return
     raise SpecError(
-        f"the objects have different rows: {first_object.url} has "
+        f"the objects have different rows or byte orders: {first_object.url} has "
         f"{describe_leaves(first.structure.paths, first.specs)} and {other_object.url} has "
         f"{describe_leaves(other.structure.paths, other.specs)}. Use one pipeline for each, or convert one."
     )
 
 
 def _has_same_records(first: ObjectLayout, other: ObjectLayout) -> bool:
-    """Return whether the columns have equal record dtypes, including the byte order.
+    """Return whether the columns of two objects have equal record dtypes, including the byte order.
 
     A source reads each column of all objects with one dtype, and specs do not include the byte order.
     """

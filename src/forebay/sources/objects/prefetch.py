@@ -17,8 +17,9 @@ __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 
 GroupKey: TypeAlias = tuple[int, ...]  # identifies a group; see `_group_key`
 
-_WAIT_SECONDS = 1.0  # a group that is not in the schedule never arrives; after this wait the caller reads it itself
-_MAX_SKIPPED = 1024  # keys; a limit, because keys of groups of other feeds are recorded too and never removed
+# Seconds to wait for a group; then the caller reads it itself. No prefetcher holds a group that is not in its schedule.
+_WAIT_SECONDS = 1.0
+_MAX_SKIPPED = 1024  # most keys to remember; keys of other feeds' groups are recorded too, and nothing removes them
 
 
 @dataclass(slots=True)
@@ -45,9 +46,10 @@ class PrefetchedGroup:
 
 
 def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: RangeReader) -> PrefetchedGroup | None:
-    """Remove and return the prefetched group of these rows, or None.
+    """Remove and return the prefetched group with the key of these rows, or return None.
 
-    Wait up to `_WAIT_SECONDS` if no prefetcher has reached the group. If none reaches it, mark the group as skipped.
+    If no prefetcher holds the group, wait up to `_WAIT_SECONDS`. If still none holds it, mark the group as skipped. The
+    returned group may be another group with an equal key.
     """
     key = _group_key(rows)
     with reader.changed:
@@ -78,9 +80,9 @@ class Prefetcher(LookAhead):
     The thread plans the ranges of several groups (a window) together, to decide which blocks to read whole. When a
     worker thread has gathered a group, it releases the ranges, and the prefetcher holds the next group.
 
-    A worker thread may wait for the group that the prefetcher cannot admit because the budget is used up. It may also
-    have read that group itself. The prefetcher therefore counts waiters and skipped groups, and admits such groups at
-    once.
+    While the budget is used up, a worker thread may wait for the next group, or may have read that group itself. The
+    prefetcher therefore counts the waiters and the skips of each group. It holds a group with a waiter even over
+    budget, and passes over a group that was skipped. Neither waits for the budget.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Prefetcher(LookAhead):
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Do not prefetch a group, because a worker thread reads it itself."""
+        """Record that a worker thread reads a group itself, so that the prefetcher passes over it."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 
@@ -154,8 +156,9 @@ class Prefetcher(LookAhead):
         return bool(groups)
 
     def _admit_group(self, rows: Rows, range_sets: Sequence[RangeSet]) -> bool:
-        """Wait until the ranges of a group fit, then hold them.
+        """Wait until a group fits in the budget or needs none, then hold its ranges.
 
+        Do not hold the ranges of a skipped group.
         Return False if the prefetcher is closed.
         """
         key = _group_key(rows)
@@ -163,7 +166,7 @@ class Prefetcher(LookAhead):
             row_count(rows), {byte_range for ranges in range_sets for byte_range in ranges.ranges}
         )
         hold = partial(self._hold_unless_skipped, key, rows, range_sets)
-        return self._admit(lambda: self._is_urgent(key) or fits(), hold)
+        return self._admit(lambda: self._needs_no_budget(key) or fits(), hold)
 
     def _hold_unless_skipped(self, key: GroupKey, rows: Rows, range_sets: Sequence[RangeSet]) -> None:
         if self._skipped[key] > 0:
@@ -172,14 +175,14 @@ class Prefetcher(LookAhead):
         self._groups.add(key, PrefetchedGroup.hold(rows, range_sets, self._reader))
         self._held_rows += row_count(rows)
 
-    def _is_urgent(self, key: GroupKey) -> bool:
-        """Return whether a worker thread waits for a group or has read it itself."""
+    def _needs_no_budget(self, key: GroupKey) -> bool:
+        """Return whether a worker thread waits for a group or has skipped it."""
         return self._waiters[key] > 0 or self._skipped[key] > 0
 
     def _make_budget_check(self, new_rows: int, ranges: Collection[ByteRange]) -> Callable[[], bool]:
         """Return a function that checks whether a group fits in the budget.
 
-        A group that exceeds the whole budget fits if no other range is held.
+        If no group and no range is held, every group fits, even one that exceeds the whole budget.
         """
         reader, new_nbytes = self._reader, 0
 
@@ -187,7 +190,7 @@ class Prefetcher(LookAhead):
             nonlocal new_nbytes
             if not self._groups and reader.held_nbytes == 0:
                 return True
-            # Ranges in a cache tier use no budget, so limit the rows too.
+            # Ranges in a cache tier use no budget, so limit the held rows as well, to two windows.
             if self._held_rows + new_rows > 2 * self._window_rows:
                 return False
             # This runs at every notification. Test the sum of the previous call first, because a new sum is slow.
@@ -200,9 +203,9 @@ class Prefetcher(LookAhead):
 
 
 def _group_key(rows: Rows) -> GroupKey:
-    """Return a short key of a group: its length and some of its row numbers.
+    """Return a short key of a group: start and stop of a slice, else the length and some row numbers.
 
-    Two groups may have equal keys. `ObjectsSource` therefore verifies that the ranges cover all rows.
+    Two groups that are not slices may have equal keys. `ObjectsSource` therefore verifies that the ranges cover the rows.
     """
     if isinstance(rows, slice):
         return rows.start, rows.stop

@@ -26,7 +26,7 @@ class RangeBackend(Protocol):
 
 
 class FsspecRangeBackend:
-    """Reads a range, then requests the current version of the object."""
+    """Reads a range, then requests the object's current version if the listing has a version."""
 
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
@@ -41,7 +41,8 @@ class FsspecRangeBackend:
 class HttpRangeBackend:
     """Reads a range with an `If-Match` header, so that the server rejects a changed object.
 
-    `If-Match` requires a strong ETag, which begins with a quote. For other versions `FsspecRangeBackend` reads.
+    `If-Match` requires a strong ETag, which begins with a quote. `FsspecRangeBackend` reads
+    objects with any other version.
     """
 
     def __init__(self, file_system: Any) -> None:

@@ -1,10 +1,11 @@
 """Choice of the byte ranges that contain given rows: whole blocks, or runs of rows.
 
-A run is one range with several rows and the gaps between them. The planner chooses the whole block if reading it is
-cheaper than reading its runs. This module only computes; `range_reader.py` reads.
+A run is one range with one or more rows and the gaps between them. Reading a whole block may be cheaper than reading
+its runs. This module only computes; `range_reader.py` reads.
 
 Row numbers continue across all objects. A block contains consecutive rows of one column in one object: at most 8 MiB,
-but at least one row. An object of at most 8 MiB is a single block. No block splits a row.
+but at least one row. No block splits a row. In an object of at most 8 MiB, each column is a single block, and the range
+of that block is the whole object.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from forebay.sources.objects.stored_object import ByteRange, StoredObject
 __all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "RecordColumn"]
 
 BLOCK_NBYTES = 8 << 20  # bytes; blocks are not longer, unless a single row is
-# Bytes that cost as much time as one more request: a latency of 5 to 20 ms, at 100 MB/s.
+# Bytes that take as long to read, at 100 MB/s, as one more request with an assumed latency of 5 to 20 ms.
 REQUEST_NBYTES = 1 << 20
 
 
@@ -75,7 +76,7 @@ class RangePlanner:
         self._block_ranges: dict[int, tuple[ByteRange, int]] = {}
 
     def ranges_for_slice(self, first: int, stop: int) -> RangeSet:
-        """Return the blocks that contain the rows from `first` to `stop` (exclusive)."""
+        """Return the ranges of the blocks that contain the rows from `first` to `stop` (exclusive)."""
         low, high = (int(np.searchsorted(self._block_starts, row, side="right")) - 1 for row in (first, stop - 1))
         return self._ranges_of_blocks(np.arange(low, high + 1))
 
@@ -83,7 +84,7 @@ class RangePlanner:
         """Return ranges that contain sorted rows.
 
         Blocks in `whole_blocks` (sorted) become one range each. In the other blocks, runs of rows become ranges. Runs
-        bridge gaps between rows. If the runs exceed `limit_nbytes`, they bridge only smaller gaps.
+        bridge gaps of up to `REQUEST_NBYTES`. If the runs exceed `limit_nbytes`, they bridge only smaller gaps.
         """
         blocks = self.find_blocks(rows)
         is_in_whole_block = np.searchsorted(whole_blocks, blocks, side="right") > np.searchsorted(whole_blocks, blocks)
@@ -98,19 +99,19 @@ class RangePlanner:
         return find_parts(rows, self._block_starts)
 
     def block_nbytes(self, blocks: Array) -> Array:
-        """Return the size of each block in bytes."""
+        """Return the bytes of the rows of each block. The range of a small object has more bytes."""
         nbytes: Array = (self._block_stops[blocks] - self._block_starts[blocks]) * self._row_nbytes
         return nbytes
 
     def blocks_to_read_whole(self, rows: Array, *, limit_nbytes: int) -> Array:
-        """Return the blocks that are cheaper to read whole than in runs.
+        """Return the sorted numbers of the blocks that are cheaper to read whole than in runs.
 
         `rows` are the sorted rows of one window. Memory holds all chosen blocks at the same time, so the condition for
-        a block becomes stricter if the chosen blocks exceed the limit:
+        a block becomes stricter if the chosen blocks are too large:
 
         1. The runs, plus `REQUEST_NBYTES` for each, are at least 3/4 of the block.
-        2. Above the limit: the runs, including their gaps, are at least 3/4 of the block.
-        3. Above twice the limit: the needed rows are at least 3/4 of the block.
+        2. If the blocks of condition 1 exceed the limit: the runs, including their gaps, are at least 3/4 of the block.
+        3. If the blocks of condition 2 exceed twice the limit: the needed rows are at least 3/4 of the block.
         """
         blocks = self.find_blocks(rows)
         used_blocks = _drop_duplicates(blocks)
@@ -153,7 +154,7 @@ class RangePlanner:
     def _join_rows(self, rows: Array, gap_nbytes: int) -> tuple[Array, Array]:
         """Join sorted rows to runs that bridge gaps up to `gap_nbytes`.
 
-        A run ends at the end of its block, so `merge_intervals` cannot be used.
+        A run never continues in the next block, so `merge_intervals` cannot be used.
         """
         blocks = self.find_blocks(rows)
         gaps = (rows[1:] - rows[:-1] - 1) * self._row_nbytes
@@ -192,7 +193,7 @@ class RangePlanner:
 def _choose_block_rows(row_counts: Sequence[int], row_nbytes: int) -> int:
     """Return the number of rows in a block.
 
-    If all objects but the last have the same number of rows, blocks divide that number evenly where possible. A block
+    If all objects but the last have the same number of rows, choose a divisor of that number where possible. A block
     shuffle then splits no block.
     """
     max_rows = max(1, BLOCK_NBYTES // max(1, row_nbytes))

@@ -44,7 +44,9 @@ class HeldRange:
         try:
             return self.future.result()
         except CancelledError:
-            raise SourceError("the source was closed during a read.") from None
+            raise SourceError(
+                "the source was closed during a read. Create the pipeline again to read from it."
+            ) from None
 
 
 class RangeReader:
@@ -75,12 +77,12 @@ class RangeReader:
         return sum(tier.free_nbytes for tier in self._tiers)
 
     def has(self, byte_range: ByteRange) -> bool:
-        """Return whether a range is held or cached, so that it needs no request."""
+        """Return whether a range is held or, as far as the tiers know, cached."""
         stored_object = self._objects[byte_range.object_index]
         return byte_range in self._held_ranges or any(tier.contains(stored_object, byte_range) for tier in self._tiers)
 
     def hold(self, ranges: Sequence[ByteRange]) -> list[HeldRange]:
-        """Hold ranges, and request those that are neither held nor cached."""
+        """Hold ranges, and start to read those that are not in memory."""
         with self.changed:
             return [self._hold_range(byte_range) for byte_range in ranges]
 
@@ -103,7 +105,7 @@ class RangeReader:
         return decisions
 
     def close(self) -> None:
-        """Cancel queued requests and close the tiers."""
+        """Cancel queued reads, end the pauses between attempts and close the tiers."""
         self._store.close()
         self._threads.close()
         for tier in self._tiers:

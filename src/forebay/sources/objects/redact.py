@@ -21,7 +21,10 @@ _MIN_SECRET_LENGTH = 4  # characters; shorter values also occur in ordinary word
 
 
 class Redactor:
-    """Replaces the secrets in storage options and URLs by `***` in a text."""
+    """Replaces secrets in a text by `***`.
+
+    Secrets are the secret values of storage options, and credentials in URLs and headers.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         # Longest first, because one secret may contain another.
@@ -46,7 +49,7 @@ class Redactor:
 
 
 def redact_url(text: str) -> str:
-    """Replace user names, passwords, signatures and tokens in URLs and headers.
+    """Replace user names, passwords, signatures and tokens in a text with URLs or headers.
 
     >>> redact_url("https://me:pw@host/a.npy?X-Amz-Signature=abc&part=1")
     'https://***@host/a.npy?X-Amz-Signature=***&part=1'

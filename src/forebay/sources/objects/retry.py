@@ -13,12 +13,12 @@ __all__ = ["RequestCounters", "Retry"]
 
 Result = TypeVar("Result")
 
-_FIRST_PAUSE_SECONDS = 0.1
-_MAX_PAUSE_SECONDS = 8.0
+_FIRST_PAUSE_SECONDS = 0.1  # longest pause after the first attempt; it doubles after each further attempt
+_MAX_PAUSE_SECONDS = 8.0  # the pause does not grow beyond this
 
 
 class RequestCounters:
-    """Counts the requests of one source. Thread-safe."""
+    """Counts the requests, retries and bytes of one source. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,13 +31,13 @@ class RequestCounters:
             self._counts.update(counts)
 
     def add_retry(self, cause: str) -> None:
-        """Count a retry after a failed attempt."""
+        """Count a retry. `cause` describes the failure of the attempt before."""
         with self._lock:
             self._counts["retries"] += 1
             self._causes[cause] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return requests, retries, bytes from the store and bytes from cache tiers."""
+        """Return requests, retries, bytes read from the store and bytes loaded from cache tiers."""
         with self._lock:
             names = ("requests", "retries", "fetched_nbytes", "cached_nbytes")
             return {name: self._counts[name] for name in names}
@@ -73,7 +73,7 @@ class Retry:
         return self._send(request)
 
     def stop(self) -> None:
-        """End all pauses. New requests get one attempt."""
+        """End all pauses. New requests get one attempt, unless the caller passes `attempts`."""
         self._stopped.set()
         self.attempts = 1
 
@@ -82,6 +82,6 @@ class Retry:
         return request()
 
     def _pause(self, attempt: int) -> None:
-        """Wait for a random time, so that rejected requests are not repeated all at once."""
+        """Wait for a random time, so that many rejected requests are not repeated at the same moment."""
         max_seconds = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
         self._stopped.wait(random.uniform(max_seconds / 2, max_seconds))

@@ -10,8 +10,8 @@ s3fs lists the objects and finds the credentials. Three clients read ranges:
 - If the user passes a session object, s3fs reads on its event loop, because only its client knows the session's
   credentials and hooks.
 
-The first two block the calling thread. Reading all ranges on the event loop of s3fs takes three times the CPU time and
-reaches at most 500 MB/s.
+The first two block the calling thread. The client of s3fs takes two to three times the CPU time of `SignedGet` per byte
+and reaches about a third of its speed (`docs/remote.md`, section "How fast").
 """
 
 import threading
@@ -36,10 +36,8 @@ _DIRECTORY_BUCKET_SUFFIX = "--x-s3"
 _READ_TIMEOUT_SECONDS = 30
 # Prefixes of the `s3_additional_kwargs` that `get_object` accepts.
 _READ_ARGUMENT_PREFIXES = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")
-_EVENT_LOOP_SETTINGS = (
-    "connector_args",
-    "http_session_cls",
-)  # settings of aiobotocore; botocore's `Config` rejects them
+# Settings of aiobotocore, which botocore's `Config` rejects.
+_EVENT_LOOP_SETTINGS = ("connector_args", "http_session_cls")
 
 
 def make_s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The URL, credentials, signature and connections come from botocore. This module skips the other work of botocore's
 client, which takes 1 ms of CPU time per request and makes threads wait for each other. If the response is neither the
-requested range nor a "busy" error, the caller repeats the request with botocore's client.
+requested range nor a "busy" error (status 429, or 500 and above), the caller repeats the request with botocore's
+client. All later requests for that bucket also use botocore's client.
 
 Measured on 2026-11-17 at commit 1482c34 (`docs/measurements.md`, section "S3 requests"): two ARM cores shared with
 other work, a server on loopback, 5 ms latency, 16 threads. Requests per second relative to this module:
@@ -46,12 +47,14 @@ class SignedGet:
         self._client, self._credentials = client, credentials
         self._region = client.meta.region_name
         self._http: Any = getattr(getattr(client, "_endpoint", None), "http_session", None)
-        self._base_urls: dict[
-            str, str | None
-        ] = {}  # bucket -> URL before the key; None if botocore's client must send its requests
+        # Bucket -> URL before the key; None if botocore's client must send the requests for this bucket.
+        self._base_urls: dict[str, str | None] = {}
 
     def get(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], bytes] | None:
-        """Return headers and bytes, or None if botocore's client must send the request."""
+        """Return headers and bytes, or None if botocore's client must send the request.
+
+        Raise botocore's `ClientError` if the store is busy.
+        """
         bucket, key = arguments["Bucket"], arguments["Key"]
         if not arguments.keys() <= {"Bucket", "Key", *_REQUEST_HEADERS}:
             return None

@@ -1,7 +1,7 @@
 """Listing of an object store, and verified reads of byte ranges.
 
-A response must have the requested length and the version in the listing. The store requests a truncated response again.
-For a changed object it raises an error with the URL.
+A response must have the requested length and the version in the listing. `ObjectStore` repeats a request whose response
+is too short. For a changed object, it raises an error with the URL.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from forebay.sources.objects.stored_object import StoredObject, find_md5, find_v
 
 __all__ = ["ObjectStore"]
 
-_LIST_ATTEMPTS = 4  # fewer than for reads, so that a wrong host name fails soon
+_LIST_ATTEMPTS = 4  # fewer than the default of 8 for reads, so that a wrong host name fails soon
 _ADVICE = {
     StoreFault.MISSING: "the bucket or object does not exist. Check the URL and the name of the bucket",
     StoreFault.EXPIRED: "the credentials have expired. Renew them and create the pipeline again",
@@ -68,16 +68,16 @@ class ObjectStore:
             self._raise_store_error(error, f"cannot read bytes {start} to {stop} of", stored_object.url)
 
     def check_md5(self, stored_object: StoredObject, actual: str) -> None:
-        """Raise an error if an MD5 differs from the MD5 that the store reports.
+        """Raise `EOFError` if an MD5 differs from the MD5 that the store reports.
 
-        Do nothing if the store reports none.
+        Do nothing if the store reports none. `Retry` repeats a request that raises `EOFError`.
         """
         expected = self._md5s.get(stored_object.path, stored_object.md5)
         if expected is not None and actual != expected:
             raise EOFError(f"the bytes of {stored_object.url} have the MD5 {actual}, but the store reports {expected}")
 
     def close(self) -> None:
-        """End all pauses between attempts."""
+        """End all pauses between attempts. New reads get one attempt."""
         self._retry.stop()
 
     def _open(self, url: str, options: dict[str, Any], connections: int) -> tuple[Any, RangeBackend]:
@@ -124,7 +124,9 @@ class ObjectStore:
         if info["type"] != "file":
             raise SourceError(f"{url} is a folder. Pass a glob of its objects, like {url.rstrip('/') + '/*.npy'!r}.")
         if info.get("size") is None:
-            raise SourceError(f"{url} has no known length, so byte ranges of it cannot be read. Download it first.")
+            raise SourceError(
+                f"the store reports no length for {url}, so byte ranges cannot be read. Download it first."
+            )
         return StoredObject(url, self._file_system_path(info), int(info["size"]), find_version(info), find_md5(info))
 
     def _file_system_path(self, info: Mapping[str, Any]) -> str:
@@ -167,8 +169,8 @@ class ObjectStore:
 
     def _changed_error(self, stored_object: StoredObject, reason: str) -> SourceChangedError:
         return SourceChangedError(
-            f"{stored_object.url} was replaced or deleted during a read: {reason}. Do not change objects while a feed "
-            "reads them. Create the pipeline again."
+            f"{stored_object.url} was replaced or deleted after it was listed: {reason}. Do not change objects while a "
+            "feed reads them. Create the pipeline again."
         )
 
 

@@ -12,14 +12,17 @@ from typing import Any
 __all__ = ["StoreFault", "classify", "describe_cause"]
 
 _BUSY_STATUSES = {408, 425, 429, 500, 502, 503, 504}
-# Parts of class names.
-_CONNECTION_ERRORS = ("Connector", "ConnectTimeout", "EndpointConnection", "ProxyConnection", "SSL")
-_BODY_ERRORS = ("Payload", "ContentLength", "TransferEncoding", "IncompleteRead", "Checksum")
-_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Timeout", "Closed")
+# Parts of the class names of errors:
+_CONNECTION_ERRORS = ("Connector", "ConnectTimeout", "EndpointConnection", "ProxyConnection", "SSL")  # no connection
+_BODY_ERRORS = ("Payload", "ContentLength", "TransferEncoding", "IncompleteRead", "Checksum")  # an incomplete response
+_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Timeout", "Closed")  # a connection that broke or stalled
 
 
 class StoreFault(Enum):
-    """The kind of a store error."""
+    """The kind of a store error.
+
+    `TRUNCATED` includes connections that broke and requests that timed out. `PERMANENT` is any other error.
+    """
 
     CHANGED = "changed"
     MISSING = "missing"

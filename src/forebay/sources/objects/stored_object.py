@@ -35,7 +35,7 @@ class ByteRange(NamedTuple):
     object_index: int  # in the list of objects of the source
     start: int
     stop: int
-    cacheable: bool  # True for a whole block, which cache tiers may hold
+    cacheable: bool  # True for a whole block; cache tiers store only whole blocks
 
     @property
     def nbytes(self) -> int:
@@ -44,9 +44,9 @@ class ByteRange(NamedTuple):
 
 
 def find_version(info: Mapping[str, Any]) -> str:
-    """Return a text that changes when the object changes, or ""."""
+    """Return a text that changes when the object changes, or "" if the store reports none."""
     version = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
-    # For a time, a listing may report a number, and a request for a single object a `datetime`.
+    # fsspec may report a time as a number in a listing, and as a `datetime` for a single object.
     return str(version.timestamp() if isinstance(version, datetime) else version)
 
 
