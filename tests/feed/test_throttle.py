@@ -37,7 +37,7 @@ def test_a_later_trial_notices_that_the_consumer_changed():
 def test_reading_waits_for_a_consumer_with_very_short_steps():
     policy = OverlapPolicy()
     steps(policy, 500, quiet=MIN_STEP_SECONDS / 2, overlapped=MIN_STEP_SECONDS / 2)
-    assert not policy._allowed
+    assert not policy._is_allowed
 
 
 def test_a_waiting_consumer_lets_the_reading_thread_continue():

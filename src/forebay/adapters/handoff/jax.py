@@ -18,7 +18,7 @@ from forebay.errors import DeviceError, DeviceMemoryError
 
 __all__ = ["JaxDeviceHandOff", "JaxHandOff"]
 
-DLPACK_CUDA = 2  # kDLCUDA
+DLPACK_CUDA = 2  # kDLCUDA, the device type of CUDA in DLPack
 _WIDE_NBYTES = 8  # smallest item size in bytes of the dtypes that JAX may narrow
 
 
@@ -99,10 +99,10 @@ class JaxDeviceHandOff(JaxHandOff):
             if self._counter is None:
                 self._counter = jax.device_put(np.zeros((), np.uint32), self._device)
                 self._pointer = int(self._counter.unsafe_buffer_pointer())
-            before, self._counter = self._counter, self._add_one(self._counter)
+            old_counter, self._counter = self._counter, self._add_one(self._counter)
             self._value += 1
-            if not before.is_deleted():  # JAX did not add in place, for example under jax_debug_nans
-                self._replaced_counters.append(before)
+            if not old_counter.is_deleted():  # JAX did not add in place, for example under jax_debug_nans
+                self._replaced_counters.append(old_counter)
                 self._pointer = int(self._counter.unsafe_buffer_pointer())  # may block until the increment is done
             return StreamMarker(self._pointer, self._value)
 
@@ -126,9 +126,10 @@ def _find_device(index: int | None) -> Any:
 
 
 def _private_import(device: Any) -> Callable[[Any], Any] | None:
-    """Return a function that imports roots by JAX's private API; None if missing.
+    """Return a function that imports a root as a JAX array by a private API.
 
-    The function takes half the time of the public `from_dlpack`, and a fifth if JAX narrows 64-bit dtypes.
+    Return None if this version of JAX lacks the API. The function takes half the time of the public `from_dlpack`, and
+    a fifth if JAX narrows 64-bit dtypes.
     """
     try:
         from jax._src.lib import _jax
@@ -136,7 +137,7 @@ def _private_import(device: Any) -> Callable[[Any], Any] | None:
         import_capsule, get_stream = _jax.dlpack_managed_tensor_to_buffer, device.get_stream_for_external_ready_events
     except (ImportError, AttributeError):
         return None
-    has_known_signature, narrow = True, _make_narrow()
+    has_known_signature, narrow = True, _make_narrowing()
 
     def import_root(root: Any) -> Any:
         nonlocal has_known_signature
@@ -155,8 +156,11 @@ def _private_import(device: Any) -> Callable[[Any], Any] | None:
     return import_root
 
 
-def _make_narrow() -> Callable[[Any], Any]:
-    """Return a function that narrows 64-bit arrays, which JAX allows only under `enable_x64`."""
+def _make_narrowing() -> Callable[[Any], Any]:
+    """Return a function that narrows 64-bit arrays.
+
+    JAX accepts such arrays only under `enable_x64`.
+    """
     try:
         from jax import enable_x64
     except ImportError:  # older versions of JAX
@@ -181,7 +185,10 @@ def _keeps_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _private_put() -> Callable[[Any], Any] | None:
-    """Return a function that wraps roots by JAX's private API; None if missing."""
+    """Return a function that wraps a root in a JAX array by a private API.
+
+    Return None if this version of JAX lacks the API.
+    """
     try:
         from jax._src import core
         from jax._src.lib import xla_client
@@ -206,6 +213,6 @@ def _private_put() -> Callable[[Any], Any] | None:
 
 
 def _public_put() -> Callable[[Any], Any]:
-    """Return a function that wraps roots by the public `device_put`."""
+    """Return a function that wraps a root in a JAX array by the public `device_put`."""
     device = jax.local_devices(backend="cpu")[0]
     return lambda root: jax.device_put(root, device)

@@ -78,7 +78,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
             raise DeviceMemoryError(
                 f"TensorFlow could not allocate {nbytes} bytes on GPU:{self.index}: {error}"
             ) from error
-        return _pointer(owner), owner
+        return _device_address(owner), owner
 
     def available(self, free: int, total: int) -> int:
         """Return how many bytes TensorFlow's pool can still allocate.
@@ -104,17 +104,17 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
     def mark(self) -> StreamMarker:
         """Queue an increment of the counter, and return the marker.
 
-        It runs eagerly, so that the increment never becomes a node of a graph.
+        `init_scope` makes the increment eager, so that it never becomes a node of a graph.
         """
         with self._lock, tf.init_scope(), tf.device(self._device_name):
             if self._counter is None:
                 self._counter = tf.raw_ops.Fill(dims=[1, 1], value=tf.constant(0, tf.int64))
                 self._one = tf.raw_ops.Fill(dims=[1, 1], value=tf.constant(1, tf.int64))
-                self._first = tf.constant([0], tf.int32)
-                self._pointer = _pointer(self._counter)
-            tf.raw_ops.InplaceAdd(x=self._counter, i=self._first, v=self._one)
+                self._row_zero = tf.constant([0], tf.int32)
+                self._pointer = _device_address(self._counter)
+            tf.raw_ops.InplaceAdd(x=self._counter, i=self._row_zero, v=self._one)
             self._value += 1
-            return StreamMarker(self._pointer, self._value & 0xFFFFFFFF)
+            return StreamMarker(self._pointer, self._value & 0xFFFFFFFF)  # the engine waits for a 32-bit value
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return tf.cast(array, tf.as_dtype(dtype))
@@ -136,7 +136,7 @@ def _refuse_tracing() -> None:
         )
 
 
-def _pointer(tensor: Any) -> int:
+def _device_address(tensor: Any) -> int:
     """Return the device address of a tensor, from its DLPack capsule."""
     capsule = tf.experimental.dlpack.to_dlpack(tensor)
     # The data pointer is the first field of the DLManagedTensor.
