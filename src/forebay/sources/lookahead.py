@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReadStoppedError(SourceError):
-    """Raised in a thread that waits for a group after the look-ahead was closed."""
+    """Raised in a thread that waits for a group when the look-ahead is closed."""
 
     def __init__(self) -> None:
         super().__init__("reading was stopped: the feed was closed or a new iteration began.")
@@ -97,7 +97,10 @@ class LookAhead:
         """Start to prepare as many upcoming groups as fit now. The caller holds the lock."""
 
     def _wait_for(self, find: Callable[[], Result | None]) -> Result:
-        """Wait until `find()` returns something other than None, and return it."""
+        """Wait until `find()` returns something other than None, and return it.
+
+        Raise ReadStoppedError if the look-ahead is closed.
+        """
         with self.changed:
             while True:
                 if not self.is_closed:

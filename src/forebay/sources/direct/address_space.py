@@ -1,7 +1,7 @@
 """One address space for the bytes of all files.
 
 Readers use it to sort and merge rows of many files. The address of a byte is `file number << 44 | offset in the file`.
-The first bytes of two files are at least 16 TiB apart, so a merged range never spans two files.
+The offset has 44 bits (16 TiB), and all files are shorter. So a merged range never spans two files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ import numpy as np
 from forebay.core.rows import Rows, find_parts
 from forebay.core.source import FileExtent
 
-__all__ = ["AddressSpace", "Addresses", "RowRun"]
+__all__ = ["AddressSpace", "Integers", "RowRun"]
 
-Addresses: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 _OFFSET_BITS = 44  # low bits of an address, which hold the offset in the file
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -46,17 +46,20 @@ class AddressSpace:
         file_numbers = {path: number for number, path in enumerate(self.paths)}
         self._leaves = [_LeafExtents.of(leaf, file_numbers) for leaf in extents]
 
-    def addresses(self, leaf: int, rows: Addresses) -> Addresses:
+    def addresses(self, leaf: int, rows: Integers) -> Integers:
         """Return the address of the first byte of each row."""
         return self._leaves[leaf].addresses(rows)
 
     def row_runs(self, start: int, stop: int) -> Iterator[RowRun]:
-        """Yield the runs that hold the rows `start` to `stop` of each leaf."""
+        """Yield the runs that hold the rows from `start` up to `stop`, leaf by leaf."""
         for number, (leaf, row_nbytes) in enumerate(zip(self._leaves, self.row_nbytes, strict=True)):
             yield from leaf.row_runs(number, start, stop, row_nbytes)
 
-    def starts_and_nbytes(self, rows: Rows) -> tuple[Addresses, Addresses]:
-        """Return the start address and length of each range that holds these rows."""
+    def starts_and_nbytes(self, rows: Rows) -> tuple[Integers, Integers]:
+        """Return the start addresses and lengths of the byte ranges that hold these rows.
+
+        There is one range for each run of a slice, or for each leaf of each row in an array of row numbers.
+        """
         if isinstance(rows, slice):
             runs = list(self.row_runs(rows.start, rows.stop))
             return np.array([run.address for run in runs]), np.array([run.nbytes for run in runs])
@@ -65,17 +68,17 @@ class AddressSpace:
         return np.concatenate(starts), np.concatenate(nbytes)
 
     def max_read_nbytes(self, rows: int, alignment: int) -> int:
-        """Return an upper bound of the bytes to read for `rows` consecutive rows, anywhere."""
+        """Return an upper bound of the bytes to read for any `rows` consecutive rows."""
         leaves = zip(self._leaves, self.row_nbytes, strict=True)
         return sum(leaf.max_read_nbytes(rows, row_nbytes, alignment) for leaf, row_nbytes in leaves)
 
     @staticmethod
-    def file_numbers(addresses: Addresses) -> Addresses:
+    def file_numbers(addresses: Integers) -> Integers:
         """Return the number of the file of each address."""
         return addresses >> _OFFSET_BITS
 
     @staticmethod
-    def file_offsets(addresses: Addresses) -> Addresses:
+    def file_offsets(addresses: Integers) -> Integers:
         """Return the offset of each address in its file."""
         return addresses & _OFFSET_MASK
 
@@ -84,9 +87,9 @@ class AddressSpace:
 class _LeafExtents:
     """The file extents of one leaf, without empty extents, as arrays."""
 
-    first_rows: Addresses
-    base_addresses: Addresses  # of the first rows
-    strides: Addresses
+    first_rows: Integers
+    base_addresses: Integers  # of the first rows
+    strides: Integers
     length: int  # rows of all extents
 
     @classmethod
@@ -97,11 +100,11 @@ class _LeafExtents:
         length = used[-1].first + used[-1].rows if used else 0
         return cls(np.array(first_rows, np.int64), np.array(bases, np.int64), np.array(strides, np.int64), length)
 
-    def addresses(self, rows: Addresses) -> Addresses:
+    def addresses(self, rows: Integers) -> Integers:
         extents: Any = 0
         if len(self.first_rows) > 1:
             extents = find_parts(rows, self.first_rows)
-        addresses: Addresses = self.base_addresses[extents] + (rows - self.first_rows[extents]) * self.strides[extents]
+        addresses: Integers = self.base_addresses[extents] + (rows - self.first_rows[extents]) * self.strides[extents]
         return addresses
 
     def row_runs(self, leaf: int, start: int, stop: int, row_nbytes: int) -> Iterator[RowRun]:

@@ -1,6 +1,7 @@
 """A reader of whole blocks of rows, for block shuffles.
 
-A block shuffle stays inside a few blocks at a time. So the reader reads each block once, and many groups use it.
+A block shuffle stays inside a few blocks at a time. So the reader reads each block once per pass, and many groups use
+the same block.
 """
 
 import math

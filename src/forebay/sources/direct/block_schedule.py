@@ -34,7 +34,7 @@ class BlockSchedule:
         self._missing_blocks: deque[int] = deque()  # blocks of the next group that have no buffer yet
 
     def admit(self) -> list[int]:
-        """Admit groups while buffers are free. Return the blocks to read now."""
+        """Admit upcoming groups while their blocks get buffers. Return the blocks to read now."""
         assigned: list[int] = []
         while self._load_next():
             count = min(len(self._missing_blocks), len(self._free_buffers))
@@ -69,9 +69,10 @@ class BlockSchedule:
         return unused
 
     def _load_next(self) -> bool:
-        """Load the next group, unless it is loaded. Return False if there is none.
+        """Load the next group, unless it is loaded.
 
-        Blocks of this group that already have a buffer keep their buffer.
+        Return False if no group is left, or if `MAX_LOOKAHEAD_GROUPS` groups are admitted. Blocks of the next group
+        that already have a buffer keep their buffer.
         """
         if self._next_group is not None:
             return True

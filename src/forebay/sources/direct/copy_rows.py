@@ -3,16 +3,16 @@
 import numpy as np
 
 from forebay.core.spec import Array
-from forebay.sources.direct.address_space import Addresses
+from forebay.sources.direct.address_space import Integers
 
 __all__ = ["copy_rows", "copy_strided"]
 
 _TEMPORARY_NBYTES = 256 << 10  # bytes; temporary arrays up to this size stay in the cache of a core
 _LARGE_ROW_NBYTES = 16 << 10  # bytes; rows of this size or more are copied one by one, without a temporary array
-_MIN_UNIT_NBYTES = 64  # bytes; with smaller units, building the index array takes more time than `take` saves
+_MIN_UNIT_NBYTES = 64  # bytes; if a row has several smaller units, their index array takes more time than `take` saves
 
 
-def copy_rows(buffer: Array, offsets: Addresses, out: Array) -> None:
+def copy_rows(buffer: Array, offsets: Integers, out: Array) -> None:
     """Write the row that begins at `offsets[i]` of the buffer to `out[i]`."""
     row_nbytes = out.nbytes // len(out)
     target = out.reshape(-1).view(f"V{row_nbytes}")
@@ -35,13 +35,13 @@ def copy_strided(buffer: Array, offset: int, stride: int, out: Array) -> None:
     out.reshape(-1).view(row)[...] = np.ndarray((len(out),), row, buffer, offset, (stride,))
 
 
-def _copy_one_by_one(buffer: Array, offsets: Addresses, target: Array) -> None:
+def _copy_one_by_one(buffer: Array, offsets: Integers, target: Array) -> None:
     row_nbytes = target.shape[1]
     for row, offset in zip(target, offsets.tolist(), strict=True):
         row[...] = buffer[offset : offset + row_nbytes]
 
 
-def _unit_nbytes(offsets: Addresses, row_nbytes: int) -> int:
+def _unit_nbytes(offsets: Integers, row_nbytes: int) -> int:
     """Return the largest unit, in bytes, that divides the row size and all row distances.
 
     In a view of the buffer with items of this size, every row is a whole number of items.
@@ -49,7 +49,7 @@ def _unit_nbytes(offsets: Addresses, row_nbytes: int) -> int:
     return int(np.gcd.reduce(offsets - offsets[0], initial=row_nbytes))
 
 
-def _take_units(buffer: Array, offsets: Addresses, unit_nbytes: int, target: Array) -> None:
+def _take_units(buffer: Array, offsets: Integers, unit_nbytes: int, target: Array) -> None:
     """Copy rows unit by unit with `take`.
 
     `take` releases the GIL; indexing with an array does not.

@@ -1,12 +1,12 @@
 """Reads with Linux io_uring: hundreds of reads in one system call.
 
-NumPy writes all requests to the submission queue in one assignment. Only the thread that made a ring uses it. The
-kernel then posts completions only while that thread is inside `io_uring_enter`, so Python never reads memory while the
-kernel writes to it.
+NumPy writes all requests to the submission queue in one assignment. Only the thread that made a ring uses it. With the
+flags of this module, the kernel posts completions only while that thread is inside `io_uring_enter`. So Python never
+reads the completion queue while the kernel writes to it.
 
-io_uring with these flags needs Linux 6.1, and many containers forbid it. `IoUring()` then raises OSError, and the
-caller uses `preadv` threads instead. For shuffled rows of 4 KiB, io_uring reads 0.47 GB/s and `preadv` threads
-0.26 GB/s, with twice the CPU time (docs/measurements.md).
+The flags need Linux 6.1, and many containers forbid io_uring. In both cases `IoUring()` raises OSError, and the caller
+uses `preadv` threads instead. For shuffled rows of 4 KiB, io_uring reads 0.47 GB/s. `preadv` threads read 0.26 GB/s and
+take twice the CPU time (docs/measurements.md).
 """
 
 import ctypes
@@ -21,13 +21,15 @@ from forebay.core.spec import Array
 
 __all__ = ["IoUring"]
 
-ENTRIES = 4096  # reads per batch; few large batches are best, because the disk idles at the end of each batch
+ENTRIES = (
+    4096  # reads that fit in the queue; with fewer, the queue would empty more often, and the disk idles each time
+)
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
 REFILLS = 4  # submit new reads after each completed quarter of the depth; more often would take more Python time
 
 # Constants of the Linux interface (include/uapi/linux/io_uring.h).
-_SETUP, _ENTER = 425, 426  # system call numbers, the same on all processors
+_SETUP, _ENTER = 425, 426  # system call numbers, the same on x86-64, ARM and most other processors
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13  # flags of io_uring_setup
 _GET_EVENTS = 1  # flag of io_uring_enter: wait for completions
 _OP_READ = 22
@@ -89,14 +91,14 @@ class IoUring:
         Return the number of bytes of each read, or its negative errno.
         """
         if len(memory_offsets) and (memory_offsets.min() < 0 or (memory_offsets + nbytes).max() > memory.nbytes):
-            raise ValueError("a read ends outside its memory, and the kernel would overwrite other data.")
+            raise ValueError("a read begins or ends outside its memory, and the kernel would overwrite other data.")
         results = np.zeros(len(offsets), np.int64)
         addresses = memory_offsets + memory.ctypes.data
         for start in range(0, len(offsets), ENTRIES):
-            batch = slice(start, start + ENTRIES)
-            self._write_entries(files[batch], offsets[batch], nbytes[batch], addresses[batch])
-            self._submit_and_wait(len(results[batch]), _depth(nbytes[batch]))
-            self._collect_results(results[batch])
+            part = slice(start, start + ENTRIES)
+            self._write_entries(files[part], offsets[part], nbytes[part], addresses[part])
+            self._submit_and_wait(len(results[part]), _depth(nbytes[part]))
+            self._collect_results(results[part])
         return results
 
     def _write_entries(self, files: Array, offsets: Array, nbytes: Array, addresses: Array) -> None:
@@ -142,7 +144,7 @@ class IoUring:
         self._completion_head[0] = (head + len(results)) & _UINT32_MASK
 
     def _cancel_reads(self, count: int) -> None:
-        """Cancel queued reads, wait for reads in progress, and drop all completions."""
+        """Withdraw the unsubmitted reads, wait for reads in progress, and drop all completions."""
         # Use the kernel's counters: an interrupted call may have submitted entries that the caller did not count.
         unsubmitted = (int(self._submission_tail[0]) - int(self._submission_head[0])) & _UINT32_MASK
         self._submission_tail[0] = self._submission_head[0]

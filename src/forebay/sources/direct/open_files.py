@@ -52,10 +52,10 @@ class OpenFiles:
 
 
 def direct_alignment(paths: Sequence[Path]) -> int | None:
-    """Return the alignment of direct reads in bytes, or None if a file refuses them.
+    """Return the alignment of direct reads in bytes; None if a file does not support them.
 
     Offsets, lengths and memory addresses of direct reads must be multiples of the alignment. Some file systems refuse
-    direct I/O on open and others on read, so this function reads a few bytes of each file.
+    direct I/O on open and others on read, so this function opens each file and reads its first bytes.
     """
     if not _O_DIRECT:
         return None

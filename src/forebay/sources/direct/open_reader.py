@@ -21,7 +21,7 @@ _IS_SUPPORTED = hasattr(os, "preadv") and hasattr(os, "posix_fadvise")  # true o
 def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
     """Return the plan to read a source.
 
-    Return None if the source has no file extents, or if the operating system is not Linux.
+    Return None if the source has no file extents, if a leaf has rows of 0 bytes, or if this is not Linux.
     """
     space = _address_space(source) if _IS_SUPPORTED else None
     return None if space is None else choose_strategy(_file_facts(space), request, space)
@@ -64,7 +64,7 @@ def _address_space(source: AbstractSource) -> AddressSpace | None:
 def _file_facts(space: AddressSpace) -> FileFacts:
     """Return the facts about the files.
 
-    If all files are in the page cache, skip the checks of direct I/O and io_uring.
+    If all files are in the page cache, set only the sizes, because `choose_strategy` does not use the other facts.
     """
     nbytes = sum(stamp[1] for stamp in space.stamps)
     uncached = sum(map(uncached_nbytes, space.paths))

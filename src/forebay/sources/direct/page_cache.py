@@ -16,7 +16,7 @@ __all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "uncached_nbyt
 
 _ADVISE_NBYTES = 8 << 20  # bytes per request to the kernel; `close` waits for at most one request
 _WARM_SHARE = 0.95  # of a file's pages; a file with this share in memory counts as cached
-_SAMPLES = 64  # number of samples of a large file
+_SAMPLES = 64  # samples of a file, about; files of up to 64 MiB are examined completely
 _SAMPLE_NBYTES = 1 << 20  # bytes of one sample
 
 _log = logging.getLogger(__name__)
@@ -33,10 +33,10 @@ class PageCacheWarmer:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.is_warm = False  # True when all files are in the page cache
+        self.is_warm = False  # True once each file has at least `_WARM_SHARE` of its pages in memory
 
     def start(self) -> None:
-        """Start the thread, unless it was started before."""
+        """Start the thread, unless it was started or stopped before."""
         with self._lock:
             if self._thread is None and not self._stopped.is_set():
                 self._thread = threading.Thread(target=self._run, name="forebay-page-cache", daemon=True)
@@ -90,7 +90,8 @@ def uncached_nbytes(path: Path) -> int:
 def cached_share(file: int) -> float:
     """Return the estimated share of a file's pages that are in memory.
 
-    The share is between 0.0 and 1.0. Return 1.0 if the kernel does not report which pages are in memory.
+    The share is between 0.0 and 1.0. It is 1.0 for an empty file, and if the kernel does not report which pages are in
+    memory.
     """
     nbytes = os.fstat(file).st_size
     step = max(_SAMPLE_NBYTES, nbytes // _SAMPLES // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY)
@@ -99,7 +100,10 @@ def cached_share(file: int) -> float:
 
 
 def available_nbytes() -> int:
-    """Return the bytes of memory available without swapping, within the container's limit."""
+    """Return the bytes of memory available without swapping; 0 if unknown.
+
+    The result never exceeds the memory limit of the container.
+    """
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:

@@ -1,6 +1,7 @@
 """Readers that fill the page cache in the background.
 
-`MappedReader` starts to fill it in the first epoch, `PageCacheReader` in the second.
+`MappedReader` starts to fill it in the first epoch. `PageCacheReader` starts in the second epoch, or later if the feed
+reads only a shard.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -14,7 +15,9 @@ from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["MappedReader", "PageCacheReader"]
 
-WARM_AFTER_EPOCHS = 1.1  # above 1.0, because the feed prefetches rows of a second epoch that may never be used
+# Start to fill the page cache after this number of gathered rows, relative to the rows of the source. It is above 1.0,
+# because the feed prefetches rows of a second epoch that may never be used.
+WARM_AFTER_EPOCHS = 1.1
 
 
 class MappedReader:
@@ -42,11 +45,11 @@ class MappedReader:
 
 
 class PageCacheReader:
-    """Gathers with direct reads until the page cache holds the files.
+    """Gathers through read buffers until the page cache holds the files.
 
-    The number of epochs is unknown, so the first epoch uses direct I/O, which is faster for a single pass. In the
-    second epoch, a thread starts to read the files into the page cache. When all files are in the page cache, this
-    class gathers from the mapped files.
+    The number of epochs is unknown, so the first epoch uses `reader`, which is the fastest for a single pass. When the
+    feed has gathered `WARM_AFTER_EPOCHS` times the rows of the source, a thread starts to read the files into the page
+    cache. When all files are in the page cache, this class gathers from the mapped files.
     """
 
     def __init__(self, reader: FileReader, source: AbstractSource, warmer: PageCacheWarmer) -> None:
@@ -54,7 +57,7 @@ class PageCacheReader:
         self._rows_read = 0  # approximate, because threads add to it without a lock
 
     def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Begin a pass, with direct reads unless the page cache holds the files."""
+        """Begin a pass, with read buffers unless the page cache holds the files."""
         return self if self._warmer.is_warm else _PageCachePass(self, self._reader.begin(groups))
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
@@ -62,7 +65,7 @@ class PageCacheReader:
         self._source.gather(rows, out)
 
     def gather_in_pass(self, read_pass: ReadPass, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        """Gather with direct reads, or from the mapped files once they are cached."""
+        """Gather through read buffers, or from the mapped files once they are cached."""
         if not self._warmer.is_warm:
             try:
                 read_pass.gather(group, rows, out)
@@ -92,7 +95,7 @@ class PageCacheReader:
 
 
 class _PageCachePass:
-    """One pass of a `PageCacheReader` that begins with direct reads."""
+    """One pass of a `PageCacheReader` that begins with read buffers."""
 
     def __init__(self, reader: PageCacheReader, read_pass: ReadPass) -> None:
         self._reader, self._read_pass = reader, read_pass

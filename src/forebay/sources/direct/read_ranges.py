@@ -10,7 +10,7 @@ import numpy as np
 
 from forebay.core.intervals import merge_intervals
 from forebay.core.rows import find_parts
-from forebay.sources.direct.address_space import Addresses
+from forebay.sources.direct.address_space import Integers
 
 __all__ = ["DiskReads", "ReadRanges", "merge_ranges"]
 
@@ -22,9 +22,9 @@ SMALL_REST_NBYTES = 64 << 10  # bytes; a remainder of up to this size is added t
 class DiskReads:
     """Single reads, each with its own offset in one buffer."""
 
-    starts: Addresses  # address of the first byte (see `AddressSpace`)
-    nbytes: Addresses
-    buffer_offsets: Addresses
+    starts: Integers  # address of the first byte (see `AddressSpace`)
+    nbytes: Integers
+    buffer_offsets: Integers
 
     @classmethod
     def concatenate(cls, parts: "Sequence[DiskReads]") -> "DiskReads":
@@ -33,11 +33,11 @@ class DiskReads:
         offsets = [part.buffer_offsets for part in parts]
         return cls(np.concatenate(starts), np.concatenate(nbytes), np.concatenate(offsets))
 
-    def select(self, positions: Addresses) -> "DiskReads":
+    def select(self, positions: Integers) -> "DiskReads":
         """Return the reads at these positions."""
         return DiskReads(self.starts[positions], self.nbytes[positions], self.buffer_offsets[positions])
 
-    def skip_first(self, done_nbytes: Addresses) -> "DiskReads":
+    def skip_first(self, done_nbytes: Integers) -> "DiskReads":
         """Return each read without its first `done_nbytes[i]` bytes."""
         return DiskReads(self.starts + done_nbytes, self.nbytes - done_nbytes, self.buffer_offsets + done_nbytes)
 
@@ -50,9 +50,9 @@ class ReadRanges:
     holds the shared bytes twice.
     """
 
-    starts: Addresses  # address of the first byte of each range
-    nbytes: Addresses
-    buffer_offsets: Addresses
+    starts: Integers  # address of the first byte of each range
+    nbytes: Integers
+    buffer_offsets: Integers
 
     @classmethod
     def combine(cls, parts: "Sequence[ReadRanges]") -> "ReadRanges":
@@ -72,10 +72,10 @@ class ReadRanges:
         """Bytes of a buffer that holds all ranges."""
         return int(self.nbytes.sum())
 
-    def locate(self, addresses: Addresses) -> Addresses:
+    def locate(self, addresses: Integers) -> Integers:
         """Return the buffer offset of each address, in the last range that contains the address."""
         range_numbers = find_parts(addresses, self.starts)
-        offsets: Addresses = addresses + (self.buffer_offsets - self.starts)[range_numbers]
+        offsets: Integers = addresses + (self.buffer_offsets - self.starts)[range_numbers]
         return offsets
 
     def split(self) -> DiskReads:
@@ -88,7 +88,7 @@ class ReadRanges:
         return DiskReads(self.starts[range_numbers] + offsets, nbytes, self.buffer_offsets[range_numbers] + offsets)
 
 
-def merge_ranges(starts: Addresses, nbytes: Addresses, *, alignment: int, gap: int = 0) -> ReadRanges:
+def merge_ranges(starts: Integers, nbytes: Integers, *, alignment: int, gap: int = 0) -> ReadRanges:
     """Return the fewest aligned ranges that cover all requested ranges.
 
     If at most `gap` bytes are between two ranges, the result has one range that includes these bytes.

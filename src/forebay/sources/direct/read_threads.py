@@ -28,7 +28,7 @@ IO_URING_THREADS = 8  # while some threads wait for a core or for their last rea
 PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
 _RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)
-_MAX_ATTEMPTS = 64  # attempts to complete a read that returns too few bytes
+_MAX_ATTEMPTS = 64  # attempts to complete a read that returns too few bytes; then the read fails
 
 _thread_state = threading.local()
 
@@ -54,7 +54,7 @@ class IoUringThreads:
 class PreadThreads:
     """Many threads that each make one read at a time."""
 
-    job_nbytes = 1 << 20  # bytes per job
+    job_nbytes = 1 << 20  # bytes per job; about one read of `READ_NBYTES`, so that all threads share the reads
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(PREAD_THREADS, thread_name_prefix="forebay-reader")
@@ -70,9 +70,9 @@ class PreadThreads:
 
 
 def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
-    """Wait for all reads, then raise the error of a failed read, if any.
+    """Wait for all reads, then raise an error if a read was cancelled or failed.
 
-    After one read has failed, other reads may still write to the buffer. The caller must not reuse it before they end.
+    The caller reuses the buffer afterwards. So this waits for all reads, even if one has failed.
     """
     ended = wait(list(reads)).done
     if any(read.cancelled() for read in ended):
@@ -108,7 +108,7 @@ def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: A
     for _ in range(_MAX_ATTEMPTS):
         numbers, offsets = AddressSpace.file_numbers(reads.starts), AddressSpace.file_offsets(reads.starts)
         results = read(files.descriptors[numbers], offsets, reads.nbytes, memory, reads.buffer_offsets)
-        # An aligned read may extend past the end of its file. It then returns fewer bytes.
+        # An aligned read may extend past the end of its file. It then returns only the bytes up to the end.
         wanted = np.minimum(reads.nbytes, files.nbytes[numbers] - offsets)
         if (results >= wanted).all():
             return
@@ -120,8 +120,8 @@ def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: A
     short = int(incomplete[0])
     raise SourceError(
         f"could not complete the read at byte {int(offsets[short])} of {files.path(int(numbers[short]))} in "
-        f"{_MAX_ATTEMPTS} attempts; the last one returned {int(results[short])} bytes. Read the file with another "
-        "program to see whether it is damaged."
+        f"{_MAX_ATTEMPTS} attempts; the last one returned {max(0, int(results[short]))} bytes. Read the file with "
+        "another program to see whether it is damaged."
     )
 
 
@@ -139,14 +139,14 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
 
 
 def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, incomplete: Array) -> None:
-    """Raise an error after an I/O error, or if the file was shortened."""
+    """Raise an error if a read failed for good, or if its file was shortened."""
     for number in incomplete.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))
         if result < 0 and result not in _RETRY_RESULTS:
             raise SourceError(
                 f"could not read {int(reads.nbytes[number])} bytes at byte {offset} of {files.path(file)}: "
-                f"{os.strerror(-result)}."
+                f"{os.strerror(-result)}. Check the disk and the connection to it."
             ) from OSError(-result, os.strerror(-result))
         current_nbytes = files.current_nbytes(file)
         if current_nbytes < files.nbytes[file]:

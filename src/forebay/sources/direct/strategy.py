@@ -7,7 +7,8 @@
     rows         all other cases: merge the rows of a group into ranges, and read many ranges at the same time
 
 "blocks" and "rows" use direct I/O if the file system supports it. Direct I/O was twice as fast as reads through the
-page cache. If the files fit in memory, a thread reads them into the page cache from the second epoch on.
+page cache. If the files fit in memory, a thread reads them into the page cache during the second epoch
+(`page_cache_reader.py`). Files fit in memory if they take at most half of the available memory (`PAGE_CACHE_SHARE`).
 """
 
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ from forebay.sources.direct.block_reader import block_buffer_nbytes
 __all__ = ["FileFacts", "ReadPlan", "ReadRequest", "choose_strategy"]
 
 MAX_UNCACHED_SHARE = 0.05  # of all bytes; up to this share, page faults take less time than explicit reads of all rows
-PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size stay in the page cache until the next epoch
+PAGE_CACHE_SHARE = 0.5  # of the available memory; files up to this size are likely to stay in the page cache
 SHORT_ROW_NBYTES = 2 << 10  # bytes; a page (4 KiB) holds several rows of less than this size
 LONG_ROW_NBYTES = 64 << 10  # bytes; reading rows of this size one by one is as fast as reading whole blocks
 ROW_BUFFER_NBYTES = 11 << 19  # bytes (5.5 MiB); a group has up to 4 MiB, and alignment extends each scattered row
 MAX_ROW_BUFFERS = 12  # enough to prefetch into some buffers while threads copy from others
-ROW_BUFFERS_SHARE = 1 / 3  # of the host budget
+ROW_BUFFERS_SHARE = 1 / 3  # of the host budget; the slots use the rest
 BLOCK_BUFFERS_SHARE = 2 / 3  # of the host budget; the slots need the other third
 
 
@@ -36,7 +37,7 @@ class FileFacts:
     """Facts about the files and this machine."""
 
     nbytes: int  # of all files
-    uncached_nbytes: int  # not in the page cache
+    uncached_nbytes: int  # estimated bytes that are not in the page cache
     available_nbytes: int  # memory that is available without swapping
     alignment: int | None  # bytes, of direct reads; None if the file system does not support them
     why_no_io_uring: str  # "" if io_uring is available
@@ -60,7 +61,7 @@ class ReadPlan:
     decision: Decision
     alignment: int = 1  # 1: reads go through the page cache
     use_io_uring: bool = False
-    use_page_cache_later: bool = False  # whether to fill and use the page cache from the second epoch on
+    use_page_cache_later: bool = False  # whether to fill the page cache during the second epoch, and then use it
     held_nbytes: int = 0  # memory of all buffers
     block_rows: int = 0
     block_buffers: int = 0
@@ -80,7 +81,9 @@ class ReadPlan:
 def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan:
     """Return the read plan for this order, row size and state of the page cache."""
     if facts.uncached_nbytes <= facts.nbytes * MAX_UNCACHED_SHARE:
-        return ReadPlan("page cache", Decision("reading", "page cache", "the files are in memory already"))
+        cached_percent = 100 * (1 - MAX_UNCACHED_SHARE)
+        why = f"at least {cached_percent:.0f} % of the bytes of the files are in memory already"
+        return ReadPlan("page cache", Decision("reading", "page cache", why))
     blocks = _plan_blocks(facts, request, space)
     if blocks is not None:
         return blocks
@@ -88,15 +91,15 @@ def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace)
     has_short_rows = sum(space.row_nbytes) < SHORT_ROW_NBYTES
     if is_scattered and has_short_rows and _fits_in_memory(facts):
         why = f"{_describe_uncached(facts)}: a thread reads all files in sequence, because they fit in memory and a "
-        return ReadPlan("warming", Decision("reading", "page cache", f"{why}page holds many rows"))
+        return ReadPlan("warming", Decision("reading", "page cache", f"{why}page holds several rows"))
     return _plan_rows(facts, request, space)
 
 
 def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> ReadPlan | None:
     """Return a plan that reads whole blocks, or None.
 
-    Block reads need a block shuffle, rows shorter than `LONG_ROW_NBYTES`, and buffers for all blocks of a group. With
-    twice as many buffers, threads read the next group at the same time.
+    Block reads need a block shuffle, rows shorter than `LONG_ROW_NBYTES`, and buffers for all blocks of a group. If the
+    budget allows, the plan has twice as many buffers, so that threads read the next group at the same time.
     """
     order = _find_block_shuffle(request.order)
     if order is None or sum(space.row_nbytes) >= LONG_ROW_NBYTES:
@@ -143,9 +146,9 @@ def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> R
 
 
 def _find_block_shuffle(order: Order) -> BlockShuffled | None:
-    """Return the block shuffle of an order, or None.
+    """Return the block shuffle of an order.
 
-    The blocks must be consecutive rows of the files.
+    Return None if there is none, or if its blocks are not consecutive rows of the files.
     """
     while isinstance(order, Take | Repeated):
         order = order.inner
