@@ -17,12 +17,12 @@ class ChunkCache:
 
     If no buffer is free, the cache evicts the least recently used chunk.
 
-    A thread claims all chunks that it needs in one step. If there are too few buffers, it claims none and waits. So two
+    A thread pins all chunks that it needs in one step. If there are too few buffers, it pins none and waits. So two
     threads never wait for each other's buffers. The thread then fills the missing chunks without holding the lock, and
     waits for chunks that other threads fill.
 
-    All buffers have one size, so a claim is a few NumPy operations on many chunks at once. The readers of object
-    stores do not use this class, because byte ranges differ in size.
+    All buffers have one size, so a thread pins many chunks with a few NumPy operations. The readers of object stores do
+    not use this class, because byte ranges differ in size.
     """
 
     def __init__(self, chunk_count: int, first_rows: Array) -> None:
@@ -35,19 +35,20 @@ class ChunkCache:
         self._fits_all = len(first_rows) == chunk_count
         self._chunk_buffers = np.full(chunk_count, -1)  # number of the buffer of each chunk; -1: none
         self._pin_counts = np.zeros(chunk_count, np.int64)  # number of threads that pin each chunk
-        self._last_claims = np.zeros(chunk_count, np.int64)  # `_claim_count` at the latest claim of each chunk
+        self._last_uses = np.zeros(chunk_count, np.int64)  # `_use_count` when a thread last pinned each chunk
         self._is_filled = np.zeros(chunk_count, np.bool_)  # for each chunk
         self._buffer_chunks = np.full(len(first_rows), -1)  # number of the chunk in each buffer; -1: none
         self._errors: dict[int, BaseException] = {}  # chunk -> error that its fill raised
-        self._claim_count = 0  # claims of all threads so far
+        self._use_count = 0  # calls of `pin` so far, in all threads
         self._changed = threading.Condition()
-        self.is_complete = chunk_count == 0  # True once every chunk is filled and none can be evicted
+        self.is_complete = chunk_count == 0  # True once all chunks are in the cache; never if it has too few buffers
 
     @property
-    def max_claim(self) -> int:
+    def max_pinned(self) -> int:
         """Largest number of chunks that a thread may pin at once.
 
-        If not all chunks fit in the cache, this is a quarter of the buffers, to leave buffers for other threads.
+        If not all chunks fit in the cache, this is a quarter of the buffers (at least 1), to leave buffers for other
+        threads.
         """
         return len(self._buffer_first_rows) if self._fits_all else max(1, len(self._buffer_first_rows) // 4)
 
@@ -66,7 +67,7 @@ class ChunkCache:
 
         `fill(chunk, first_row)` writes a missing chunk to the caller's array, from row `first_row` on.
         """
-        missing = self._claim(chunks)
+        missing = self._assign_and_pin(chunks)
         try:
             self._fill_missing(missing, fill)
             self._wait_until_filled(chunks)
@@ -74,23 +75,26 @@ class ChunkCache:
         finally:
             self._release(chunks)
 
-    def _claim(self, chunks: Array) -> list[int]:
-        """Wait for buffers, pin the chunks, and return the chunks to fill."""
+    def _assign_and_pin(self, chunks: Array) -> list[int]:
+        """Wait for buffers, assign them to missing chunks, and pin all chunks.
+
+        Return the missing chunks, which the caller must fill.
+        """
         with self._changed:
             while True:
                 missing = chunks[self._chunk_buffers[chunks] < 0]
-                buffers = missing if self._fits_all else self._free_buffers(len(missing), chunks)
+                buffers = missing if self._fits_all else self._find_buffers(len(missing), chunks)
                 if len(buffers) == len(missing):
                     break
                 self._changed.wait()
             self._chunk_buffers[missing], self._buffer_chunks[buffers] = buffers, missing
             self._pin_counts[chunks] += 1
-            self._claim_count += 1
-            self._last_claims[chunks] = self._claim_count
+            self._use_count += 1
+            self._last_uses[chunks] = self._use_count
             missing_chunks: list[int] = missing.tolist()
             return missing_chunks
 
-    def _free_buffers(self, count: int, needed: Array) -> Array:
+    def _find_buffers(self, count: int, needed: Array) -> Array:
         """Return `count` free buffers, and evict unpinned chunks if necessary.
 
         Never evict a chunk in `needed`. If too few buffers can be freed, evict nothing and return fewer buffers.
@@ -104,7 +108,7 @@ class ChunkCache:
         evictable = np.flatnonzero((chunks >= 0) & (self._pin_counts[chunks] == 0) & ~np.isin(chunks, needed))
         if len(free) + len(evictable) < count:
             return free
-        oldest = evictable[np.argsort(self._last_claims[chunks[evictable]], kind="stable")[: count - len(free)]]
+        oldest = evictable[np.argsort(self._last_uses[chunks[evictable]], kind="stable")[: count - len(free)]]
         self._evict(chunks[oldest])
         return np.concatenate([free, oldest])
 

@@ -24,7 +24,9 @@ __all__ = ["ChunkedColumn", "DecompressChunk", "chunk_policy_of", "share_budget"
 DecompressChunk: TypeAlias = Callable[[int, Array], None]
 ChunkBoundaries: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MIN_CACHED_CHUNKS = 4  # even above the budget, because shuffled reads would decompress fewer chunks repeatedly
+# The cache holds this many chunks even if they exceed the budget. With fewer cached chunks, shuffled reads would
+# decompress the same chunks again and again.
+_MIN_CACHED_CHUNKS = 4
 _SMALL_COLUMN_DIVISOR = 8  # a column with less than 1/8 of the bytes of the largest column is small
 
 
@@ -51,13 +53,14 @@ class ChunkedColumn:
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of memory that the cached chunks occupy now."""
+        """Bytes of memory that the cached chunks occupy now; each counts as a chunk of full length."""
         return self._cache.used_buffers * self.chunk_rows * self.spec.nbytes
 
     def set_budget(self, nbytes: int) -> int:
-        """Set the budget of the cache and return the number of chunks that fit.
+        """Set the budget of the cache and return how many chunks it can hold.
 
-        This replaces the cache with an empty one.
+        It can hold at least `_MIN_CACHED_CHUNKS`, or all chunks if there are fewer. This replaces the cache with an
+        empty one.
         """
         chunks = len(self._boundaries) - 1
         fitting = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
@@ -95,12 +98,12 @@ class ChunkedColumn:
     def _gather_scattered(self, rows: Array, out: Array) -> None:
         chunks = self._find_chunks(rows)
         needed = np.unique(chunks)
-        if len(needed) <= self._cache.max_claim:
+        if len(needed) <= self._cache.max_pinned:
             self._pin_and_gather(needed, chunks, rows, out)
             return
-        for claimed, positions in _split_into_claims(needed, chunks, self._cache.max_claim):
+        for needed_part, positions in _split_for_pinning(needed, chunks, self._cache.max_pinned):
             gathered = np.empty((len(positions), *out.shape[1:]), out.dtype)
-            self._pin_and_gather(claimed, chunks[positions], rows[positions], gathered)
+            self._pin_and_gather(needed_part, chunks[positions], rows[positions], gathered)
             out[positions] = gathered
 
     def _pin_and_gather(self, needed: Array, chunks: Array, rows: Array, out: Array) -> None:
@@ -130,9 +133,10 @@ def chunk_policy_of(columns: Sequence[ChunkedColumn]) -> ChunkPolicy:
 
 
 def share_budget(columns: Sequence[ChunkedColumn], max_held_nbytes: int) -> None:
-    """Divide the memory budget among columns.
+    """Set the cache budget of each column, within `max_held_nbytes` for all columns.
 
-    Columns that fit in an equal share are cached completely. The others divide the remaining bytes by row size.
+    Columns that fit in an equal share are cached completely. The others share the remaining bytes in proportion to
+    their row sizes.
     """
     budget_nbytes, remaining = max_held_nbytes, sorted(columns, key=lambda column: column.nbytes)
     while remaining and remaining[0].nbytes <= budget_nbytes // len(remaining):
@@ -144,10 +148,13 @@ def share_budget(columns: Sequence[ChunkedColumn], max_held_nbytes: int) -> None
         column.set_budget(budget_nbytes * column.spec.nbytes // row_nbytes)
 
 
-def _split_into_claims(needed: Array, chunks: Array, max_claim: int) -> Iterator[tuple[Array, Array]]:
-    """Yield up to `max_claim` needed chunks, and the positions of their rows in the request."""
+def _split_for_pinning(needed: Array, chunks: Array, max_pinned: int) -> Iterator[tuple[Array, Array]]:
+    """Split the needed chunks into parts of at most `max_pinned` chunks.
+
+    Yield each part, and the positions in `chunks` of its rows.
+    """
     order = np.argsort(chunks, kind="stable")
     sorted_chunks = chunks[order]
-    for start, stop in pairwise([*range(0, len(needed), max_claim), len(needed)]):
+    for start, stop in pairwise([*range(0, len(needed), max_pinned), len(needed)]):
         first, last = np.searchsorted(sorted_chunks, [needed[start], needed[stop - 1] + 1])
         yield needed[start:stop], order[first:last]

@@ -146,7 +146,7 @@ def select_members(
     """Return the names of the columns to read.
 
     They are `members` if it is not None, else the leaves of the spec, else all columns of the file (`available`). The
-    leaf `train.x` of a nested spec means the column `train/x`.
+    leaf `train.x` of a nested spec means the column `train/x`, unless the file has a column named `train.x`.
     """
     if members is None:
         paths = list(available) if spec is None else as_specs(spec)[1].paths

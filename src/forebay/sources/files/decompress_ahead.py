@@ -46,7 +46,7 @@ class DecompressAhead(LookAhead):
         self._upcoming, self._count_rows, self._use = upcoming, count_rows, use
         self._nbytes, self._budget_nbytes = nbytes, budget_nbytes
         self._pending_rows: dict[int, int] = {}  # file -> rows of admitted groups not gathered yet
-        self._open_files: dict[int, ExitStack] = {}  # keeps files with pending rows open
+        self._open_files: dict[int, ExitStack] = {}  # file -> context that keeps it open while it has pending rows
         self._next_file_lock = threading.Lock()
         self._upcoming_files = self._files_to_decompress()
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
@@ -84,7 +84,8 @@ class DecompressAhead(LookAhead):
     def _files_to_decompress(self) -> Iterator[int]:
         """Yield the files in the order in which groups need them.
 
-        Before each group, wait until its files fit in the budget. Stop when every file has pending rows.
+        Before each group, wait until its files fit in the budget. Stop when every file has pending rows, because then
+        all files fit in the budget and none is left to decompress.
         """
         for rows in self._upcoming:
             counts, new_files = self._count_rows(rows), list[int]()

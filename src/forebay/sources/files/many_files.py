@@ -1,7 +1,8 @@
 """Many files as one source. A file is opened when a thread needs its rows.
 
-The suffix of a file selects its opener. An opener reads only headers: the number of rows and their specs. For formats
-with one row per file, such as images, the opener makes one source of all files instead (`MultiFileOpener`).
+The suffix of a file selects its opener. Most openers read only the header of a file, to learn the number of rows and
+their specs. For formats with one row per file, such as images, the opener makes one source of all files instead
+(`MultiFileOpener`).
 """
 
 import inspect
@@ -31,7 +32,7 @@ from forebay.sources.foreign import adapt_source, find_multi_file_opener
 
 __all__ = ["FilesSource", "open_files"]
 
-_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread; shuffled rows of several files are first gathered into this buffer
+_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread of a temporary buffer, which receives shuffled rows file by file
 _LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
 
 
@@ -47,8 +48,9 @@ def open_files(
 
     All files must have the same specs. Row numbers continue from file to file. Files keep the order of a list; files
     of a glob are sorted naturally (2 before 10). `options` go to the opener of the format, such as `delimiter=` for
-    `.csv` or `size=` for images. At most `max_open_files` files are open at once. Decompressed or parsed data takes at
-    most `max_held_bytes`, except that the files in use, or a single large file, may take more.
+    `.csv` or `size=` for images. At most `max_open_files` files stay open, and their decompressed or parsed data takes
+    at most `max_held_bytes`. Files that threads use at the same time may exceed both limits, and a single large file
+    may exceed `max_held_bytes`.
     """
     paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
     if is_in_object_store(paths, options):
@@ -109,7 +111,7 @@ class FilesSource(AbstractSource):
             self._gather_scattered(rows, out)
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
-        """Start to decompress the files of upcoming groups, if all files are compressed."""
+        """Start to decompress the files of upcoming groups; return None unless all are compressed."""
         if not all(self._decompressed_nbytes):
             return None
         sizes, budget = self._decompressed_nbytes, self._max_held_nbytes
@@ -211,7 +213,7 @@ class FilesSource(AbstractSource):
 
 @dataclass(frozen=True, slots=True)
 class _FileInfo:
-    """The length, specs and policies that the first opening of a file found."""
+    """Facts about a file, from the first time that it was opened."""
 
     path: Path
     length: int
@@ -258,13 +260,13 @@ class _FileOpener:
             source = self._open()
         except SourceError as error:
             raise SourceChangedError(
-                f"{self.path} was readable when it was opened, but not now: {error} Make the feed again."
+                f"{self.path} was readable when it was opened, but not now: {error} Create the pipeline again."
             ) from error
         if len(source) != info.length or tuple(source.specs) != info.specs:
             raise SourceChangedError(
                 f"{self.path} was replaced while a feed read it: it had {info.length} rows of "
                 f"{describe_leaves(info.structure.paths, info.specs)} and has {len(source)} of "
-                f"{describe_leaves(source.structure.paths, source.specs)} now. Make the feed again."
+                f"{describe_leaves(source.structure.paths, source.specs)} now. Create the pipeline again."
             )
         return source
 

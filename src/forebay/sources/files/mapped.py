@@ -128,7 +128,7 @@ class MappedSource(AbstractSource):
         return self._file.file_extents(self.memory_extents())
 
     def close(self) -> None:
-        """Release the arrays. The file is unmapped when no running gather uses it."""
+        """Release the arrays. The file is unmapped when the source itself is freed."""
         self._arrays, self._gathers = [], []
 
 
@@ -152,5 +152,6 @@ def shrunk_file_error(path: Path, opened_nbytes: int, current_nbytes: int) -> So
     """Return the error for a file that another process shortened."""
     return SourceChangedError(
         f"{path} shrank while it was read: it had {opened_nbytes} bytes when it was opened and has {current_nbytes} "
-        "now. Do not change files while a feed reads them, or replace them by renaming."
+        "now. Do not change a file in place while a feed reads it. To replace it, write a new file and rename it over "
+        "the old one."
     )

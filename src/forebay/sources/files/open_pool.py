@@ -15,7 +15,7 @@ class SourcePool:
 
     At most `max_open` sources stay open. Their decompressed or parsed data (`AbstractSource.held_nbytes`) takes at most
     `max_held_nbytes` of memory. The pool never closes a source in use, so it may exceed both limits while threads use
-    many sources.
+    many sources. If only one source is open, it may exceed `max_held_nbytes`.
     """
 
     def __init__(self, openers: Sequence[Callable[[], AbstractSource]], *, max_open: int, max_held_nbytes: int) -> None:
@@ -48,7 +48,7 @@ class SourcePool:
         with self._lock:
             if self._max_open == 0:
                 raise SourceError("these files are closed. Open them again to read from them.")
-            # Open the file under the lock, so that two threads never open it twice. This takes only microseconds.
+            # Open the file under the lock, so that two threads never open it twice. Most openers read only a header.
             entry = self._entries.pop(number, None) or _Entry(self._openers[number]())
             self._entries[number] = entry
             entry.users += 1

@@ -16,7 +16,7 @@ __all__ = ["FileSourceRecipe"]
 
 @dataclass(frozen=True, slots=True)
 class FileSourceRecipe:
-    """The arguments of `from_files`."""
+    """The arguments of `from_files`, and the version of the objects that they name."""
 
     paths: Paths
     spec: Tree | None
@@ -37,16 +37,20 @@ class FileSourceRecipe:
         return FileSourceRecipe([str(path.absolute()) for path in expand_paths(self.paths)], self.spec, self.options)
 
     def open(self, rows: int, specs: Iterable[ArraySpec]) -> AbstractSource:
-        """Open the source again. Raise an error if its version, length or specs differ."""
+        """Open the source again. Raise SourceChangedError if version, length or specs differ.
+
+        An empty `version` is not compared.
+        """
         source = open_files(self.paths, spec=self.spec, **self.options)
         if self.version and source.version != self.version:
             source.close()
             raise SourceChangedError(f"{self} was replaced after the feed was made. Make the pipeline again.")
-        if len(source) == rows and tuple(source.specs) == tuple(specs):
+        expected_specs = tuple(specs)
+        if len(source) == rows and tuple(source.specs) == expected_specs:
             return source
-        specs_text = ", ".join(map(str, source.specs))
+        specs_text, expected_text = (", ".join(map(str, leaves)) for leaves in (source.specs, expected_specs))
         source.close()
         raise SourceChangedError(
-            f"the files hold {len(source)} rows of {specs_text} on this machine, but {rows} rows on the machine of the "
-            "feed. Copy the same files to both."
+            f"the files hold {len(source)} rows of {specs_text} on this machine, but {rows} rows of {expected_text} on "
+            "the machine of the feed. Copy the same files to both."
         )

@@ -19,7 +19,7 @@ __all__ = ["SegmentedColumn"]
 
 Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-_MAX_ROW_UNITS = 16  # units; with more per row, copying row by row is as fast as `take`
+_MAX_ROW_UNITS = 16  # units of one row; with more, copying row by row is as fast as `take`
 
 
 class SegmentedColumn:
@@ -61,11 +61,11 @@ class SegmentedColumn:
             out.byteswap(inplace=True)
 
     def memory(self) -> list[MemoryRegion]:
-        """Return the region of the mapped file, if its values are in native byte order."""
+        """Return the region of the mapped file; empty without rows or without native byte order."""
         return [memory_region(self._memory)] if self._has_native_rows else []
 
     def memory_extents(self) -> list[MemoryExtent]:
-        """Return one extent for each segment."""
+        """Return one extent for each segment; empty without rows or without native byte order."""
         if not self._has_native_rows:
             return []
         address, lengths = self._memory.__array_interface__["data"][0], np.diff(self._boundaries).tolist()
@@ -88,7 +88,7 @@ class SegmentedColumn:
             target[target_bytes] = self._memory[offset : offset + (part.stop - part.start) * nbytes]
 
     def _byte_offsets(self, rows: Array) -> Array:
-        """Return the offset of each row in the file."""
+        """Return the offset of each row in the mapped file, in bytes."""
         segments = find_parts(rows, self._boundaries)
         return self._offsets[segments] + (rows - self._boundaries[segments]) * self._row_nbytes
 
