@@ -74,8 +74,8 @@ def memory_region(array: Array) -> MemoryRegion:
 def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[MemoryExtent]]:
     """Return the memory extents of each array, to let a device read rows in place.
 
-    Return an empty list unless all rows are contiguous, in native byte order and at increasing addresses. `own_pages`
-    is True if the memory pages of the arrays hold no other data.
+    Return an empty list if an array is empty, or unless all rows are contiguous, in native byte order and at increasing
+    addresses. `own_pages` is True if the memory pages of the arrays hold no other data.
     """
     if not all(
         array[:1].flags.c_contiguous and array.dtype.isnative and _has_increasing_addresses(array) for array in arrays
@@ -97,7 +97,7 @@ def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[
 
 
 def _has_increasing_addresses(array: Array) -> bool:
-    """Return whether each row is at a higher address than the row before it."""
+    """Return whether the array has rows, each at a higher address than the row before it."""
     return array.size > 0 and array.strides[0] > 0
 
 
@@ -237,7 +237,8 @@ class _OpaqueRows:
 def _as_array(leaf: Any, name: str) -> Array:
     if isinstance(leaf, np.ma.MaskedArray):
         raise SpecError(
-            f"{name!r} is a masked array, and its mask would be lost. Pass array.filled(value), or the mask as well."
+            f"{name!r} is a masked array, and its mask would be lost. Pass array.filled(value), or pass array.data and "
+            "array.mask as two fields."
         )
     if isinstance(leaf, np.ndarray):
         array = leaf.view(np.ndarray) if type(leaf) is not np.ndarray else leaf
@@ -250,7 +251,8 @@ def _as_array(leaf: Any, name: str) -> Array:
             array = np.asarray(leaf)
         except ValueError as error:
             raise SpecError(
-                f"{name!r} is not an array: {error}. Give all rows one shape, or use from_source() with pad."
+                f"{name!r} is not an array: {error}. Give all rows one shape, or use from_source() and "
+                "batch(..., pad=0)."
             ) from error
     if array.ndim == 0:
         hint = " Use from_files() to read files." if isinstance(leaf, str | PathLike) else ""

@@ -30,7 +30,7 @@ class ItemSource(AbstractSource):
         except (KeyError, IndexError, TypeError) as error:
             raise SpecError(
                 f"from_source() reads rows of {type(items).__name__} by number, and items[0] failed: {error!r}. "
-                "Pass trees of arrays to from_arrays()."
+                "To feed a tree of arrays, call from_arrays()."
             ) from error
         leaves, self.structure = flatten(first)
         arrays = [np.asarray(leaf) for leaf in leaves]
@@ -68,6 +68,6 @@ class ItemSource(AbstractSource):
 def _mismatch_error(number: int, name: str, leaf: Array, target: Array) -> SpecError:
     got, want = ArraySpec(leaf.shape, leaf.dtype), ArraySpec(target.shape[1:], target.dtype)
     return SpecError(
-        f"row {number} has {got} in {name!r}, the first row has {want}. Give all rows one shape and dtype, or pad them "
-        "with batch(..., pad=0)."
+        f"row {number} has {got} in {name!r}, the first row has {want}. Give all rows one shape and dtype. If only "
+        "the shapes differ, you can also pad the rows with batch(..., pad=0)."
     )

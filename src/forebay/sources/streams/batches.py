@@ -136,7 +136,7 @@ class BatchReader:
 def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
     """Return the leaves of a batch as arrays, and the structure.
 
-    Raise SpecError if the arrays differ in their number of rows.
+    Raise SpecError if the arrays differ in their number of rows, or if one is a single value.
     """
     leaves, structure = flatten(tree)
     arrays = [_as_numpy(leaf) for leaf in leaves]
@@ -144,8 +144,8 @@ def _as_leaves(tree: Tree) -> tuple[list[Array], Structure]:
     if len(rows) != 1 or None in rows:
         shapes = {name: array.shape for name, array in zip(structure.paths, arrays, strict=True)}
         raise SpecError(
-            f"the fields of a batch differ in their number of rows: {shapes}. If these are single rows, batch them in "
-            "the loader, or pass a function that yields them to from_generator()."
+            f"the fields of a batch must have the same number of rows, but their shapes are {shapes}. If these are "
+            "single rows, batch them in the loader, or pass a function that yields them to from_generator()."
         )
     return arrays, structure
 

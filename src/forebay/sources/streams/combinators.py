@@ -13,8 +13,8 @@ from forebay.order.permutation import derive_key
 
 __all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
 
-_MAX_DRAWN_ROWS = 256  # largest number of rows that one draw takes from the shuffle window
-_SKIP_ROWS = 1024  # rows that `skip` reads at a time
+_MAX_DRAWN_ROWS = 256  # largest number of rows per draw from the window; more need less time per row, but more memory
+_SKIP_ROWS = 1024  # rows that `skip` reads at a time; more need fewer calls, but more memory
 
 
 class _WrappingStream(AbstractStream):
@@ -68,7 +68,7 @@ class RepeatedStream(_WrappingStream):
 class ShuffledStream(_WrappingStream):
     """A stream that yields random rows from a window, a buffer of `window_nbytes`.
 
-    The next rows of the wrapped stream replace these rows in the window.
+    The next rows of the wrapped stream take the places of the yielded rows in the window.
     """
 
     def __init__(self, inner: AbstractStream, seed: int, window_nbytes: int) -> None:
@@ -214,8 +214,8 @@ class _ShuffledReader(_ReplayingReader):
     def _choose_positions(self, count: int) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Return `count` distinct random positions in the window.
 
-        Up to a quarter of the window, draw positions and replace the few duplicates. For more, sort random keys of
-        the whole window.
+        If `count` is at most a quarter of the window, draw positions and replace the few duplicates. Otherwise sort
+        random keys of the whole window.
         """
         if count * 4 > self._window_count:
             return np.argsort(self._random.random_raw(self._window_count), kind="stable")[:count]

@@ -26,8 +26,8 @@ class RowStream(AbstractStream):
     def __init__(self, make: Callable[[], Iterable[Tree]], spec: Tree | None) -> None:
         if not callable(make):
             raise SpecError(
-                f"from_generator() got {type(make).__name__}, which can be read only once, and every epoch needs a new "
-                "generator. Pass the function that makes the generator, without calling it."
+                f"from_generator() got {type(make).__name__}, but every epoch needs a new generator. Pass the function "
+                "that makes the generator, without calling it."
             )
         self._make = make
         # The iterator of a pass whose first rows were read in advance, and copies of these rows.
@@ -79,7 +79,7 @@ class RowStream(AbstractStream):
         return iterator
 
     def with_ragged_specs(self) -> "RowStream":
-        """Return a copy of the stream that accepts rows of any length, for padding.
+        """Return a copy of the stream for padding.
 
         In the copy, an inferred spec allows any length in each axis. A spec from the user stays unchanged.
         """
