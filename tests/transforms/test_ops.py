@@ -144,7 +144,8 @@ def test_a_map_that_changes_its_dtype_is_refused_with_both_specs():
         return batch.astype("f4") if batch[0] > 4 else batch
 
     with pytest.raises(
-        TransformError, match=r"returned 4 rows of float32\[\] in 'array', but 4 rows of int64\[\] for the sample"
+        TransformError,
+        match=r"returned 4 rows of float32\[\] in 'array' for a batch of 4 rows; the sample rows have int64\[\]",
     ) as caught:
         fed(fb.from_arrays(np.arange(20)).batch(4).map(float_from_row_5))
     assert any("position 8 of epoch 0" in note for note in caught.value.__notes__)

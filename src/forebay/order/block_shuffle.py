@@ -32,7 +32,8 @@ from forebay.order.permutation import Permutation, Positions, cached_permutation
 __all__ = ["BlockLayout", "BlockShuffleEpoch", "cached_epoch"]
 
 MAX_OPEN_GROUPS = 8  # more groups make segments shorter; with fewer, a reader holds more rows besides the mixed rows
-MIN_SEGMENT_ROWS = 1024  # rows, where possible, because computing a segment takes about 50 us
+# Computing a segment takes about 50 us, so a segment has at least this many rows, unless the open blocks have fewer.
+MIN_SEGMENT_ROWS = 1024
 _BLOCKS, _GROUPS, _SEGMENTS = range(3)  # part of a derived key that tells what the key permutes
 
 
@@ -53,8 +54,8 @@ class BlockLayout:
     def open_groups(self) -> int:
         """Number of block groups that are open at a time.
 
-        Each block group stays open for this number of segments. The number is smaller, at least 1, if segments would
-        otherwise have fewer than `MIN_SEGMENT_ROWS` rows.
+        Each block group stays open for this number of segments. The number is at most `MAX_OPEN_GROUPS`. It is smaller
+        if segments would otherwise have fewer than `MIN_SEGMENT_ROWS` rows, or if a smaller number opens more blocks.
         """
         mixed_rows = self.max_open_blocks * self.block_rows
         max_groups = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
@@ -118,10 +119,9 @@ class BlockShuffleEpoch:
         shuffled_blocks = Permutation(blocks, derive_key(key, _BLOCKS))(np.arange(blocks))
         self._block_first_rows = shuffled_blocks * layout.block_rows
         block_lengths = np.minimum(layout.block_rows, layout.length - self._block_first_rows)
-        short_block = int(np.argmin(block_lengths))  # only one block may be short
-        self._short_block_end = short_block * layout.block_rows + int(
-            block_lengths[short_block]
-        )  # place after its last row
+        short_block = int(np.argmin(block_lengths))  # at most one block is short
+        # The place after the last row of the short block.
+        self._short_block_end = short_block * layout.block_rows + int(block_lengths[short_block])
         self._missing_rows = layout.block_rows - block_lengths[short_block]  # rows that the short block lacks
         self._group_lengths: Positions = np.add.reduceat(block_lengths, np.arange(0, blocks, group_blocks))
         self._group_starts = np.concatenate([[0], np.cumsum(self._group_lengths)])
@@ -130,7 +130,7 @@ class BlockShuffleEpoch:
         self._segment_shifts = _draw_shifts(np.diff(self._segment_ends, prepend=0), derive_key(key, _SEGMENTS))
 
     def rows(self, positions: Positions) -> Positions:
-        """Return the row numbers at these positions, in any order."""
+        """Return the row number at each position. The positions may be in any order."""
         rows = np.empty_like(positions)
         for segment, selection in self._split_by_segment(positions):
             rows[selection] = self._segment_rows(segment, positions[selection])
@@ -171,7 +171,10 @@ class BlockShuffleEpoch:
         return self._row_numbers(self._places_in_groups(groups, shares, offsets))
 
     def _compute_shares(self, segment: int) -> tuple[Positions, Positions, Positions]:
-        """Return the open block groups, and the first row and row count of each share."""
+        """Return the open block groups, and the first row and row count of their shares.
+
+        The first row is a place in the block group.
+        """
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
         due_shares = segment - groups + open_groups  # of each block group, up to the end of this segment

@@ -45,7 +45,7 @@ class Order(Protocol):
         ...
 
     def permutation_params(self, epoch: int) -> PermutationParams | None:
-        """Return the constants from which a device computes the rows; None if it cannot."""
+        """Return the constants from which a device computes the rows; None if there are none."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
@@ -99,8 +99,9 @@ class Shuffled:
 class BlockShuffled:
     """A block shuffle: blocks in shuffled order, with the rows of open blocks mixed.
 
-    At most `max_open_blocks` blocks are open at a time. A block can open anywhere in the epoch. Two rows of one block
-    are less than `max_row_distance` positions apart. `blocks_within` bounds the blocks of consecutive positions.
+    At most `max_open_blocks` blocks are open at a time. Each block may open at any point of the epoch. Two rows of one
+    block are less than `max_row_distance` positions apart. `blocks_within` limits how many blocks consecutive positions
+    use.
     """
 
     inner: Order
@@ -207,6 +208,7 @@ def _require_length(order: Order, verb: str) -> int:
     """Return the length of an order, or raise PipelineError if it is endless."""
     if order.length is None:
         raise PipelineError(
-            f"{verb}() needs a known number of rows, but the repeat() before it never ends. Call {verb}() first."
+            f"{verb}() needs a known number of rows, but the repeat() before it never ends. Pass a count to that "
+            f"repeat(), or call {verb}() before it."
         )
     return order.length

@@ -41,7 +41,7 @@ class Permutation:
     """
 
     TABLE_LENGTH = 1 << 13  # up to this length, numbers have too few bits for the multiplication to mix them well
-    _ROUNDS = 5
+    _ROUNDS = 5  # more rounds mix better, but each takes time for every row
 
     def __init__(self, length: int, key: int) -> None:
         self._length = length
@@ -79,7 +79,7 @@ class Permutation:
         return numbers.astype(np.int64)
 
     def _run_rounds(self, numbers: Array) -> Array:
-        """Apply the addition and all rounds to the array itself, and return it."""
+        """Apply the addition and all rounds to `numbers` in place, and return `numbers`."""
         shifted = np.empty_like(numbers)
         numbers += self._term
         for factor in self._factors:

@@ -4,10 +4,10 @@ Shard i of n takes the positions base+i, base+i+n, base+i+2n, ... of the global 
 which a resumed run continues. A cursor stores a global position and no shard, so a run can resume on any number of
 shards.
 
-A step is one batch of every shard. All shards should take the same number of steps. If the last step has fewer rows
-than there are shards, every shard moves one row from its previous batch to the last step. This is impossible if batches
-have one row, or if the pass has no full step. Then some shards have no row in the last step, and `starved_shards`
-returns their number.
+A step is one batch of every shard. All shards should take the same number of steps. With `drop_remainder`, every step
+is full. Otherwise the last step may have fewer rows than there are shards. Then every shard moves one row from its
+previous batch to the last step. This is impossible if batches have one row, or if the pass has no full step. Then some
+shards have no row in the last step, and `starved_shards` returns their number.
 """
 
 import dataclasses
@@ -61,7 +61,9 @@ class Cursor:
         numbers = {name: state.get(name, 0) for name in ("epoch", "passes", "position", "batches", "stream_position")}
         for name, number in numbers.items():
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise StateError(f"the state is damaged: {name}={number!r} is not a count. Load another state.")
+                raise StateError(
+                    f"the state is damaged: {name}={number!r} is not an integer of 0 or more. Load another state."
+                )
         return cls(**numbers, stream=state.get("stream"))
 
 
@@ -184,7 +186,10 @@ class Schedule:
         return reaches_limit or (self.passes is not None and cursor.passes + 1 >= self.passes)
 
     def _limit_left(self, done_batches: int, if_unlimited: int = 1) -> int:
-        """Return how many batches `batch_limit` allows after `done_batches` batches."""
+        """Return how many batches `batch_limit` allows after `done_batches` batches.
+
+        Return `if_unlimited` if there is no limit.
+        """
         return if_unlimited if self.batch_limit is None else max(0, self.batch_limit - done_batches)
 
     @property
@@ -197,9 +202,9 @@ class Schedule:
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
-        """Return whether each shard moves one row from its last full batch.
+        """Return whether each shard moves one row from its last full batch to the last step.
 
-        The rows move to the last step, if it would have fewer rows than there are shards.
+        The shards do so if the last step would have fewer rows than there are shards, and if each has a row to move.
         """
         has_too_few_rows = 0 < self._last_step_rows(base) < self.shard_count
         return (

@@ -1,7 +1,7 @@
 """Transforms of a batch: the user's maps, and the built-in cast, scale and one_hot.
 
 A transform receives the leaves of a batch as a list and returns new leaves. A `Map` wraps a function of the user. The
-planner decides whether `cast`, `scale` and `one_hot` run on the host or on the device, whichever transfers fewer bytes.
+planner runs `cast`, `scale` and `one_hot` on the host or on the device, so that fewer bytes cross to the device.
 """
 
 import inspect
@@ -64,7 +64,7 @@ class Map:
     seed: int
     pad: Any = None  # fill value for output rows of different shapes
     structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
-    workers: int | None = None  # worker processes or Ray workers; None: one for each free CPU
+    workers: int | None = None  # worker processes or Ray workers; None: Forebay chooses the number
 
     @classmethod
     def of(
@@ -92,7 +92,10 @@ class Map:
         return pad_rows(rows, row_structure.paths, self.pad), row_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
-        """Return structure and leaves of an output that matches the expected structure."""
+        """Return the structure and the leaves of an output.
+
+        Raise TransformError if the output is None or does not match the expected structure.
+        """
         if tree is None:
             raise TransformError(f"{self} returned None. Return the transformed batch or row from the function.")
         if expected is None:
@@ -252,16 +255,17 @@ def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], des
     """
     if len(leaves) != len(out):
         raise TransformError(
-            f"{description} returned {len(leaves)} arrays, but {len(out)} for the sample rows. Return the same "
-            "fields for every batch."
+            f"{description} returned {len(leaves)} arrays for this batch, but {len(out)} for the sample rows. Return "
+            "the same fields for every batch."
         )
     for leaf, target, name in zip(leaves, out, names, strict=True):
         array = np.asarray(leaf)
         if array.shape != target.shape or array.dtype != target.dtype:
             got, expected = ArraySpec(array.shape[1:], array.dtype), ArraySpec(target.shape[1:], target.dtype)
             raise TransformError(
-                f"{description} returned {len(array)} rows of {got} in {name!r}, but {len(target)} rows of {expected} "
-                "for the sample rows. Return the same shape and dtype for every batch, or pad with batch(..., pad=0)."
+                f"{description} returned {len(array)} rows of {got} in {name!r} for a batch of {len(target)} rows; the "
+                f"sample rows have {expected}. Return one row of this shape and dtype for each input row, or pad with "
+                "batch(..., pad=0)."
             )
         target[...] = array
 

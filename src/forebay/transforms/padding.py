@@ -14,14 +14,17 @@ __all__ = ["pad_rows", "stack_rows"]
 def pad_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Mapping[str, Any] | Any) -> list[Array]:
     """Return one array for each leaf, from rows that are lists of leaves.
 
-    `pad` is the fill value, or the fill value of each named leaf.
+    `pad` is the fill value, or the fill value of each named leaf. Without a fill value, all rows must have one shape.
     """
     columns = zip(*rows, strict=True)
     return [stack_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
 
 
 def stack_rows(column: Sequence[Any], name: str, pad: Mapping[str, Any] | Any | None) -> Array:
-    """Return the rows of one leaf as one array, and pad rows of different shapes."""
+    """Return the rows of one leaf as one array, and pad rows of different shapes.
+
+    Raise SpecError if the rows need padding but have no fill value, or differ in their number of dimensions.
+    """
     arrays = [np.asarray(leaf) for leaf in column]
     shapes = {array.shape for array in arrays}
     if len(shapes) == 1:

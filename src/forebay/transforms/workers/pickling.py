@@ -21,7 +21,7 @@ def dump(message: object) -> bytes:
 def dump_function(function: object) -> bytes:
     """Return a pickled function for worker processes.
 
-    If plain pickle fails and `cloudpickle` is installed, use `cloudpickle`.
+    Try plain pickle and, if it is installed, `cloudpickle`. `_picklers` chooses which of them comes first.
     """
     last_error: Exception | None = None
     for pickler in _picklers():
@@ -31,7 +31,7 @@ def dump_function(function: object) -> bytes:
             last_error = error
     raise PipelineError(
         f"{function_name(function)} cannot be sent to worker processes: {last_error}. Define it at the top level of a "
-        'module without locks or open files in it, install cloudpickle, or run it with where="thread".'
+        'module, remove locks and open files from it, install cloudpickle, or run it with where="thread".'
     ) from last_error
 
 

@@ -20,7 +20,7 @@ from forebay.transforms.workers.process_main import run_worker
 
 __all__ = ["ProcessHandle", "describe_exit"]
 
-_REAP_SECONDS = 1.0  # seconds to wait for a killed process
+_REAP_SECONDS = 1.0  # seconds to wait for the exit code of a process that was killed or has died
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -82,7 +82,7 @@ class ProcessHandle:
             self._lock.release()
 
     def wait_or_kill(self, deadline: float) -> None:
-        """Wait for the process until the deadline, then kill it."""
+        """Wait for the process until the deadline, kill it if it still runs, and release it."""
         # A thread in `call` releases the lock when it notices that the process has ended.
         has_lock = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()) + _REAP_SECONDS)
         try:
@@ -211,7 +211,7 @@ _SIGNAL_HINTS = {
     "SIGBUS": "Shared memory is full. Check the memory limits of the machine and of the container",
     **dict.fromkeys(("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL"), _CRASH_HINT),
 }
-_OTHER_SIGNAL_HINT = "The pool sends a signal after an interrupted call; otherwise another process sent it"
+_OTHER_SIGNAL_HINT = "Forebay sends SIGTERM after Ctrl-C interrupts a call. Any other signal came from another process"
 _EXIT_HINT = 'The function called os._exit(). Run it with where="thread" to find the call'
 
 

@@ -19,8 +19,8 @@ ACTOR_OPTIONS = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREA
 class ActorHandle:
     """One actor, from its start to its end.
 
-    When the worker is ready, a thread of Ray calls `on_started` with its info. If the worker died before, the thread
-    passes the exception instead.
+    When the worker is ready, a thread of Ray calls `on_started` with its info. If the worker dies before it is ready,
+    the thread passes the exception instead.
     """
 
     def __init__(self, payload: Any, on_started: Callable[["ActorHandle", WorkerInfo | Exception], None]) -> None:
@@ -64,7 +64,7 @@ class ActorHandle:
 def validate_worker(info: WorkerInfo, job_name: str) -> Exception | None:
     """Return an error if the worker cannot run the job, else None.
 
-    The same error would occur in every other worker.
+    The pool then ends the feed, because other workers would fail in the same way.
     """
     own_versions = versions()
     if info.versions != own_versions:

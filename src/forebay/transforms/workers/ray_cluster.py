@@ -21,8 +21,8 @@ class ClusterShare:
 def share_workers(*, cpus: int, free: int, nodes: int, requested: int | None, shards: int) -> tuple[int, str]:
     """Return how many workers a feed starts, and the reason. Each worker uses one CPU.
 
-    All ranks start at the same time. So each rank takes an equal part of all CPUs, not of the CPUs that are free at
-    that moment.
+    All ranks start at about the same time, and the first one must not take all free CPUs. So each rank takes an equal
+    part of all CPUs, or all free CPUs if these are fewer.
 
     >>> share_workers(cpus=16, free=14, nodes=4, requested=None, shards=2)
     (8, "a rank's part of 16 CPUs on 4 nodes")

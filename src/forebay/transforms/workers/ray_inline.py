@@ -2,7 +2,8 @@
 
 Ray sends an object of up to 100 KiB inside the message. A larger object goes through Ray's object stores: node
 processes announce it, look it up, request it, copy it from store to store and free it. For up to a few MiB, small
-pieces take a quarter to a half of this CPU time, and almost none in the node processes, which serve all results.
+pieces need a quarter to a half of the CPU time that the stores need (docs/ray.md). They need almost no CPU time in the
+node processes, which serve all results.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,9 @@ COMPARED_NBYTES = 256 << 10  # bytes compared at a time, so that temporary array
 
 
 def count_pieces(nbytes: int, *, one_node: bool) -> int:
-    """Return the number of pieces; 1 lets Ray use its object stores.
+    """Return into how many pieces to split `nbytes` bytes.
+
+    The result is 1 if the bytes fit in one piece, or if Ray's object stores are faster.
 
     >>> count_pieces(3 << 20, one_node=False)
     32
@@ -32,7 +35,7 @@ def count_pieces(nbytes: int, *, one_node: bool) -> int:
 def split_bytes(arrays: Sequence[Array], count: int) -> list[bytes]:
     """Return the bytes of contiguous arrays in `count` pieces of equal size.
 
-    The last pieces may be shorter. Pieces are `bytes`, because Ray sends arrays more slowly.
+    The last pieces may be shorter or empty. Pieces are `bytes`, because Ray sends arrays more slowly.
 
     >>> split_bytes([np.arange(5, dtype=np.uint8), np.arange(3, dtype=np.uint8)], 2)
     [b'\\x00\\x01\\x02\\x03', b'\\x04\\x00\\x01\\x02']

@@ -22,7 +22,7 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
 
 __all__ = ["RayPool"]
 
-MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task; then `run` raises an error
+MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task, or lost its result; then `run` raises an error
 MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready; then the feed ends with an error
 START_SECONDS = 120.0  # how long `run` waits while no worker is ready
 RELEASE_SECONDS = 1.0  # how long `close` waits until the CPUs of its workers are free again
@@ -104,7 +104,10 @@ class RayPool:
     # Running tasks
 
     def _acquire_worker(self) -> tuple[ActorHandle, object]:
-        """Wait for a ready worker with few tasks; return it and a ticket."""
+        """Wait for a ready worker with fewer than `TASKS_PER_WORKER` tasks.
+
+        Return the worker, and a ticket that identifies the new task.
+        """
         ticket, deadline = object(), time.monotonic() + START_SECONDS
         with self._changed:
             while True:
@@ -138,9 +141,10 @@ class RayPool:
             self._changed.notify_all()
 
     def _count_lost_task(self, worker: ActorHandle, ticket: object, error: Exception) -> bool:
-        """Count a lost task, and return whether its worker was running it.
+        """Count a lost task, and return whether it counts as a death of this task.
 
-        A worker may also be lost while it runs an earlier task.
+        It does if the worker was running this task, or if only the result was lost. It does not if the worker was
+        running an earlier task.
         """
         with self._changed:
             self._raise_if_unusable()
@@ -167,7 +171,8 @@ class RayPool:
                 "this program left its Ray cluster (ray.shutdown) while a feed used it. Close the feed first."
             )
 
-    # Starting workers. A thread of Ray reports lost workers, and threads in `run` start other workers.
+    # Starting workers. A thread of Ray reports that a worker is ready or failed to start. Threads in `run` replace lost
+    # workers.
 
     def _start_worker(self) -> ActorHandle:
         return ActorHandle(self._payload, self._on_worker_started)
@@ -203,15 +208,16 @@ class RayPool:
             )
         if self._early_deaths >= MAX_EARLY_DEATHS:
             return WorkerError(
-                f"{MAX_EARLY_DEATHS} Ray workers died before they were ready. The last error was: {error}"
+                f"{MAX_EARLY_DEATHS} Ray workers in succession died before they were ready. Check the memory and the "
+                f"Ray logs of the nodes. The last error was: {error}"
             )
         return None
 
     def _deadly_task_message(self, worker: ActorHandle, error: Exception) -> str:
         return (
-            f"{MAX_DEATHS_PER_TASK} Ray workers died while they ran {self._name} on the same rows. The last was the "
-            f'{worker.info}: {error}. Run these rows with where="thread" to find the cause. If memory ran out, use '
-            "smaller batches."
+            f"{MAX_DEATHS_PER_TASK} Ray workers died, or lost their result, while they ran {self._name} on the same "
+            f'rows. The last was the {worker.info}: {error}. Run these rows with where="thread" to find the cause. If '
+            "memory ran out, use smaller batches."
         )
 
 
