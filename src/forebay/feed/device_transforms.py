@@ -20,7 +20,7 @@ class DeviceTransforms:
     def __init__(
         self, transforms: Sequence[Transform], structure: Structure, hand_off: DeviceHandOff, *, first: int
     ) -> None:
-        """Take transforms of which `first` is the index of the first one in the pipeline."""
+        """`first` is the index of the first device transform in the pipeline."""
         self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
 
     def __call__(self, leaves: list[Any], key: Sequence[int]) -> Tree:

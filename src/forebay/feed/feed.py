@@ -249,6 +249,7 @@ class Epoch:
         self._is_host = not feed._runner.engine.is_device
         self._lock = feed._lock
         self._started_at, self._nbytes = time.perf_counter(), 0
+        # True if no group follows the current one; False for a stream, whose end is unknown.
         self._is_last_group = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
 
     def __iter__(self) -> Self:
@@ -268,7 +269,7 @@ class Epoch:
 
     @property
     def spent(self) -> bool:
-        """True between the last batch and the request that raises StopIteration."""
+        """True after the last batch, until the next request raises StopIteration."""
         progress = self._progress
         return (self._is_last_group or self._has_received_all) and not progress.ready and not progress.is_over
 

@@ -46,7 +46,7 @@ class Ring:
     """The states of all slots. At most `slots` are filling or ready at a time."""
 
     slots: int
-    lent_limit: int = 8  # slots
+    lent_limit: int = 8  # number of slots that may be lent before the ring drops the oldest
     oldest_first: bool = False  # False: reuse the slot released last, because its memory is still in the CPU caches
     _states: dict[int, SlotState] = field(default_factory=dict)
     _free_slots: list[int] = field(default_factory=list)

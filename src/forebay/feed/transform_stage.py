@@ -43,9 +43,7 @@ class TransformStage:
         self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.input.structure.paths
         specs, structure = worker_input
-        group_rows = (
-            plan.group_batches * plan.input.batch_rows
-        )  # the input of a group is contiguous, unlike its results
+        group_rows = plan.group_batches * plan.input.batch_rows  # one layout batch, so that the input is contiguous
         self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.input.alignment)
         self._pool: ProcessPool | None = None
         if plan.processes:

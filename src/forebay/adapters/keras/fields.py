@@ -104,9 +104,7 @@ class ClassWeights:
         if not _is_class_mapping(weight_of_class):
             raise PipelineError(f"class_weight={weight_of_class!r} must be a dict of classes 0, 1, ... to weights.")
         classes = [int(number) for number in weight_of_class]
-        self._unlisted_class = (
-            max(classes) + 1
-        )  # stands for all classes that are not in the dict; their weight is 1, as in Keras
+        self._unlisted_class = max(classes) + 1  # stands for all unlisted classes, whose weight is 1 as in Keras
         weights = [weight_of_class.get(number, 1.0) for number in range(self._unlisted_class)]
         self._weights = keras.ops.convert_to_tensor([*weights, 1.0], dtype=keras.config.floatx())
 
