@@ -181,10 +181,9 @@ def generator_dataset(
             store_error(error)
 
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.OFF
-    )  # the pipeline shards its rows
-    options.experimental_optimization.inject_prefetch = False  # the feed prefetches itself
+    # The pipeline shards the rows, and the feed prefetches.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_optimization.inject_prefetch = False
     return tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
 
 
