@@ -2,9 +2,10 @@
 
     python benchmarks/compare_checkouts.py OLD NEW --case rows-1024 --rounds 5 [--device cuda] [--save FILE]
 
-Each round measures OLD, NEW and OLD again. The table shows the median ratio NEW / OLD for every result of Forebay, and
-the range of the ratio OLD again / OLD, which is the noise of the machine. A ratio above 1 means that NEW is better. For
-results in seconds or bytes, where less is better, the ratio is inverted.
+Each round measures OLD, NEW and OLD again. For every result of Forebay, the table shows two columns. `new/old` is NEW
+divided by the mean of both OLD runs, as the median of all rounds. `old/old` is the range of OLD again / OLD, which is
+the noise of the machine. A ratio above 1 means that NEW is better: for results that are not per second, such as
+milliseconds or MiB, less is better, and the ratio is inverted.
 """
 
 import argparse
@@ -19,7 +20,7 @@ Figures = dict[tuple[str, str, str], float]  # (case, row label, column) -> figu
 
 
 def measure(checkout: Path, arguments: argparse.Namespace) -> Figures:
-    """Run `forebay bench` in a checkout, and return the figures of Forebay."""
+    """Run one round of `forebay bench` in a checkout, and return the figures of Forebay."""
     command = [sys.executable, "-m", "forebay", "bench", "--json", "--repeats", "1", "--device", arguments.device]
     command += [part for case in arguments.case for part in ("--case", case)]
     command += [part for name in arguments.contender for part in ("--contender", name)]
@@ -72,8 +73,8 @@ def main() -> None:
     parser.add_argument("new", type=Path, help="folder of the new checkout")
     parser.add_argument("--case", action="append", default=[], help="measure only this case; repeatable")
     parser.add_argument("--contender", action="append", default=[], help="measure only this contender; repeatable")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of OLD, NEW and OLD again (default: 5)")
     parser.add_argument("--quick", action="store_true", help="run `forebay bench --quick`")
     parser.add_argument("--save", type=Path, help="write the comparison as JSON")
     arguments = parser.parse_args()

@@ -3,14 +3,16 @@
     python benchmarks/doctor_overhead.py [--only torch] [--run-seconds 3.6] [--clock thread] [--json FILE]
 
 Every installed framework runs in its own process; CuPy needs a GPU. Some loops start many tiny operations, others take
-about 5 ms per step. Without a GPU, all loops use one thread.
+a few milliseconds per step. On the CPU, a loop uses one thread, unless the environment sets another number.
 
 The cost of a profiled step comes from short turns, alternately with all hooks and without hooks. The slowest 5 % of the
 steps of a turn do not count. The fastest turns of both kinds are compared, because other load can only slow a turn.
 
 The cost of a run comes from a whole run with the doctor, minus a run without the doctor, of which one half is measured
-before and one half after. The doctor removes its hooks after enough steps, so a longer run loses the same time. The
-script prints this time as a share of one minute.
+before and one half after. The doctor removes its hooks after enough steps, so a longer run loses the same time.
+
+The columns: `us per op` without hooks; `cost`, the microseconds per operation that hooks add; `profiled`, by how much a
+profiled step is longer; `estimate`, the same as the doctor reports it; `minute`, the cost of a run as a share of 60 s.
 """
 
 import argparse
@@ -33,10 +35,11 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import diagnose
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy")
-TURNS, TURN_SECONDS = 15, 0.1  # turns of each kind; target duration of a turn
+TURNS = 15  # of each kind
+TURN_SECONDS = 0.1  # intended duration of a turn
 COUNTED_SHARE = 0.95  # of the steps of a turn, from the fastest
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-ORDINARY_STEP_SECONDS = 0.005
+MIN_LARGE_STEP_SECONDS = 0.0025  # of the loops with large operations
 WARM_UP_SECONDS = 0.3
 NEVER_STOP: dict[str, Any] = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}  # the hooks stay installed
 
@@ -182,7 +185,7 @@ def steps_per_turn(step: Step) -> int:
 
 
 def measure_run(loop: ProfiledLoop, steps: int, clock: Clock) -> tuple[float, float | None]:
-    """Return the seconds that profiling adds to a run, and the doctor's estimate per step."""
+    """Return the seconds that profiling adds to a run, and the estimate for `said_share`."""
     before = total_seconds(loop.make(), steps // 2, clock)
     session = Session()
     session.start()
@@ -213,12 +216,12 @@ def seconds_per_step(step: Step, count: int, clock: Clock) -> float:
 
 
 def find_size(make_step: Callable[[int], Step]) -> int:
-    """Return the smallest power of two at which a step takes about `ORDINARY_STEP_SECONDS`."""
+    """Return the smallest power of two for a step of `MIN_LARGE_STEP_SECONDS`; at most 16384."""
     size = 64
     while size < 1 << 14:
         step = make_step(size)
         total_seconds(step, 3)  # warm-up
-        if total_seconds(step, 5) / 5 >= ORDINARY_STEP_SECONDS / 2:
+        if total_seconds(step, 5) / 5 >= MIN_LARGE_STEP_SECONDS:
             return size
         size *= 2
     return size

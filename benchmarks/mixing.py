@@ -1,14 +1,17 @@
 """Measure how well shuffles with limited memory mix rows that are stored sorted by class.
 
-    python benchmarks/mixing.py                          one table with all installed contenders
-    python benchmarks/mixing.py --rows 262144 --held 16384 --block 1024
+    python benchmarks/mixing.py [--rows 1048576] [--held 65536] [--block 1024]
 
-Every contender shuffles row numbers in its own process. The script measures their order:
+Every contender shuffles row numbers in its own process. The script prints one table. If a contender cannot run, its row
+of the table shows the error. The columns measure the shuffled order:
 
-    carried     mean distance between the stored and the shuffled position of a row, relative to a full shuffle
-    parted      median distance between two rows that were stored next to each other, relative to a full shuffle
-    together    share of rows whose predecessor was stored in the same block
-    imbalance   chi-square of the classes in a batch, divided by its degrees of freedom; 1 for a full shuffle
+    carried      mean distance between the stored and the shuffled position of a row, relative to a full shuffle
+    parted       median distance, after the shuffle, of two rows that were stored next to each other, relative to a full
+                 shuffle
+    together     share of rows that follow a row of the same block
+    imbalance    chi-square of the classes in a batch, divided by its degrees of freedom, as the mean of all batches;
+                 about 1 for a full shuffle
+    worst batch  the largest imbalance of a batch
 """
 
 import argparse
@@ -23,7 +26,7 @@ import numpy as np
 RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def full(work: argparse.Namespace) -> RowNumbers:
+def numpy_full(work: argparse.Namespace) -> RowNumbers:
     """Permute all rows with NumPy, as the reference for the other shuffles."""
     return np.random.default_rng(work.seed).permutation(work.rows)
 
@@ -38,7 +41,7 @@ def forebay_blocks(work: argparse.Namespace) -> RowNumbers:
 
 
 def forebay_small_blocks(work: argparse.Namespace) -> RowNumbers:
-    """Use blocks of an eighth of the length.
+    """Mix blocks of an eighth of `--block` rows, in the same memory.
 
     Some disks read small blocks as fast as large ones.
     """
@@ -76,10 +79,10 @@ def ray_data_blocks(work: argparse.Namespace) -> RowNumbers:
 
 
 CONTENDERS: dict[str, Callable[[argparse.Namespace], RowNumbers]] = {
-    "full shuffle (NumPy)": full,
+    "full shuffle (NumPy)": numpy_full,
     "forebay shuffle()": forebay_full,
     "forebay shuffle(block=)": forebay_blocks,
-    "forebay shuffle(block=), an eighth of it": forebay_small_blocks,
+    "forebay shuffle(block=), blocks of an eighth": forebay_small_blocks,
     "tf.data shuffle(buffer)": tf_data,
     "tf.data files shuffled, 16 interleaved, shuffle(buffer)": tf_data_interleaved,
     "Ray Data local_shuffle_buffer_size": ray_data,
@@ -88,7 +91,7 @@ CONTENDERS: dict[str, Callable[[argparse.Namespace], RowNumbers]] = {
 
 
 def measure(order: RowNumbers, work: argparse.Namespace) -> dict[str, float]:
-    """Return the measures of a shuffled order; "worst" is the largest imbalance of a batch."""
+    """Return the numbers of the table for a shuffled order."""
     assert np.array_equal(np.sort(order), np.arange(work.rows)), "a row is missing or occurs twice"
     positions = np.empty_like(order)
     positions[order] = np.arange(work.rows)
@@ -140,7 +143,7 @@ def _imbalance(classes: RowNumbers, work: argparse.Namespace) -> np.ndarray[Any,
 
 
 def _block_order(work: argparse.Namespace, block: int) -> Any:
-    """Return the block shuffle that mixes most blocks within the memory limit."""
+    """Return the block shuffle that mixes as many blocks as the memory limit allows."""
     from forebay.order.orders import BlockShuffled, Sequential
 
     max_blocks = work.held // block
@@ -183,10 +186,10 @@ def _rows_of_ray(work: argparse.Namespace, order_blocks: Callable[[Any], Any]) -
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1 << 20)
-    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--classes", type=int, default=100, help="number of classes, of equal size")
     parser.add_argument("--block", type=int, default=1024, help="rows per block or file")
     parser.add_argument("--held", type=int, default=1 << 16, help="rows that fit into memory")
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=256, help="rows per batch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=CONTENDERS, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -2,9 +2,10 @@
 
     python benchmarks/npz_inflate.py [--files 24] [--turns 5] [--json FILE]
 
-The ceiling is one thread per core that decompresses one array after the other with isal and discards the bytes. The
-feed opens, decompresses, checks, gathers and hands off the rows. The feed decompresses all rows again in each epoch,
-because its memory budget is a quarter of the data. The files are in the page cache. The contenders run in turn.
+The ceiling is one thread per core that decompresses one file after the other with isal and discards the bytes. The feed
+opens, decompresses, checks, gathers and hands off the rows. It decompresses all rows again in each epoch, because its
+memory budget is a quarter of the data. The files are in the page cache. The contenders run in turn. Ratios are speeds
+divided by the ceiling of the same turn: median (smallest to largest).
 """
 
 import argparse
@@ -28,9 +29,10 @@ from forebay.core.machine import Machine
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.zip_index import list_members
 
-EPOCHS = 6  # per turn; the feed also begins to decompress a seventh epoch, which costs little compared with six
+EPOCHS = 6  # of a feed per turn; it also begins to decompress a seventh, which takes little time compared with six
 CEILING = "isal on all cores"
-ROWS, ROW_SHAPE = 1024, (64, 64, 3)  # rows per file
+ROWS = 1024  # per file
+ROW_SHAPE = (64, 64, 3)
 BUDGET_DIVISOR = 4  # the memory budget is the size of the data divided by this, plus 1 MiB for headers
 RAW_DEFLATE = -15  # value of `wbits` for zlib data without a header
 
@@ -92,7 +94,7 @@ def feed(folder: Path, nbytes: int, *, shuffled: bool) -> int:
 
 
 def write_files(folder: Path, files: int) -> int:
-    """Write images that compress to about 60 %, and return their uncompressed bytes."""
+    """Write images that compress to about 60 % of their size; return their uncompressed bytes."""
     for number in range(files):
         steps = np.random.default_rng(number).integers(-2, 3, (ROWS, int(np.prod(ROW_SHAPE))), np.int8)
         image = np.cumsum(steps, axis=1, dtype=np.int8).view(np.uint8).reshape(ROWS, *ROW_SHAPE)
@@ -116,9 +118,9 @@ def report(samples: dict[str, list[tuple[float, float]]], nbytes: int, path: str
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--files", type=int, default=24)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--json")
+    parser.add_argument("--files", type=int, default=24, help="number of files, each of 12 MiB uncompressed")
+    parser.add_argument("--turns", type=int, default=5, help="measured turns, after one turn of warm-up")
+    parser.add_argument("--json", help="write all samples to this file")
     return parser.parse_args()
 
 

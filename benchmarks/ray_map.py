@@ -49,7 +49,7 @@ def main() -> None:
     measurements = arguments.only.split(",")
     busy_map = BusyMap.calibrate(arguments.row_ms / 1e3)  # once, so that all contenders do the same work
     result: dict[str, Any] = {"machine": machine(), "asked": vars(arguments), "rounds": busy_map.rounds}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the remaining cases were not measured"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the remaining measurements did not run"))
     try:
         for count in nodes:
             with start_cluster(count, arguments.cpus):
@@ -79,11 +79,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpus", type=int, default=4, help="CPUs per node")
     parser.add_argument("--nodes", default="1,2", help="numbers of nodes, in order; 1,2,1,2 measures each number twice")
-    parser.add_argument("--row-ms", type=float, default=3.0, help="time of the map per row")
-    parser.add_argument("--seconds", type=float, default=8.0, help="approximate duration of a turn")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--data-rows", type=int, default=1_000_000)
-    parser.add_argument("--data-mib", type=int, default=64, help="memory for the shuffle")
+    parser.add_argument("--row-ms", type=float, default=3.0, help="milliseconds of the map per row")
+    parser.add_argument("--seconds", type=float, default=8.0, help="approximate duration of a turn of `map`")
+    parser.add_argument("--turns", type=int, default=3, help="turns per contender")
+    parser.add_argument("--data-rows", type=int, default=1_000_000, help="rows of the measurement `data`")
+    parser.add_argument("--data-mib", type=int, default=64, help="memory for the shuffle of `data`, in MiB")
     parser.add_argument("--only", default="map,empty,data", help="measurements to run")
     return parser.parse_args()
 
@@ -172,7 +172,7 @@ def compare_maps(workers: int, busy_map: BusyMap, arguments: argparse.Namespace)
 def compare_empty(workers: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure the milliseconds per batch of a map that returns its input.
 
-    It runs once with all workers and once with one worker.
+    The map runs first with all workers, then with one worker.
     """
     result = {}
     for count in (workers, 1):
@@ -188,7 +188,7 @@ def compare_empty(workers: int, arguments: argparse.Namespace) -> dict[str, Any]
 
 
 class CpuSteal:
-    """Measures how many CPUs of this virtual machine its host gave to other machines meanwhile."""
+    """Measures how many CPUs the host of this virtual machine gave to other machines."""
 
     def __init__(self) -> None:
         self._start, self._start_steal = time.perf_counter(), self._read_steal_seconds()
@@ -254,7 +254,7 @@ def make_feed_turn(pipeline: fb.Pipeline, nbytes: int) -> Turn:
     def turn() -> float:
         # Each turn closes its feed, so that Ray Data can use all CPUs in its own turns.
         with pipeline.feed("torch", device="cpu", host_bytes=nbytes) as feed:
-            next(iter(feed))  # the workers have started
+            next(iter(feed))  # wait until the workers have started
             return measure_speed(feed)
 
     return turn

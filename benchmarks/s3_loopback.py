@@ -5,9 +5,9 @@
 The S3 server (moto) and a proxy that adds 5 ms of latency run in their own processes on this machine. The proxy sends
 byte ranges itself, from files with `sendfile`, because moto is slower than any client; with `--bulk moto`, moto does.
 
-All downloads request the same byte ranges and discard the bytes. They use the client of s3fs on its event loop, and
-threads with botocore (`download, N threads`), with Forebay's own signed requests (`signed`), and with obstore if it is
-installed. The fastest download is the ceiling. The contenders run in turn.
+All downloads request the same byte ranges, N at a time, and discard the bytes. s3fs uses its event loop; the others use
+threads: botocore (`download, N threads`), Forebay's own signed requests (`signed`), and obstore if it is installed. The
+fastest download of a turn is the ceiling. The contenders run in turn.
 
 Without `--rate`, the CPU limits all contenders. With `--rate`, the proxy sends at most this many MB/s over all
 connections, like a network.
@@ -45,13 +45,13 @@ from forebay.sources.objects.s3 import make_blocking_client
 from forebay.sources.objects.s3_signed_get import SignedGet
 
 LATENCY_SECONDS = 0.005
-CONCURRENCIES = (8, 16, 32)
+CONCURRENCIES = (8, 16, 32)  # byte ranges that a download requests at the same time
 RANGE_NBYTES = 8 << 20
-EPOCHS = 8  # per turn; the feed also begins to read a ninth epoch, which costs little compared with eight
+EPOCHS = 8  # of a feed per turn; it also begins to read a ninth, which takes little time compared with eight
 OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)  # rows per object
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
-PACED_NBYTES = 256 << 10  # bytes per send if the rate is limited
+RATE_LIMITED_NBYTES = 256 << 10  # bytes per send if the rate is limited
 MIN_SLEEP_SECONDS = 0.002  # a shorter delay is not slept but added to the next one
 
 
@@ -235,7 +235,7 @@ class RateLimit:
         self._seconds_per_byte = 1e-6 / rate if rate else 0.0
         self._lock = threading.Lock()
         self._next_send_at = 0.0  # time at which the rate allows the next byte
-        self.max_send_nbytes = PACED_NBYTES if rate else 1 << 62
+        self.max_send_nbytes = RATE_LIMITED_NBYTES if rate else 1 << 62
 
     def wait_after(self, nbytes: int) -> None:
         """Sleep until the rate allows more bytes than the `nbytes` just sent."""
@@ -299,7 +299,7 @@ def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: 
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """Return the head of the next message, and any bytes that follow it."""
+    """Return the next message's head and bytes after it; nothing if the connection is closed."""
     head = b""
     while b"\r\n\r\n" not in head:
         received = connection.recv(1 << 16)
@@ -328,7 +328,7 @@ def wait_for_port(port: int) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise TimeoutError("the S3 server did not start within 30 seconds")
+    raise TimeoutError(f"no S3 server listens on port {port} after 30 seconds")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -336,9 +336,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="port of a running S3 server; default: start moto")
     parser.add_argument("--bulk", choices=("proxy", "moto"), default="proxy", help="which process sends byte ranges")
     parser.add_argument("--rate", type=float, help="maximum MB/s of the server, with --bulk proxy")
-    parser.add_argument("--mib", type=int, default=512)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--json")
+    parser.add_argument("--mib", type=int, default=512, help="MiB of all objects together")
+    parser.add_argument("--turns", type=int, default=5, help="measured turns, after one turn of warm-up")
+    parser.add_argument("--json", help="write all samples to this file")
     arguments = parser.parse_args()
     if arguments.rate is not None and arguments.rate <= 0:
         parser.error(f"--rate {arguments.rate:g} is not positive. Pass MB/s, or omit --rate for no limit.")

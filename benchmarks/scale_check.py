@@ -7,8 +7,8 @@ of the map, the speed of the disk, and the time of the sleep. Two inputs come fr
 batch to a worker and back, and with Ray the time that the training process needs per batch, which is the step time of a
 map that returns its input. The table marks these cases, and they do not count as predictions.
 
-Every feed runs in its own process on a limited number of cores. A turn runs every case once. It takes half a minute, or
-more than a minute with --ray, because each case then starts a cluster.
+Every feed runs in its own process; feeds with local maps use a limited number of cores. A turn runs every case once. It
+takes half a minute, or more than a minute with --ray, because each Ray case starts a cluster.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class FeedCase:
     workers: int = 1  # per node with Ray
     batch_rows: int = 64
     loop_seconds: float = 0.0  # time that the training loop sleeps per step
-    steps: int = 60  # with more, a feed would send several batches to a worker process at once
+    steps: int = 60  # of a process map; with more, its feed would send several batches to a worker at once
     host_bytes: str = "256MiB"  # memory budget of the feed
     nodes: int = 0  # Ray nodes; 0 means without Ray
     calibrates: bool = False  # whether an input of the simulation comes from this case
@@ -157,9 +157,9 @@ def report(turns: list[list[dict[str, Any]]]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=3, help="runs of every case; the fastest counts")
     parser.add_argument("--ray", action="store_true", help="also run cases on a local Ray cluster")
-    parser.add_argument("--only", default="", metavar="KIND", help="process, waiting, uneven, disk, or ray")
+    parser.add_argument("--only", default="", metavar="KIND", help="run only process, waiting, uneven, disk or ray")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all turns to FILE after each turn")
     return parser.parse_args()
 

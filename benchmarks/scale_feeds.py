@@ -24,14 +24,16 @@ ROW_LOOPS = 2500  # iterations of the Python loop per row
 WAIT_SECONDS = 0.004  # time per batch of a map that waits
 WAIT_JITTER = 0.5  # standard deviation of the wait of the uneven map, as a share of its mean
 ROW_NBYTES = 4096
-FILE_ROWS, BLOCK_ROWS = 1 << 18, 512  # rows in the file; rows per block of the shuffle
-READ_NBYTES, READERS = 1 << 20, 8  # bytes per read and number of threads that measure the disk
+FILE_ROWS = 1 << 18
+BLOCK_ROWS = 512  # rows per block of the shuffle
+READ_NBYTES = 1 << 20  # bytes per read of the disk measurement
+READERS = 8  # threads of the disk measurement
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Measure a feed, and return the seconds per step with numbers of the plan.
+    """Measure a feed. Return the seconds per step ("step") and slots, threads and workers of its plan.
 
-    "slept" is the measured sleep of the training loop, and "waited" the wait of a map that waits.
+    "slept" is the measured sleep of the training loop, and "waited" that of a map that waits evenly.
     """
     if case["kind"] in ("process", "waiting", "uneven"):  # one core per worker; with threads, one more for the loop
         cores = case["workers"] + (case["kind"] != "process")
@@ -47,7 +49,9 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             if case["loop_seconds"]:
                 time.sleep(case["loop_seconds"])
     if plan.group_batches > 1:
-        raise SystemExit(f"batches are in groups of {plan.group_batches}, but the prediction needs groups of 1")
+        raise SystemExit(
+            f"the plan has groups of {plan.group_batches} batches, but the prediction needs 1. Use larger batches."
+        )
     warm_up = round(len(batch_times) * WARM_UP)
     step = (batch_times[-1] - batch_times[warm_up - 1]) / (len(batch_times) - warm_up)
     workers = case["nodes"] * case["workers"] or plan.processes or plan.threads
@@ -181,7 +185,7 @@ def write_rows(path: Path) -> None:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """Write a file to the disk, and drop it from the page cache."""
+    """Flush a file to the disk, and drop it from the page cache."""
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
