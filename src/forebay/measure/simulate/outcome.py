@@ -77,7 +77,10 @@ class ScenarioOutcome:
 
 
 def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> ScenarioOutcome:
-    """Simulate a scenario, also with batches always ready and with each busy part doubled."""
+    """Simulate a scenario; then with batches always ready, with doubled busy parts and slots.
+
+    Each of these parts is doubled in a simulation of its own.
+    """
     steps = default_steps(scenario) if steps is None else steps
     run = simulate(scenario, steps=steps, seed=seed)
     always_ready = simulate(scenario, steps=steps, seed=seed, always_ready=True)

@@ -55,7 +55,10 @@ def _contender(name: str, location: str, *requires: str, install: str = "") -> C
 
 
 def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", package: str = "") -> Contender:
-    """Return the contender in which Forebay feeds a framework on the GPU."""
+    """Return the contender in which Forebay feeds a framework on the GPU.
+
+    Without `requires`, the module has the name of the framework. `package` replaces `requires` in the pip command.
+    """
     requires = requires or (framework,)
     install = f"pip install {package or ' '.join(requires)} 'forebay[cu13]'"
     return _contender(f"gpu_forebay_{framework}", location, *requires, "cuda.bindings", install=install)
