@@ -19,9 +19,9 @@ def watched():
 
 def test_a_running_watch_has_no_report():
     with watch() as watching:
-        assert repr(watching) == "<Watch: still running>"
+        assert repr(watching) == "<Watch: no capture yet>"
         assert watching._repr_html_() is None
-        with pytest.raises(CaptureError, match="Leave its `with` block first"):
+        with pytest.raises(CaptureError, match="Read it after its `with` block has ended"):
             watching.show()
 
 

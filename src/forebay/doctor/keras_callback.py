@@ -16,6 +16,8 @@ from forebay.errors import CaptureError
 
 __all__ = ["KerasWatch"]
 
+_NOT_PROFILED = "forebay: another watch is running, so this `fit` is not profiled. End that watch before `fit`."
+
 
 class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Profiles a `fit` and shows the report at its end.
@@ -24,8 +26,10 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         model.fit(x, y, callbacks=[callback])
         callback.diagnosis.main
 
+    `html` is the path of an HTML report to write. `warm_up` and `steps` are the options of `watch`.
+
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
-    If the callback is passed to a second `fit`, it profiles that `fit` separately, from its first call of the callback.
+    Each further `fit` with the same callback gets a capture of its own. Its profiling starts at `set_model`.
     """
 
     _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that was the last to start profiling
@@ -41,12 +45,12 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
 
     @property
     def capture(self) -> Capture:
-        """The capture of the last profiled `fit`."""
+        """The capture of the last profiled `fit`. Raises CaptureError before that `fit` has ended."""
         return self._last_watch().capture
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """The diagnosis of the last profiled `fit`."""
+        """The diagnosis of the last profiled `fit`. Raises CaptureError before that `fit` has ended."""
         return self._last_watch().diagnosis
 
     @property
@@ -56,17 +60,20 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         return self.diagnosis
 
     def set_model(self, model: Any) -> None:
-        """Start profiling. `fit` calls this before it compiles the step."""
+        """Start profiling, unless the constructor has. `fit` calls this before it compiles the step.
+
+        First stop another KerasWatch that is still profiling.
+        """
         super().set_model(model)
         previous = KerasWatch._latest() if KerasWatch._latest is not None else None
         if previous is not None and previous is not self:
-            previous.close()  # the `fit` of the previous callback failed or never started
+            previous.close()  # it still profiles only if its `fit` failed or never started
         self._start()
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Warn if this `fit` is not profiled."""
         if not self._is_profiling:
-            warnings.warn("forebay: another watch is running, so this `fit` is not profiled.", stacklevel=2)
+            warnings.warn(_NOT_PROFILED, stacklevel=2)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Stop profiling, save the HTML report if requested, and show the report."""
@@ -99,7 +106,7 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
 
     def _last_watch(self) -> Watch:
         if self._watch is None:
-            raise CaptureError("nothing was profiled. Pass this callback to `model.fit` first.")
+            raise CaptureError("nothing was profiled. Pass this callback to `model.fit` while no other watch runs.")
         return self._watch
 
 

@@ -24,8 +24,8 @@ __all__ = ["Watch", "watch"]
 def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
     """Return a context manager that profiles its block.
 
-    Profiling skips the first `warm_up` steps, records the next `steps` steps, and then times some unprofiled steps. It
-    ends early if the block ends.
+    Profiling ignores the first `warm_up` steps and examines about `steps` further steps. Then it records some steps on
+    the GPU and times some steps without hooks. It ends early if the block ends.
     """
     return Watch(StepDetector(warm_up=warm_up, steps=steps))
 
@@ -47,7 +47,7 @@ class Watch:
         self._script_session = Session.find_script_session()
         if self._script_session is None:
             self._session.start()
-        else:  # record with that session, because only one session can run at a time
+        else:  # use the capture of that session, because only one session can run at a time
             self._script_session.ledger.note(
                 "watch() reports everything that `forebay doctor` has recorded so far, because `forebay doctor` "
                 "profiles the whole script."
@@ -64,9 +64,9 @@ class Watch:
 
     @property
     def capture(self) -> Capture:
-        """Everything that was recorded. Raises CaptureError while the block still runs."""
+        """Everything that was recorded. Raises CaptureError before the block has ended."""
         if self._capture is None:
-            raise CaptureError("the watch is still running. Leave its `with` block first.")
+            raise CaptureError("this watch has no capture yet. Read it after its `with` block has ended.")
         return self._capture
 
     @cached_property
@@ -90,7 +90,7 @@ class Watch:
         save_page(self.diagnosis, path)
 
     def __repr__(self) -> str:
-        return f"<Watch: {'still running' if self._capture is None else format_headline(self.diagnosis)}>"
+        return f"<Watch: {'no capture yet' if self._capture is None else format_headline(self.diagnosis)}>"
 
     def _repr_html_(self) -> str | None:
         return None if self._capture is None else render_card(self.diagnosis)
@@ -99,5 +99,5 @@ class Watch:
 def _describe_end(error: BaseException | None) -> str:
     """Return the value of `Capture.ended`."""
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted"  # users interrupt a notebook cell that has trained for long enough
+        return "interrupted"  # not an error: users interrupt a notebook cell that has trained for long enough
     return "done" if error is None else f"{type(error).__name__}: {error}"
