@@ -1,18 +1,19 @@
-"""Fingerprints of array data, computed from samples of its bytes, to detect equal arrays."""
+"""Fingerprints that show whether arrays are equal, computed from samples of their bytes."""
 
 import zlib
 from typing import Any
 
 __all__ = ["fingerprint"]
 
-SAMPLED_NBYTES = 4096  # bytes; for an array of 100 MB, sampling takes 40 us and reading all bytes takes 50 ms
-_PIECES = 16  # samples per array, at equal distances
+SAMPLED_NBYTES = 4096  # per array; for an array of 100 MB, sampling takes 40 us and reading all bytes takes 50 ms
+_PIECES = 16  # samples per array of more than SAMPLED_NBYTES, at equal distances
 
 
 def fingerprint(array: Any) -> str:
-    """Return dtype, shape and a checksum of sampled bytes as one text.
+    """Return dtype, shape and a checksum of the bytes as one text.
 
-    Return "" if the memory is empty, not contiguous or not readable.
+    The checksum covers all bytes up to SAMPLED_NBYTES, and samples of a larger array. Return "" if the memory is empty,
+    not C-contiguous or not readable.
     """
     content = _bytes_of(array)
     if content is None:

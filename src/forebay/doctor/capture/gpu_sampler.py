@@ -15,16 +15,17 @@ __all__ = ["GpuSampler", "visible_gpus"]
 
 PERIOD_SECONDS = 0.25  # between two samples
 MAX_GPUS = 8  # the sampler ignores further GPUs
-MAX_SAMPLES = 400  # the last 100 seconds of each GPU
+MAX_SAMPLES = 400  # per GPU: the sampler keeps the last 100 seconds
 _SM_CLOCK = 1  # NVML_CLOCK_SM
-_SENT, _RECEIVED = 0, 1  # NVML_PCIE_UTIL_TX_BYTES and NVML_PCIE_UTIL_RX_BYTES, from the view of the GPU
+_SENT = 0  # NVML_PCIE_UTIL_TX_BYTES: bytes that the GPU sends
+_RECEIVED = 1  # NVML_PCIE_UTIL_RX_BYTES: bytes that the GPU receives
 
 
 class GpuSampler:
-    """Takes samples between `start` and `stop`, and stores them in `gpus` as JSON values."""
+    """Samples the GPUs between `start` and `stop`."""
 
     def __init__(self) -> None:
-        self.gpus: list[dict[str, Any]] = []
+        self.gpus: list[dict[str, Any]] = []  # JSON values per GPU: name, limits and "samples"
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
@@ -33,7 +34,7 @@ class GpuSampler:
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread. It ends immediately if NVML is not available."""
+        """Start the thread. It ends immediately if NVML is not available or reports no GPU."""
         self._thread = threading.Thread(target=self._run, name="forebay GPU sampler", daemon=True)
         with suppress(RuntimeError):  # the process cannot start another thread; profile without GPU samples
             self._thread.start()
@@ -54,9 +55,9 @@ class GpuSampler:
 
 
 def visible_gpus(count: int) -> list[int]:
-    """Return the GPU indices in CUDA_VISIBLE_DEVICES.
+    """Return the GPU indices in CUDA_VISIBLE_DEVICES that are below `count`.
 
-    Return all indices below `count` if the variable is unset or contains UUIDs.
+    Return all indices below `count` if the variable is unset or contains anything but indices, such as UUIDs.
     """
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None or not all(part.strip().isdigit() for part in value.split(",") if part.strip()):
@@ -65,7 +66,10 @@ def visible_gpus(count: int) -> list[int]:
 
 
 def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """Return the name and the limits of a GPU, as part of the capture format. Unknown values are None."""
+    """Return the name and the limits of a GPU, as part of the capture format. Unknown limits are None.
+
+    The keys `most_*` are limits of the hardware or its settings, not samples.
+    """
     milliwatts = nvml.query("nvmlDeviceGetEnforcedPowerLimit", handle)
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     return {
@@ -85,9 +89,9 @@ def _sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
     memory = nvml.query("nvmlDeviceGetMemoryInfo", handle)
     return {
         "at": perf_counter_ns(),  # on the clock of the events
-        "busy": load.gpu / 100 if load is not None else None,  # share of the time
+        "busy": load.gpu / 100 if load is not None else None,  # share of the time in which a kernel ran
         "clock_mhz": nvml.query("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
-        "held_back": _clock_limit_reasons(nvml, handle),  # bit mask
+        "held_back": _clock_limit_reasons(nvml, handle),  # NVML bit mask of the reasons that limit the clock
         "link_generation": nvml.query("nvmlDeviceGetCurrPcieLinkGeneration", handle),
         "link_width": nvml.query("nvmlDeviceGetCurrPcieLinkWidth", handle),
         "received_bytes_per_second": _pcie_bytes_per_second(nvml, handle, _RECEIVED),
@@ -107,6 +111,6 @@ def _clock_limit_reasons(nvml: Nvml, handle: Any) -> int | None:
 
 
 def _pcie_bytes_per_second(nvml: Nvml, handle: Any, direction: int) -> int | None:
-    """Return the throughput of one direction of the PCIe link."""
+    """Return the throughput of the PCIe link in one direction, _SENT or _RECEIVED."""
     kib_per_second = nvml.query("nvmlDeviceGetPcieThroughput", handle, direction)
     return None if kib_per_second is None else kib_per_second * 1024

@@ -1,6 +1,6 @@
-"""The API ledger: events that the hooks recorded, in the order in which they ended.
+"""The API ledger: events that the hooks recorded, in the order in which the hooks wrote them.
 
-Every thread of the script writes events, so `Ledger.write` is a hot path.
+Every recorded framework call runs `Ledger.write`, so it is a hot path.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["AT_NEXT_EVENT", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "SiteKey"]
 
-MAX_EVENTS = 1_000_000  # about 200 MB; profiling normally ends long before
+MAX_EVENTS = 1_000_000  # about 200 MB; further events are dropped, but profiling normally ends long before
 
 SiteKey = tuple[str, str, int]  # kind, API, line
 NextReport = tuple[int, int]  # the next report of a site: at this event count or this time (ns), whichever is first
@@ -32,9 +32,11 @@ class _SiteCount:
 
 
 class Ledger:
-    """Collects events. Only the outermost hook of a thread records, because frameworks make the nested calls.
+    """Collects events.
 
-    The ledger reports a site to `on_site(site, event count, time)`, which returns when to report it next.
+    A hook records between `begin` and `end`. Meanwhile, other hooks of the thread record nothing, because the framework
+    makes the nested calls, not the script. The ledger reports a site to `on_site(site, event count, time)`, which
+    returns when to report the site next.
     """
 
     def __init__(self, *, on_site: Callable[[SiteKey, int, int], NextReport] = lambda site, count, end: NEVER) -> None:
@@ -43,7 +45,7 @@ class Ledger:
         self.is_on = True  # False: hooks record nothing
         self.timed_site: SiteKey | None = None  # the site that ends a step; set while steps are timed
         self.paused_until = 0  # nanoseconds; 0: not paused
-        self._calls_to_skip = 0  # hook calls that record nothing; set while steps are timed
+        self._calls_to_skip = 0  # number of next hook calls that record nothing; set while steps are timed
         self._calls_since_step = 0  # hook calls since the last step ended; counted while steps are timed
         self._events: list[tuple[Any, ...]] = []  # fields of LedgerEvent
         self._counts: dict[SiteKey, _SiteCount] = {}
@@ -72,7 +74,10 @@ class Ledger:
         self.note(f"{api} is recorded only in part: {type(error).__name__}: {error}")
 
     def can_begin(self) -> bool:
-        """Whether `begin` would return True now. While steps are timed, this call uses up one call to skip."""
+        """Whether `begin` would return True now.
+
+        If the ledger skips hook calls, this counts as one of them, so do not call `begin` after False.
+        """
         if (
             not self.is_on
             or get_ident() in self._threads_in_hook
@@ -105,8 +110,8 @@ class Ledger:
     def skip_steps(self, steps: int) -> int:
         """Record nothing in the next `steps - 1` steps. Return the number of steps until the next event.
 
-        Call this when a timed step ends. The ledger skips `steps - 1` times the number of hook calls in the last step.
-        If that step made no hook call, nothing can be skipped and the result is 1.
+        Call this when a timed step ends. To skip a step, the ledger skips as many hook calls as the last step made. If
+        it made none, nothing can be skipped and the result is 1.
         """
         calls, self._calls_since_step = self._calls_since_step, 0
         self._calls_to_skip = (steps - 1) * calls

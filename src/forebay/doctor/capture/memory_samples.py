@@ -1,6 +1,7 @@
-"""Samples of host, page-locked and device memory, taken when the profiling phase changes.
+"""Samples of host, page-locked and device memory.
 
-A query may initialise a device. So the sampler queries only loaded frameworks, and only devices that the script uses.
+The session takes a sample at its start, when the phase changes, and for the capture. A query may initialise a device.
+So the sampler queries only loaded frameworks that have initialised their devices.
 """
 
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 __all__ = ["MemorySampler", "read_memory", "tensorflow_memory_limits"]
 
 _STATUS = Path("/proc/self/status")
-# Key of a sample -> fields of /proc/self/status. Mapped files are separate, because their memory can be reclaimed.
+# Key of a sample -> fields of /proc/self/status. Mapped files are separate, because the system can reclaim them.
 _HOST_FIELDS = {"host_nbytes": ("RssAnon", "RssShmem"), "mapped_nbytes": ("RssFile",), "host_peak_nbytes": ("VmHWM",)}
 
 
@@ -29,7 +30,7 @@ class MemorySampler:
 
 
 def read_memory() -> dict[str, Any]:
-    """Return the current and the peak use in bytes, without unknown values."""
+    """Return the current and the peak use in bytes. Unknown values are missing or None."""
     memory: dict[str, Any] = {**_read_host(), "devices": []}
     for name, read_devices in _DEVICE_READERS.items():
         module = sys.modules.get(name)
@@ -65,7 +66,7 @@ def _read_torch(torch: Any) -> Iterator[dict[str, Any]]:
         return
     for number in range(torch.cuda.device_count()):
         stats = torch.cuda.memory_stats(number)
-        if stats.get("reserved_bytes.all.peak"):
+        if stats.get("reserved_bytes.all.peak"):  # otherwise PyTorch has not used this device
             yield {
                 "device": f"cuda:{number}",
                 "used_nbytes": stats["allocated_bytes.all.current"],
@@ -121,9 +122,10 @@ def _read_jax(jax: Any) -> Iterator[dict[str, Any]]:
 
 
 def _read_cupy(cupy: Any) -> Iterator[dict[str, Any]]:
-    """Yield the memory pool of the current device.
+    """Yield the memory pool of the current device, unless the pool is empty.
 
-    CuPy reports no peak. The size of the pool is the peak, unless the script emptied the pool.
+    CuPy reports no peak. The analysis uses `reserved_nbytes` instead, which is the peak unless the script emptied the
+    pool.
     """
     pool = cupy.get_default_memory_pool()
     if pool.total_bytes():

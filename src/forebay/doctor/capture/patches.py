@@ -1,4 +1,4 @@
-"""Replacement of framework attributes by hooks, and their restoration."""
+"""Replacement of framework attributes by hooks, and restoration of the original attributes."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -56,10 +56,13 @@ class Patches:
         self._undo.append((api, undo))
 
     def restore(self, *, except_api: str | None = None) -> None:
-        """Remove all hooks, the latest first, except the hooks of `except_api`."""
+        """Remove all hooks, the latest first, except the hooks of `except_api`.
+
+        An attribute that other code has replaced since is not restored. A note says so.
+        """
         kept_apis = () if except_api is None else (except_api, self.hook_apis.get(except_api, except_api))
         kept: list[tuple[str, Any, str, Any, Any]] = []
-        covered = set()  # attributes with a kept hook; it calls the replacements below it, so they stay too
+        covered = set()  # attributes with a kept hook; it calls their earlier replacements, so these stay too
         for replaced in reversed(self._replaced):
             api, owner, name, original, replacement = replaced
             if api in kept_apis or (id(owner), name) in covered:
@@ -112,9 +115,10 @@ CallFilter = Callable[..., bool]  # (*args, **kwargs) -> whether to record the c
 def make_hook(
     ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """Return a hook that calls `original` and passes each outermost call to `on_return`.
+    """Return a hook that calls `original` and then `on_return`.
 
-    The hook suppresses the hooks of nested calls.
+    While `original` runs, the hooks of nested calls record nothing. A call runs without `on_return` if
+    `should_record` returns False or the ledger does not record it.
     """
     begin_hook, end_hook = ledger.begin, ledger.end
 
@@ -124,7 +128,7 @@ def make_hook(
         try:
             start = perf_counter_ns()
             result = original(*args, **kwargs)
-            end = perf_counter_ns()  # before `on_return`, because its time is not the script's
+            end = perf_counter_ns()  # before `on_return`, whose time must not count as time of the script
             try:
                 on_return(start, end, result, args, kwargs)
             except Exception as error:
@@ -139,7 +143,7 @@ def make_hook(
 def make_open_hook(
     ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """Return a hook like `make_hook`, but let the hooks of nested calls record too."""
+    """Return a hook like that of `make_hook`, but let the hooks of nested calls record too."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if (should_record is not None and not should_record(*args, **kwargs)) or not ledger.can_begin():

@@ -1,6 +1,6 @@
-"""Facts about the profiled process that rules need: settings, threads, devices.
+"""Facts about the profiled process that rules need: settings, threads, devices, memory.
 
-A query must not initialise a device, so only frameworks in use are queried.
+A query may initialise devices. So only loaded frameworks are queried, and JAX only if it has initialised its devices.
 """
 
 import os
@@ -31,26 +31,27 @@ _SETTINGS = (
 
 
 def process_facts() -> dict[str, Any]:
-    """Return the facts as JSON values in the capture format, without unknown values."""
+    """Return the facts as JSON values in the capture format. Unknown values are missing or None."""
     facts: dict[str, Any] = {
         "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
-        "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # host memory; ru_maxrss is in KiB
         "frameworks": {},
     }
     readers = (("torch", _torch_facts), ("tensorflow", _tensorflow_facts), ("jax", _jax_facts), ("cupy", _cupy_facts))
     for name, read_facts in readers:
         module = sys.modules.get(name)
-        if module is None or not _is_in_use(name):
+        if module is None or not _can_query(name):
             continue
         with suppress(Exception):  # a half-imported framework, or an unsupported version
             facts["frameworks"][name] = read_facts(module)
     return facts
 
 
-def _is_in_use(name: str) -> bool:
-    """Whether the script uses a loaded framework.
+def _can_query(name: str) -> bool:
+    """Whether a loaded framework may be queried. True for all but JAX.
 
-    TensorFlow imports an installed JAX. A query of the JAX devices would initialise all of them.
+    TensorFlow imports an installed JAX, even if the script does not use JAX. A query of the JAX devices would
+    initialise all of them. So JAX must have initialised them before.
     """
     if name != "jax":
         return True

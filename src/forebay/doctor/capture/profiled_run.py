@@ -34,7 +34,7 @@ def profile_run(run: RunRequest) -> Capture:
 
 
 def run_profiled(run: RunRequest, session: Session) -> Capture:
-    """Run a script in `session` and return the capture."""
+    """Run a script in `session`, wait for its threads, and return the capture."""
     original_streams = sys.stdout, sys.stderr
     session.start()
     try:
@@ -58,12 +58,12 @@ def _continue() -> None:
     """Let the script run to its end."""
 
 
-SILENT_SECONDS = 2.0  # stop waiting for threads after this time without an event; Python joins them after the report
+SILENT_SECONDS = 2.0  # without an event, `_wait` stops after this time; Python joins the threads after the report
 POLL_SECONDS = 0.05
 
 
 def wait_for_threads(event_count: Callable[[], int], is_done: Callable[[], bool]) -> str:
-    """Wait for the threads of the script; return "done", or "interrupted" by the user.
+    """Wait for the threads of the script; return "done", or "interrupted" if the user interrupts.
 
     The wait ends early if enough steps were recorded, or if the threads record no events for SILENT_SECONDS.
     """

@@ -30,7 +30,7 @@ def run_module(name: str, arguments: Sequence[str]) -> str:
 
 @contextmanager
 def _argv_and_path(argv: list[str], folder: str) -> Iterator[None]:
-    """Set `sys.argv`, and put `folder` first in `sys.path`; restore both at the end."""
+    """Set `sys.argv`, and replace the first entry of `sys.path` by `folder`; restore both at the end."""
     old_argv, old_path = sys.argv, sys.path[:]
     sys.argv, sys.path[0:1] = argv, [folder]
     try:
@@ -49,7 +49,7 @@ def _run_in_this_process(run: Callable[[], object]) -> str:
 
 
 def _exit_code(ended: str) -> int:
-    """Return the exit code that Python would return for this end."""
+    """Return the exit code of Python for this end; 1 for "terminated"."""
     if ended == "done":
         return 0
     code = ended.removeprefix("exit ")

@@ -65,7 +65,10 @@ class Session:
         return current if current is not None and current._covers_script else None
 
     def start(self) -> None:
-        """Install the hooks of loaded frameworks now, and of other frameworks when they are imported."""
+        """Install the hooks of loaded frameworks now, and of other frameworks when they are imported.
+
+        Raise RuntimeError if another session runs.
+        """
         with Session._lock:
             if Session._current is not None:
                 raise RuntimeError("another watch is running. End it first.")
@@ -77,7 +80,7 @@ class Session:
         self._imports.install()
 
     def stop(self) -> None:
-        """Remove every hook. It is safe to call this twice."""
+        """Stop recording and remove every hook. It is safe to call this twice."""
         self.detector.finish(perf_counter_ns())
         self._device.stop()
         self._gpu_sampler.stop()
@@ -89,13 +92,13 @@ class Session:
                 Session._current = None
 
     def is_done(self) -> bool:
-        """Whether enough steps were recorded."""
+        """Whether enough steps were recorded, or the session was stopped."""
         return self.detector.phase == "done"
 
     def capture(
         self, script: str, arguments: tuple[str, ...] = (), *, ended: str = "done", text: bool = True
     ) -> Capture:
-        """Return everything that was recorded. `text=False` omits the source text of the lines."""
+        """Return everything that was recorded so far. `text=False` omits the source text of the lines."""
         detector = self.detector
         self._sample_memory("ended")
         self._note_missing_binding()
@@ -125,7 +128,10 @@ class Session:
             self.ledger.notes.append(f"{name} is not recorded: {type(error).__name__}: {error}")
 
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
-        """Pass the report of a site to the step detector. Return when to report it next."""
+        """Pass the report of a site to the step detector, and apply its decisions.
+
+        Return when to report the site next. The first report also starts the GPU sampler.
+        """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
         if self.detector.on_site(site, count, now):
@@ -137,7 +143,7 @@ class Session:
         return self.detector.next_report(site, now)
 
     def _apply_phase(self, site: SiteKey) -> None:
-        """Start or stop hooks and device recording, as the new phase requires."""
+        """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
         if self.detector.phase == "tracing":
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
             if not self._device.start():

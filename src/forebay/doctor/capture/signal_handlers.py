@@ -20,7 +20,7 @@ class SigtermReceived(BaseException):
 def raise_on_sigterm() -> Iterator[None]:
     """Raise `SigtermReceived` at the first SIGTERM, so that the doctor can still report.
 
-    Does nothing if another handler is installed, for example by the script itself.
+    Does nothing outside of the main thread, or if the process already handles or ignores SIGTERM.
     """
     is_main_thread = threading.current_thread() is threading.main_thread()
     if not is_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -45,7 +45,7 @@ def _restore_default() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@cache  # call it once in a process, because a fork callback cannot be removed
+@cache  # runs once in a process, because a fork callback cannot be removed
 def _restore_default_in_children() -> None:
     """Restore the default action of SIGTERM in forked children.
 
@@ -68,9 +68,9 @@ def _restore_default_in_children() -> None:
 
 @contextmanager
 def restore_handlers_on_failure() -> Iterator[None]:
-    """Restore all signal handlers if the block raises.
+    """Restore all signal handlers if the block raises. Does nothing outside of the main thread.
 
-    If it does not raise, threads of the script may still need the handlers.
+    If the block does not raise, threads of the script may still need the handlers that the script installed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

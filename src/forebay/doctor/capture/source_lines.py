@@ -1,6 +1,6 @@
 """Finds the line of user code that caused a call.
 
-This is the line of the innermost stack frame outside of libraries and Forebay.
+This is the line of the innermost stack frame outside of libraries, generated code and Forebay.
 """
 
 import linecache
@@ -33,7 +33,7 @@ class SourceLines:
         # Cache, because `frame.f_lineno` scans the line table from the start of the function.
         self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset
         self._known_code: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
-        self._libraries, self._targets = _library_folders(), _target_folders()
+        self._library_folders, self._pip_folders = _find_library_folders(), _find_pip_folders()
 
     def current_line(self, depth: int = 1) -> int:
         """Return the index of the innermost user line on the stack, or -1.
@@ -94,13 +94,13 @@ class SourceLines:
     def _is_user_code(self, file: str) -> bool:
         if file.startswith((_DOCTOR_FOLDER, *_GENERATED_PREFIXES)) or any(mark in file for mark in _GENERATED_PARTS):
             return False
-        if file.startswith(self._libraries):
+        if file.startswith(self._library_folders):
             return False
         # Files directly in a `pip install --target` folder are user code; its subfolders are installed packages.
-        return not any(file.startswith(folder) and "/" in file[len(folder) :] for folder in self._targets)
+        return not any(file.startswith(folder) and "/" in file[len(folder) :] for folder in self._pip_folders)
 
 
-def _library_folders() -> tuple[str, ...]:
+def _find_library_folders() -> tuple[str, ...]:
     """Return the folders of the standard library, of installed packages and of Forebay."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = {sysconfig.get_path(name) for name in names}
@@ -108,6 +108,6 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(sorted({folder + "/" for folder in folders if folder} | {str(Path(_DOCTOR_FOLDER).parent) + "/"}))
 
 
-def _target_folders() -> tuple[str, ...]:
-    """Return the folders on `sys.path` that contain package metadata of pip, for example of `--target`."""
+def _find_pip_folders() -> tuple[str, ...]:
+    """Return the folders on `sys.path` into which pip has installed packages, for example with `--target`."""
     return tuple(f"{path}/" for path in sys.path if path and any(Path(path).glob("*.dist-info")))

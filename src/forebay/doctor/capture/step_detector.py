@@ -10,7 +10,8 @@ removes all hooks except the hook that marks a step, and `timing` measures unpro
 profiled and unprofiled steps is the cost of profiling.
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
-detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, it profiles again.
+detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
+profiles it again.
 """
 
 from dataclasses import dataclass, field
@@ -26,13 +27,14 @@ Phase = Literal["profiling", "tracing", "timing", "done"]
 # How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
-_MIN_COUNT = 3  # events, before a site counts as recurring
-# The loop of a site has ended if the site has no event for this time plus this many of its mean intervals.
+_NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
+_MIN_COUNT = 3  # events; a site with fewer does not count as recurring
+# A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
-_MIN_TIMED_NS = 50_000_000  # short steps are timed for at least this long
+_MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
-_MAX_REPORT_NS = 100_000_000  # the longest time between two reports of a site
+_MAX_REPORT_NS = 100_000_000  # while profiling, a site that may mark steps is reported at its first event after this
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class _LoopSite:
     last: int = 0  # time of the latest event
     count: int = 0  # events so far
     count_at_start: int = 0  # events before the warm-up
-    warm_at: int = 0  # time of the last event of the warm-up; 0: the warm-up has not started
+    warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
     sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
 
     def is_alive(self, now: int, min_count: int = _MIN_COUNT) -> bool:
@@ -64,7 +66,7 @@ class StepDetector:
     steps: int = 50  # to profile
     traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
-    seconds: float = 10.0  # longest time of each phase, without the warm-up
+    seconds: float = 10.0  # after this time, a phase ends with fewer steps; the warm-up does not count
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
     sample_seconds: float = 0.25  # shortest sample of a site that must recur for `wait_seconds`
     short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
@@ -97,7 +99,7 @@ class StepDetector:
         return has_enough
 
     def next_report(self, site: SiteKey, now: int) -> NextReport:
-        """Return when the ledger must report the site again."""
+        """Return the event count or the time (ns) at which to report the site again, whichever is first."""
         if self.phase != "profiling":
             return AT_NEXT_EVENT if site == self.anchor else NEVER
         loop_site = self._sites.get(site)
@@ -109,17 +111,17 @@ class StepDetector:
         if loop_site.count < last_count:
             return last_count, min(loop_site.sample_until, now + _MAX_REPORT_NS)
         sampled_at = loop_site.warm_at + int(self.sample_seconds * 1e9)
-        return NEVER[0], min(sampled_at, now + _MAX_REPORT_NS) if sampled_at > now else now + _MAX_REPORT_NS
+        return _NO_COUNT, min(sampled_at, now + _MAX_REPORT_NS) if sampled_at > now else now + _MAX_REPORT_NS
 
     def skip_tracing(self) -> None:
-        """Continue with `timing`, because CUPTI cannot record a device."""
+        """Continue with `timing`, without device records."""
         self.phase = "timing"
 
     def finish(self, now: int) -> None:
-        """End the last phase, because the script has ended.
+        """End profiling, because the script has ended.
 
-        If a site was sampled before a pause, its sample becomes the profiled window, unless a more reliable site
-        recurs.
+        If it ends in the phase `profiling`, the sample that was taken before a pause becomes the profiled window,
+        unless a more reliable site recurs. Without such a sample, the window is the whole run, without an anchor.
         """
         if self.phase == "profiling":
             if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
@@ -138,7 +140,10 @@ class StepDetector:
         self.step_ends += [before + (now - before) * number // block for number in range(1, block + 1)]
 
     def _needs_more_steps(self) -> bool:
-        """Whether short steps must be timed for longer. If so, time the next steps in blocks."""
+        """Whether short steps must be timed for longer.
+
+        If so, time the next steps in blocks, and drop the steps that were timed one by one.
+        """
         timed_ns = self.step_ends[-1] - self.step_ends[0]
         if not self.short_seconds or timed_ns >= min(_MIN_TIMED_NS, len(self.step_ends) * self.short_seconds * 1e9):
             return False
@@ -163,6 +168,7 @@ class StepDetector:
             return False
         if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
             return False
+        # An OPS event is the last choice, so one event of a more reliable site is enough to prefer that site.
         min_count = 1 if loop_site.priority == _PRIORITY[EventKind.OPS] else _MIN_COUNT
         if loop_site.priority > self._best_priority(now, min_count):
             return False  # a more reliable site recurs too, and marks the steps
@@ -183,7 +189,7 @@ class StepDetector:
         return loop_site
 
     def _best_priority(self, now: int, min_count: int = _MIN_COUNT) -> int:
-        """Return the priority of the most reliable site that still recurs."""
+        """Return the priority of the most reliable site that still recurs; if none does, a larger number."""
         priorities = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
         return min(priorities, default=len(_PRIORITY))
 

@@ -18,15 +18,17 @@ from forebay.errors import DeviceError
 
 __all__ = ["CuptiRecorder", "open_buffers", "open_cupti"]
 
-BUFFERS = Path(__file__).with_name("buffers.so")  # built with the wheel
-LIBRARY = "libcupti.so"
+BUFFERS_FILE = Path(__file__).with_name("buffers.so")  # built with the wheel
+CUPTI_NAME = "libcupti.so"
 ACTIVITY_KINDS = (RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.CONCURRENT_KERNEL, RecordKind.SYNCHRONIZATION)
 CALL_KINDS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # XLA calls the driver, most frameworks the runtime
-# CUPTI function that disables records of a call -> ids of frequent calls that queue no work. These calls get the last
-# error, the current device, the capture state of a stream, or the name of a kernel.
+# CUPTI function that disables records of a call -> ids of frequent calls that queue no work. The calls of the runtime
+# are cudaGetLastError, cudaSetDevice, cudaGetDevice and cudaStreamIsCapturing. Those of the driver are cuCtxSetCurrent,
+# cuDevicePrimaryCtxGetState and cuKernelGetName. The ids are in cupti_runtime_cbid.h and cupti_driver_cbid.h.
 IGNORED_CALLS = {"cuptiActivityEnableRuntimeApi": (10, 16, 17, 317), "cuptiActivityEnableDriverApi": (303, 392, 719)}
+_INSTALL_CUPTI = "Run `pip install nvidia-cuda-cupti` for CUDA 13, or `pip install nvidia-cuda-cupti-cu12` for CUDA 12."
 _FLUSH_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also return buffers that are not full
-_MIN_RECORD_NBYTES = 32  # no record of the kinds above is smaller
+_MIN_RECORD_NBYTES = 32  # no CUPTI record of ACTIVITY_KINDS or CALL_KINDS is smaller
 
 
 class CuptiRecorder:
@@ -132,7 +134,7 @@ def _remove_calls_without_work(records: Any) -> Any:
     return records[~is_call | np.isin(records["correlation"], records["correlation"][~is_call])]
 
 
-def open_buffers(path: Path = BUFFERS) -> Any:
+def open_buffers(path: Path = BUFFERS_FILE) -> Any:
     """Load the C library whose buffers CUPTI fills."""
     if not path.is_file():
         raise DeviceError(
@@ -150,25 +152,25 @@ def open_cupti() -> Any:
             return ctypes.CDLL(candidate)
         except OSError as error:
             failures.append(f"{candidate}: {error}")
-    raise DeviceError(f"CUPTI was not found ({'; '.join(failures)}). Run `pip install nvidia-cuda-cupti` (or -cu12).")
+    raise DeviceError(f"CUPTI was not found ({'; '.join(failures)}). {_INSTALL_CUPTI}")
 
 
 def _library_candidates() -> Iterator[str]:
-    """Yield paths of CUPTI, the most suitable first.
+    """Yield paths or names of CUPTI, the most suitable first.
 
-    A loaded CUPTI must be reused, because a second copy in the process records nothing. Otherwise the version of the
-    loaded CUDA runtime is the most suitable.
+    A loaded CUPTI must be reused, because a second copy in the process records nothing. Otherwise version 12 comes
+    first if the process has loaded version 12 of the CUDA runtime, else version 13.
     """
     maps = Path("/proc/self/maps")
     loaded = maps.read_text() if maps.is_file() else ""
-    yield from dict.fromkeys(re.findall(rf"(/\S*{re.escape(LIBRARY)}\S*)", loaded))
+    yield from dict.fromkeys(re.findall(rf"(/\S*{re.escape(CUPTI_NAME)}\S*)", loaded))
     majors = ["12", "13"] if "libcudart.so.12" in loaded else ["13", "12"]
     folders = [Path(folder) / "nvidia" for folder in sys.path if (Path(folder) / "nvidia").is_dir()]
     for major in majors:
         for folder in folders:
             for subfolder in ("cuda_cupti/lib", f"cu{major}/lib"):
-                path = folder / subfolder / f"{LIBRARY}.{major}"
+                path = folder / subfolder / f"{CUPTI_NAME}.{major}"
                 if path.is_file():
                     yield str(path)
-        yield f"{LIBRARY}.{major}"
+        yield f"{CUPTI_NAME}.{major}"
     yield "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so"

@@ -1,4 +1,4 @@
-"""The device ledger of a session: records the GPU, or notes why it cannot."""
+"""The device ledger of a session: records the activity of the GPU, if the process uses CUDA."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ class DeviceLedger:
         self.recorded: DeviceRecords | None = None  # set by `stop`
 
     def start(self) -> bool:
-        """Start recording; return whether this succeeded."""
+        """Start recording; return whether this succeeded. A process without CUDA gets no note."""
         if not has_loaded_cuda():
             return False
         other_profiler = active_profiler()
@@ -72,7 +72,7 @@ _PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def active_profiler() -> str | None:
-    """Return the name of another running profiler, or None."""
+    """Return the name of another profiler that runs or has started this program; None if there is none."""
     for variable, name in _SETTINGS.items():
         if os.environ.get(variable):
             return name
