@@ -24,10 +24,10 @@ class ResidentBatches:
         self._first_batches: dict[Hashable, Any] = {}  # owner -> first batch
         self._remaining: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # iterator -> batches that it still returns
         self.leaf_ids: set[int] = set()  # ids of the arrays in the first batches
-        self.replaced = 0  # number of replaced batches
+        self.replaced = 0  # number of replaced batches, or of replaced tf.data datasets of Keras
 
     def should_replace(self) -> bool:
-        """Whether the target line makes the current call, and the emulation makes batches resident."""
+        """Whether the emulation makes batches resident and the target line makes the current call."""
         return self._emulation.kind is EmulationKind.RESIDENT and self._target.is_calling()
 
     def next_batch(
@@ -42,7 +42,7 @@ class ResidentBatches:
         """Return the first batch of `owner` on the target line, or `take_batch()` on other lines.
 
         `iterator` is the iterator from which the script takes the batch. After `length()` batches, raise `end()`. If
-        the length is unknown, that is after MAX_BATCHES.
+        `length()` is None or 0, raise `end()` after MAX_BATCHES batches.
         """
         if not self.should_replace():
             return take_batch()
@@ -60,9 +60,9 @@ class ResidentBatches:
         return self._first_batches[owner]
 
     def repeat_first(self, batches: Iterator[Any], owner: Hashable, length: int | None) -> Iterator[Any]:
-        """Yield the first batch of `owner` `length` times.
+        """Yield the first batch of `owner` `length` times; MAX_BATCHES times if `length` is None or 0.
 
-        If the first batch is not known yet, read it from `batches`.
+        If the first batch is not known yet, read it from `batches`. Yield nothing if `batches` is empty.
         """
         for batch in islice(batches, 0 if owner in self._first_batches else 1):
             self._store_first(owner, batch)

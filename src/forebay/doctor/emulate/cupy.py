@@ -19,8 +19,8 @@ _READS = (
 )
 # Functions that convert host data to CuPy arrays.
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
-# Classes in `cupy.cuda` with a method `synchronize`.
-_WAITS = ("Stream", "ExternalStream", "Event")
+# Classes in `cupy.cuda` with a method `synchronize`, which waits for the device.
+_WAIT_CLASSES = ("Stream", "ExternalStream", "Event")
 
 Function = Callable[..., Any]  # a function of CuPy
 MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> hook
@@ -38,7 +38,7 @@ def wait() -> None:
 
 
 def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
-    """Return a hook that reuses the result of an earlier conversion."""
+    """Return a hook that reuses the result of an earlier conversion; see `UploadReuse.upload`."""
 
     def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
         run_original = partial(convert, data, *options, **kwargs)
@@ -50,12 +50,12 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
 
 
 def _reuse_set(emulator: Emulator, set_values: Function) -> Function:
-    """Return a hook that skips `array.set(data)` if the array already holds the data."""
+    """Return a hook that skips `array.set(data)` if equivalent data was set before; see `UploadReuse.upload`."""
 
     def hook(array: Any, data: Any, *options: Any, **kwargs: Any) -> None:
         def run_original() -> bool:
             set_values(array, data, *options, **kwargs)
-            return True
+            return True  # a result for `UploadReuse` to store
 
         emulator.uploads.upload(run_original, data, set_values, id(array))
 
@@ -63,7 +63,7 @@ def _reuse_set(emulator: Emulator, set_values: Function) -> Function:
 
 
 def _convert_prepared(emulator: Emulator, convert: Function) -> Function:
-    """Return a hook that converts data that was page-locked or narrowed before."""
+    """Return a hook that converts a prepared array instead of the data: a page-locked or a narrowed one."""
 
     def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
         prepare = _PREPARATIONS[emulator.kind]
@@ -104,7 +104,7 @@ def _prefetch_conversion(emulator: Emulator, convert: Function) -> Function:
 def _start_copy(convert: Function) -> Function:
     """Start an upload on a separate stream; return a function that returns the array.
 
-    The function makes the current stream wait for the upload.
+    The returned function makes the current stream wait for the upload.
     """
     with _copy_stream():
         array, copy_done = convert(), cupy.cuda.Event()
@@ -123,7 +123,7 @@ def _copy_stream() -> Any:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that skips most read-backs."""
+    """Return a hook that skips most read-backs; see `SkippedReads.read`."""
 
     def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
@@ -132,7 +132,7 @@ def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
 
 
 def _skip_wait(emulator: Emulator, wait: Function) -> Function:
-    """Return a hook that skips waits."""
+    """Return a hook that skips most waits; see `SkippedReads.wait`."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         return emulator.reads.wait(partial(wait, *args, **kwargs), "synchronize")
@@ -152,7 +152,7 @@ _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
         (cupy, "asnumpy", partial(_skip_read, "asnumpy")),
     ],
     EmulationKind.SKIP: [
-        *((getattr(cupy.cuda, owner), "synchronize", _skip_wait) for owner in _WAITS),
+        *((getattr(cupy.cuda, owner), "synchronize", _skip_wait) for owner in _WAIT_CLASSES),
         *((cupy.cuda.runtime, name, _skip_wait) for name in ("deviceSynchronize", "streamSynchronize")),
     ],
     EmulationKind.LOCK: [(cupy, name, _convert_prepared) for name in _CONVERSIONS],

@@ -44,7 +44,7 @@ def wait() -> None:
 
 
 def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
-    """Return a hook that uploads arrays narrowed before, or starts uploads one step early."""
+    """Return a hook that uploads a narrowed array instead of the data, or starts uploads one step early."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) is not np.ndarray or is_tracing():
@@ -85,7 +85,7 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
 def _reuse_put(emulator: Emulator, put: Function) -> Function:
     """Return a hook for `jax.device_put` that reuses earlier uploads, leaf by leaf.
 
-    Calls with a tree of devices run as written.
+    Calls whose second argument is a tree of devices run as written.
     """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
@@ -148,7 +148,7 @@ def _is_usable(array: Any) -> bool:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that skips most read-backs."""
+    """Return a hook that skips most read-backs; see `SkippedReads.read`."""
 
     def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)
@@ -169,7 +169,7 @@ def _skip_device_get(emulator: Emulator, get: Function) -> Function:
 
 
 def _skip_wait(emulator: Emulator, wait: Function) -> Function:
-    """Return a hook that skips waits and returns its first argument."""
+    """Return a hook that skips most waits. A skipped wait returns its first argument."""
 
     def hook(*args: Any) -> Any:
         return emulator.reads.wait(partial(wait, *args), "block_until_ready", args[0] if args else None)
@@ -184,6 +184,7 @@ _UPLOADS: list[tuple[Any, str, MakeHook]] = [
     (jax, "device_put", _reuse_put),
     (jax, "jit", _replace_jit),
 ]
+_UPLOADS_WITHOUT_JIT = _UPLOADS[:3]
 _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
     EmulationKind.RESIDENT: _UPLOADS,
     EmulationKind.REMEMBER: _UPLOADS,
@@ -193,10 +194,10 @@ _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
         (jax, "device_get", _skip_device_get),
     ],
     EmulationKind.NARROW: [
-        *((owner, name, _prepare_or_prefetch) for owner, name, _ in _UPLOADS[:3]),
+        *((owner, name, _prepare_or_prefetch) for owner, name, _ in _UPLOADS_WITHOUT_JIT),
         (jax, "jit", _replace_jit),
     ],
-    EmulationKind.PREFETCH: [(owner, name, _prepare_or_prefetch) for owner, name, _ in _UPLOADS[:3]],
+    EmulationKind.PREFETCH: [(owner, name, _prepare_or_prefetch) for owner, name, _ in _UPLOADS_WITHOUT_JIT],
     EmulationKind.SKIP: [
         (jax, "block_until_ready", _skip_wait),
         (jax, "effects_barrier", _skip_wait),

@@ -37,7 +37,7 @@ Function = Callable[..., Any]  # a function of Keras
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the functions from which `fit` takes its batches."""
+    """Replace the functions from which `fit` takes its batches, if the emulation makes batches resident."""
     if emulator.kind is not EmulationKind.RESIDENT:
         return
     trainer = sys.modules.get("keras.src.backend.jax.trainer")
@@ -53,7 +53,7 @@ def wait() -> None:
 
 
 def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
-    """Return a hook that returns an iterator that repeats the first batch."""
+    """Return a hook that returns an iterator that repeats the first batch, if the target line calls `fit`."""
 
     def hook(epoch: Any) -> Any:
         batches, adapter = get_iterator(epoch), epoch.data_adapter
@@ -65,7 +65,7 @@ def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
 
 
 def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
-    """Return a hook that returns a dataset that repeats its first batch.
+    """Return a hook that returns a dataset that repeats its first batch, if the target line calls `fit`.
 
     A compiled function takes the batches, so the dataset itself must repeat them.
     """
@@ -81,6 +81,6 @@ def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
 
 
 def _length_of(dataset: Any) -> int:
-    """Return the argument of `repeat`: the number of batches, or -1 for an endless dataset."""
+    """Return the argument of `repeat`: the number of batches, MAX_BATCHES if unknown, -1 if endless or empty."""
     count = int(dataset.cardinality())
     return count if count > 0 else MAX_BATCHES if count == _UNKNOWN_LENGTH else -1

@@ -21,7 +21,8 @@ StepEnd = tuple[str, str, str, int]  # kind, API, file and line number of the si
 def rerun(run: RunRequest, emulation: Emulation, end: StepEnd) -> Capture:
     """Run the script with an emulation and return the capture.
 
-    `end` is the site that ends a step. `facts["emulated"]` of the capture holds the number of replaced calls.
+    `end` is the site that ends a step. `facts["emulated"]` of the capture holds the number of replaced calls and the
+    notes of the emulator.
     """
     emulator = Emulator(emulation)
     detector = TimedStepDetector(warm_up=run.warm_up, wait=emulator.wait)
@@ -47,15 +48,16 @@ def _make_is_end(lines: SourceLines, end: StepEnd) -> Callable[[SiteKey], bool]:
     return is_end
 
 
-BLOCK_STEPS = 40  # many, so that one wait per block adds almost nothing to the mean step time
+BLOCK_STEPS = 40  # steps per block; many, so that one wait per block adds almost nothing to the mean step time
 
 
 @dataclass(slots=True)
 class TimedStepDetector(StepDetector):
     """Times the steps that end at one known site, without device records.
 
-    Without its own waits, the script may queue steps faster than the device executes them. So the detector waits for
-    the device after each block of steps, and each step gets the mean time of its block.
+    A script that does not wait may queue steps faster than the device executes them. So the detector waits for the
+    device after each block of steps, and each step gets the mean time of its block. The site is known, so `steps` is
+    small and the site need not recur for `wait_seconds`.
     """
 
     is_end: Callable[[SiteKey], bool] = lambda site: True  # whether a site ends a step

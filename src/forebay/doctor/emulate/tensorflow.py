@@ -42,7 +42,7 @@ def wait() -> None:
 
 
 def _replace_next(end: Callable[[], Any], emulator: Emulator, take_next: Function) -> Function:
-    """Return a hook that repeats the first batch and raises `end()` after the last."""
+    """Return a hook that repeats the first batch and raises `end()` after the last; see `ResidentBatches`."""
 
     def hook(iterator: Any) -> Any:
         if not context.executing_eagerly():
@@ -62,7 +62,7 @@ def _length_of(dataset: Any) -> int | None:
 
 
 def _place_on_gpu(batch: Any) -> Any:
-    """Return a copy of the batch on the GPU, if there is one. Strings stay on the host."""
+    """Return the batch on the first GPU, strings on the host. Without a GPU, return the batch itself."""
     if not tf.config.list_logical_devices("GPU"):
         return batch
     with tf.device("GPU:0"):
@@ -75,7 +75,10 @@ def _out_of_range() -> Any:
 
 
 def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
-    """Return a hook for `convert_to_eager_tensor`, which converts all arrays and lists."""
+    """Return a hook that reuses the result of an earlier conversion.
+
+    TensorFlow converts all arrays and lists with `convert_to_eager_tensor`, which this hook replaces.
+    """
 
     def hook(value: Any, ctx: Any, dtype: Any = None) -> Any:
         run_original = partial(convert, value, ctx, dtype)
@@ -87,7 +90,7 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
 
 
 def _prepare_or_prefetch(emulator: Emulator, convert: Function) -> Function:
-    """Return a hook that uploads arrays narrowed before, or starts uploads one step early."""
+    """Return a hook that uploads a narrowed array instead of the data, or starts uploads one step early."""
 
     def hook(value: Any, ctx: Any, dtype: Any = None) -> Any:
         if type(value) is not np.ndarray:
@@ -113,7 +116,10 @@ def _start_upload(convert: Function) -> Function:
 
 
 def _is_data(tensor: Any) -> bool:
-    """Whether the tensor holds data. The values of an axis, an index or a shape must not be reused."""
+    """Whether the tensor holds training data.
+
+    Small integers may be an axis, an index or a shape, which the emulation must not replace by an earlier value.
+    """
     return not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes_of(tensor))
 
 
@@ -135,7 +141,7 @@ def _reuse_operation_inputs(emulator: Emulator, run: Function) -> Function:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that skips most read-backs."""
+    """Return a hook that skips most read-backs; see `SkippedReads.read`."""
 
     def hook(tensor: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, tensor, *options, **kwargs), name, tensor)

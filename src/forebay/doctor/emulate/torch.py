@@ -86,7 +86,10 @@ def _convert(emulator: Emulator, convert: Function, args: tuple[Any, ...], kwarg
 
 
 def _move(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Copy host data to a device, or return an earlier copy. Other tensors may be part of the computation."""
+    """Copy host data to a device, or return an earlier copy.
+
+    Tensors on a device or with a gradient are always copied, because they may be part of the computation.
+    """
     tensor, *options = args
     run_original = partial(move, *args, **kwargs)
     if not _is_host_data(tensor):
@@ -110,12 +113,12 @@ def _move_locked(emulator: Emulator, move: Function, args: tuple[Any, ...], kwar
         return move(*args, **kwargs)
     if bool not in map(type, options):
         return move(locked, *options, **kwargs | {"non_blocking": True})
-    # Positional booleans are `non_blocking` and `copy`.
+    # Positional booleans are `non_blocking` and `copy`. `copy=True` changes nothing in a copy to a device.
     return move(locked, *(True if type(value) is bool else value for value in options), **kwargs)
 
 
 def _upload_narrowed(emulator: Emulator, upload: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Convert or move data that was narrowed before."""
+    """Convert or move a narrowed array or tensor instead of the data."""
     if not args or (isinstance(args[0], torch.Tensor) and not _is_host_data(args[0])):
         return upload(*args, **kwargs)
     return upload(emulator.prepared.substitute(args[0], _narrow), *args[1:], **kwargs)
@@ -129,7 +132,7 @@ def _narrow(data: Any) -> Any:
 
 
 def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Start a copy to a device. Return the previous copy of similar data."""
+    """Start a copy to a device. Return the previous copy of similar data; see `UploadPrefetch.upload`."""
     run_original = partial(move, *args, **kwargs)
     if not _is_host_data(args[0]):
         return run_original()
@@ -139,7 +142,7 @@ def _move_early(emulator: Emulator, move: Function, args: tuple[Any, ...], kwarg
 def _start_copy(move: Function) -> Function:
     """Start a copy on a separate stream; return a function that returns the tensor.
 
-    The function makes the current stream wait for the copy.
+    The returned function makes the current stream wait for the copy.
     """
     if not torch.cuda.is_initialized():
         return partial(_take_copy, move())
@@ -176,7 +179,7 @@ def _page_lock(tensor: Any) -> Any:
 
 
 def _read(name: str, emulator: Emulator, read: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Read a value back, or return the last value."""
+    """Read a value back, or return the last value; see `SkippedReads.read`."""
     run_original = partial(read, *args, **kwargs)
     if name == "cpu" and args[0].requires_grad:
         return run_original()  # the result belongs to a graph, which can run backward only once
@@ -184,6 +187,7 @@ def _read(name: str, emulator: Emulator, read: Function, args: tuple[Any, ...], 
 
 
 def _wait(emulator: Emulator, wait: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wait for the device, or skip the wait; see `SkippedReads.wait`."""
     return emulator.reads.wait(partial(wait, *args, **kwargs), "synchronize")
 
 

@@ -14,9 +14,9 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 __all__ = ["PreparedUploads", "SkippedReads", "UploadPrefetch", "UploadReuse", "kind_of_data"]
 
-# A fingerprint takes longer than some steps. After EXAMINED_CALLS equal fingerprints of an object, only every
-# SAMPLED_CALLS-th call computes the fingerprint again.
-EXAMINED_CALLS, SAMPLED_CALLS = 8, 16
+# A fingerprint takes longer than some steps, so it is not computed at every upload of an object.
+EXAMINED_CALLS = 8  # consecutive uploads of an object with equal fingerprints, before computing fewer
+EXAMINED_INTERVAL = 16  # after that, every 16th upload computes the fingerprint
 
 
 class UploadReuse:
@@ -39,7 +39,8 @@ class UploadReuse:
     ) -> Any:
         """Return an earlier result for equivalent data and options, or the result of `run_upload`.
 
-        The emulation kind decides which data is equivalent. Only results for which `is_reusable` holds are reused.
+        The emulation kind decides which data is equivalent; see `_key_of`. Only results for which `is_reusable` holds
+        are reused. Every `Emulation.every`-th upload of equivalent data runs as written.
         """
         key = self._key_of(data, compute_fingerprint)
         if key is None:
@@ -70,7 +71,10 @@ class UploadReuse:
         return self._emulation.kind in kinds and self._target.is_calling()
 
     def _key_of(self, data: Any, compute_fingerprint: Callable[[Any], str]) -> Hashable:
-        """Return a key that equivalent data shares; None if the upload must run as written."""
+        """Return a key that equivalent data shares; None if the upload must run as written.
+
+        RESIDENT: the same object. REUSE: the same type, shape and dtype. REMEMBER: the same fingerprint.
+        """
         if not self.should_replace(data):
             return None
         if self._emulation.kind is EmulationKind.RESIDENT:
@@ -82,7 +86,7 @@ class UploadReuse:
     def _cached_fingerprint(self, data: Any, compute_fingerprint: Callable[[Any], str]) -> str:
         """Return the fingerprint of the data; compute it only for some of the calls."""
         key, count = self._fingerprints.get(id(data), ("", 0))
-        if count < EXAMINED_CALLS or count % SAMPLED_CALLS == 0:
+        if count < EXAMINED_CALLS or count % EXAMINED_INTERVAL == 0:
             new_key = _fingerprint_of_list(data) if isinstance(data, list | tuple) else compute_fingerprint(data)
             key, count = new_key, count if new_key == key else 0
         self._fingerprints[id(data)] = key, count + 1
@@ -90,14 +94,17 @@ class UploadReuse:
 
 
 def kind_of_data(data: Any) -> Hashable:
-    """Return type, shape and dtype. Data is similar if these are equal."""
+    """Return a key of data: type, shape and dtype; of a list, its length and the kind of its first item.
+
+    Data with equal keys is called similar in this module.
+    """
     if isinstance(data, list | tuple):
         return type(data), len(data), kind_of_data(data[0]) if data else None
     return type(data), tuple(getattr(data, "shape", ())), str(getattr(data, "dtype", ""))
 
 
 def _fingerprint_of_list(values: Any) -> str:
-    """Return a checksum of the first, the middle and the last item."""
+    """Return the length and a checksum of the first, the middle and the last item; "" for an empty list."""
     if not values:
         return ""
     items = values[0], values[len(values) // 2], values[-1]
@@ -122,9 +129,10 @@ class UploadPrefetch:
         self.replaced = 0
 
     def upload(self, run_upload: Callable[[], Any], data: Any, start_upload: Callable[[Callable[[], Any]], Any]) -> Any:
-        """Start this upload and return the previous upload of similar data.
+        """Start this upload and return the previous upload of similar data; the first call returns its own upload.
 
-        `start_upload(run_upload)` starts the upload and returns a function that returns its result.
+        On other lines and in other emulations, return `run_upload()`. `start_upload(run_upload)` starts the upload and
+        returns a function that returns its result.
         """
         if self._emulation.kind is not EmulationKind.PREFETCH or not self._target.is_calling():
             return run_upload()
@@ -147,7 +155,7 @@ class PreparedUploads:
         self.replaced = 0
 
     def substitute(self, data: Any, prepare: Callable[[Any], Any]) -> Any:
-        """Return the data to upload: prepared data of the same kind, or the data itself."""
+        """Return the data to upload: similar data that was prepared, or the data itself."""
         kinds = (EmulationKind.LOCK, EmulationKind.NARROW)
         if self._emulation.kind not in kinds or not self._target.is_calling():
             return data
@@ -162,12 +170,12 @@ class PreparedUploads:
 
 
 class SkippedReads:
-    """Skips read-backs and waits. A skipped read-back returns the last value."""
+    """Skips read-backs and waits. A skipped read-back returns the last value of a similar array."""
 
     def __init__(self, emulation: Emulation, target: TargetLine) -> None:
         self._emulation, self._target = emulation, target
         self._results: dict[Hashable, Any] = {}  # API and kind of data -> last value
-        self._calls: dict[Hashable, int] = {}  # number of calls so far
+        self._calls: dict[Hashable, int] = {}  # key of `_is_due` -> number of calls so far
         self.replaced = 0
 
     def read(self, run_read: Callable[[], Any], api: str, array: Any) -> Any:
@@ -186,7 +194,10 @@ class SkippedReads:
         return self._target.bypass(run_wait) if self._is_due(api) else default
 
     def _is_due(self, key: Hashable) -> bool:
-        """Whether this call runs as written: the first call, and every `Emulation.every`-th call."""
+        """Whether this call runs as written: the first call, and every `Emulation.every`-th call.
+
+        Count the call, and count it in `replaced` if it does not run as written.
+        """
         count = self._calls[key] = self._calls.get(key, 0) + 1
         is_due = count == 1 or (bool(self._emulation.every) and count % self._emulation.every == 0)
         self.replaced += not is_due
