@@ -1,9 +1,10 @@
 """Attribution of device operations to ledger events, and thus to source lines.
 
 CUPTI gives a CUDA call and its operation the same correlation number. The operation belongs to the innermost event on
-the thread of the call. If a thread of the framework made the call, a copy belongs to an event with the same direction
-and number of bytes, in order of time. Any other operation belongs to the event on the loop's thread at that time, or
-else to the nearest OPS event.
+the thread of the call. If there is no such event, or if it does not copy in the direction of a copy, the copy belongs
+to an event with the same direction and number of bytes. An operation may still have no event, for example because a
+thread of the framework made the call. It belongs to the event on the loop's thread at that time, or else to the
+nearest OPS event.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ __all__ = ["NO_MATCH", "THREAD_ID_MASK", "match_calls", "match_events"]
 NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
 CLOCK_SLACK_NS = 3_000  # largest error of the conversion between device time and host time
-NEAREST_OPS_NS = 5_000_000  # largest distance between an operation and its OPS event
-LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy
+NEAREST_OPS_NS = 5_000_000  # largest time between queueing an operation and its nearest OPS event
+LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if sizes match them
 
 # Direction of a copy -> kinds of events that make such copies.
 _DIRECTIONS = {
@@ -65,7 +66,7 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
 
 
 def _nearest_ops_event(events: Sequence[LedgerEvent], thread: int, times: Any) -> Any:
-    """Return the index of the OPS event nearest to each time, or NO_MATCH.
+    """Return the index of the OPS event nearest to each time, or NO_MATCH if it is farther than NEAREST_OPS_NS.
 
     `thread` is the loop's thread. An OPS event covers some milliseconds of operations. The hooks record only some
     operations, so others may be queued between two OPS events.
@@ -91,7 +92,7 @@ def _has_kind(event_of: Any, events: Sequence[LedgerEvent], kinds: tuple[EventKi
 
 
 def _innermost_event(events: Sequence[LedgerEvent], threads: Any, times: Any) -> Any:
-    """Return the index of the innermost event at each time, or NO_MATCH. `threads` has one thread per time."""
+    """Return the index of the innermost event at each time, or NO_MATCH. `threads` has one thread id per time."""
     matches = np.full(len(times), NO_MATCH)
     event_threads = np.array([event.thread & THREAD_ID_MASK for event in events])
     for thread in np.unique(threads):
@@ -129,9 +130,10 @@ def _match_by_size(copies: Any, events: Sequence[LedgerEvent], kinds: tuple[Even
 
 
 def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent], fallback: Any) -> Any:
-    """Return the index of an event for each copy.
+    """Return the index of an event for each copy. Copies and events have the same size.
 
-    If there are as many events as copies, pair them in order of time. Otherwise use the latest event before the copy.
+    If there are as many events as copies and each event starts before its copy, pair them in order of time. Otherwise
+    use the latest event before the copy, or `fallback` if this event started more than LONGEST_COPY_DELAY_NS before.
     """
     starts, _ = _start_and_end_times(events, event_indices)
     order = np.argsort(starts, kind="stable")

@@ -14,14 +14,15 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
 CLOCK_SLACK_NS = 3_000  # largest error of the conversion between device time and host time
-SMALL_COPY_NBYTES = 64 << 10  # bytes; CUDA copies smaller uploads to a staging buffer and returns (CUDA manual)
+SMALL_COPY_NBYTES = 64 << 10  # CUDA copies uploads up to this size to a staging buffer and returns (CUDA manual)
 
 
 def mask_blocking_copies(device_view: DeviceView) -> Any:
     """Return a mask of the operations that are copies and block their call.
 
     A copy blocks if it is synchronous, or if it uses pageable memory and is not a small upload. A call may return
-    slightly before its copy ends, so the mask requires only that the copy starts during the call.
+    slightly before its copy ends, so the mask requires only that the copy starts before the call ends. Copies without a
+    recorded call are not in the mask.
     """
     operations, calls = device_view.operations, device_view.calls
     to_device = operations["what"] == CopyKind.HOST_TO_DEVICE
@@ -37,7 +38,8 @@ def mask_blocking_copies(device_view: DeviceView) -> Any:
 def mask_batch_fetches(device_view: DeviceView) -> Any:
     """Return a mask of the uploads that block a compiled call of the loop.
 
-    Such a call fetches its batch itself and launches no kernel until the batch has arrived.
+    Such a call fetches its batch itself and launches no kernel until the batch has arrived. So no launch may start
+    between the start of the CUDA call that copies and the end of the copy.
     """
     is_run_of_loop = np.array(
         [event.kind == EventKind.RUN and event.thread == device_view.thread for event in device_view.events] + [False]

@@ -48,7 +48,7 @@ class CallSite:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the call runs in at least every second step on average."""
+        """Whether the call runs at least once in two steps on average."""
         return self.per_step >= 0.5
 
 
@@ -65,7 +65,7 @@ class CaptureView:
 
     @cached_property
     def step_seconds(self) -> float:
-        """The step time in seconds.
+        """The step time in seconds; 0 if no loop was found.
 
         This is the median of the unprofiled steps or, if these are too few, of the profiled steps. If the loop runs
         ahead of the device, most steps are short and a few are very long. So the step time is at least the time that
@@ -133,10 +133,11 @@ class CaptureView:
 
     @property
     def frameworks(self) -> dict[str, Any]:
-        """Facts about each framework that the script has loaded."""
+        """Framework -> its facts, see `capture.process_facts`. Contains the loaded frameworks that were queried."""
         facts: dict[str, Any] = self.capture.facts.get("frameworks", {})
         return facts
 
     @property
     def has_gpu(self) -> bool:
+        """Whether a loaded framework sees a GPU."""
         return any(facts.get("gpus") for facts in self.frameworks.values())

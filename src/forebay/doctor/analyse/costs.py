@@ -10,7 +10,7 @@ from forebay.doctor.model.events import LedgerEvent
 
 __all__ = ["cost_of", "rest_of_step", "unexplained_seconds", "gain_without_wait", "gain_by_overlap"]
 
-ROUND_TRIP_SECONDS = 10e-6  # reading a few bytes from the fastest GPU that was measured
+ROUND_TRIP_SECONDS = 10e-6  # to read a few bytes back from the fastest GPU that was measured
 SHARE_SURELY_HIDDEN = 0.5  # of the time that could overlap; the least gain with a GPU assumes this share
 
 
@@ -35,7 +35,7 @@ def rest_of_step(view: CaptureView, seconds: float) -> float:
 
 
 def unexplained_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in no part of PARTS.
+    """Return the seconds per step that belong to no part of `steps.PARTS`.
 
     This is time of Python, of launches and, without a GPU, of computation.
     """
@@ -46,7 +46,7 @@ def unexplained_seconds(view: CaptureView) -> float:
 def gain_by_overlap(view: CaptureView, seconds: float) -> tuple[float, float]:
     """Return the least and the largest gain if `seconds` overlap the rest of the step.
 
-    Without a GPU both may need the same CPU cores, so the least gain is zero.
+    Without a GPU, the overlapped work and the rest of the step may need the same CPU cores, so the least gain is zero.
     """
     most = min(seconds, rest_of_step(view, seconds))
     return (most * SHARE_SURELY_HIDDEN if view.has_gpu else 0.0), most
@@ -56,7 +56,7 @@ def gain_without_wait(view: CaptureView, seconds: float, calls: float) -> tuple[
     """Return the least and the largest gain of removing `calls` waits per step.
 
     The waits take `seconds` per step. They overlap computation of the device, which remains. So the least gain is one
-    round trip per call.
+    round trip per call, and zero without a GPU.
     """
     most = min(seconds, rest_of_step(view, seconds))
     return min(most, calls * ROUND_TRIP_SECONDS if view.has_gpu else 0.0), most

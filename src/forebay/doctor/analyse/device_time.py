@@ -44,18 +44,18 @@ def intervals_of(device_view: DeviceView, mask: Any) -> Intervals:
 
 
 def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:
-    """Return the mean seconds per step of these intervals."""
+    """Return the seconds of these intervals per step that the device executed."""
     return times.length / 1e9 / device_view.steps_done
 
 
 def main_line(view: CaptureView, device_view: DeviceView, mask: Any) -> Line | None:
-    """Return the line with the longest time of these operations; None if unknown."""
+    """Return the line whose operations in the mask take the longest; None if unknown."""
     line_index = _longest_label(device_view, device_view.lines, mask)
     return None if line_index is None else view.line(line_index)
 
 
 def main_kernel(device_view: DeviceView, mask: Any) -> str:
-    """Return the name of the kernel with the longest time of these operations. "" if there are none."""
+    """Return the name of the kernel in the mask that takes the longest in total. "" if the mask is empty."""
     name_index = _longest_label(device_view, device_view.operations["name"].astype(np.int64), mask)
     return device_view.names[name_index] if name_index is not None else ""
 
@@ -73,8 +73,9 @@ def count_threads(operations: Any) -> Any:
 def gain_on_device(view: CaptureView, device_view: DeviceView, low: float, high: float) -> tuple[float, float]:
     """Return the least and the largest gain of reducing device work.
 
-    A cure reduces device work by `low` to `high` seconds per step. The least gain is the part of the reduction that
-    exceeds the idle time of the device. The largest gain adds the time of blocking calls.
+    A cure reduces device work by `low` to `high` seconds per step. The least gain is the part of `low` that exceeds the
+    idle time of the device. The largest gain is the part of `high` that exceeds it, plus the time of blocking calls; if
+    the device is almost never idle, it is all of `high`.
     """
     idle = max(0.0, view.step_seconds - seconds_per_step(device_view, device_view.busy))  # in an unprofiled step
     excess = max(0.0, high - idle)
@@ -91,7 +92,10 @@ def _blocking_seconds(view: CaptureView) -> float:
 
 
 def _longest_label(device_view: DeviceView, labels: Any, mask: Any) -> int | None:
-    """Return the label with the longest total time; `labels` has one entry per operation."""
+    """Return the label whose operations in the mask take the longest; None if the mask is empty.
+
+    `labels` has one entry per operation.
+    """
     selected = device_view.operations[mask]
     if not len(selected):
         return None

@@ -1,10 +1,12 @@
 """The device view: copies, kernels and idle time in the recorded steps, for the rules.
 
-device_view = view.device
-if device_view is not None:
-    for copies in device_view.copies: ...      # by line and direction: calls, bytes and kind of memory
-    for idle in device_view.idle_times: ...    # by cause: seconds per step in which the device was idle
-    device_view.kernels_per_step, device_view.busy_share, device_view.coverage("host to device")
+How a rule reads the device view of a CaptureView `view`:
+
+    device_view = view.device
+    if device_view is not None:
+        for copies in device_view.copies: ...      # by line and direction: copies, bytes and kind of memory
+        for idle in device_view.idle_times: ...    # by cause and line: seconds per step in which the device was idle
+        device_view.kernels_per_step, device_view.busy_share, device_view.coverage("host to device")
 """
 
 from collections.abc import Sequence
@@ -31,9 +33,9 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 __all__ = ["DeviceView", "build_device_view", "find_period"]
 
 FEWEST_STEPS = 2  # complete steps; with fewer there is no device view
-LONGEST_SWITCH_NS = 2_000  # between two operations, if the second is already queued
-BOUND_SHARE = 0.9  # of the time; if the device is busy for more, it determines the step time
-LAG_SHARE = 0.97  # of the operations of all steps; if fewer were recorded, the device lags behind the loop
+LONGEST_SWITCH_NS = 2_000  # from one operation to the next, if the next is already queued
+BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
+LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
 
 MOST_COMPARED_OPERATIONS = 20_000  # in the search for the period
@@ -44,7 +46,8 @@ DIRECTIONS: dict[int, str] = {
     CopyKind.DEVICE_TO_HOST: "device to host",
     CopyKind.DEVICE_TO_DEVICE: "device to device",
 }
-CALLS = (RecordKind.RUNTIME, RecordKind.DRIVER)
+CALLS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # kinds of CUDA calls
+# Kinds of computing operations. A graph is a set of kernels that one call launches; a memset counts as a kernel.
 KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
 
 
@@ -53,7 +56,7 @@ class CopyGroup:
     """Copies of one line with the same direction and memory kind. Numbers are means per step."""
 
     line: int  # index into the capture's lines; -1 if unknown
-    direction: str  # host to device, device to host, device to device
+    direction: str  # host to device, device to host, device to device, or elsewhere
     pageable: bool  # the host side is pageable memory
     asynchronous: bool  # an asynchronous call made the copy; with pageable memory the call waits anyway
     per_step: float  # number of copies
@@ -116,7 +119,7 @@ class DeviceView:
 
     @cached_property
     def is_whole_step(self) -> Any:
-        """For each step, whether all its operations were recorded."""
+        """For each step, whether its calls queued about as many recorded operations as those of the median step."""
         counts = np.diff(np.searchsorted(np.sort(self.call_starts), self.edges))
         return counts >= WHOLE_STEP_SHARE * np.median(counts)
 
@@ -163,7 +166,7 @@ class DeviceView:
     @cached_property
     def working(self) -> Intervals:
         """When the device computed or copied within its own memory."""
-        return self._intervals_of(self.is_kernel | self._is_copy("device to device"))
+        return self._intervals_of(self.is_kernel | self._mask_copies("device to device"))
 
     @cached_property
     def busy(self) -> Intervals:
@@ -179,17 +182,18 @@ class DeviceView:
     def busy_seconds(self) -> float:
         """The seconds per step that the device needs: its operations and the switches between them.
 
-        Copies of pageable memory are excluded, because they wait for the host.
+        Copies from or to pageable memory are excluded, because they wait for the host.
         """
         busy = self._intervals_of(~self.is_pageable)
         pauses = busy.starts[1:] - busy.ends[:-1]
         switches = pauses[pauses <= LONGEST_SWITCH_NS]
+        # A longer pause is idle time plus one switch, so every pause counts as one median switch.
         switch_ns = float(np.median(switches)) * len(pauses) if len(switches) else 0.0
         return (busy.length + switch_ns) / 1e9 / len(self)
 
     def copying(self, direction: str) -> Intervals:
         """Return when the device copied in this direction, one of DIRECTIONS."""
-        return self._intervals_of(self._is_copy(direction))
+        return self._intervals_of(self._mask_copies(direction))
 
     @cached_property
     def period(self) -> int:
@@ -203,7 +207,7 @@ class DeviceView:
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, but no recorded call shows of which."""
+        """Whether the device executes work of earlier steps, but no recorded calls show of which steps."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -212,7 +216,7 @@ class DeviceView:
 
     @cached_property
     def bound_seconds(self) -> float:
-        """The seconds in which the operations repeat. 0 if the device does not determine the step time."""
+        """The seconds after which the operations repeat, if the device determines the step time. Otherwise 0."""
         starts, period = self.operations["start"].astype(np.int64), self.period
         if not period or self.busy_share < BOUND_SHARE or len(starts) <= period:
             return 0.0
@@ -220,7 +224,7 @@ class DeviceView:
 
     @cached_property
     def copies(self) -> tuple[CopyGroup, ...]:
-        """Copies by line and direction, longest first."""
+        """Copies by line, direction, kind of memory and kind of call; longest first."""
         return _group_copies(self.operations, self.lines, np.flatnonzero(~self.is_kernel), len(self))
 
     @cached_property
@@ -237,15 +241,15 @@ class DeviceView:
         return attribute_idle(gaps, loop_events, len(self), activity)
 
     def coverage(self, direction: str) -> float | None:
-        """Return the share of transferred bytes with a known line; None without transfers."""
-        is_transfer = self._is_copy(direction)
+        """Return the share of the bytes copied in this direction whose line is known; None without copies."""
+        is_transfer = self._mask_copies(direction)
         nbytes = self.operations["nbytes"].astype(np.int64)
         total = int(nbytes[is_transfer].sum())
         return int(nbytes[is_transfer & (self.lines >= 0)].sum()) / total if total else None
 
     @property
     def _queued(self) -> Intervals:
-        """When at least one operation was queued and had not started."""
+        """When at least one operation with a recorded call was queued for CALL_LATENCY_NS and had not started."""
         has_call = self.call_of >= 0
         queued_at = self.calls["end"][self.call_of[has_call]] if len(self.calls) else self.operations["start"][has_call]
         return Intervals(queued_at.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][has_call])
@@ -254,13 +258,13 @@ class DeviceView:
     def upload_preparations(self) -> dict[int, Intervals]:
         """By line, when the host prepared uploads: from the upload event to its copy."""
         lines: dict[int, list[tuple[int, int]]] = {}
-        for index in np.flatnonzero(self._is_copy("host to device") & (self.event_of >= 0)).tolist():
+        for index in np.flatnonzero(self._mask_copies("host to device") & (self.event_of >= 0)).tolist():
             event = self.events[self.event_of[index]]
             if event.kind == EventKind.UPLOAD:
                 lines.setdefault(event.line, []).append((event.start, int(self.operations["start"][index])))
         return {line: Intervals(*zip(*preparations, strict=True)) for line, preparations in lines.items()}
 
-    def _is_copy(self, direction: str) -> Any:
+    def _mask_copies(self, direction: str) -> Any:
         """Return a mask of the copies in this direction."""
         kinds = [kind for kind, name in DIRECTIONS.items() if name == direction]
         return ~self.is_kernel & np.isin(self.operations["what"], kinds)
@@ -285,25 +289,28 @@ def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | Non
 def find_period(operations: Any, expected: float) -> int:
     """Return the number of operations after which their sequence repeats. 0 if it does not repeat.
 
-    The result is the period nearest to `expected`, between 0.8 and 3 times `expected`. It is larger than `expected` if
-    the device lags behind the loop.
+    `expected` is the mean number of recorded operations per step. The result is the period nearest to `expected`,
+    between 0.8 and 3 times `expected`. It is larger than `expected` if the device lags behind the loop.
     """
     compared = operations[:MOST_COMPARED_OPERATIONS]
     signatures = np.stack(
         [compared["kind"], compared["what"], compared["name"], compared["grid"][:, 0], compared["nbytes"] % (1 << 31)],
         axis=1,
     )
-    _, kinds = np.unique(signatures.astype(np.int64), axis=0, return_inverse=True)
-    kinds = kinds.ravel()
-    candidates = range(max(1, int(expected * 0.8)), min(len(kinds) // 2, int(expected * 3) + 2) + 1)
+    _, signature_ids = np.unique(signatures.astype(np.int64), axis=0, return_inverse=True)
+    signature_ids = signature_ids.ravel()
+    candidates = range(max(1, int(expected * 0.8)), min(len(signature_ids) // 2, int(expected * 3) + 2) + 1)
     for period in sorted(candidates, key=lambda period: abs(period - expected)):
-        if np.mean(kinds[period:] == kinds[:-period]) >= EQUAL_SHARE:
+        if np.mean(signature_ids[period:] == signature_ids[:-period]) >= EQUAL_SHARE:
             return period
     return 0
 
 
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
-    """Return the edges without the last steps whose operations were not all recorded."""
+    """Return the edges without incomplete steps at the end; no edges if nothing ran on the device.
+
+    A step is incomplete if fewer than WHOLE_STEP_SHARE of the operations of the median step ran in it.
+    """
     starts = np.sort(records["start"][np.isin(records["kind"], (*KERNELS, RecordKind.MEMCPY))])
     counts = np.diff(np.searchsorted(starts, edges))
     while len(counts) > FEWEST_STEPS and counts[-1] < WHOLE_STEP_SHARE * np.median(counts):
@@ -312,7 +319,7 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
 
 
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
-    """Return the events from `start` to `end` and in an equal time before. A copy may start late."""
+    """Return the events from `start` to `end` and of an equal time before, because a copy may start late."""
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]
 

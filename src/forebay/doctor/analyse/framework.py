@@ -41,7 +41,8 @@ _PYTHON_TYPES = frozenset({"list", "tuple", "float", "int", "bool", "dict", "obj
 def framework_of(view: CaptureView, api: str) -> str:
     """Return the framework of a call by its API name.
 
-    If the name is unknown or ambiguous, return the first framework that the script has loaded.
+    If the name is unknown, or is `Tensor` without PyTorch, return the first framework that the script has loaded. If
+    the script has loaded none, return "numpy" for an unknown name.
     """
     prefix = re.split(r"[.( ]", api, maxsplit=1)[0]
     loaded = list(view.frameworks)
@@ -52,7 +53,7 @@ def framework_of(view: CaptureView, api: str) -> str:
 
 
 def feed_framework(view: CaptureView, api: str) -> str:
-    """Return the target for a Forebay feed.
+    """Return the framework to which a Forebay feed should hand its batches.
 
     This is Keras if `fit` runs the loop, else the framework of the call.
     """
@@ -63,13 +64,16 @@ def feed_framework(view: CaptureView, api: str) -> str:
 
 
 def array_framework(view: CaptureView, api: str) -> str:
-    """Return the framework of the arrays. For Keras this is its backend, because Keras has no arrays of its own."""
+    """Return the framework of the arrays.
+
+    Keras has no arrays of its own. For Keras, return the first loaded framework, which is taken for its backend.
+    """
     framework = framework_of(view, api)
     return next(iter(view.frameworks), "tensorflow") if framework == "keras" else framework
 
 
 def is_device(name: object) -> bool:
-    """Whether a device name of any framework names a device, not the host."""
+    """Whether a device name of any framework is that of a GPU or another accelerator, not of the CPU."""
     return isinstance(name, str) and bool(name) and "cpu" not in name.lower()
 
 
@@ -81,7 +85,8 @@ def is_on_device(site: CallSite) -> bool:
 def is_asynchronous(view: CaptureView, site: CallSite) -> bool:
     """Whether the framework computes asynchronously here, so that reading a value waits.
 
-    On the CPU, PyTorch and TensorFlow compute the value before the call returns.
+    On the CPU, PyTorch and TensorFlow compute the value before the call returns. If no call of the site recorded its
+    device, assume a GPU if there is one.
     """
     if is_on_device(site) or framework_of(view, site.api) in ("jax", "cupy"):
         return True

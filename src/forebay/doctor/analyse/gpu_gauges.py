@@ -11,8 +11,8 @@ from forebay.doctor.model.formatting import format_percent
 __all__ = ["Gauges", "read_gauges", "gauge_remarks"]
 
 LEAST_SHARE = 0.2  # of the samples; a clock that was limited in fewer samples gets no remark
-LOW_CLOCK_SHARE = 0.95  # of the highest clock; a lower mean is a low clock
-IDLE_SHARE = 0.02  # of the time; a GPU that is busy for less lowers its clock and link to save power
+LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
+IDLE_SHARE = 0.02  # of the time; a GPU that is busy for less lowers its clock and link to save power: no remarks
 
 SATURATED_SHARE = 0.8  # of the link bandwidth; a link with more load gets a remark
 # PCIe generation -> bandwidth of one lane in one direction.
@@ -31,14 +31,17 @@ _CLOCK_LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """Readings of one GPU while the loop ran: means unless noted; None if not reported."""
+    """Readings of one GPU while the loop ran: means unless noted; None if not reported.
+
+    The fields `most_*` and `total_nbytes` are limits of the hardware or its settings, not readings.
+    """
 
     name: str
     samples: int  # number of samples
     busy: float | None  # share of the time in which a kernel ran
     clock_mhz: float | None
     most_clock_mhz: int | None
-    held_back: tuple[tuple[str, float], ...]  # reasons that limited the clock, and share of the samples; largest first
+    held_back: tuple[tuple[str, float], ...]  # reason that limited the clock, share of the samples; largest share first
     link_generation: int | None  # the highest reading, because an idle link slows down
     most_link_generation: int | None
     link_width: int | None  # PCIe lanes, the highest reading
@@ -52,7 +55,7 @@ class Gauges:
 
 
 def read_gauges(view: CaptureView) -> tuple[Gauges, ...]:
-    """Return the readings of each GPU; empty if the script sees no GPU."""
+    """Return the gauges of each sampled GPU; empty if no framework sees a GPU."""
     if not view.has_gpu:
         return ()
     readings: list[dict[str, Any]] = view.capture.facts.get("gauges") or []
@@ -60,7 +63,7 @@ def read_gauges(view: CaptureView) -> tuple[Gauges, ...]:
 
 
 def gauge_remarks(gauges: Gauges) -> Iterator[str]:
-    """Yield remarks about problems of a GPU that no line of the script causes."""
+    """Yield remarks about a limited clock, a slow link or a full link. An idle GPU gets none."""
     if gauges.busy is not None and gauges.busy <= IDLE_SHARE:
         return
     for reason, share in gauges.held_back[:1]:
@@ -95,7 +98,7 @@ def _is_below(value: int | None, maximum: int | None) -> bool:
 
 
 def _samples_in_loop(view: CaptureView, samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the samples of the loop; for a very short loop, all samples."""
+    """Return the samples since the start of the profiled window; if there are none, all samples."""
     return [sample for sample in samples if sample["at"] >= view.capture.window.start] or samples
 
 

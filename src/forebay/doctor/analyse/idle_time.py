@@ -1,7 +1,8 @@
 """Attribution of the device's idle time to the events of the loop at that time.
 
-Idle time outside of the events in CAUSES counts as launching, Python or idle. If the device became idle while the loop
-waited for it, the wait is the cause of the whole gap: without the wait, the loop would have queued more work.
+If a gap starts while the loop waits for the device, the wait also causes the part of the gap after the wait: without
+the wait, the loop would have queued more work. Events of other causes in the gap keep their time. All other idle time
+counts as launching, Python or idle.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +29,16 @@ __all__ = [
 # Cause of idle time -> kinds of events. If several causes apply at once, the first one counts.
 CAUSES: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
-    "building again": frozenset({EventKind.BUILD}),
+    "building again": frozenset({EventKind.BUILD}),  # in steps after the warm-up, so usually not for the first time
     "waiting for input": frozenset({EventKind.INPUT}),
-    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
+    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),  # moves in either direction count here
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
 }
-LAUNCHING, PYTHON, IDLE = "launching", "Python", "idle"
-READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"
-LONGEST_LAUNCH_NS = 200_000  # between two launches; a longer time counts as Python
+LAUNCHING = "launching"  # the host launches operations, or prepares the next launch
+PYTHON = "Python"  # none of the other causes
+IDLE = "idle"  # an operation was queued but had not started
+READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"  # keys of CAUSES
+LONGEST_LAUNCH_NS = 200_000  # between two launches, shorter times count as launching and longer times as Python
 CALL_LATENCY_NS = 10_000  # longest time from the end of a call to the start of its operation, if the device is idle
 # Kinds of events that launch operations.
 LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
@@ -45,7 +48,7 @@ LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
 class IdleTime:
     """Idle time of the device for one cause and line, as means per step."""
 
-    cause: str  # a key of CAUSES, LAUNCHING, PYTHON, or IDLE (an operation was queued but had not started)
+    cause: str  # a key of CAUSES, LAUNCHING, PYTHON or IDLE
     line: int  # index into the capture's lines; -1 if unknown
     seconds: float
     per_step: float  # number of gaps
@@ -72,7 +75,7 @@ def attribute_idle(
         for cause, kinds in CAUSES.items()
         for line, intervals in _intervals_by_line(loop_events, kinds).items()
     ]
-    # Upload preparations come directly before read-backs.
+    # Upload preparations take precedence over read-backs, but not over other causes.
     first_read_back = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
     candidates[first_read_back:first_read_back] = [
         (UPLOAD_CAUSE, line, intervals) for line, intervals in activity.upload_preparations.items()
@@ -124,7 +127,7 @@ def _intervals_by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> 
 
 
 def _gaps_after_waits(gaps: Intervals, events: Sequence[LedgerEvent]) -> dict[int, Intervals]:
-    """Return by line the whole gaps that started while the loop waited for the device."""
+    """Return by line the gaps that started while the loop waited for the device, up to their ends."""
     gaps_by_line = {}
     for line, waits in _intervals_by_line(events, CAUSES[READ_BACK_CAUSE]).items():
         starts_in_wait: Any = waits.contains(gaps.starts)

@@ -31,7 +31,7 @@ class Intervals:
         return int(self._length_before[-1])
 
     def covered_lengths(self, starts: Any, ends: Any) -> Any:
-        """Return the length that this set covers of each interval from `starts` to `ends`."""
+        """Return for each interval from a start to its end how much of it this set covers."""
         return np.maximum(0, self._length_until(ends) - self._length_until(starts))
 
     def contains(self, times: Any) -> Any:
@@ -48,8 +48,8 @@ class Intervals:
         """Return the times that are in both sets."""
         edges = np.unique(np.concatenate([self.starts, self.ends, other.starts, other.ends]))
         starts, ends = edges[:-1], edges[1:]
-        both = self.contains(starts) & other.contains(starts)
-        return Intervals(starts[both], ends[both])
+        is_in_both = self.contains(starts) & other.contains(starts)
+        return Intervals(starts[is_in_both], ends[is_in_both])
 
     def union(self, other: "Intervals") -> "Intervals":
         """Return the times that are in at least one of the sets."""

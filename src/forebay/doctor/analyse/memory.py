@@ -57,11 +57,11 @@ class MemoryLevel:
 
     place: str  # host, page-locked, or a device
     framework: str | None
-    used_nbytes: int | None  # while the loop ran
-    reserved_nbytes: int | None  # by the framework for later allocations
-    peak_nbytes: int | None
+    used_nbytes: int | None  # while the loop ran; page-locked memory: at the last reading
+    reserved_nbytes: int | None  # that the framework holds, in use or for later allocations
+    peak_nbytes: int | None  # of a device whose framework reports no peak: `reserved_nbytes`
     total_nbytes: int | None
-    growth_nbytes: float  # per step; 0 unless the use grew between all readings in the loop
+    growth_nbytes: float  # per step; 0 unless the use grew between all readings in the loop; always 0 for the host
 
     @property
     def share(self) -> float:
@@ -74,8 +74,8 @@ class MemoryUsage:
     """Everything that the report says about memory."""
 
     levels: tuple[MemoryLevel, ...]
-    data_copies: tuple[DataCopies, ...]  # largest first
-    graph_constants: tuple[GraphConstants, ...]
+    data_copies: tuple[DataCopies, ...]  # largest `held_nbytes` first
+    graph_constants: tuple[GraphConstants, ...]  # largest `total_nbytes` first
 
 
 def memory_usage(view: CaptureView) -> MemoryUsage:
@@ -145,7 +145,7 @@ def _host_levels(view: CaptureView, readings: Sequence[dict[str, Any]]) -> Itera
 def _reading_in_loop(readings: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the first entry that was read in the loop, or else the last entry.
 
-    `entries` has one entry per reading; an empty entry was not reported.
+    `entries` has one entry per reading; an empty entry was not reported. A reading with `steps` is in the loop.
     """
     in_loop = [entry for reading, entry in zip(readings, entries, strict=True) if reading["steps"] and entry]
     return in_loop[0] if in_loop else entries[-1]
@@ -158,9 +158,10 @@ def _device_reading(reading: dict[str, Any], framework: str, device: str) -> dic
 
 
 def _growth_per_step(points: Sequence[tuple[int, int]]) -> float:
-    """Return the smallest growth per step between two readings in the loop, in bytes.
+    """Return the smallest growth per step between two consecutive readings in the loop, in bytes.
 
-    `points` are pairs of steps and used bytes. Return 0 unless the use grew between all readings, at least three.
+    `points` are pairs of steps and used bytes. Return 0 unless there are at least three readings in the loop and the
+    use grew between all of them.
     """
     in_loop = [(steps, used) for steps, used in points if steps]
     rates = [
@@ -180,7 +181,7 @@ def _gpu_memory(view: CaptureView, device: str) -> int | None:
 
 
 def _find_data_copies(view: CaptureView) -> Iterator[DataCopies]:
-    """Yield uploaded arrays, grouped by the places that store them, largest first.
+    """Yield uploaded arrays, grouped by the places that store them; the group with the most `held_nbytes` first.
 
     Uploads with the same fingerprint belong to one array.
     """
@@ -202,7 +203,7 @@ def _sources(events: Sequence[LedgerEvent]) -> Places:
 
 
 def _targets(events: Sequence[LedgerEvent]) -> Places:
-    """Return the place of each copy. All uploads of one call site to one target share one copy."""
+    """Return the place of each copy. Assume that all uploads of one call site to one target share one copy."""
     copies = {(_target(event), event.api, event.line) for event in events}
     return (*sorted(target for target, *_ in copies),)
 

@@ -8,11 +8,11 @@ first from launching and Python.
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.idle_time import CAUSES, IDLE, LAUNCHING, PYTHON
 
-__all__ = ["COMPUTING", "COPYING", "DEVICE_PARTS", "split_recorded_step"]
+__all__ = ["COMPUTING", "DEVICE_PARTS", "TRANSFER_DIRECTIONS", "split_recorded_step"]
 
 COMPUTING = "computing"
 DEVICE_PARTS = (*CAUSES, LAUNCHING, COMPUTING, PYTHON, IDLE)
-COPYING = ("host to device", "device to host")  # directions of transfers
+TRANSFER_DIRECTIONS = ("host to device", "device to host")  # each is also a part
 # Parts that recording makes longer, in the order in which `split_recorded_step` shortens them.
 _RECORDING_COSTS = ((LAUNCHING, PYTHON), tuple(CAUSES))
 
@@ -31,11 +31,11 @@ def split_recorded_step(device_view: DeviceView, step_seconds: float) -> dict[st
 def _device_seconds(device_view: DeviceView) -> dict[str, float]:
     """Return the seconds per step of computation and of each direction of transfers.
 
-    Transfers during computation do not count.
+    Transfers during computation do not count, and overlapping transfers count once.
     """
     per_step = 1e9 * len(device_view)
     seconds, counted = {COMPUTING: device_view.working.length / per_step}, device_view.working
-    for direction in COPYING:
+    for direction in TRANSFER_DIRECTIONS:
         uncounted = device_view.copying(direction).difference(counted)
         seconds[direction] = uncounted.length / per_step
         counted = counted.union(uncounted)

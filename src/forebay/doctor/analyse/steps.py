@@ -13,14 +13,14 @@ __all__ = ["PARTS", "Steps", "find_steps", "split_step"]
 
 FEWEST_STEPS = 3  # a loop has at least this many steps
 FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as building a model
-WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the profiling window
+WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
 # Part of a step -> kinds of events. Time that belongs to several parts counts for the first one.
 PARTS: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
-    "building again": frozenset({EventKind.BUILD}),
+    "building again": frozenset({EventKind.BUILD}),  # in steps after the warm-up, so usually not for the first time
     "waiting for input": frozenset({EventKind.INPUT}),
-    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
+    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),  # moves in either direction count here
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
     "compiled calls": frozenset({EventKind.RUN}),
 }
@@ -55,9 +55,10 @@ class Steps:
 
 
 def find_steps(capture: Capture) -> Steps | None:
-    """Return the steps of the profiling window; None if there are too few.
+    """Return the steps of the profiled window; None if there are too few.
 
-    If the script ended before the window, the most frequent event of the most reliable kind marks the steps.
+    If the script ended before the detector found its steps, the most frequent call site of the most reliable kind marks
+    the steps.
     """
     window, events = capture.window, capture.events
     if window.anchor is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
 from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
-from forebay.doctor.analyse.step_parts import COPYING
+from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
 from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine
 from forebay.doctor.model.events import Line
@@ -88,7 +88,7 @@ def _coverage(view: CaptureView) -> dict[str, float | None] | None:
 
     Return None without device records.
     """
-    return {direction: view.device.coverage(direction) for direction in COPYING} if view.device else None
+    return {direction: view.device.coverage(direction) for direction in TRANSFER_DIRECTIONS} if view.device else None
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:
