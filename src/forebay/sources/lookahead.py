@@ -33,8 +33,7 @@ class LookAhead:
     - The threads that gather rows also prepare groups, so no background thread is needed. They call `_wait_for` and
       `_release`, which call `_advance`. `_advance` starts as many groups as fit in the budget and never waits.
 
-    All methods hold the lock of the condition `changed` while they access the state. They notify the condition after
-    each change.
+    The lock of the condition `changed` protects the state. A thread that changes the state notifies the condition.
     """
 
     def __init__(self, changed: threading.Condition | None = None) -> None:

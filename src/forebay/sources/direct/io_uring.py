@@ -21,9 +21,7 @@ from forebay.core.spec import Array
 
 __all__ = ["IoUring"]
 
-ENTRIES = (
-    4096  # reads that fit in the queue; with fewer, the queue would empty more often, and the disk idles each time
-)
+ENTRIES = 4096  # reads per filled queue; few large queues are best, because the disk idles at the end of each queue
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
 REFILLS = 4  # submit new reads after each completed quarter of the depth; more often would take more Python time
@@ -95,7 +93,7 @@ class IoUring:
         results = np.zeros(len(offsets), np.int64)
         addresses = memory_offsets + memory.ctypes.data
         for start in range(0, len(offsets), ENTRIES):
-            part = slice(start, start + ENTRIES)
+            part = slice(start, start + ENTRIES)  # the reads that fit in the queue
             self._write_entries(files[part], offsets[part], nbytes[part], addresses[part])
             self._submit_and_wait(len(results[part]), _depth(nbytes[part]))
             self._collect_results(results[part])

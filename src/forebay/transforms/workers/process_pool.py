@@ -54,8 +54,8 @@ class ProcessPool:
         """Call the function on the block in one worker, and return the result.
 
         The calling thread releases the GIL while it waits. An exception of the function keeps its type and has the
-        worker's traceback as a note. `WorkerError` means that the process died. `FeedClosedError` means that the pool
-        was closed during the call.
+        worker's traceback as a note. `WorkerError` means that the process died, and `FeedClosedError` that the pool was
+        closed before or during the call. `PipelineError` means that the worker could not load the function.
         """
         return self._handles[worker].call(block, task)
 

@@ -25,7 +25,7 @@ __all__ = ["RayPool"]
 MAX_DEATHS_PER_TASK = 5  # workers that died while they ran one task, or lost its result; then `run` raises an error
 MAX_EARLY_DEATHS = 20  # consecutive workers that died before they were ready; then the feed ends with an error
 START_SECONDS = 120.0  # how long `run` waits while no worker is ready
-RELEASE_SECONDS = 1.0  # how long `close` waits until the CPUs of its workers are free again
+RELEASE_SECONDS = 1.0  # longest time that `close` waits until the CPUs of its workers are free again
 POLL_SECONDS = 10.0  # interval at which a waiting thread checks whether the pool was closed
 
 _LOST_WORKER_ERRORS = (
