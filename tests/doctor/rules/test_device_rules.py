@@ -56,7 +56,7 @@ def test_the_preparation_of_an_upload_counts_like_its_copy():
 
     found = finding(run_with_kernels(program), "copy_not_overlapped")
     assert found.seconds == pytest.approx(1.5e-3, rel=0.02)
-    assert found.evidence[0] == "No kernel ran during 1.53 ms of the 1.53 ms of copying per step."
+    assert found.evidence[0] == "No kernel ran during 1.53 ms of the 1.53 ms of preparing and copying per step."
 
 
 def test_preparation_during_computation_does_not_count():

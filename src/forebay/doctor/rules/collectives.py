@@ -22,12 +22,13 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MODERATE, SEVERE = 0.03, 0.15  # shares of a step that collectives take without overlap
+MODERATE = 0.03  # share of a step that collectives take without overlap; the rule does not report less
+SEVERE = 0.15  # the same share; the evidence calls it severe from here on
 BASIS = "at most all of this time, if the collectives overlap computation; the wait for a slower rank remains"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if collectives without overlap take a moderate share of a step."""
+    """Yield a finding if collectives without overlap take at least a moderate share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return

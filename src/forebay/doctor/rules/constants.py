@@ -18,7 +18,7 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-LARGEST_NBYTES = 64 << 20  # bytes per graph; the rule does not report smaller constants
+LARGE_NBYTES = 64 << 20  # bytes per graph; the rule reports only constants that take more
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -26,7 +26,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if view.steps is None:  # the doctor found no training loop
         return
     for constants in find_graph_constants(view):
-        if constants.nbytes > LARGEST_NBYTES:
+        if constants.nbytes > LARGE_NBYTES:
             yield _finding(view, constants)
 
 
@@ -52,9 +52,10 @@ def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
         seconds=0.0,
         cures=(argument, feed),
         evidence=(
-            f"All graphs hold {format_nbytes(constants.total_nbytes)} of "
+            f"All graphs of this line together contain {format_nbytes(constants.total_nbytes)} of "
             "constants, in addition to the arrays themselves.",
-            f"Building the largest graph took {format_seconds(constants.seconds)}. TensorFlow refuses graphs of 2 GiB.",
+            f"Building the largest graph took {format_seconds(constants.seconds)}. "
+            "TensorFlow refuses graphs of more than 2 GiB.",
         ),
     )
 

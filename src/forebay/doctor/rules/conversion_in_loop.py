@@ -23,8 +23,9 @@ __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step; the gain is at most the shorter of the two"
 LEAST_SHARE = 0.05  # the smallest reported share of a step; from this share on, XProf calls a loop input-bound
-# A conversion copies the array: at most at the speed of one core, at least at the speed of TensorFlow.
-FASTEST_BYTES_PER_SECOND, SLOWEST_BYTES_PER_SECOND = 10e9, 1e9
+# Speed of a conversion of an array, which copies the array.
+FASTEST_BYTES_PER_SECOND = 10e9  # the speed at which one core copies memory
+SLOWEST_BYTES_PER_SECOND = 1e9  # the speed of TensorFlow, the slowest framework
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -46,14 +47,15 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             line=site.line,
             seconds=cost,
             cures=(*_avoidance_cure(view, site, cost), _prefetch_cure(view, site, cost), *_feed_cure(view, site, cost)),
-            evidence=(f"{len(site.events)} conversions happened in {site.steps} steps, nearly all of different data.",),
+            evidence=(f"{len(site.events)} conversions happened in {site.steps} steps.",),
         )
 
 
 def _avoidance_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
     """Yield the cure that avoids the conversion, if one applies.
 
-    Arrays can stay on the device, unless a session reads them. Python lists can become arrays before the loop.
+    If the device was recorded, arrays can stay on it, unless a session reads them. Python lists can become arrays
+    before the loop.
     """
     if not is_python_data(site):
         if view.device is not None and site.api != SESSION:

@@ -82,7 +82,10 @@ def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
 
 
 def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: float, total: float) -> Finding:
-    """Build the finding. A prefetch can hide the copies only behind computation without copies."""
+    """Build the finding. A prefetch can hide the copies only behind computation that no copy overlaps yet.
+
+    `total` is the time of the uploads, in seconds per step; `cost` is the part of it without computation.
+    """
     computing_only = device_view.computing.difference(intervals_of(device_view, copies))
     hidden = min(cost, seconds_per_step(device_view, computing_only))
     low, high = gain_on_device(view, device_view, hidden, hidden)
@@ -97,7 +100,8 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
         if device_view.is_pageable[copies].all()
         else overlap_copies(view, line_index)
     )
-    computing_share = device_view.computing.length / 1e9 / len(device_view) / device_view.seconds
+    recorded_seconds = device_view.seconds * len(device_view)  # the mean step times the number of steps
+    computing_share = device_view.computing.length / 1e9 / recorded_seconds
     stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, low, high, BASIS, changes)
     stream_cures = (stream,) if framework == "torch" else ()
     return Finding(
@@ -110,7 +114,8 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
             *stream_cures,
         ),
         evidence=(
-            f"No kernel ran during {format_seconds(cost)} of the {format_seconds(total)} of copying per step.",
+            f"No kernel ran during {format_seconds(cost)} of the "
+            f"{format_seconds(total)} of preparing and copying per step.",
             f"The device computes {format_percent(computing_share)} of the time.",
         ),
     )
@@ -119,4 +124,5 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
 _STREAM_CODE = """copies = torch.cuda.Stream()   # before the loop
 with torch.cuda.stream(copies):
     next_x = x.to(device, non_blocking=True)   # the next batch, from page-locked memory
-torch.cuda.current_stream().wait_stream(copies)   # before its use; next_x.record_stream(...) if you keep it"""
+torch.cuda.current_stream().wait_stream(copies)   # before the step uses next_x
+next_x.record_stream(torch.cuda.current_stream())   # so that its memory is not reused too early"""

@@ -13,18 +13,23 @@ from forebay.doctor.rules.wording import location
 
 __all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises", "gain_basis"]
 
-FEWEST_OPERATIONS = 50  # per step; the rule does not report fewer
-TRANSFORM_SHARE = 0.5  # of a step; if JAX transforms functions for longer, any number of operations is enough
-LEAST_SHARE = 0.1  # of a step that calls must take; XProf uses this limit for eager execution
+FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the two cases that `recognises` lists
+TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
+LEAST_SHARE = 0.1  # smallest reported share of a step that calls take; XProf uses the same limit for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
-SLOW_CORE_FACTOR = 3  # times CALL_SECONDS, on a slow core and with gradients
+SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long
 TOP_LEVEL = "<module>"  # Python's function name for code outside functions
 LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer operation
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop makes no compiled call, and calling operations takes a reportable share."""
+    """Whether the loop makes no compiled call, and calling operations takes a reportable share.
+
+    The loop must also call at least FEWEST_OPERATIONS per step, with two exceptions. If JAX transforms functions for
+    TRANSFORM_SHARE of a step, any number is enough. If no call marks a step, one OPS event counts as a step. Its number
+    of operations is then arbitrary, so the rule requires short operations instead.
+    """
     has_compiled_call = any(run.in_loop for run in view.sites_of(EventKind.RUN))
     sites = list(view.sites_of(EventKind.OPS))
     is_eager = sum(map(operations_per_step, sites)) >= FEWEST_OPERATIONS
@@ -34,7 +39,10 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 
 def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:
-    """Return the share of the steps that JAX spends on transforming functions, without operations."""
+    """Return the share of the steps that JAX spends on transforming functions.
+
+    The time of the operations inside these functions does not count.
+    """
     seconds = _total_seconds(view.sites_of(EventKind.TRANSFORM)) - _total_seconds(sites)
     return seconds * 1e9 / (view.steps.end - view.steps.start) if view.steps else 0.0
 
@@ -45,7 +53,7 @@ def _is_step_inferred(view: CaptureView) -> bool:
 
 
 def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
-    """Whether call overhead takes most of the operations' time, so that compilation helps.
+    """Whether the operations are so short that compilation may help.
 
     The fastest operations decide: a long computation is always long, but a busy core delays only some calls.
     """
@@ -55,7 +63,7 @@ def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
 def operations_per_step(site: CallSite, name: str = "count") -> float:
     """Return the operations per step.
 
-    `name` selects the counter: "count" for all operations, "tiny" for those shorter than a launch.
+    `name` selects the counter: "count" for all operations, "tiny" for the very short ones (see `op_counter`).
     """
     return sum(_operation_count(event, name) for event in site.events) / site.steps
 
@@ -77,8 +85,8 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
 
     If the hooks measured the Python time between operations, that time is the minimum, and the maximum adds the call
     overhead of the operations. Function transforms of JAX count as Python time. Otherwise both values come from
-    CALL_SECONDS. Measured times are scaled from the profiled steps to `step_seconds`. No value exceeds the time that
-    no event explains.
+    CALL_SECONDS. Measured times are scaled from the profiled steps to `step_seconds`. No value exceeds
+    `unexplained_seconds`.
     """
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
     python_seconds = (
@@ -102,10 +110,10 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
 
 
 def gain_basis(sites: Sequence[CallSite]) -> str:
-    """Return the basis of the gain if fewer operations are called."""
+    """Return the basis of a gain of half the minimum to all of the maximum of `calling_seconds`."""
     if any(site.values("calling_seconds") for site in sites):
         return "at least half of the Python time between the calls, at most also the calls themselves"
-    return f"at least half of the call time on a fast core, at most {SLOW_CORE_FACTOR} times the call time"
+    return f"at least half of the call time on a fast core, at most {SLOW_CORE_FACTOR} times this call time"
 
 
 def _least_gain(view: CaptureView, calling: float) -> float:
@@ -168,7 +176,8 @@ def _title(view: CaptureView, total: float) -> str:
 def _top_level_seconds(sites: Sequence[CallSite]) -> float:
     """Return the seconds per step of operations at the top level of the script.
 
-    Functions can be compiled, but the top-level loop around them cannot.
+    Functions can be compiled, but the top-level loop around them cannot. If all operations are at the top level, return
+    0.0: the cure then assumes that the script moves them into a function.
     """
     top_level = [site for site in sites if site.line is not None and site.line.function == TOP_LEVEL]
     if len(top_level) == len(sites):

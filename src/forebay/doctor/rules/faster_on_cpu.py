@@ -24,9 +24,8 @@ MOST_THREADS = 8_192  # per kernel; a thread processes about one number
 MOST_BUSY_SHARE = 0.5  # of the time; a busier device has enough work
 MOST_NBYTES = 256 << 10  # bytes transferred per step; more is not small work
 SMALL_SHARE = 0.95  # of the kernels must be small
-# Seconds of a CPU core per operation and per number: on a fast core, and on a slow one.
-CALL_SECONDS = 1e-6, 5e-6
-NUMBER_SECONDS = 0.5e-9, 4e-9
+CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
+NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -43,7 +42,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _is_small(device_view: DeviceView) -> bool:
-    """Whether the device has little work: few bytes, and nearly only small kernels.
+    """Whether the device has little work: few bytes, nearly only small kernels, and much idle time.
 
     A CUDA graph is one launch of unknown work, so a capture with a graph never counts.
     """
@@ -65,11 +64,14 @@ def _finding(view: CaptureView, device_view: DeviceView, low: float, high: float
     count, numbers = device_view.kernels_per_step, _numbers_per_step(device_view) / device_view.kernels_per_step
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
-    basis = f"{count:.0f} operations of {numbers:,.0f} numbers, computed by a slow and by a fast CPU core"
+    basis = (
+        f"the step time, less the time of a CPU core for {count:.0f} operations of {numbers:,.0f} numbers; "
+        "at least with a slow core, at most with a fast one"
+    )
     computing = seconds_per_step(device_view, device_view.computing)
     return Finding(
         rule="faster_on_cpu",
-        title=f"A CPU core would compute these {count:.0f} kernels of {numbers:,.0f} numbers before their launch ends",
+        title=f"A CPU core would compute these {count:.0f} kernels of {numbers:,.0f} numbers in less time than a step",
         line=None,
         seconds=max(0.0, min(view.step_seconds, view.step_seconds - computing)),
         cures=(Cure("compute this on the CPU", code, low, high, basis),),

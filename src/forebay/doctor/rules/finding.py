@@ -14,14 +14,15 @@ class Cure:
 
     title: str
     code: str
-    low: float  # seconds saved in each step, at least
-    high: float  # seconds saved in each step, at most
+    low: float  # seconds saved per step, at least
+    high: float  # seconds saved per step, at most
     basis: str = "the measured time of the calls that it removes"  # what `low` and `high` rest on
-    # One change of the timeline per possible outcome of the cure.
+    # One change of the timeline per possible outcome of the cure. Without changes, the gain is not simulated.
     changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def gain(self) -> float:
+        """The middle between `low` and `high`."""
         return (self.low + self.high) / 2
 
 
@@ -31,10 +32,10 @@ class Finding:
 
     rule: str  # rule id
     title: str  # one sentence with the main numbers, without its full stop
-    line: Line | None
-    seconds: float  # cost in each step
+    line: Line | None  # None if the cause has no known line
+    seconds: float  # cost per step; 0.0 for a warning
     cures: tuple[Cure, ...]
-    evidence: tuple[str, ...] = field(default=())
+    evidence: tuple[str, ...] = field(default=())  # complete sentences
 
     @property
     def gain(self) -> float:

@@ -15,7 +15,7 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine", "recognises"]
 
-FREE_SHARE = 0.5  # of the free device memory that the data may take; the step needs the other half
+FREE_SHARE = 0.5  # of the free device memory that the data may take; the step may need the other half
 LEAST_SHARE = 0.5  # of the uploads must repeat earlier data
 FEWEST_EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
 
@@ -51,7 +51,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure("upload all data once", f"import forebay as fb\n{upload}", 0.0, cost, basis, changes),
             ),
             evidence=(
-                f"The script uploaded {format_nbytes(sum(event.nbytes for event in _uploads(view, site)))} in total.",
+                f"This line uploaded {format_nbytes(sum(event.nbytes for event in _uploads(view, site)))} in total.",
             ),
         )
 
@@ -59,8 +59,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _data_nbytes(view: CaptureView, site: CallSite) -> int:
     """Return the bytes of all data that the line uploads; 0 without repetition.
 
-    Equal keys of uploads show repeated data. Without them, the data is the largest object that the script builds, such
-    as a dataset, if the script uploads its bytes FEWEST_EPOCHS times.
+    Equal keys of uploads show repeated data. Without enough equal keys, the data is the largest object that the script
+    builds, such as a dataset, if the line uploads at least FEWEST_EPOCHS times as many bytes.
     """
     uploads = _uploads(view, site)
     sizes = {(e.detail or {}).get("key"): e.nbytes for e in uploads if (e.detail or {}).get("key")}

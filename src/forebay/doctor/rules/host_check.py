@@ -1,4 +1,4 @@
-"""The rule for large results that the loop reads back in order to check them."""
+"""The rule for large results that the loop reads back, often only to check them."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
 __all__ = ["LARGE_NBYTES", "examine", "recognises"]
 
-LARGE_NBYTES = 1 << 20  # bytes; smaller reads are single values, not data
+LARGE_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller read-backs
 FASTEST_BYTES_PER_SECOND = 60e9  # no PCIe link of 16 lanes is faster
 BASIS = "the copy to the host is removed: at least its time on the fastest link, at most the whole wait"
 RECORDED_BASIS = (
@@ -110,9 +110,9 @@ def _assumption(check: float) -> str:
 
 
 _REDUCE_CODE = {
-    "tensorflow": "error = tf.reduce_mean(tf.abs(result - wanted))   # replaces np.mean(result.numpy())",
-    "keras": "error = keras.ops.mean(keras.ops.abs(result - wanted))   # replaces np.mean(np.asarray(result))",
-    "torch": "error = (result - wanted).abs().mean()   # replaces np.mean(result.cpu().numpy())",
-    "jax": "error = jnp.abs(result - wanted).mean()   # replaces np.mean(np.asarray(result))",
-    "cupy": "error = cupy.abs(result - wanted).mean()   # replaces np.mean(result.get())",
+    "tensorflow": "error = tf.reduce_mean(tf.abs(result - wanted))   # replaces np.abs(result.numpy() - wanted).mean()",
+    "keras": "error = keras.ops.mean(keras.ops.abs(result - wanted))   # replaces NumPy code on np.asarray(result)",
+    "torch": "error = (result - wanted).abs().mean()   # replaces np.abs(result.cpu().numpy() - wanted).mean()",
+    "jax": "error = jnp.abs(result - wanted).mean()   # replaces np.abs(np.asarray(result) - wanted).mean()",
+    "cupy": "error = cupy.abs(result - wanted).mean()   # replaces np.abs(result.get() - wanted).mean()",
 }

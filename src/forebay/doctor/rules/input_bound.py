@@ -26,7 +26,8 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
 __all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
 
-MODERATE, SEVERE = 0.05, 0.2  # shares of a step that the loop waits for its input
+MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
+SEVERE = 0.2  # share of a step; the evidence calls waits from here on severe
 OVERLAP_BASIS = "the wait overlaps the rest of the step; the gain is at most the shorter of the two"
 
 _STAGE_REASONS = {
@@ -41,7 +42,7 @@ _STAGE_REASONS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop waits at the site for a moderate share of a step."""
+    """Whether the loop waits at the site for at least a moderate share of a step."""
     return cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
 
 
@@ -89,9 +90,7 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", feed_code(view, framework))
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
-        yield _workers_cure(
-            view, site, wait, "map whole batches of arrays in processes", _process_code(site, framework)
-        )
+        yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
     elif stage.name == SERIAL_MAP:
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
         yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", _MAP_BATCHES_CODE)
@@ -99,9 +98,7 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield _whole_batches_cure(view, site, wait, framework)
         yield _generator_cure(site, wait, framework)
     elif stage.is_python:
-        yield _workers_cure(
-            view, site, wait, "make rows in processes, whole batches at a time", _process_code(site, framework)
-        )
+        yield _workers_cure(view, site, wait, "make rows in worker processes", _process_code(site, framework))
     else:
         yield from _loader_cures(view, site, wait, framework)
 
@@ -109,8 +106,8 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
 def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, framework: str) -> Iterator[Cure]:
     """Yield a cure for a loop that already uses a feed.
 
-    A slow map can run in worker processes. A map that already does can run on more machines. For any other stage,
-    `explain()` shows what the feed measured.
+    If the feed already has worker processes, its map can run on more machines. If it has none, a slow map can run in
+    worker processes. For any other slow stage, `explain()` shows what the feed measured.
     """
     if stage.name != "map" and not count_workers(site):
         basis = "at most the whole wait; the feed has measured each of its stages"
@@ -125,9 +122,11 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     low, high = gain_by_workers(view, site, wait)
     basis = (
         f"the map is divided among {count_cores(view)} cores and overlaps the "
-        "rest of the step; no gain if the cores are busy"
+        "rest of the step; less gain if the cores are busy"
     )
-    yield Cure("run the map in processes", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
+    yield Cure(
+        "run the map in worker processes", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view))
+    )
 
 
 def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str) -> Iterator[Cure]:
@@ -148,17 +147,17 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 
 
 def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
-    """Return a cure with one thread that makes batches during the step."""
+    """Return a cure in which one thread makes batches during the step."""
     low, high = gain_by_overlap(view, wait)
     return Cure(title, code, low, high, OVERLAP_BASIS, prefetch_input(view, site, wait, in_worker_processes=False))
 
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
-    """Return a cure with one worker per core that makes batches during the step."""
+    """Return a cure in which one worker per core makes batches during the step."""
     low, high = gain_by_workers(view, site, wait)
     basis = (
         f"batch making is divided among {count_cores(view)} cores and overlaps "
-        "the rest of the step; no gain if the cores are busy"
+        "the rest of the step; less gain if the cores are busy"
     )
     return Cure(title, code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
 
@@ -174,7 +173,7 @@ def _whole_batches_cure(view: CaptureView, site: CallSite, wait: float, framewor
     rows = batch_rows(site)
     generator = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
     code = f'import forebay as fb\n{generator}\nfeed = fb.from_batches(batches).feed("{framework}")   # prefetched'
-    basis = "at most the whole wait, if a batch takes little longer than a row; otherwise there may be no gain"
+    basis = "the wait overlaps the step; at most the whole wait is saved, if a batch takes little longer than a row"
     return Cure("make whole batches, and prefetch them", code, low, wait, basis)
 
 

@@ -16,9 +16,11 @@ __all__ = [
     "count_workers",
 ]
 
-SERIAL_MAP = "mapped_at"  # key in an event's detail: the line of a tf.data map that runs one row at a time
-LEAST_SHARE = 0.5  # share of the wait; a stage that takes less is not its cause
-LEAST_GENERATOR_SHARE = 0.1  # lower, because the loader's overhead per row can exceed the time of the generator
+# Name of the stage, and key in an event's detail: the line of a tf.data map that runs one row at a time.
+SERIAL_MAP = "mapped_at"
+LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
+# The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
+LEAST_GENERATOR_SHARE = 0.1
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at least and at most
 
 
@@ -40,7 +42,8 @@ class InputStage:
 def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     """Return the stage that a loop waits for at an input site.
 
-    This is the user's Python code if it takes most of the wait, on any thread.
+    This is the user's slowest Python code, on any thread, if it takes a large enough share of the wait. Otherwise it is
+    a serial map, the workers or the loader.
     """
     wait = cost_of(view, site.events)
     costs = [(_cost_on_any_thread(view, stage_site), stage_site) for stage_site in view.sites_of(EventKind.PREPARE)]
@@ -56,12 +59,12 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
 
 
 def count_workers(site: CallSite) -> int:
-    """Return the number of worker processes; 0 if unknown."""
+    """Return the number of worker processes; 0 if there are none, or if it is unknown."""
     return max((int(workers) for workers in site.values("workers") if workers), default=0)
 
 
 def count_producers(site: CallSite) -> int:
-    """Return the number of workers, 1 for a prefetching thread, or 0."""
+    """Return the number of workers. Without workers, return 1 for a prefetching thread, else 0."""
     return count_workers(site) or int(any(site.values("prefetch")))
 
 
@@ -70,17 +73,17 @@ def count_cores(view: CaptureView) -> int:
 
 
 def gain_by_workers(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
-    """Return the least and largest gain with one worker per core, in seconds.
+    """Return the least and largest gain with one worker per core, in seconds per step.
 
-    Without producers, the loop makes the batch itself, so a batch takes as long as the wait. With producers, each
-    producer is busy for the whole step. A step cannot be shorter than the time of a batch divided by the number of
-    cores.
+    Without producers, the loop makes the batch itself, so a batch takes as long as the wait. Workers would then have to
+    hand over each batch. With producers, each producer is busy for the whole step. A step cannot be shorter than the
+    time of a batch divided by the number of cores.
     """
     producers = count_producers(site)
     batch_seconds = view.step_seconds * producers if producers else wait
-    least, most = (0.0, 0.0) if producers else HAND_OVER_SECONDS
-    high = max(0.0, min(wait, view.step_seconds - batch_seconds / count_cores(view)) - least)
-    low = 0.0 if producers else gain_by_overlap(view, wait)[0] - most
+    fast_hand_over, slow_hand_over = (0.0, 0.0) if producers else HAND_OVER_SECONDS
+    high = max(0.0, min(wait, view.step_seconds - batch_seconds / count_cores(view)) - fast_hand_over)
+    low = 0.0 if producers else gain_by_overlap(view, wait)[0] - slow_hand_over
     return max(0.0, min(low, high)), high
 
 

@@ -1,7 +1,7 @@
 """The rule for short operations that the device finishes before Python launches the next.
 
-Like XProf, the rule reports launches that take 15 % of a step. Like Holistic Trace Analysis (HTA) of PyTorch, it
-requires short operations.
+Like XProf, the rule reports launches that take at least 15 % of a step. Like Holistic Trace Analysis (HTA) of PyTorch,
+it requires short operations.
 """
 
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ from forebay.doctor.rules.precedence import sites_for
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.15  # the smallest reported share of a step
-FEWEST_LAUNCHES = 50  # per step
-LONGEST_SECONDS = 50e-6  # of the median operation; a longer operation hides the next launch
+FEWEST_LAUNCHES = 50  # per step; the rule does not report fewer
+LONGEST_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
 LEAST_GAIN_SHARE = 0.5  # of the launch time; the cure saves at least this share
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding if launches of short operations take a reportable share of a step.
 
-    If the hooks counted operations, other rules explain the same time.
+    If `threads`, `tiny_ops` or `eager` reports the operations, that rule explains the same time.
     """
     device_view = view.device
     if device_view is None or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
@@ -38,7 +38,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if (
         device_view.kernels_per_step < FEWEST_LAUNCHES
         or launching < LEAST_SHARE * view.step_seconds
-        or _median_kernel_seconds(device_view) > LONGEST_SECONDS
+        or _median_kernel_seconds(device_view) > LONGEST_KERNEL_SECONDS
     ):
         return
     yield _finding(view, device_view, launching)

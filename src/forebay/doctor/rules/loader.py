@@ -18,7 +18,7 @@ from forebay.doctor.rules.wording import feed_code, location, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
-BUFFER_SHARE = 0.25  # of the host memory that a shuffle buffer may take
+BUFFER_SHARE = 0.25  # of the host memory; the rule reports shuffle buffers that take more
 _PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
 
 
@@ -40,7 +40,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _has_no_workers(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loader has no workers, and the loop makes rows in Python."""
+    """Whether the loader has no workers, and Python code of the user is the slow stage."""
     known = [workers for workers in site.values("workers") if workers is not None]
     return bool(known) and not any(known) and find_slow_stage(view, site).is_python
 
@@ -73,7 +73,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     low, high = gain_by_workers(view, site, wait)
     basis = (
         f"batch making is divided among {count_cores(view)} cores and overlaps "
-        "the rest of the step; no gain if the cores are busy"
+        "the rest of the step; less gain if the cores are busy"
     )
     code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
     feed, overlap = feed_code(view, "torch"), prefetch_input(view, site, wait, in_worker_processes=False)
@@ -122,7 +122,7 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
 
 
 def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
-    """Build the finding for uploads of batches that the loader left in pageable memory."""
+    """Build the finding for uploads from pageable memory that the loader could page-lock."""
     cost, amount = cost_of(view, site.events), format_nbytes(nbytes_per_call(site))
     low, high = gain_by_pinning(site, cost)
     blocking_title = f"{site.api}(non_blocking=True) still waits, because its {amount} are in pageable memory"
@@ -182,7 +182,7 @@ def _row_nbytes(view: CaptureView) -> float:
 
 
 def _loader_line(view: CaptureView, site: CallSite) -> Line | None:
-    """Return the only line that builds the loader, or else the waiting line."""
+    """Return the line that builds the loader, or the line that waits if several lines build one."""
     names = {site.api, *site.values("loader")} | ({"Dataset"} if "tf.data" in site.values("loader") else set())
     lines = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
     return (view.line(lines.pop()) if len(lines) == 1 else None) or site.line

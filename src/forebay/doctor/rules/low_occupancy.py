@@ -28,22 +28,23 @@ __all__ = ["examine"]
 MOST_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
 LEAST_SHARE = 0.2  # the smallest reported share of a step
 SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
-BASIS = "between nothing and 15/16 of the time, if the work of these kernels can run in parallel"
+BASIS = "at most 15/16 of the time, if the work of these kernels can run in parallel; otherwise nothing"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if only such kernels run for a reportable share of a step."""
+    """Yield a finding if only long kernels with few blocks run for a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
-    small = _mask_small_kernels(device_view)
-    only_small = intervals_of(device_view, small).difference(intervals_of(device_view, device_view.is_kernel & ~small))
-    cost = min(seconds_per_step(device_view, only_small), view.step_seconds)
+    few_blocks_mask = _mask_few_blocks(device_view)
+    others = intervals_of(device_view, device_view.is_kernel & ~few_blocks_mask)
+    only_few_blocks = intervals_of(device_view, few_blocks_mask).difference(others)
+    cost = min(seconds_per_step(device_view, only_few_blocks), view.step_seconds)
     if cost >= LEAST_SHARE * view.step_seconds:
-        yield _finding(view, device_view, small, cost)
+        yield _finding(view, device_view, few_blocks_mask, cost)
 
 
-def _mask_small_kernels(device_view: DeviceView) -> Any:
+def _mask_few_blocks(device_view: DeviceView) -> Any:
     """Return a mask of the long kernels with few blocks.
 
     The mask excludes graphs, which have no block count, and collectives, which need few blocks.
@@ -52,12 +53,13 @@ def _mask_small_kernels(device_view: DeviceView) -> Any:
     durations = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
     is_kernel = np.isin(operations["kind"], (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL))
     blocks = count_blocks(operations)
-    small = is_kernel & (blocks > 0) & (blocks <= MOST_BLOCKS) & (durations >= SHORTEST_NS)
-    return small & ~mask_kernels_named(device_view, COLLECTIVE.search)
+    few_blocks_mask = is_kernel & (blocks > 0) & (blocks <= MOST_BLOCKS) & (durations >= SHORTEST_NS)
+    return few_blocks_mask & ~mask_kernels_named(device_view, COLLECTIVE.search)
 
 
-def _finding(view: CaptureView, device_view: DeviceView, small: Any, cost: float) -> Finding:
-    blocks = count_blocks(device_view.operations[small])
+def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, cost: float) -> Finding:
+    """Build the finding; `few_blocks_mask` is the mask of the long kernels with few blocks."""
+    blocks = count_blocks(device_view.operations[few_blocks_mask])
     share = format_percent(cost / view.step_seconds)
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
@@ -66,12 +68,12 @@ def _finding(view: CaptureView, device_view: DeviceView, small: Any, cost: float
         rule="low_occupancy",
         title=f"Kernels of {format_count(int(np.median(blocks)), 'block')} leave "
         f"most of the device idle for {share} of a step",
-        line=main_line(view, device_view, small),
+        line=main_line(view, device_view, few_blocks_mask),
         seconds=cost,
         cures=(Cure("run the work in parallel", code, low, high, BASIS),),
         evidence=(
             f"The device runs only such kernels for {format_seconds(cost)} per step, mostly "
-            f"{truncate(main_kernel(device_view, small), 60)}.",
+            f"{truncate(main_kernel(device_view, few_blocks_mask), 60)}.",
             f"{len(blocks) / device_view.steps_done:.0f} such kernels run per step. A "
             "GPU runs a hundred blocks or more at once.",
         ),
@@ -80,7 +82,7 @@ def _finding(view: CaptureView, device_view: DeviceView, small: Any, cost: float
 
 _CODE = {
     "torch": "y = layer(x)   # all time steps in one call: nn.LSTM, cumsum, torch.vmap; or more rows per call",
-    "tensorflow": "y = tf.vectorized_map(one, x)   # or keras.layers.LSTM over the whole sequence; or more rows",
+    "tensorflow": "y = tf.vectorized_map(process_row, x)   # or keras.layers.LSTM on the whole sequence, or more rows",
     "jax": "y = jax.lax.associative_scan(combine, x)   # replaces lax.scan or fori_loop if the order does not matter; "
     "jax.vmap for more rows",
     "cupy": "kernel((blocks,), (256,), ...)   # at least as many blocks as the device has multiprocessors",

@@ -1,4 +1,4 @@
-"""The rule for batches that the loop itself makes in Python, between two steps."""
+"""The rule for batches that the loop itself makes in Python before it uploads them."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -18,16 +18,16 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 __all__ = ["examine"]
 
 LEAST_SHARE = 0.1  # the smallest reported share of a step; from this share on, TraceML calls a loop input-bound
-_STEP_ENDS = frozenset(
+_FRAMEWORK_WORK = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
 )
 _DEVICE_WAITS = frozenset({EventKind.DOWNLOAD, EventKind.SYNC})
 # Events after which only the user's Python runs, so that the time up to the next upload is batch making. The hooks do
-# not record computations of PyTorch, so only its optimizer step and its input count.
+# not record computations of PyTorch, so only its optimizer step and its input count. The rule skips other frameworks.
 _PRECEDING_KINDS = {
-    "tensorflow": _STEP_ENDS,
-    "keras": _STEP_ENDS,
-    "jax": _STEP_ENDS,
+    "tensorflow": _FRAMEWORK_WORK,
+    "keras": _FRAMEWORK_WORK,
+    "jax": _FRAMEWORK_WORK,
     "torch": frozenset({EventKind.STEP, EventKind.INPUT}),
 }
 
@@ -75,9 +75,9 @@ def _operation_seconds(view: CaptureView) -> float:
 
 
 def _idle_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in which the device is idle.
+    """Return the idle seconds of the device per step that no framework call causes.
 
-    Without a device record, this is the whole step.
+    Without a device record, return the whole step time.
     """
     if view.device is None:
         return view.step_seconds
@@ -90,7 +90,7 @@ def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: f
     low, high = gain_by_workers(view, site, cost)
     basis = (
         f"batch making is divided among {count_cores(view)} cores and overlaps the "
-        "step; no gain if a batch depends on the previous step"
+        "step; not possible if a batch depends on the previous step"
     )
     share = format_percent(cost / view.step_seconds)
     changes = prefetch_batches(view, site, cost, count_cores(view))

@@ -29,7 +29,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         cost, count = cost_of(view, site.events), calls_per_step(site)
         gain = cost * (1 - 1 / count)
         basis = (
-            f"the measured time of {count:.0f} calls, replaced by one; assembling the rows on the host takes part of it"
+            f"the measured time of {count:.0f} calls, less that of one call; "
+            "assembling the rows on the host takes up to half of this gain"
         )
         framework = feed_framework(view, site.api)
         code = f"batch = {_UPLOAD_FUNCTIONS.get(framework, site.api)}(np.stack(rows))   # one call for all rows"

@@ -10,8 +10,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MOST_USED_SHARE = 0.9  # of the memory at its peak; the torch profiler uses the same limit
-FEWEST_STEPS_LEFT = 100_000  # steps until memory is full; a run of a few hours has this many
+MOST_USED_SHARE = 0.9  # of the memory; the rule reports a larger share at the peak, as the torch profiler does
+# Steps until memory is full; the rule reports growth that leaves fewer. A run of a few hours has this many steps.
+FEWEST_STEPS_LEFT = 100_000
 
 _LESS_MEMORY_CODE = {
     "torch": "with torch.autocast('cuda', dtype=torch.bfloat16): ...   # or torch.utils.checkpoint",
@@ -31,7 +32,9 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     for level in levels or _levels_at_end(view):
         where = "The host" if level.place == HOST else f"{level.place} of {level.framework}"
         code = (
-            _MAPPED_FILES_CODE if level.place == HOST else _LESS_MEMORY_CODE.get(level.framework or "", "batch //= 2")
+            _MAPPED_FILES_CODE
+            if level.place == HOST
+            else _LESS_MEMORY_CODE.get(level.framework or "", "batch_size //= 2")
         )
         if level.share > MOST_USED_SHARE:
             yield _full_finding(where, level, code)
@@ -40,7 +43,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _levels_at_end(view: CaptureView) -> Iterator[MemoryLevel]:
-    """Yield memory levels from the end of the run, for captures without readings."""
+    """Yield the peak memory use that was read at the end of the run, for captures without readings."""
     for name, facts in view.frameworks.items():
         if facts.get("gpus"):
             yield MemoryLevel("The device", name, None, None, facts.get("peak_nbytes"), facts.get("total_nbytes"), 0.0)
@@ -81,7 +84,10 @@ def _growth_finding(where: str, level: MemoryLevel) -> Finding:
         line=None,
         seconds=0.0,
         cures=(Cure("store numbers, not tensors", code, 0.0, 0.0, "this cure saves memory, not time"),),
-        evidence=(f"{format_nbytes(level.used_nbytes or 0)} were in use in the loop, with growth at every reading.",),
+        evidence=(
+            f"{format_nbytes(level.used_nbytes or 0)} were in use at the first reading in the loop. "
+            "Every later reading was larger.",
+        ),
     )
 
 

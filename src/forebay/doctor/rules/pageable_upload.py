@@ -1,6 +1,6 @@
 """The rule for large uploads from pageable memory.
 
-The CPU must copy pageable memory first, while Python waits.
+The CPU must first copy pageable memory to a page-locked buffer, while Python waits.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,9 @@ from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cu
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises", "gain_by_pinning"]
 
 SMALLEST_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller uploads
-# With 16 PCIe lanes and any current GPU: the maximum from pageable memory, and the minimum from page-locked memory.
-PAGEABLE_BYTES_PER_SECOND, PINNED_BYTES_PER_SECOND = 8e9, 12e9
+# Upload speeds with 16 PCIe lanes and any current GPU.
+PAGEABLE_BYTES_PER_SECOND = 8e9  # the largest speed from pageable memory
+PINNED_BYTES_PER_SECOND = 12e9  # the smallest speed from page-locked memory
 PINNING_BASIS = "the CPU copy is removed, and the upload may overlap computation"
 
 
@@ -46,7 +47,7 @@ def _moves_batch(view: CaptureView, site: CallSite) -> bool:
 def gain_by_pinning(site: CallSite, cost: float) -> tuple[float, float]:
     """Return the least and the largest gain of page-locked memory, in seconds per step.
 
-    The least is the difference of the speeds on a slow link; the largest is full overlap with computation.
+    The least is the difference of the copy times on a slow link; the largest is full overlap with computation.
     """
     difference = site.nbytes * (1 / PAGEABLE_BYTES_PER_SECOND - 1 / PINNED_BYTES_PER_SECOND)
     return min(cost, difference), cost

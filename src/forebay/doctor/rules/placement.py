@@ -1,4 +1,4 @@
-"""The rule for operations on another device than their data, which moves in every step."""
+"""The rule for operations on another device than their data, so that the data moves."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     """Build the finding for the moves between two devices.
 
-    The first move of a step is the cause; the other moves follow from it.
+    The rule treats the first move as the cause of the other moves.
     """
     first, events = sites[0], [event for site in sites for event in site.events]
     untimed = [event for event in events if (event.detail or {}).get("timed") is False]
@@ -95,7 +95,7 @@ def _shorten_device(device: str) -> str:
 _MEASURED_BASIS = (
     "the measured time of the moves, without the operation itself; waits that the moves contain may remain"
 )
-_ESTIMATE_BASIS = "the number of bytes at the speed of pageable memory, because moves inside a graph cannot be measured"
+_ESTIMATE_BASIS = "an estimate from the number of bytes and moves, because moves inside a graph cannot be measured"
 _CODE = {
     "tensorflow": 'with tf.device("/GPU:0"): ...   # tf.debugging.set_log_device_placement(True) shows operations '
     "without a GPU kernel, often int32 and strings",

@@ -1,10 +1,11 @@
 """Assignment of each call site to the most specific rule that recognises it.
 
-A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`; `sites_for(view, rule)` returns its sites.
+A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`. `sites_for(view, rule)` returns the sites
+that were assigned to a rule.
 
-Other rules look at time outside of events. `small_batch` explains the time of Python and of launches, unless the hooks
-counted operations; then `threads`, `tiny_ops` or `eager` does. Rules that read `view.device` explain kernels and copies
-that no call waited for. `constants` and `out_of_memory` only warn.
+The other rules need no assignment. `made_in_loop` explains Python code before uploads. `small_batch` and `launch_bound`
+explain the time of Python and of launches, unless `threads`, `tiny_ops` or `eager` explains the operations of the
+loop. `constants` and `out_of_memory` only warn. The remaining rules read the kernels and copies of `view.device`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific firs
         "repeated_upload",  # the loop needs no upload
         "fits_on_device",  # the loop needs no upload after the first epoch
         "many_small_copies",  # one upload per step is enough
-        "wide_dtype",  # half the bytes are enough
+        "wide_dtype",  # fewer bytes are enough
         "loader",  # a setting of the loader makes the upload fast
         "pageable_upload",  # page-locked memory makes the upload fast
         "conversion_in_loop",  # a prefetch hides the upload
@@ -36,13 +37,14 @@ PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific firs
     EventKind.OPS: ("threads", "tiny_ops", "eager"),
 }
 
+# View -> rule id -> sites. Each view is assigned once.
 _sites_by_rule: WeakKeyDictionary[CaptureView, dict[str, list[CallSite]]] = WeakKeyDictionary()
 
 
 def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]:
-    """Return the sites of a rule, most time first.
+    """Return the sites that were assigned to a rule, most time first.
 
-    Calls of one kind on one line are one site. Without `kinds`, all kinds count.
+    Calls of one kind on one line are one site. Without `kinds`, the result has sites of all kinds.
     """
     if view not in _sites_by_rule:
         _sites_by_rule[view] = _assign_sites(view)
@@ -64,7 +66,7 @@ def _assign_sites(view: CaptureView) -> dict[str, list[CallSite]]:
 def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
     """Yield the sites of the loop's thread, without events of other threads.
 
-    Other threads do not delay the loop.
+    The time of other threads is no part of the step.
     """
     if not view.steps or not view.step_seconds:
         return

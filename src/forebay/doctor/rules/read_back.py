@@ -17,8 +17,8 @@ from forebay.doctor.rules.wording import calls_per_step, frequency
 __all__ = ["READ_BASIS", "examine", "recognises"]
 
 READ_BASIS = (
-    "Python continues while the device computes; this saves at least the round trip "
-    "of each wait, and at most the shorter of the wait and the rest of the step"
+    "Python continues while the device computes; on a GPU this saves at least the round trip "
+    "of each wait. It saves at most the shorter of the wait and the rest of the step"
 )
 
 

@@ -25,7 +25,7 @@ _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.R
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site builds objects repeatedly, or most of its events follow such builds."""
+    """Whether the site builds objects repeatedly, or such builds may cause half of its events."""
     if site.kind is EventKind.BUILD:
         return _is_repeated(site)
     if site.kind is EventKind.RUN and not any(site.values("first")):
@@ -43,7 +43,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     The later work of one kind counts only once, for the first build site that causes it.
     """
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
-    later = {kind: [e for site in sites_for(view, "rebuilt", kind) for e in site.events] for kind in _CAUSES}
+    later = {kind: [event for site in sites_for(view, "rebuilt", kind) for event in site.events] for kind in _CAUSES}
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     for build in builds:
         if _built_object(build) == ITERATOR and loaders:
@@ -92,7 +92,7 @@ def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     if _built_object(site) == ITERATOR and site.api in _BATCH_CODE:
         return "call the model directly, which needs no pipeline", _BATCH_CODE[site.api]
     if _built_object(site) == ITERATOR and framework == "keras":
-        return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not one `fit` per part"
+        return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not `fit` in a loop"
     if _built_object(site) == ITERATOR and framework == "tensorflow":
         return (
             "keep one iterator",

@@ -12,7 +12,7 @@ from forebay.doctor.rules.finding import Finding
 
 __all__ = ["RULES", "Rule", "SiteRule", "load_rule", "load_site_rule"]
 
-RULES = {  # rule id: module, in the order of the phases of a step
+RULES = {  # rule id: module; findings with equal gains are reported in this order
     "input_bound": "forebay.doctor.rules.input_bound",
     "loader": "forebay.doctor.rules.loader",
     "made_in_loop": "forebay.doctor.rules.made_in_loop",
@@ -44,14 +44,14 @@ RULES = {  # rule id: module, in the order of the phases of a step
 
 
 class Rule(Protocol):
-    """A module that looks for one cause of lost time."""
+    """A module that looks for one cause of lost time, or for one reason to warn."""
 
     def examine(self, view: CaptureView) -> Iterable[Finding]:
         """Return the findings of this rule in a capture."""
 
 
 class SiteRule(Rule, Protocol):
-    """A rule that explains call sites; `precedence` assigns each site to one rule."""
+    """A rule that explains call sites; `precedence` assigns each site to at most one rule."""
 
     def recognises(self, view: CaptureView, site: CallSite) -> bool:
         """Whether this rule explains the time of a call site."""

@@ -21,11 +21,11 @@ SMALLEST_NBYTES = 1 << 10  # bytes; smaller uploads are single numbers
 LEAST_SHARE = 0.5  # of the calls on the line must repeat data
 LEAST_GAIN_SHARE = 0.9  # of the time of the calls; the cure saves at least this share
 LOOKUP_SHARE = 0.95  # of that gain remains if `upload_once` looks the data up in every step
-PAGEABLE_BYTES_PER_SECOND = 8e9  # no link copies pageable memory faster; any longer time may be a wait
+PAGEABLE_BYTES_PER_SECOND = 8e9  # no PCIe link copies pageable memory faster; any longer time may be a wait
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether at least half of the uploads of the site repeat data."""
+    """Whether at least half of the uploads of the site repeat data, and are not single numbers."""
     repeated = len(_repeated_uploads(site))
     return repeated >= LEAST_SHARE * len(site.events) and repeated > 0 and nbytes_per_call(site) >= SMALLEST_NBYTES
 
@@ -37,7 +37,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _repeated_uploads(site: CallSite) -> list[LedgerEvent]:
-    """Return the uploads of data that was uploaded before."""
+    """Return the uploads of data that was uploaded before, and at least FEWEST_UPLOADS times in all."""
     counts = Counter(key for key in site.values("key") if key)
     seen: set[object] = set()
     repeated = []

@@ -14,13 +14,13 @@ from forebay.doctor.rules.wording import most_frequent_function
 
 __all__ = ["examine", "recognises"]
 
-FEWEST_COMPILATIONS = 3  # in the profiled steps; the smaller last batch of an epoch causes one
+FEWEST_COMPILATIONS = 3  # of one function in the profiled steps; the smaller last batch of an epoch causes one
 LEAST_GAIN_SHARE = 0.8  # of the compile time; a function for all arguments compiles once more and may be slower
 
 _REASONS = {
-    "shape": "its shapes change",
-    "dtype": "its dtypes change",
-    "value": "a Python argument changes",
+    "shape": "the shapes of its arguments change",
+    "dtype": "the dtypes of its arguments change",
+    "value": "the value of a Python argument changes",
     "first": "it is created again each time",
 }
 
@@ -38,7 +38,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         because = f", because {_REASONS[reason]}" if reason in _REASONS else ""
         times = f"{count} times in {site.steps} steps"
         basis = "the measured compile time, less the possible cost of one function for all arguments"
-        known_reason = reason if reason in _TITLES else "shape"
+        known_reason = reason if reason in _CURE_TITLES else "shape"
         code = _FRAMEWORK_CODE.get((framework_of(view, site.api), reason)) or _GENERAL_CODE[known_reason]
         low, changes = cost * LEAST_GAIN_SHARE, remove_calls(view, site)
         yield Finding(
@@ -46,8 +46,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             title=f"{name or site.api} is compiled {times}{because}",
             line=site.line,
             seconds=cost,
-            cures=(Cure(_TITLES[known_reason], code, low, cost, basis, changes),),
-            evidence=(f"Each compilation takes {format_seconds(_seconds_per_compilation(site))}.", *_signatures(site)),
+            cures=(Cure(_CURE_TITLES[known_reason], code, low, cost, basis, changes),),
+            evidence=(
+                f"Each compilation takes {format_seconds(_seconds_per_compilation(site))}.",
+                *_signature_evidence(site),
+            ),
         )
 
 
@@ -61,17 +64,17 @@ def _seconds_per_compilation(site: CallSite) -> float:
     return sum(event.seconds for event in site.events) / len(site.events)
 
 
-def _signatures(site: CallSite) -> Iterator[str]:
-    """Yield a sentence with the last two argument signatures."""
+def _signature_evidence(site: CallSite) -> Iterator[str]:
+    """Yield a sentence with the last two argument signatures, if any were recorded."""
     signatures = [str(signature) for signature in site.values("signature") if signature]
     if signatures:
         yield (
-            f"The doctor saw {format_count(len(set(signatures)), 'signature')}, for "
+            f"The doctor saw {format_count(len(set(signatures)), 'signature')} of arguments, for "
             f"example {'; '.join(dict.fromkeys(signatures[-2:]))}."
         )
 
 
-_TITLES = {
+_CURE_TITLES = {
     "shape": "keep shapes constant, or compile for any shape",
     "dtype": "keep dtypes constant",
     "value": "pass numbers as tensors, not as Python numbers",
@@ -89,7 +92,7 @@ _FRAMEWORK_CODE = {
     ("tensorflow", "value"): "train_step(x, tf.constant(rate))   # each Python number needs a new graph",
     ("torch", "shape"): "step = torch.compile(step, dynamic=True)",
     ("torch", "value"): "step(x, torch.tensor(rate))   # a Python number is compiled into the graph",
-    ("jax", "value"): "step(x, jnp.float32(rate))   # and remove it from static_argnums",
+    ("jax", "value"): "step(x, jnp.float32(rate))   # and remove `rate` from static_argnums",
     ("jax", "first"): "step = jax.jit(step)   # before the loop; a lambda created inside is a new function each time",
     ("tensorflow", "first"): "step = tf.function(step)   # before the loop",
     ("torch", "first"): "step = torch.compile(step)   # before the loop",

@@ -15,8 +15,8 @@ __all__ = ["examine"]
 
 LARGEST_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
 FEW_ROWS = 8  # per batch, at most
-LEAST_SHARE = 0.6  # of the step time that fixed costs must take
-LONGEST_SECONDS = 5e-3  # limit for the shortest step; computation takes most of a longer step
+LEAST_SHARE = 0.6  # the smallest reported share of a step that fixed costs take
+LONGEST_SECONDS = 5e-3  # the shortest step must not take longer; computation takes most of a longer step
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
 
@@ -26,7 +26,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     Fixed costs are the time outside of events; with few rows, also the time in compiled calls. Without a GPU, the time
     outside of events may be computation, so the rule then requires few rows.
     """
-    # If the hooks counted operations, these rules explain the same time.
+    # If one of these rules reports the operations, it explains the same time.
     if not view.step_seconds or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
         return
     nbytes, rows = _nbytes_per_step(view), _batch_rows(view)

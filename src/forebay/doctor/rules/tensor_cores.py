@@ -1,4 +1,4 @@
-"""The rule for matrix products without tensor cores: float64, float32 without TF32, unaligned sizes.
+"""The rule for slow matrix products: float64, float32 without TF32, or unaligned sizes.
 
 The rule finds such products by the names of their kernels. It does not report kernels whose names show no dtype, as in
 newer libraries. The torch profiler reports scripts without tensor cores, and XProf scripts with less than 10 % of
@@ -66,10 +66,11 @@ def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, pro
     least_share = slow.least_share if kernel_seconds >= LONG_KERNEL_SECONDS else 0.0
     low, high = gain_on_device(view, device_view, cost * least_share, cost * slow.most_share)
     speedup = 1 / (1 - slow.most_share)
-    basis = f"tensor cores are at most {speedup:.0f} times as fast; products limited by memory gain less"
+    basis = f"the cure makes these products at most {speedup:.0f} times as fast; products limited by memory gain less"
     return Finding(
         rule="tensor_cores",
-        title=f"{slow.name} take {format_percent(cost / view.step_seconds)} of a step and use no tensor cores",
+        title=f"{slow.name} take {format_percent(cost / view.step_seconds)} of a step, without the full speed of "
+        "tensor cores",
         line=main_line(view, device_view, products),
         seconds=cost,
         cures=(Cure(slow.cure, slow.code.get(framework_of(view, api), slow.code["torch"]), low, high, basis),),

@@ -6,7 +6,7 @@ from typing import Any
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.rules.eager import calling_seconds, operations_per_step
+from forebay.doctor.rules.eager import calling_seconds, gain_basis, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_bound import MODERATE
 from forebay.doctor.rules.input_producers import count_cores, count_workers
@@ -15,9 +15,9 @@ from forebay.doctor.rules.precedence import sites_for
 __all__ = ["examine", "recognises"]
 
 MANY_THREADS_PER_CORE = 2  # the rule reports this many or more
-_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # threads per worker
-# Settings that make a framework run compiled functions operation by operation. By the name of the recorded fact: the
-# setting, and the code that undoes it.
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variables: the number of threads per worker
+# Settings that make a framework run compiled functions operation by operation. Name of the recorded fact -> setting,
+# and code that undoes it.
 _EAGER_SETTINGS = {
     "run_eagerly": ("tf.config.run_functions_eagerly(True)", "tf.config.run_functions_eagerly(False)"),
     "jit_disabled": ("jax_disable_jit", 'jax.config.update("jax_disable_jit", False)   # and unset JAX_DISABLE_JIT'),
@@ -47,19 +47,19 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _settings(view: CaptureView) -> dict[str, Any]:
-    """Return the environment settings that the capture recorded."""
+    """Return the environment variables that the capture recorded."""
     settings: dict[str, Any] = view.capture.facts.get("settings") or {}
     return settings
 
 
 def _count_threads(view: CaptureView, site: CallSite) -> int:
-    """Return the number of threads of all workers, according to the settings."""
+    """Return the number of threads of all workers: one per worker, unless a setting says otherwise."""
     values = [value for name in _THREAD_SETTINGS if str(value := _settings(view).get(name, "")).isdigit()]
     return count_workers(site) * max((int(value) for value in values), default=1)
 
 
 def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
-    """Build the finding for more threads than cores."""
+    """Build the finding for many more threads than cores."""
     wait, threads, cores = cost_of(view, site.events), _count_threads(view, site), count_cores(view)
     workers = count_workers(site)
     high = wait * (1 - cores / threads)
@@ -70,16 +70,17 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
         seconds=wait,
         cures=(
             Cure(
-                "one thread per worker, and no more workers than cores",
+                "use one thread per worker, and no more workers than cores",
                 f"OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py   # num_workers={min(workers, cores)}",
                 low=0.0,
                 high=high,
-                basis="at most the wait, reduced by the ratio of cores to threads; the "
-                "cost of too many threads was not measured",
+                basis=f"at most {threads - cores}/{threads} of the wait, because {threads - cores} threads have no "
+                "core of their own; the cost of too many threads was not measured",
             ),
         ),
         evidence=(
-            ", ".join(f"{name}={value}" for name, value in sorted(_settings(view).items())) or "No settings are known.",
+            "The environment sets "
+            f"{', '.join(f'{name}={value}' for name, value in sorted(_settings(view).items())) or 'no thread counts'}.",
         ),
     )
 
@@ -104,7 +105,7 @@ def _blocking_finding(view: CaptureView) -> Finding:
     cure = Cure(
         "launch without waiting", "unset CUDA_LAUNCH_BLOCKING   # this setting is for debugging", 0.0, most, basis
     )
-    title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait for the device (up to half of a step)"
+    title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait for the device, which costs up to half of a step"
     return Finding("threads", title, None, most, (cure,), ("The doctor read this setting from the environment.",))
 
 
@@ -116,7 +117,7 @@ def _eager_finding(view: CaptureView, name: str) -> Finding:
     least, high = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
     basis = "at most the time in compiled calls and outside of recorded events"
     if sites:
-        basis = f"{count:.0f} calls become one; at least half of the time of the calls"
+        basis = f"{count:.0f} calls become one; {gain_basis(sites)}"
     cure = Cure("enable compilation", code, least / 2, high, basis)
     title = f"{setting} runs every operation of compiled functions one by one"
     line = max(sites, key=operations_per_step).line if sites else None

@@ -13,7 +13,9 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
 
-LEAST_SHARE = 0.5  # of all operations that must come from one line; otherwise `eager` reports them
+# Without compiled calls in the loop, at least this share of all operations must be tiny operations of one line. If not,
+# `eager` may report them.
+LEAST_SHARE = 0.5
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -62,17 +64,18 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 ),
             ),
             evidence=(
-                f"{format_percent(min(1.0, tiny / count)) if count else 'Most'} of "
-                f"{count:.0f} operations take less time than a launch.",
+                f"{format_percent(min(1.0, tiny / count)) if count else 'Most'} of the {count:.0f} operations "
+                "per step of this line are so short that calling them takes about as long.",
             ),
         )
 
 
 _NUMPY_CODE = "result = (rows * weights).sum(-1)   # replaces: for row, weight in zip(rows, weights)"
 _VECTOR_CODE = {
-    "tensorflow": "result = tf.vectorized_map(one, rows)   # replaces: for row in rows",
-    "torch": "result = torch.vmap(one)(rows)   # replaces: for row in rows; optimizers: foreach=True or fused=True",
-    "jax": "result = jax.vmap(one)(rows)   # replaces: for row in rows; use "
+    "tensorflow": "result = tf.vectorized_map(process_row, rows)   # replaces: for row in rows",
+    "torch": "result = torch.vmap(process_row)(rows)   # replaces: for row in rows; "
+    "for optimizers, set foreach=True or fused=True",
+    "jax": "result = jax.vmap(process_row)(rows)   # replaces: for row in rows; use "
     "jax.lax.scan if each row needs the previous one",
 }
 _COMPILE_CODE = {
@@ -80,5 +83,5 @@ _COMPILE_CODE = {
     "keras": "model.compile(..., jit_compile=True)",
     "torch": "step = torch.compile(step, mode='reduce-overhead')",
     "jax": "step = jax.jit(step)",
-    "cupy": "@cupy.fuse()\ndef one(row, weight): ...",
+    "cupy": "@cupy.fuse()\ndef process_row(row, weight): ...",
 }

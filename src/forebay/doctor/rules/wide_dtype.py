@@ -14,7 +14,7 @@ from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
 __all__ = ["examine", "recognises"]
 
 SMALLEST_NBYTES = 64 << 10  # bytes per call; labels and step numbers are smaller and do not matter
-DOUBLE = ("float", 64)  # kind and bits
+DOUBLE = ("float", 64)  # float64 as `dtype_bits` returns it: kind and bits
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -29,7 +29,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         before, after = _bits(site) or (64, 32)
         cost = cost_of(view, site.events)
         excess = cost * (1 - after / before)
-        result = "stay 64-bit" if _arrives_wide(site) else f"arrive in {after} bits"
+        result = "stays in 64 bits" if _arrives_wide(site) else f"arrives in {after} bits"
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="wide_dtype",
@@ -37,12 +37,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             line=site.line,
             seconds=excess,
             cures=_cures(view, site, cost, excess, after),
-            evidence=(f"{', '.join(sorted({str(kind) for kind in site.values('dtype')}))} arrives on the device.",),
+            evidence=(f"The device receives {', '.join(sorted({str(kind) for kind in site.values('dtype')}))}.",),
         )
 
 
 def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: int) -> tuple[Cure, ...]:
-    """Return the cures. `excess` is the cost of the unneeded bytes, in seconds."""
+    """Return the cures. `excess` is the cost of the unneeded bytes in seconds; `bits` are enough per number."""
     low, high = gain_by_overlap(view, cost - excess)
     narrow_code = f'x = x.astype("float{bits}")   # once, before the loop'
     if (dtype_bits(next(iter(site.values("dtype")), "")) or DOUBLE)[0] in ("int", "uint"):
@@ -71,7 +71,10 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
 
 
 def _bits(site: CallSite) -> tuple[int, int] | None:
-    """Return the present and the sufficient bits per number, or None."""
+    """Return the present and the sufficient bits per number; None if no dtype is wider than needed.
+
+    For float64, 32 bits are enough. For other dtypes, the bits that arrive are enough.
+    """
     for event in site.events:
         detail = event.detail or {}
         before, after = dtype_bits(detail.get("from_dtype")), dtype_bits(detail.get("dtype"))

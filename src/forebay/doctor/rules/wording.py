@@ -23,7 +23,9 @@ __all__ = [
     "source_text",
 ]
 
-SESSION = "Session.run"  # accepts no tensors from outside its graph, so the input pipeline must be part of the graph
+# The API name of a run of a TensorFlow session. A session accepts no tensors from outside its graph, so the input
+# pipeline must be part of the graph.
+SESSION = "Session.run"
 GRAPH_ITERATOR_CODE = (
     "iterator = tf.compat.v1.data.make_initializable_iterator(dataset)   # run session.run(iterator.initializer) once\n"
     "x, y = iterator.get_next()   # replaces the placeholders"
@@ -40,7 +42,7 @@ def calls_per_step(site: CallSite) -> float:
 
 
 def frequency(site: CallSite) -> str:
-    """Return a phrase such as "3 times per step" or "in 40 % of steps"."""
+    """Return "3 times per step", "every step", "in 40% of steps" or the like."""
     count = calls_per_step(site)
     if count >= 1.5:  # rounds to 2
         return f"{count:.0f} times per step"
@@ -50,7 +52,7 @@ def frequency(site: CallSite) -> str:
 def most_frequent_function(site: CallSite) -> tuple[str, int]:
     """Return the function with the most events, and the number of its events.
 
-    One line may build or compile several functions.
+    One line may build or compile several functions. All events without a function name count as one function "".
     """
     names = Counter(str((event.detail or {}).get("function", "")) for event in site.events)
     return max(names.items(), key=lambda item: item[1], default=("", 0))
@@ -89,5 +91,5 @@ def keep_on_device_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
     upload = f'everything = fb.upload_once(array, to="{array_framework(view, site.api)}")   # before the loop'
     code = f"import forebay as fb\n{upload}\nbatch = everything[indices]   # in the loop: only the indices are uploaded"
     title = "if all data fits, keep it on the device"
-    basis = "the upload and the batch assembly on the host are removed; selecting rows on the device takes little time"
+    basis = "the upload is removed; selecting rows on the device takes at most half as long as the upload"
     return Cure(title, code, cost / 2, cost, basis, cure_changes.keep_on_device(view, site))
