@@ -1,4 +1,4 @@
-"""Hooks: one package for each framework.
+"""Hooks: a package for each framework, `forebay.py` for Forebay, and shared modules.
 
-The session imports it after the script has imported the framework.
+When the script has imported a framework, the session imports its hooks and calls `install`.
 """

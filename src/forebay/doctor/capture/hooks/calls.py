@@ -1,4 +1,7 @@
-"""Helpers for hooks that need more than `Patches.hook`, such as a condition or nested recording."""
+"""Helpers for hooks that need more than `Patches.hook`.
+
+Such a hook may have a condition, or let other hooks record inside the call.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +15,10 @@ __all__ = ["CallHook", "HookedCall", "hook_call", "record_call", "run_guarded"]
 
 
 class HookedCall(NamedTuple):
-    """One call that has returned. A tuple, because hooks create many of these objects."""
+    """One call that has returned.
+
+    A tuple, because hooks create many of these objects and tuples are fast to create.
+    """
 
     start: int  # nanoseconds
     end: int  # nanoseconds
@@ -31,12 +37,15 @@ class CallHook:
 
     api: str  # the name of the function in events and notes
     on_return: Callable[[HookedCall], None]
-    should_record: Callable[..., bool] | None = None  # gets the arguments of a call; None: record every call
-    nested: Literal["recorded", "ignored"] = "ignored"  # calls of other hooked functions during the call
+    should_record: Callable[..., bool] | None = None  # gets the arguments of a call; None: accept every call
+    nested: Literal["recorded", "ignored"] = "ignored"  # whether other hooks record calls inside this call
 
 
 def hook_call(patches: Patches, owner: Any, name: str, hook: CallHook) -> None:
-    """Replace `owner.name` by a hook that passes each call to `hook.on_return`."""
+    """Replace `owner.name` by a hook that passes calls to `hook.on_return`.
+
+    The hook skips calls that `hook.should_record` rejects, and calls inside a hook that ignores nested calls.
+    """
     wrap = make_hook if hook.nested == "ignored" else make_open_hook
 
     def wrap_original(original: Any) -> Any:
@@ -48,9 +57,9 @@ def hook_call(patches: Patches, owner: Any, name: str, hook: CallHook) -> None:
 
 
 def run_guarded(ledger: Ledger, api: str, function: Callable[..., None], *args: Any) -> None:
-    """Call `function`, a part of a hook.
+    """Call `function`, which is a part of a hook.
 
-    Its error becomes a note, because the script must not see it.
+    An error in `function` becomes a note, because the script must not see errors of hooks.
     """
     try:
         function(*args)

@@ -1,4 +1,4 @@
-"""Hooks for Forebay: the waits for batches of a feed, and times of user maps."""
+"""Hooks for Forebay: waits for batches of a feed, and the times of user maps."""
 
 from functools import partial
 from typing import Any
@@ -24,9 +24,9 @@ def install(patches: Patches) -> None:
 
 
 def _describe_batch(descriptions: WeakKeyDictionary[Any, Description], batch: Any, epoch: Any) -> Description:
-    """Return the description of a batch.
+    """Return the bytes and details of the event of a batch.
 
-    It is cached, because all batches of an epoch have the same one.
+    They are cached, because all batches of an epoch share them. The bytes are those of a full batch.
     """
     if epoch not in descriptions:
         plan = epoch._feed.plan
@@ -38,11 +38,11 @@ def _describe_batch(descriptions: WeakKeyDictionary[Any, Description], batch: An
 
 
 def _hook_map(ledger: Ledger, original: Any) -> Any:
-    """Wrap `Map.apply`. Its event has the line that defines the user function."""
+    """Wrap `Map.apply` in a hook. Each event has the line that defines the user function."""
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         transform, leaves = args[0], args[1]
-        detail = {"what": MAP, "count": len(leaves[0]) if transform.by_row else 1}
+        detail = {"what": MAP, "count": len(leaves[0]) if transform.by_row else 1}  # calls of the user function
         line = ledger.lines.line_of_function(transform.function)
         ledger.write((EventKind.PREPARE, MAP, line), start, end, detail=detail)
 

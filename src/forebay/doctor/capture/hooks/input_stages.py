@@ -1,4 +1,7 @@
-"""A timer for user functions in input pipelines, and facts that several hooks share."""
+"""A timer for user functions in input pipelines, and facts that several hooks share.
+
+The Keras hooks pass the facts to the TensorFlow hooks.
+"""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -15,7 +18,7 @@ __all__ = ["DatasetFacts", "FitCounter", "PythonStage", "dataset_facts", "fit_co
 class PythonStage(NamedTuple):
     """A stage of an input pipeline that a user function implements."""
 
-    api: str
+    api: str  # API name in events
     line: int  # index of the line that defines the function; -1: not in user code
     what: str  # kind of stage: "row", "map" or "generator"
 
@@ -23,7 +26,8 @@ class PythonStage(NamedTuple):
 def time_stage(ledger: Ledger, find_stage: Callable[[], PythonStage], function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)`, record its time as one event of the stage, and return its result.
 
-    Unlike other hooks, it also records inside another hook. Hooks of nested calls record nothing.
+    This records even inside another hook, where other hooks record nothing. While `function` runs, other hooks on this
+    thread record nothing. A stage that is not in user code has no event.
     """
     if not ledger.is_on:
         return function(*args)
@@ -61,13 +65,14 @@ class DatasetFacts:
 class FitCounter:
     """Counts calls of `Model.fit`.
 
-    Each call creates one iterator for each epoch. The events of these iterators hold the count of their call.
+    A call may create an iterator for each epoch. The event of an iterator stores `count`, which identifies its call of
+    `fit`. So the rules can see how many calls created the iterators.
     """
 
     def __init__(self) -> None:
         self.count = 0
 
 
-# The Keras hooks write both objects. The TensorFlow hooks read them.
+# The Keras hooks change both objects. The TensorFlow hooks read them.
 fit_counter = FitCounter()
 dataset_facts = DatasetFacts()  # about the datasets that Keras creates for `fit`

@@ -1,13 +1,14 @@
 """Counts eager operations, which run one by one, outside of compiled code.
 
-The counter collects the operations of a thread in spans of at least 5 ms. A span becomes one event for each user line.
+The counter collects the operations of a thread in spans of more than 5 ms. When a span ends, the counter writes one
+event for each user line in it.
 
-Examining an operation can take longer than the operation. After the first thousand operations of a thread, the counter
-therefore samples at random, so that sampling takes a fiftieth of the thread's time. Each sample stands for all
-operations since the previous sample.
+To sample an operation, the counter finds its user line and adds its times. This can take longer than the operation.
+Therefore the counter samples all of the first 1000 operations of a thread, and then operations chosen at random, so
+that sampling takes about a fiftieth of the thread's time. Each sample stands for all operations since the previous one.
 
-The time of an operation has two parts: the call itself, and the calling time, which is the time since the previous
-operation ended. Python needs the calling time to reach the next call.
+The counter adds up two times: the time inside operations, and the calling time. The calling time of an operation is the
+gap since the previous operation ended, in which Python prepares the call.
 """
 
 import threading
@@ -19,18 +20,19 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["SPAN_NS", "TINY_NS", "LoopDetector", "OpCounter", "ThreadOps"]
 
-SPAN_NS = 5_000_000  # shortest span
-MAX_SPAN_NS = 2_000_000_000  # longest span; it may end in the middle of an iteration
-TINY_NS = 20_000  # a shorter operation does little more than start
-TINY_SAMPLE_COSTS = 6  # limit of a tiny operation on a slow machine, as a multiple of the cost of a sample
-MAX_CALLING_NS = 1_000_000  # the script did other work in a longer gap, so the gap is not calling time
-EXACT_OPS = 1000  # the counter samples all of the first operations of a thread
-SAMPLING_DIVISOR = 50  # sampling takes 1/50 of a thread's time
-SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)  # a higher measured cost includes time of other processes on the core
+SPAN_NS = 5_000_000  # a span lasts longer than this; shorter spans would write more events
+MAX_SPAN_NS = 2_000_000_000  # a longer span ends at the next sample, even in the middle of an iteration
+TINY_NS = 20_000  # a shorter operation does little more than launch its work
+TINY_COST_FACTOR = 6  # `max_tiny_ns` in `add_sample` is at least this many times the cost of a sample
+MAX_CALLING_NS = 1_000_000  # in a longer gap the script did other work, so the gap does not count as calling time
+EXACT_OPS = 1000  # the counter samples each of the first 1000 operations of a thread, and of a new loop
+SAMPLING_DIVISOR = 50  # sampling takes about 1/50 of a thread's time; more if MAX_STRIDE limits the stride
+# The measured cost of a sample is limited to this range. A higher value includes time of other processes on the core.
+SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)
 MAX_STRIDE = 64  # largest mean number of operations from one sample to the next
-MAX_SPANS = 3000  # counting ends after this many spans; a loop without step marks would be counted to its end
+MAX_SPANS = 3000  # of all threads; counting then ends, even if the doctor finds no steps and keeps its hooks
 NEVER_SAMPLE = 1 << 30  # operations until the next sample, after counting has ended
-_stride_random = Random(0)
+_stride_random = Random(0)  # a separate generator, because the script owns the state of the global one
 
 
 class ThreadOps:
@@ -56,31 +58,31 @@ class ThreadOps:
 
     def __init__(self) -> None:
         self.span_start = self.last_end = self.last_sample_end = perf_counter_ns()
-        # Line -> [operations, tiny operations, time inside operations, calling time, end of the last operation].
+        # Line -> [operations, tiny operations, time inside operations, calling time, end of the last sample].
         self.by_line: dict[int, list[int]] = {}
-        self.exact_ops_left = EXACT_OPS
-        self.sample_cost_ns = SAMPLE_COST_BOUNDS_NS[0]  # running mean
-        self.ops_until_sample = 0  # operations before the next sample; the last of them needs a call of `skip_op`
+        self.exact_ops_left = EXACT_OPS  # while positive, every operation is sampled
+        self.sample_cost_ns = SAMPLE_COST_BOUNDS_NS[0]  # running mean; each new sample has a weight of 1/8
+        self.ops_until_sample = 0  # operations before the next sample; pass the last of them to `skip_op`
         self.stride = 1  # operations that the next sample stands for
         self.is_in_op = False  # an operation is running; operations that it calls are not counted
-        self.op_count = self.span_count = 0  # in all spans that have ended
+        self.op_count = self.span_count = 0  # without the current span
         self.loop = LoopDetector()
 
     @property
     def ops_per_span(self) -> int:
-        """The mean number of operations in a span."""
+        """The mean number of operations in the spans that have ended, or 1."""
         return max(1, self.op_count // max(1, self.span_count))
 
     def skip_op(self, end: int) -> None:
-        """Count an operation that is not sampled.
+        """Count an operation that is not sampled, and store its end.
 
-        The calling time of a sample starts at the end stored here.
+        The calling time of the next operation starts at this end.
         """
         self.ops_until_sample -= 1
         self.last_end = end
 
     def add_sample(self, line: int, start: int, end: int, dispatch_ns: int = 0) -> None:
-        """Add a sampled operation.
+        """Add a sampled operation, which stands for `stride` operations.
 
         `dispatch_ns` is the part of the call that counts as calling time.
         """
@@ -90,18 +92,19 @@ class ThreadOps:
         if counts is None:
             counts = self.by_line[line] = [0, 0, 0, 0, 0]
         counts[0] += stride
-        # An operation is tiny if it takes less than 20 us, less than its calling time, or less than twice its calling
-        # time and a limit. The limit grows with the cost of a sample, because both are longer on a slow machine.
-        max_tiny_ns = max(2 * TINY_NS, TINY_SAMPLE_COSTS * self.sample_cost_ns)
+        # An operation is tiny if it takes less than TINY_NS, or less than its calling time, or less than both twice its
+        # calling time and `max_tiny_ns`. On a slow machine, samples and operations take longer, so `max_tiny_ns` grows.
+        max_tiny_ns = max(2 * TINY_NS, TINY_COST_FACTOR * self.sample_cost_ns)
         counts[1] += stride * (spent_ns < max(TINY_NS, calling_ns, min(2 * calling_ns, max_tiny_ns)))
         counts[2] += stride * (spent_ns - dispatch_ns)
         counts[3] += stride * (calling_ns + dispatch_ns)
         counts[4] = end
 
     def choose_next_sample(self, end: int) -> None:
-        """Choose the next operation to sample at random.
+        """Choose at random which operation is sampled next.
 
-        A fixed stride could hit the same line in every iteration.
+        A fixed stride could hit the same line in every iteration. While `exact_ops_left` is positive, choose the next
+        operation.
         """
         interval_ns = max(1, (end - self.last_sample_end) // self.stride)
         cost_ns = min(max(perf_counter_ns() - end, SAMPLE_COST_BOUNDS_NS[0]), SAMPLE_COST_BOUNDS_NS[1])
@@ -116,7 +119,10 @@ class ThreadOps:
 
 
 class _ThreadLocalOps(threading.local):
-    """Has a single attribute, because each lookup of a thread-local attribute is slow."""
+    """The operations of each thread.
+
+    They are one attribute, because each lookup of a thread-local attribute is slow.
+    """
 
     def __init__(self) -> None:
         self.ops = ThreadOps()
@@ -132,7 +138,11 @@ class OpCounter:
         self._span_count = 0
 
     def sample(self, ops: ThreadOps, start: int, end: int, dispatch_ns: int = 0) -> int:
-        """Sample an operation. Return the index of the user line that started it, or -1."""
+        """Sample an operation and choose the next sample.
+
+        Return the index of the operation's user line, or -1. While steps are timed, only write the event of a span, and
+        return -1.
+        """
         if self.ledger.timed_site is not None:
             self._record_timed_span(ops, end, self.ledger.timed_site[2])
             return -1
@@ -154,7 +164,10 @@ class OpCounter:
             ops.ops_until_sample = MAX_STRIDE
 
     def write_span(self) -> None:
-        """Write one event for each line in this thread's span, and start a new span."""
+        """Write one event for each line in this thread's span, and start a new span.
+
+        After MAX_SPANS spans, end counting and add a note.
+        """
         ops = self.thread.ops
         by_line, ops.by_line, ops.span_start = ops.by_line, {}, perf_counter_ns()
         ops.op_count += sum(count for count, *_ in by_line.values())
@@ -166,34 +179,38 @@ class OpCounter:
         self._span_count += 1
         if self._span_count == MAX_SPANS:
             self.is_on = False
-            self.ledger.note(f"{self.api} were counted only in the first {MAX_SPANS} spans of 5 ms or more.")
+            self.ledger.note(f"{self.api} were counted only in the first {MAX_SPANS} time spans of 5 ms or more.")
 
     def stop(self) -> None:
-        """Write the last span and end counting."""
+        """Write the span of this thread and end counting. Spans of other threads are lost."""
         self.write_span()
         self.is_on = False
 
     def _ends_span(self, ops: ThreadOps, line: int, now: int) -> bool:
-        """Whether the span ends before this operation. Most spans end where an iteration starts."""
+        """Whether the span ends before this operation.
+
+        During the first EXACT_OPS operations, a span may end anywhere. Later it ends where an iteration starts. After
+        MAX_SPAN_NS it ends anywhere, and the counter searches for the loop again.
+        """
         elapsed_ns = now - ops.span_start
         if elapsed_ns <= SPAN_NS:
             return False
         if elapsed_ns > MAX_SPAN_NS:
-            ops.exact_ops_left, ops.loop = EXACT_OPS, LoopDetector()  # the script is in another loop by now
+            ops.exact_ops_left, ops.loop = EXACT_OPS, LoopDetector()  # the script has probably left the loop
             return True
         return ops.exact_ops_left > 0 or ops.loop.starts_at(line)
 
     def _record_timed_span(self, ops: ThreadOps, end: int, line: int) -> None:
-        """Write the event of a span while steps are timed.
+        """Write the event of a span while steps are timed. The event has no duration.
 
-        The span has as many operations as an earlier span had on average. The operations are not sampled.
+        It counts as many operations as an earlier span had on average. The next event follows after as many operations.
         """
         count = ops.ops_per_span
         ops.ops_until_sample = count - 1
         self.ledger.write((EventKind.OPS, self.api, line), end, end, detail={"count": count})
 
 
-MIN_ITERATIONS = 3  # a line that occurs less often is not in a loop
+MIN_ITERATIONS = 3  # a line that occurs less often does not count as part of a loop
 
 
 class LoopDetector:
@@ -216,9 +233,9 @@ class LoopDetector:
         return self._first_line in (-1, line)
 
     def _find_first_line(self) -> int:
-        """Return the earliest of the lines that recur least often.
+        """Return the line that recurs least often, or -1 if no line recurs.
 
-        Lines of an inner loop recur more often.
+        Lines of an inner loop recur more often. Of equally frequent lines, return the one that ran first.
         """
         recurring = {line: count for line, count in self._arrival_counts.items() if count >= MIN_ITERATIONS}
         return min(recurring, key=lambda line: recurring[line], default=-1)

@@ -33,6 +33,7 @@ _READS = {
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")  # functions of cupy that upload host data
 _KERNEL_CLASSES = ("RawKernel", "ElementwiseKernel", "ReductionKernel")
 _MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are a few numbers, not training data
+# Finds the name of the first kernel in CUDA source.
 _KERNEL_NAME = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)")
 
 Description = tuple[int, dict[str, Any] | None]  # bytes and details of an event
@@ -72,9 +73,9 @@ def _hook_kernels(patches: Patches) -> None:
 
 
 def _hook_compiler(ledger: Ledger, original: Any) -> Callable[..., Any]:
-    """Record every kernel that is new to the process, also inside a recorded launch.
+    """Record every kernel that is new to the process, even inside a recorded launch.
 
-    The script waits for the kernel, whether CuPy compiles it or loads it from its disk cache.
+    The script waits while CuPy compiles the kernel, or loads it from the disk cache of CuPy.
     """
 
     def compile_module(source: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +120,10 @@ def _describe_array(array: Any) -> dict[str, Any]:
 
 
 def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
-    """Describe host data: its dtype (if the upload changes it), page-lock and fingerprint."""
+    """Describe host data: its page-lock, its fingerprint, and its dtype if `dtype` differs.
+
+    Of Python data, return only the name of its type.
+    """
     if not isinstance(data, np.ndarray | np.generic):
         return {"from_dtype": type(data).__name__}
     detail: dict[str, Any] = {"from_dtype": str(data.dtype)} if data.dtype != dtype else {}

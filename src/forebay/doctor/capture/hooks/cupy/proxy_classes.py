@@ -25,7 +25,8 @@ def hook_class(
 ) -> None:
     """Replace the class `owner.name` by a proxy class that records calls of `methods`.
 
-    Objects that exist already are not recorded. With `describe_created`, the creation of objects is recorded too.
+    Calls on objects that exist already are not recorded. With `describe_created`, the proxy class also records the
+    creation of objects.
     """
     hooks = _MethodHooks(patches, api)
 
@@ -44,7 +45,7 @@ def hook_class(
 class _MethodHooks:
     """Makes the hooks of one API, and switches them off when profiling ends.
 
-    Objects of a proxy class outlive the session, so their hooks cannot be removed.
+    Objects of a proxy class may outlive the session, and their hooks cannot be removed.
     """
 
     def __init__(self, patches: Patches, api: str) -> None:
@@ -66,7 +67,10 @@ class _MethodHooks:
 
 
 class _ProxyMeta(type):
-    """Metaclass of proxies. Instances and subclasses of the original pass checks for the proxy."""
+    """Metaclass of proxy classes.
+
+    Instances and subclasses of the original class pass `isinstance` and `issubclass` checks against the proxy class.
+    """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Create an object through the creation hook, if the class has one."""
@@ -95,5 +99,5 @@ def _make_proxy_class(original: Any, attributes: dict[str, Any]) -> type:
 
 
 def _is_proxy(cls: type) -> bool:
-    """Whether `cls` is a proxy; False for user classes that derive from a proxy."""
+    """Whether `cls` is a proxy class; False for user classes that derive from one."""
     return "_is_proxy" in vars(cls)

@@ -77,7 +77,7 @@ class _PropertyWithAttributes(property):
 
 
 def _hook_value(patches: Patches) -> None:
-    """Hook the property through which JAX reads an array in all other cases."""
+    """Hook the property through which JAX reads an array without a method in `_READS`."""
     ledger, api = patches.ledger, "jax.Array._value"
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

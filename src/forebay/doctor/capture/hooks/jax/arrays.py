@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 _MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller arrays are a few numbers, not training data
-_MAX_FINGERPRINTS = 8  # for each call; the largest arrays are enough to recognise a tree of many arrays
-# An upload inside a call is estimated to take 6 us, plus the time of a copy from pageable memory at 8 GB/s.
-_NS_PER_UPLOAD = 6_000
-_BYTES_PER_NS = 8
+_MAX_FINGERPRINTS = 8  # per upload; the largest arrays are enough to recognise a tree of many arrays
+# Estimate of the duration of an upload inside a call, which the hooks cannot time.
+_NS_PER_UPLOAD = 6_000  # fixed part
+_BYTES_PER_NS = 8  # speed of a copy from pageable memory: 8 GB/s
 
 _HOST_TYPES = (np.ndarray, np.generic)
 _EXACT_HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()})  # for a fast check of `type(value)`
@@ -35,7 +35,7 @@ _EXACT_HOST_TYPES = frozenset({np.ndarray, np.memmap, *np.sctypeDict.values()}) 
 def has_host_array(values: Iterable[Any]) -> bool:
     """Whether any value is a NumPy array or scalar.
 
-    Hot path, so it compares exact types.
+    Hot path, so it compares exact types and does not find subclasses, except `np.memmap`.
     """
     return not _EXACT_HOST_TYPES.isdisjoint(map(type, values))
 
@@ -65,7 +65,7 @@ def describe_array(array: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return a cached dict, which all events with such an array share.
+    """Return a cached dict, which events of arrays with equal properties share.
 
     Callers must not change it.
     """
@@ -81,7 +81,7 @@ def describe_converted(array: Any, data: Any) -> dict[str, Any]:
 def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:
     """Return the bytes that an upload of host arrays copies, and its event's details.
 
-    The details are those of the largest array.
+    The dtype and the shape are those of the largest array. The key contains the fingerprints of the largest arrays.
     """
     nbytes = sum(array.size * _jax_dtype(array.dtype).itemsize for array in data)
     largest = max(data, key=_nbytes)
@@ -93,13 +93,16 @@ def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, di
 def estimate_upload_end(start: int, end: int, nbytes: int) -> int:
     """Return the estimated end of an upload inside a call.
 
-    All times are nanoseconds; `end` is that of the call.
+    `start` is the start of the upload, and `end` is the end of the call. All times are nanoseconds.
     """
     return min(end, start + _NS_PER_UPLOAD + nbytes // _BYTES_PER_NS)
 
 
 def _describe_source(data: Sequence[Any], dtype: Any) -> dict[str, Any]:
-    """Describe host data: the dtype of its largest array, if JAX converts it, and fingerprints."""
+    """Describe host data: its fingerprints, and its dtype if it differs from `dtype`.
+
+    The dtype is that of the largest array.
+    """
     by_size = sorted((array for array in data if array.nbytes >= _MIN_FINGERPRINT_NBYTES), key=_nbytes, reverse=True)
     keys = [fingerprint(array) for array in by_size[:_MAX_FINGERPRINTS]]
     host_dtype = max(data, key=_nbytes).dtype
@@ -112,7 +115,7 @@ def _nbytes(array: Any) -> int:
 
 
 def _jax_dtype(dtype: Any) -> Any:
-    """Return the dtype after conversion by JAX, which has 32 bits unless x64 is enabled."""
+    """Return the dtype after conversion by JAX, which shortens 64-bit dtypes unless x64 is enabled."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 

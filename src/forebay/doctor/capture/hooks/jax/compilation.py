@@ -28,7 +28,7 @@ _unregister: Any = getattr(
 )
 
 
-Spans = list[tuple[int, int]]  # start and end, in nanoseconds, of each trace or compilation
+Spans = list[tuple[int, int]]  # start and end, in nanoseconds, of each trace, lowering or compilation
 
 
 class _CompileThread(threading.local):
@@ -36,9 +36,10 @@ class _CompileThread(threading.local):
 
 
 class CompileListener:
-    """Receives every trace and compilation.
+    """Receives every trace, lowering and compilation.
 
-    Inside a hooked call, it only stores the times; the hook of the call records them. Otherwise it writes an event.
+    Inside a hooked call, the listener only stores the times, and the hook of the call writes the event. Elsewhere, the
+    listener itself writes an event for each compilation.
     """
 
     def __init__(self, patches: Patches) -> None:
@@ -46,7 +47,7 @@ class CompileListener:
         self._thread = _CompileThread()
         # The hooks of jitted functions are a hot path, so they change the next two attributes directly.
         self.threads_in_call: set[int] = set()  # ids of threads inside a hooked call
-        self.spans_by_thread: dict[int, Spans] = {}  # thread id -> traces and compilations of its hooked call
+        self.spans_by_thread: dict[int, Spans] = {}  # thread id -> spans in its hooked call
         monitoring.register_event_duration_secs_listener(self._on_event)
         patches.add_undo(self._stop, api="compilations of JAX")
 
@@ -63,7 +64,7 @@ class CompileListener:
     def _record(self, event: str, end: int, duration_ns: int, name: str) -> None:
         """Add up the stages of a function, and write one event when it is compiled.
 
-        JAX may skip tracing and lowering, but not the compilation.
+        JAX may have traced or lowered the function earlier. Then the event covers only the other stages.
         """
         name = name.removeprefix("jit(").removesuffix(")")
         unfinished_name, unfinished_ns = self._thread.unfinished
@@ -77,6 +78,8 @@ class CompileListener:
 
     def _stop(self) -> None:
         """Remove our listener. The public `clear_event_listeners` would remove the user's listeners too."""
-        with suppress(Exception):  # if a JAX version cannot remove it, it does nothing when the ledger is off
+        with suppress(
+            Exception
+        ):  # some JAX versions cannot remove a listener; ours does nothing once the ledger is off
             if self._on_event in private_monitoring.get_event_duration_listeners():
                 _unregister(self._on_event)

@@ -1,7 +1,7 @@
 """Hooks for eager operations of JAX: how many each user line starts.
 
-JAX has no single entry point for eager operations. `jax.lax`, `jax.grad` and `jax.vmap` run primitives, which have one.
-Operators and functions of `jnp` are jitted functions that run in C++, so each of them gets a hook.
+JAX has no single entry point for eager operations. `jax.lax`, `jax.grad` and `jax.vmap` run primitives, and one hook
+covers all primitives. Operators and functions of `jnp` are jitted functions that run in C++, so each gets its own hook.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ _METHODS = (
     *("prod", "ravel", "repeat", "reshape", "round", "sort", "squeeze", "std", "sum", "swapaxes", "take", "transpose"),
     "var",
 )
-# Functions of jnp that are not operations: they upload data or access files.
+# Functions of jnp that are not operations: they import or upload data, or access files.
 _EXCLUDED_FUNCTIONS = ("array", "asarray", "from_dlpack", "frombuffer", "fromfile", "fromiter", "load", "save", "savez")
 _SEQUENCES = (list, tuple)  # types of the result of an operation that returns several arrays
 _JITTED_TYPE = type(jax.jit(lambda: None))
@@ -42,7 +42,9 @@ _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
 def hook_operations(patches: Patches) -> None:
     if _trace_context is None:
-        patches.ledger.note(f"{API} are not recorded: this version of JAX has no trace_ctx.")
+        patches.ledger.note(
+            f"{API} are not recorded: this version of JAX has no trace_ctx. Install JAX 0.4.36 or newer."
+        )
         return
     eager_ops = _EagerOps(patches.ledger)
     patches.replace(core.EvalTrace, "process_primitive", eager_ops.hook_primitive, api=API)
@@ -57,7 +59,7 @@ def hook_operations(patches: Patches) -> None:
 def _function_names(module: Any) -> Iterator[str]:
     """Yield the names of functions that may be operations.
 
-    The hook checks whether a call returns an array.
+    Some are not. At each sample, the hook checks whether the call returned an array.
     """
     function_types = (_JITTED_TYPE, FunctionType, jnp.ufunc, jax.custom_jvp)
     for name, value in vars(module).items():
@@ -83,8 +85,11 @@ class _EagerOps:
         return _JnpFunctionProxy(original, self._make_hook(original))
 
     def _make_hook(self, original: Any, *, is_primitive: bool = False) -> Callable[..., Any]:
-        """Wrap an operation. Inside `jax.grad` and `jax.vmap`, only primitives run eagerly and are counted."""
-        thread, sample, eager_trace = self.counter.thread, self._sample, core.EvalTrace
+        """Return a hook that counts the calls of an operation.
+
+        Inside `jax.grad` and `jax.vmap`, only primitives run eagerly and are counted.
+        """
+        thread, call_and_sample, eager_trace = self.counter.thread, self._call_and_sample, core.EvalTrace
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             ops = thread.ops
@@ -95,13 +100,14 @@ class _EagerOps:
                 if ops.ops_until_sample > 1:
                     ops.ops_until_sample -= 1
                     return original(*args, **kwargs)
-                return sample(ops, original, args, kwargs)
+                return call_and_sample(ops, original, args, kwargs)
             finally:
                 ops.is_in_op = False
 
         return hook
 
-    def _sample(self, ops: ThreadOps, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_and_sample(self, ops: ThreadOps, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operation, pass it to `_on_operation` unless recording is off, and return its result."""
         if not self.counter.is_on or not self._ledger.can_begin():
             self.counter.postpone_sample(ops)
             return original(*args, **kwargs)
@@ -117,8 +123,8 @@ class _EagerOps:
     def _on_operation(self, ops: ThreadOps, result: Any, start: int, end: int) -> None:
         """Sample a call if a sample is due and the call returned an array.
 
-        A call that returned no array is not an operation. JAX returns when the work is queued, so the first `TINY_NS`
-        of the call count as calling time.
+        A call that returned no array is not an operation; then the next call is sampled instead. JAX returns when the
+        work is queued, so the first `TINY_NS` of the call count as calling time.
         """
         if ops.ops_until_sample:
             ops.skip_op(end)

@@ -1,8 +1,8 @@
-"""Hooks for `jax.jit` and `jax.pmap`: they return proxies, which record the calls of jitted functions.
+"""Hooks for `jax.jit` and `jax.pmap`, and proxies that record the calls of jitted functions.
 
-A proxy is necessary because a jitted function runs entirely in C++ from its second call on. A call returns when its
-work is queued, so its event does not include the time of the device. Uploads inside a call cannot be timed; their
-duration is estimated from the number of bytes.
+The hooked `jax.jit` and `jax.pmap` return proxies of jitted functions. A proxy is necessary because a jitted function
+runs entirely in C++ from its second call on. A call returns when its work is queued, so its event does not include the
+time of the device. Uploads inside a call cannot be timed; their duration is estimated from the number of bytes.
 """
 
 import sys
@@ -41,14 +41,16 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["JittedFunction", "hook_functions", "is_tracing"]
 
+# A separate API name. If calls of jitted functions mark the steps, the session keeps the hook of these calls while it
+# times steps, but stops recording their arguments.
 _ARGUMENTS_API = "arguments of jitted functions"
 
 _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
 # Some arguments are trees, such as the parameters of a model. Searching a large tree for NumPy data takes half as long
-# as the call. After 8 consecutive calls without such data in trees, only every 32nd call is searched.
-_FULLY_EXAMINED_CALLS = 8
-_EXAMINED_INTERVAL = 32
+# as the call. So the hook stops searching the trees of every call if they contain no NumPy data.
+_FULLY_EXAMINED_CALLS = 8  # consecutive calls without NumPy data in trees, whose trees are all searched
+_EXAMINED_INTERVAL = 32  # after them, the hook searches the trees of every 32nd call
 
 
 class JittedFunction:
@@ -61,7 +63,7 @@ class JittedFunction:
         self._original = original
         self._parameters = Parameters(original)
         self._last_signature: Signature | None = None  # of the call that caused the last compilation
-        self._calls_without_data = 0  # consecutive calls without NumPy data in trees
+        self._calls_without_data = 0  # consecutive calls in which no NumPy data was found in trees
 
     def should_examine(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Count a call, and return whether to examine its arguments. Hot path."""
@@ -71,7 +73,10 @@ class JittedFunction:
         return bool(kwargs) and has_host_array(kwargs.values())
 
     def host_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, list[Any]]:
-        """Return the NumPy arrays of each argument that contains some: argument name -> arrays."""
+        """Return a dict: argument name -> NumPy arrays in the argument.
+
+        Arguments without NumPy arrays are omitted. Trees are searched only if `_should_examine_trees`.
+        """
         arrays_by_argument: dict[str, list[Any]] = {}
         should_examine_trees = self._should_examine_trees
         for name, (value, is_static) in self._parameters.bind(args, kwargs).items():
@@ -87,7 +92,7 @@ class JittedFunction:
         return self._calls_without_data <= _FULLY_EXAMINED_CALLS or self._calls_without_data % _EXAMINED_INTERVAL == 0
 
     def describe_compilation(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
-        """Return the details of the compilation that a call caused."""
+        """Return the details of the compilation that a call caused; store its device and signature."""
         self.device = first_device(result)
         signature = signature_of(self._parameters.bind(args, kwargs))
         reason = recompile_reason(self._last_signature, signature)
@@ -146,7 +151,9 @@ def is_tracing() -> bool:
     while trace is not None and not isinstance(trace, core.EvalTrace):
         if type(trace).__name__ == "DynamicJaxprTrace":
             return True
-        trace = getattr(trace, "parent_trace", None)  # `jax.grad` and `jax.vmap` run operations if their parent does
+        trace = getattr(
+            trace, "parent_trace", None
+        )  # operations inside `jax.grad` or `jax.vmap` run if the parent runs them
     return False
 
 
@@ -188,9 +195,9 @@ class _JitHooks:
         self._records_arguments = False
 
     def hook_jit(self, original: Any) -> Callable[..., Any]:
-        """Return a `jit` that returns proxies.
+        """Return a replacement for `jax.jit` or `jax.pmap` that returns proxies.
 
-        Without a function argument, it returns a decorator, as JAX does.
+        Called without a function, the replacement returns a decorator, as JAX does.
         """
 
         def jit(*args: Any, **kwargs: Any) -> Any:

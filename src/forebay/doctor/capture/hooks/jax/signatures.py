@@ -55,7 +55,7 @@ class ArgumentSignature(NamedTuple):
     structure: str  # of the tree
     dtypes: tuple[str, ...]  # of the leaves
     value: int | None  # hash of a static argument; None for other arguments
-    text: str  # for reports; it contains no data
+    text: str  # for reports; it contains no array data
 
 
 Signature = dict[str, ArgumentSignature]
@@ -70,7 +70,10 @@ def signature_of(arguments: Mapping[str, tuple[Any, bool]]) -> Signature:
 
 
 def recompile_reason(old_signature: Signature | None, new_signature: Signature) -> str | None:
-    """Return "first", or what changed since the last compilation; None if no argument changed."""
+    """Return "first", or what changed: "value", "dtype" or "shape"; None if nothing changed.
+
+    A call with other parameters counts as a change of shape.
+    """
     if old_signature is None:
         return "first"
     if old_signature.keys() != new_signature.keys():
@@ -86,14 +89,14 @@ def recompile_reason(old_signature: Signature | None, new_signature: Signature) 
 
 
 def format_signature(signature: Signature) -> str:
-    """Format the arguments without their data, such as `x: float32[32, 10], rate: float`."""
+    """Format the arguments without array data, such as `x: float32[32, 10], rate: float[], size: 3`."""
     return ", ".join(f"{name}: {argument.text}" for name, argument in signature.items())[:_MAX_SIGNATURE_LENGTH]
 
 
 def _signature_of_static(value: Any) -> ArgumentSignature:
     """Return the signature of a static argument.
 
-    Only numbers are shown; other values may be private.
+    Its text shows only numbers, booleans and None, because other values may be private.
     """
     text = repr(value) if isinstance(value, bool | int | float | None) else type(value).__name__
     return ArgumentSignature((), "", (), hash(value), text)

@@ -1,6 +1,7 @@
-"""Hooks for `jax.grad`, `jax.value_and_grad` and `jax.vmap`: they return proxies, which record eager calls.
+"""Hooks for `jax.grad`, `jax.value_and_grad` and `jax.vmap`, which make them return proxies.
 
-The step detector can recognise steps by these calls. Calls inside a traced function are not recorded.
+A proxy records the calls of the transformed function, so that the step detector can recognise steps by them. Calls
+inside a traced function or another transform are not recorded.
 """
 
 from collections.abc import Callable

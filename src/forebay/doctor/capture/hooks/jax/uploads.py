@@ -62,7 +62,7 @@ def _first_leaf(data: Any) -> Any:
 def _record_put(
     ledger: Ledger, start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Record one event for all uploaded arrays, and one for all arrays from other devices."""
+    """Record one event for all uploaded arrays, and one for all that changed their device."""
     if is_tracing():
         return
     tree = args[0] if args else kwargs["x"]
@@ -83,9 +83,9 @@ def _describe_move(old: Any, new: Any) -> dict[str, Any]:
 
 
 class _JnpUploadProxy(FunctionProxy):
-    """Replaces a function of `jnp` and records calls with NumPy arguments.
+    """Replaces a function of `jnp` and records calls with positional NumPy arguments.
 
-    The check takes 0.3 us.
+    Checking the arguments adds 0.3 us to each call.
     """
 
     def __init__(self, original: Any, ledger: Ledger, api: str) -> None:
@@ -97,7 +97,10 @@ class _JnpUploadProxy(FunctionProxy):
 
 
 def _array_arguments(args: tuple[Any, ...]) -> Any:
-    """Return the positional arguments, or the items of a list argument as in `jnp.stack`."""
+    """Return the positional arguments.
+
+    If the first is a list or a tuple, as in `jnp.stack`, return its items instead.
+    """
     return args[0] if args and type(args[0]) in (list, tuple) else args
 
 

@@ -1,7 +1,8 @@
 """Hooks for Keras: ends of steps, calls of `compile`, and the input of `fit`.
 
-They work with every backend. Other hooks record how long `fit` waits for batches: with TensorFlow, it waits inside a
-compiled function (see `tensorflow/input_waits.py`); with PyTorch, it waits in the DataLoader that Keras creates.
+They work with every backend. How long `fit` waits for batches is recorded by `data.py` with JAX, and by hooks of the
+backend otherwise: with TensorFlow, `fit` waits inside a compiled function (see `tensorflow/input_waits.py`); with
+PyTorch, it waits in the DataLoader that Keras creates.
 """
 
 import sys
@@ -25,7 +26,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["install"]
 
 FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"  # API names in events
-MAX_OTHER_STEPS = 8  # after this many steps without the first trainer, another trainer becomes the first
+MAX_OTHER_CALLS = 8  # after this many calls of other trainers, the last of them becomes the step trainer
 
 
 def install(patches: Patches) -> None:
@@ -46,16 +47,16 @@ def install(patches: Patches) -> None:
 class _StepHooks:
     """Records each step once.
 
-    Inside `fit`, a step ends with each batch. Otherwise it ends with the outermost call of `train_on_batch` or `apply`.
-    The trainer of such a call is a model or an optimizer.
+    Inside `fit`, a step ends with each batch. Elsewhere, a step ends with an outermost call of `train_on_batch` or
+    `apply`. The model or optimizer of this call is its trainer. Only calls of one trainer end steps: the step trainer.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._depth = 0  # number of nested training calls: `fit`, `train_on_batch`, `apply`
         self._missed_fit_call = False  # the hooks were installed inside the running `fit`
-        self._first_trainer: weakref.ref[Any] | None = None  # only its calls end a step
-        self._other_steps = 0  # steps of other trainers since the last step of the first trainer
+        self._step_trainer: weakref.ref[Any] | None = None
+        self._other_calls = 0  # calls of other trainers since the last call of the step trainer
 
     def hook_fit(self, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -112,16 +113,16 @@ class _StepHooks:
         return hook
 
     def _ends_step(self, trainer: Any) -> bool:
-        """Whether a call of this trainer ends a step.
+        """Whether a call of this trainer ends a step; also chooses the step trainer.
 
-        Only calls of the first trainer do, because a script that trains two models in turn trains both in each step.
+        Only one trainer ends steps, because a script that trains two models in turn trains both in each step.
         """
-        first = self._first_trainer() if self._first_trainer is not None else None
-        self._other_steps = 0 if trainer is first else self._other_steps + 1
-        if first is None or self._other_steps >= MAX_OTHER_STEPS:
-            self._first_trainer, self._other_steps = weakref.ref(trainer), 0
+        step_trainer = self._step_trainer() if self._step_trainer is not None else None
+        self._other_calls = 0 if trainer is step_trainer else self._other_calls + 1
+        if step_trainer is None or self._other_calls >= MAX_OTHER_CALLS:
+            self._step_trainer, self._other_calls = weakref.ref(trainer), 0
             return True
-        return trainer is first
+        return trainer is step_trainer
 
     def _record_step(self, api: str) -> None:
         now = perf_counter_ns()
@@ -129,7 +130,7 @@ class _StepHooks:
 
 
 def _is_executing() -> bool:
-    """Whether calls run now; False while TensorFlow or JAX traces the step function."""
+    """Whether operations run now; False while TensorFlow or JAX traces the step function."""
     tensorflow = sys.modules.get("tensorflow")
     is_tracing = (
         tensorflow is not None and hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly()

@@ -27,8 +27,11 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_data"]
 
-INPUT, ROW, GENERATOR = "keras input", "PyDataset.__getitem__", "generator"  # API names in events and failure notes
-_LOADERS = {  # class of the Keras adapter -> name of the loader in events
+INPUT = "keras input"  # API name in notes about failures
+ROW, GENERATOR = "PyDataset.__getitem__", "generator"  # API names in events and in notes about failures
+# Class of the Keras adapter -> name of the loader in events. "generator" means that Python code makes the batches.
+# Adapters that are not listed count as "generator" too.
+_LOADERS = {
     "ArrayDataAdapter": "arrays",
     "TFDatasetAdapter": "tf.data",
     "GeneratorDataAdapter": "generator",
@@ -85,7 +88,7 @@ def _hook_iterator(ledger: Ledger, original: Any) -> Any:
 
 
 def _record_waits(ledger: Ledger, batches: Iterator[Any], facts: dict[str, Any]) -> Iterator[Any]:
-    """Yield the same batches and record how long Keras waits for each."""
+    """Yield the batches of `batches` and record how long Keras waits for each."""
     end = object()
     while True:
         start = perf_counter_ns()
@@ -117,6 +120,7 @@ def _hook_py_datasets(patches: Patches) -> None:
 
 
 def _hook_getitem(ledger: Ledger, original: Any) -> Any:
+    # The hooks call every `__getitem__` a "row" stage, although that of a `PyDataset` makes a whole batch.
     stage = PythonStage(ROW, ledger.lines.line_of_function(original), "row")
 
     def hook(*args: Any) -> Any:
@@ -138,8 +142,9 @@ def _hook_generators(patches: Patches) -> None:
 
 
 def _record_generator(ledger: Ledger, generator: Any) -> Iterator[Any]:
-    """Yield the same batches and record the time that the generator takes for each."""
-    # `line_of_function` reads `__code__`, but a generator object stores its code as `gi_code`.
+    """Yield the batches of `generator` and record the time that it takes for each."""
+    # `line_of_function` reads `__code__`, but a generator object stores its code as `gi_code`. Other iterators have no
+    # code, so their line is -1 and `time_stage` records nothing.
     function = SimpleNamespace(__code__=getattr(generator, "gi_code", None))
     stage = PythonStage(GENERATOR, ledger.lines.line_of_function(function), "generator")
     end = object()

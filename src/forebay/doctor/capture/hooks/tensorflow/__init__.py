@@ -42,7 +42,10 @@ def install(patches: Patches) -> None:
 
 
 def _hook_steps(patches: Patches) -> None:
-    """Hook the optimizers of TensorFlow 1 in eager mode. The Keras hooks cover Keras optimizers."""
+    """Record a step at each eager call of a TensorFlow 1 optimizer.
+
+    The Keras hooks cover Keras optimizers.
+    """
     hook_call(
         patches,
         v1_optimizers.Optimizer,

@@ -19,9 +19,10 @@ from forebay.doctor.capture.patches import Patches
 __all__ = ["API", "EagerOps", "hook_operations"]
 
 API = "tf operations"
-# An operation is plain if it causes no transfer. Inputs of these types cause none on a machine with one device.
+# An operation is plain if it causes no transfer. If the CPU is TensorFlow's only device, inputs of these types cause no
+# transfer. A CPU and a GPU count as two devices.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
-MIN_PLAIN_CALLS = 16  # consecutive calls without a transfer, after which an operation counts as plain
+MIN_PLAIN_CALLS = 16  # after this many consecutive calls without a transfer, an operation counts as plain
 # Prefixes of names of compiled functions, which are not eager operations.
 _COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")
 
@@ -36,10 +37,13 @@ class EagerOps:
         self._waits = waits
         self._transfers = Transfers(patches, API)
         self._plain_calls: Counter[str] = Counter()  # operation -> consecutive calls without a transfer
-        self._several_devices: bool | None = None  # None: not determined yet
+        self._several_devices: bool | None = None  # whether TensorFlow has several, with the CPU; None: not determined
 
     def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
-        """Sample the operation if a sample is due, and record its transfers in any case."""
+        """Sample the operation if a sample is due, and record its transfers in any case.
+
+        A transfer without a user line is not recorded.
+        """
         may_upload = not _PLAIN_TYPES.issuperset(map(type, inputs))
         may_move = self._has_several_devices() and (
             list in map(type, inputs) or _are_on_several_devices(inputs, result)
@@ -60,9 +64,10 @@ class EagerOps:
             self._transfers.record_moves(name, _inputs_of_type(inputs, EagerTensor), result, line, start, end)
 
     def _classify(self, name: str, *, is_plain: bool) -> None:
-        """Update `plain_ops`.
+        """Add an operation to `plain_ops`, or remove it.
 
-        The hook examines every call of the other operations, so as to miss no transfer.
+        The hook only counts most calls of plain operations. It examines every call of all other operations, so that it
+        misses none of their transfers.
         """
         if not is_plain:
             self._plain_calls[name] = 0
@@ -79,7 +84,10 @@ class EagerOps:
 
 
 def hook_operations(patches: Patches, eager_ops: EagerOps) -> None:
-    """Hook both entry points: the fast path, and the fallback for inputs that it rejects."""
+    """Hook both entry points of eager operations: the fast path and the fallback.
+
+    TensorFlow uses the fallback for inputs that the fast path rejects.
+    """
     patches.replace(pywrap_tfe, "TFE_Py_FastPathExecute", partial(_hook_fast_path, eager_ops), api=API)
     patches.replace(execute, "execute", partial(_hook_fallback, eager_ops), api=API)
     patches.add_undo(eager_ops.counter.stop, api=API)
@@ -139,7 +147,7 @@ def _make_recorded_call(eager_ops: EagerOps) -> Callable[..., Any]:
 def _are_on_several_devices(inputs: Any, result: Any) -> bool:
     """Whether the tensors are on more than one device.
 
-    Hot path on machines with several devices.
+    Hot path if TensorFlow has several devices.
     """
     device = None
     for value in (*inputs, *result) if type(result) is list else (*inputs, result):
@@ -153,7 +161,7 @@ def _are_on_several_devices(inputs: Any, result: Any) -> bool:
 def _inputs_of_type(inputs: Any, input_type: type) -> Iterator[Any]:
     """Yield the inputs of one type, also from lists as in `tf.concat`.
 
-    Stop at the first attribute name, a string.
+    Stop at the first string: it is the name of an attribute, and attributes follow the inputs.
     """
     for value in inputs:
         if type(value) is input_type:

@@ -1,6 +1,6 @@
 """Hooks for `tf.function`: when compiled functions are created, traced and called.
 
-Hooks inside a call record too, so that uploads and read-backs of a call are not missed.
+During such a call, other hooks record too, so that they do not miss uploads and read-backs.
 """
 
 import threading
@@ -31,7 +31,7 @@ __all__ = ["XlaShapes", "hook_functions"]
 
 API = "tf.function"
 _ITERATOR_TYPES = (iterator_ops.OwnedIterator, tf.distribute.DistributedIterator)
-MIN_CONSTANT_NBYTES = 1 << 20  # graphs often contain smaller constants, which are not worth a report
+MIN_CONSTANT_NBYTES = 1 << 20  # smaller constants are common in graphs and use little memory
 
 Shape = tuple[int, ...]
 
@@ -128,9 +128,9 @@ class _TraceThread(threading.local):
 
 
 class _TraceHooks:
-    """Records traces, and the size of the arrays that they embed.
+    """Records traces, large constants of graphs, and moves inside graphs.
 
-    Nested traces belong to the outermost one.
+    Nested traces have no event of their own. Their constants count for the outermost trace.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -139,7 +139,11 @@ class _TraceHooks:
         self._moves = GraphMoveRecorder(ledger)
 
     def record_moves(self, call: HookedCall) -> None:
-        """Record the tensors that a call moves between devices, according to the function's first trace."""
+        """Record the tensors that a call moves between devices.
+
+        They come from the graph that the first recorded call of the function traced. If TensorFlow traced the function
+        earlier, its moves are unknown and not recorded.
+        """
         graph, self._thread.graph = self._thread.graph, None
 
         def find_graph_moves() -> Iterator[GraphMove]:
@@ -189,7 +193,7 @@ class _TraceHooks:
         nbytes = (tensor.shape.num_elements() or 0) * (tensor.dtype.size or 0)
         if self._thread.is_tracing:
             self._thread.constants_nbytes += nbytes
-        elif nbytes >= MIN_CONSTANT_NBYTES:  # the script builds a graph without tf.function
+        elif nbytes >= MIN_CONSTANT_NBYTES:  # the script builds a graph without `tf.function`
             detail = {"what": "constant", "constants_nbytes": nbytes, "dtype": tensor.dtype.name}
             call = HookedCall(start, perf_counter_ns(), None, (), {})
             record_call(self._ledger, EventKind.BUILD, "tf.constant", call, nbytes=nbytes, detail=detail)

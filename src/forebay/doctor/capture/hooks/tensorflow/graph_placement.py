@@ -1,6 +1,6 @@
 """Moves inside a graph: tensors that TensorFlow copies between operations on different devices.
 
-The doctor derives them from the graph, once for each graph. They cannot be timed, because they are part of the run.
+The doctor derives these moves from the graph. They cannot be timed, because they are part of the run of the graph.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +13,8 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["GraphMove", "GraphMoveRecorder", "find_moves", "required_operations"]
 
 API = "tf.device"
-MAX_MOVES = 4  # recorded moves of a graph: the largest
-MAX_OPERATIONS = 100_000  # examined operations of a graph
+MAX_MOVES = 4  # the largest moves of a graph; only these are recorded
+MAX_OPERATIONS = 100_000  # the first operations of a graph; only these are examined
 # Operations that run on a GPU if there is one and the script requests no device.
 _GPU_OPERATIONS = frozenset(
     {"MatMul", "BatchMatMulV2", "Conv2D", "BiasAdd", "Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Relu", "Tanh"}
@@ -31,7 +31,7 @@ class GraphMove(NamedTuple):
 
 
 class GraphMoveRecorder:
-    """Records the moves of a graph each time that it has run."""
+    """Records the moves of a graph after each run of the graph."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -40,7 +40,8 @@ class GraphMoveRecorder:
     def record(self, owner: Any, key: Any, find: Callable[[], Iterable[GraphMove]], end: int) -> None:
         """Record the moves of a run that ended at `end` (nanoseconds).
 
-        `owner` (a function or a graph) and `key` identify the run. `find` is called once for each pair of them.
+        `owner` (a function or a graph) and `key` identify the operations that ran. `find` is called once for each pair
+        of owner and key.
         """
         moves_by_key = self._moves.setdefault(owner, {})
         if key not in moves_by_key:
@@ -50,7 +51,10 @@ class GraphMoveRecorder:
 
 
 def find_moves(ledger: Ledger, operations: Iterable[Any], devices: Iterable[str]) -> Iterator[GraphMove]:
-    """Yield a move for each input that another device produces. Only floating-point inputs count."""
+    """Yield a move for each floating-point input that another device produces.
+
+    Operations on unknown devices are skipped.
+    """
     known_devices = {_short_name(device) for device in devices}
     for number, operation in enumerate(operations):
         if number >= MAX_OPERATIONS:
@@ -84,7 +88,7 @@ def _device_of(operation: Any, known_devices: set[str]) -> str:
 
 
 def _short_name(device: str) -> str:
-    """Return the end of a device name, such as `GPU:0`."""
+    """Return the end of a device name, such as `GPU:0`. `GPU:*` becomes `GPU:0`."""
     return device.rpartition("device:")[2].replace("*", "0")
 
 

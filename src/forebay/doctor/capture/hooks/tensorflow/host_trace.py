@@ -11,11 +11,11 @@ from tensorflow.tsl.profiler.protobuf import trace_events_pb2
 
 __all__ = ["BatchRead", "HostTrace"]
 
-# Times in a trace count from a moment during the start of the profiler, which takes about 50 us. The moment is
-# estimated: after this share of the start.
+# The start of the profiler takes about 50 us. The times in a trace count from a moment during this start. The moment is
+# estimated as this share of the start.
 CLOCK_ZERO_SHARE = 0.75
-MAX_START_NS = 1_000_000  # a longer start was interrupted by another process, so the estimate would be wrong
-MAX_STARTS = 5  # attempts to start without an interruption
+MAX_START_NS = 1_000_000  # another process interrupted a longer start, so the estimate would be wrong
+MAX_STARTS = 5  # attempts to start without an interruption; the last one counts in any case
 _READ_OPERATIONS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
 
 
@@ -29,7 +29,7 @@ class _IndexOption:
         return self._number
 
 
-_HOST_ONLY = {
+_HOST_ONLY = {  # 0: off
     "host_tracer_level": _IndexOption(2),
     "device_tracer_level": _IndexOption(0),
     "python_tracer_level": _IndexOption(0),
@@ -61,7 +61,7 @@ class HostTrace:
         before = perf_counter_ns()
         self._session.start("", _HOST_ONLY)
         duration_ns = perf_counter_ns() - before
-        self.start = before + int(duration_ns * CLOCK_ZERO_SHARE)  # the zero of the times in the trace
+        self.start = before + int(duration_ns * CLOCK_ZERO_SHARE)  # zero of the times in the trace
         return duration_ns
 
     def stop(self) -> list[BatchRead]:

@@ -21,10 +21,10 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["WARM_UP_CALLS", "InputWaits", "hook_profiler"]
 
 WARM_UP_CALLS = 5  # calls before the trace starts; they compile the function
-MAX_CALLS = 150  # traced calls
-MAX_NS = 15_000_000_000  # duration of the trace
+MAX_CALLS = 150  # the trace stops after this many traced calls
+MAX_NS = 15_000_000_000  # the trace stops after 15 s
 API = "waits inside compiled functions"
-# Imported on first use, because some versions of TensorFlow lack the private modules that it imports.
+# This module is imported on first use, because some versions of TensorFlow lack the private modules that it imports.
 _HOST_TRACE = "forebay.doctor.capture.hooks.tensorflow.host_trace"
 
 
@@ -52,7 +52,7 @@ class InputWaits:
     def on_call(self, iterator: Any, start: int, end: int) -> None:
         """Add a call of a compiled function with an iterator argument.
 
-        Start or stop the trace if it is due.
+        Start the trace after WARM_UP_CALLS calls. Stop it if it has reached a limit.
         """
         line = self._ledger.lines.current_line()
         if self._is_done or line < 0:
@@ -69,7 +69,7 @@ class InputWaits:
     def stop_if_due(self, now: int) -> None:
         """Stop the trace if it has reached a limit.
 
-        Other hooks call this too, in case such calls end early.
+        Other hooks call this too, because the script may stop calling functions with an iterator.
         """
         trace = self._trace
         if trace is not None and (now - trace.start > MAX_NS or len(self._calls) >= MAX_CALLS):
@@ -82,9 +82,9 @@ class InputWaits:
             run_guarded(self._ledger, API, lambda: self._reads.extend(trace.stop()))
 
     def finish(self) -> None:
-        """Write the events.
+        """Stop the trace and write its events.
 
-        Call this when profiling ends, so that the step detector does not receive old events.
+        Call this when profiling ends. Earlier, the step detector would receive these old events between new ones.
         """
         self.stop()
         run_guarded(self._ledger, API, self._write)
@@ -92,14 +92,14 @@ class InputWaits:
     def _start(self) -> None:
         try:
             self._trace = import_module(_HOST_TRACE).HostTrace()
-        except Exception as error:  # another profiler is running, or another version of TensorFlow
+        except Exception as error:  # another profiler is running, or a module is missing in this version
             self._is_done = True
             self._ledger.note(f"{API} are not recorded: {type(error).__name__}: {error}")
 
     def _write(self) -> None:
         """Write an event for each read inside a traced call.
 
-        The hooks of iterators record all other reads.
+        A read belongs to the call that contains the middle of the read. The hooks of iterators record all other reads.
         """
         calls = iter(self._calls)
         call = next(calls, None)

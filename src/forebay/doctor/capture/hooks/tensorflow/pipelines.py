@@ -10,13 +10,13 @@ __all__ = ["API", "Pipelines", "api_of"]
 
 API = "tf.data"
 
-MAX_DATASETS = 100  # examined datasets of one pipeline
+MAX_DATASETS = 100  # datasets of one pipeline that are examined at most
 
 
 class Pipelines:
-    """Facts about datasets.
+    """Facts about the datasets of pipelines.
 
-    A pipeline starts at a root; each stage is a dataset made from other datasets.
+    The first dataset of a pipeline is its root. Each further stage is a dataset made from earlier datasets.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Pipelines:
     def add_stage(self, dataset: Any, **facts: Any) -> None:
         """Add the facts of a stage, also to the events of its roots.
 
-        The fact "works" is only for `describe`.
+        The fact "works" is not added to events. Only `describe` reads it.
         """
         self._facts[dataset] = facts
         event_facts = {name: value for name, value in facts.items() if name != "works"}

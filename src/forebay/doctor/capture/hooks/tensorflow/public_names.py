@@ -12,7 +12,7 @@ from forebay.doctor.capture.source_lines import SourceLines
 __all__ = ["PublicCall", "find_public_call"]
 
 _CAPTURE_FOLDER = str(Path(__file__).parents[2])  # frames of hooks are skipped
-MAX_DIRECT_FRAMES = 4  # TensorFlow wraps each public function in a few frames
+MAX_DIRECT_FRAMES = 4  # of a direct call; TensorFlow wraps each public function in a few frames
 
 _METHODS = {  # qualified name in the source -> public name
     "Function.__call__": "tf.function",
@@ -33,7 +33,7 @@ class PublicCall(NamedTuple):
     """A public function that a user line called."""
 
     name: str
-    is_direct: bool  # only a few frames lie between the user line and this function
+    is_direct: bool  # at most a few frames of wrappers are between the user line and this function
 
 
 # Cache. Key: id of the user code, offset of its instruction, id of the called code, default name. The values also hold
@@ -86,7 +86,7 @@ def _public_name(frame: FrameType) -> str | None:
 
 
 def _exported_name(function: Any) -> str | None:
-    """Return the shortest name under which TensorFlow exports a function; None if it does not."""
+    """Return the shortest name under which TensorFlow exports a function; None if there is none."""
     if not callable(function):
         return None
     names = getattr(tf_decorator.unwrap(function)[1], "_tf_api_names", ())

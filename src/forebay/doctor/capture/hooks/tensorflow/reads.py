@@ -15,7 +15,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_reads"]
 
-# Methods of tensors that read values back -> API name in events. All call `_numpy`; `print(variable)` does so directly.
+# Methods of tensors that read values back -> API name in events. All of them call `_numpy`; `print(variable)` calls
+# `_numpy` directly.
 _READS = {
     "numpy": "Tensor.numpy",
     "__float__": "float(tensor)",
@@ -46,7 +47,8 @@ def _hook_method(ledger: Ledger, api: str, original: Any) -> Any:
 def _make_writer(ledger: Ledger, api: str) -> OnReturn:
     """Return a function that records a read-back.
 
-    Small integers count only if the user line itself reads them: frameworks read many shapes and indices.
+    It skips small integer tensors unless the user line itself reads them, because frameworks read many shapes and
+    indices.
     """
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:

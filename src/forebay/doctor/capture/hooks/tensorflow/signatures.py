@@ -21,7 +21,7 @@ def format_signature(function_type: Any) -> str:
 def retrace_reason(function_type: Any, earlier_types: Iterable[Any]) -> str:
     """Return why no earlier trace matches: "first", "value", "dtype" or "shape"; "" if unknown.
 
-    The function is compared with the most similar of the earlier types.
+    The type is compared with the earlier type that has the fewest differences.
     """
     earlier_leaves = [tuple(_leaves_of(earlier_type)) for earlier_type in earlier_types]
     if not earlier_leaves:
@@ -52,7 +52,10 @@ def _flatten(nested_type: Any) -> Iterator[Any]:
 
 
 def _differences(leaves: tuple[Any, ...], others: tuple[Any, ...]) -> Iterator[str]:
-    """Yield the reason for each difference between two signatures."""
+    """Yield the reason for each difference between two signatures.
+
+    A different number of arguments counts as "value".
+    """
     if len(leaves) != len(others):
         yield "value"
     for leaf, other in zip(leaves, others, strict=False):

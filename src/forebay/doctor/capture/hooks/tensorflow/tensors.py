@@ -30,10 +30,10 @@ class ElementType(NamedTuple):
     name: str
     nbytes: int  # 0 if an element has no fixed size: a string, a handle
     is_data: bool  # False for a handle: a copy of a handle does not copy the data
-    is_integer: bool
+    is_integer: bool  # also True for booleans
 
     def is_bookkeeping(self, nbytes: int) -> bool:
-        """Whether a tensor of this type and size holds indices or shapes, not training data."""
+        """Whether a tensor of this type and size probably holds indices or shapes, not data."""
         return self.is_integer and nbytes < MIN_DATA_NBYTES
 
 
@@ -50,7 +50,7 @@ def describe_tensor(tensor: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(device: str, datatype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return a cached dict, which all events with such a tensor share.
+    """Return a cached dict, which events of tensors with equal properties share.
 
     Callers must not change it.
     """
@@ -77,5 +77,5 @@ def fingerprint_of_array(array: Any) -> str:
 
 
 def fingerprint_of_tensor(tensor: Any) -> str:
-    """Return the fingerprint of a tensor in host memory; "" for other tensors."""
+    """Return the fingerprint of a tensor in host memory; "" for small and other tensors."""
     return fingerprint_of_array(np.asarray(tensor)) if device_of(tensor).startswith("CPU") else ""

@@ -27,7 +27,7 @@ __all__ = ["hook_data", "hook_python_stages"]
 
 ITER = "iter(dataset)"  # API name in events
 # Methods and classes that create the root of a pipeline: a dataset that is not made from another dataset.
-_ROOTS = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
+_ROOT_METHODS = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
 _READERS = (readers.TFRecordDatasetV2, readers.TextLineDatasetV2, readers.FixedLengthRecordDatasetV2)
 
 
@@ -39,7 +39,7 @@ def hook_data(patches: Patches, pipelines: Pipelines) -> None:
 
 def _hook_datasets(patches: Patches, pipelines: Pipelines) -> None:
     ledger, dataset = patches.ledger, dataset_ops.DatasetV2
-    for name in _ROOTS:
+    for name in _ROOT_METHODS:
         api = f"Dataset.{name}"
         on_return = partial(_record_root, ledger, pipelines, api)
         # from_tensors and from_tensor_slices upload arrays inside the call; other hooks record these uploads.
@@ -87,10 +87,7 @@ def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall
 
 
 def _add_stage(ledger: Ledger, pipelines: Pipelines, read_facts: Any, call: HookedCall) -> None:
-    """Store the facts of a stage.
-
-    A rule reports serial maps, so store the line of such a map too.
-    """
+    """Store the facts of a stage; for a serial map, also its line."""
     facts = {name: value for name, value in read_facts(call).items() if value is not None}
     if facts.pop("is_serial", False):
         facts["mapped_at"] = ledger.lines.current_line()
@@ -151,7 +148,7 @@ def _record_batch(ledger: Ledger, pipelines: Pipelines, call: HookedCall) -> Non
 
 PY_FUNCTION_API = "tf.py_function"
 _GENERATOR_WRAPPER = "generator_py_func"  # name of the function in which TensorFlow wraps a user generator
-_GENERATOR_STATE = "generator_state"  # name of the variable in its closure that holds the user generator
+_GENERATOR_STATE = "generator_state"  # variable in the closure of the wrapper, which holds the user generator
 
 
 def hook_python_stages(patches: Patches, registry: Any) -> None:

@@ -68,12 +68,13 @@ class Transfers:
 
     def __init__(self, patches: Patches, api: str) -> None:
         self._patches, self._api = patches, api
-        self._ns_per_byte: dict[tuple[int, str], float] = {}  # of conversions, by line and operation
+        self._ns_per_byte: dict[tuple[int, str], float] = {}  # conversion time, by line and operation
 
     def record_array(self, name: str, array: Any, result: Any, line: int, start: int, end: int) -> None:
         """Record the upload of an array that the operation `name` converted in native code.
 
-        The duration is estimated from one conversion that the doctor measures. Large arrays get that of the operation.
+        The duration is estimated from one conversion that the doctor measures. If the array is larger than
+        MAX_TRIAL_NBYTES, the upload gets the duration of the whole operation.
         """
         if not array.nbytes or element_type_of(array.dtype).is_bookkeeping(array.nbytes):
             return
@@ -89,7 +90,7 @@ class Transfers:
         ledger.write((EventKind.UPLOAD, api, line), start, end, array.nbytes, detail=detail)
 
     def record_moves(self, name: str, inputs: Iterable[Any], result: Any, line: int, start: int, end: int) -> None:
-        """Record the inputs that are on another device than the result, as one event."""
+        """Record one event for all inputs that are on another device than the result."""
         output = _first_tensor(result)
         if output is None:
             return
@@ -124,9 +125,9 @@ def _stays_on_host(tensor: Any) -> bool:
 
 
 def _describe_move(name: str, tensor: Any, output: Any) -> tuple[EventKind, str, dict[str, Any]]:
-    """Return kind, API name and detail.
+    """Return kind, API name and detail of the event.
 
-    `tf.identity` is an upload or a read-back; all else is a move.
+    `tf.identity` to the CPU is a read-back, and to another device an upload. Any other operation causes a move.
     """
     source, target = device_of(tensor), device_of(output)
     if name == IDENTITY and target.startswith("CPU") and not source.startswith("CPU"):

@@ -39,7 +39,7 @@ class _SessionThread(threading.local):
 
 def hook_sessions(patches: Patches) -> None:
     ledger, thread, session = patches.ledger, _SessionThread(), sessions.BaseSession
-    unused_sessions: WeakSet[Any] = WeakSet()  # created, but not run yet
+    unused_sessions: WeakSet[Any] = WeakSet()  # created while hooked, and not run yet
     on_created = partial(_record_created, ledger, unused_sessions)
     hook_call(patches, session, "__init__", CallHook("tf.compat.v1.Session", on_created))
     on_run = partial(_record_run, ledger, thread, unused_sessions, GraphMoveRecorder(ledger))
@@ -59,7 +59,7 @@ def _store_graph_run(thread: _SessionThread, call: HookedCall) -> None:
 def _record_run(
     ledger: Ledger, thread: _SessionThread, unused_sessions: WeakSet[Any], moves: GraphMoveRecorder, call: HookedCall
 ) -> None:
-    """Record a run, with its fed and returned arrays.
+    """Record a run, its fed and returned arrays, and the moves inside its graph.
 
     The detail "first" marks the first run of a session, in which TensorFlow also prunes the graph, places its
     operations and builds the executor.

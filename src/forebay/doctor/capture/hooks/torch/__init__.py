@@ -4,7 +4,8 @@ Compiled code stays compiled. One exception: a compiled function that calls `tor
 the hooks are removed, because its guards compare the address of `torch.tensor`.
 
 Not recorded:
-- operations that mix devices or wait for the device (`unique`, `torch.where(mask)`): every operation would need a hook
+- operations that mix devices or wait for the device (`unique`, `torch.where(mask)`), except those in `_WAITS`: every
+  operation would need a hook
 - `torch.Tensor(data)`
 - batches from a generator of the script, and rows that worker processes of a DataLoader make
 """
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from forebay.doctor.capture.hooks.torch import tensors
-from forebay.doctor.capture.hooks.torch.call_hooks import CallHook, DescribeCall, Description, TorchHooks
+from forebay.doctor.capture.hooks.torch.call_hooks import DescribeCall, Description, TorchCallHook, TorchHooks
 from forebay.doctor.capture.hooks.torch.compile import hook_compile
 from forebay.doctor.capture.hooks.torch.dataloader import hook_data
 from forebay.doctor.capture.hooks.torch.optimizer_steps import hook_steps
@@ -25,7 +26,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["install"]
 
-# Methods of tensors that read values back -> API name and description.
+# Methods of tensors that read values back -> API name in events, and function that describes the event.
 _READS: dict[str, tuple[str, DescribeCall]] = {
     "item": ("Tensor.item", tensors.describe_read),
     "tolist": ("Tensor.tolist", tensors.describe_read),
@@ -42,11 +43,12 @@ _READS: dict[str, tuple[str, DescribeCall]] = {
 }
 _WAITS = ("nonzero", "masked_select", "equal", "allclose")  # operations that wait for values on the device
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that make a tensor from host data
-_INDEXING: tuple[tuple[str, str, DescribeCall], ...] = (  # method, API name and description
+_INDEXING: tuple[tuple[str, str, DescribeCall], ...] = (  # method, API name, function that describes the event
     ("__getitem__", "tensor[index]", tensors.describe_index),
     ("__setitem__", "tensor[index] = value", tensors.describe_assignment),
 )
-_PLAIN_TYPES = frozenset({int, float, bool, complex, slice, type(None), type(...)})  # as index or value: no transfer
+# An index or an assigned value of these types causes no transfer.
+_PLAIN_TYPES = frozenset({int, float, bool, complex, slice, type(None), type(...)})
 
 
 def install(patches: Patches) -> None:
@@ -71,10 +73,11 @@ def _hook_tensors(hooks: TorchHooks) -> None:
         hooks.replace(torch.Tensor, name, api, partial(_IndexHook, api=api, describe=describe))
 
 
-class _IndexHook(CallHook):
+class _IndexHook(TorchCallHook):
     """Hook of `tensor[index]`, or of `tensor[index] = value`.
 
-    It skips plain indices or values, because scripts index tensors often, and mostly without a transfer.
+    It skips calls with a plain index, or with a plain value in an assignment. Scripts index tensors often, and mostly
+    without a transfer.
     """
 
     def __call__(self, tensor: Any, /, *index_and_value: Any) -> Any:
@@ -102,10 +105,7 @@ def _describe_sync(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _describe_module(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    """Describe the move of a model.
-
-    It is part of the setup, not an upload in a step.
-    """
+    """Describe the move of a model, which counts as setup, not as an upload."""
     first_parameter = next(args[0].parameters(), None)
     device = {} if first_parameter is None else {"device": str(first_parameter.device)}
     return EventKind.BUILD, 0, {"what": "Module", "function": type(args[0]).__name__, **device}

@@ -21,7 +21,7 @@ from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
 from forebay.doctor.model.events import EventKind
 
 __all__ = [
-    "CallHook",
+    "TorchCallHook",
     "DescribeCall",
     "Description",
     "TorchHook",
@@ -35,7 +35,8 @@ Description = tuple[EventKind, int, dict[str, Any] | None]  # kind, bytes and de
 # (result, args, kwargs) -> description of the event; None: record nothing
 DescribeCall = Callable[[Any, tuple[Any, ...], dict[str, Any]], Description | None]
 
-_TORCH_FILES = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")  # prefixes: its folder, its generated code
+# Start of the names of files of PyTorch: its folder, or the mark of code that PyTorch generates.
+_TORCH_FILES = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")
 
 
 class TorchProxy(FunctionProxy):
@@ -49,9 +50,9 @@ class TorchProxy(FunctionProxy):
         self._innermost_original = getattr(original, "_innermost_original", original)
 
     def switch_off(self) -> None:
-        """Only forward calls from now on.
+        """Stop recording, and only forward calls from now on.
 
-        Code with a reference to a removed proxy still calls it.
+        Code that kept a reference to the proxy still calls it after the session has restored the original.
         """
         self.is_on = False
 
@@ -86,7 +87,7 @@ class _TorchThread(threading.local):
 
 
 class TorchHook(TorchProxy):
-    """A proxy with access to the ledger and the state of its thread."""
+    """A proxy with access to the ledger and the state of the current thread."""
 
     def __init__(self, original: Any, name: str, hooks: "TorchHooks") -> None:
         super().__init__(original, name)
@@ -103,7 +104,7 @@ class TorchHooks:
 
     def hook(self, owner: Any, name: str, api: str, describe: DescribeCall) -> None:
         """Record each call of `owner.name` when it returns."""
-        self.replace(owner, name, api, partial(CallHook, api=api, describe=describe))
+        self.replace(owner, name, api, partial(TorchCallHook, api=api, describe=describe))
 
     def replace(self, owner: Any, name: str, api: str, make: Callable[[Any, str, "TorchHooks"], TorchHook]) -> None:
         """Replace `owner.name` by the hook `make(original, qualified name, self)`."""
@@ -117,12 +118,12 @@ class TorchHooks:
         self.patches.replace(owner, name, make_and_register, api=api)
 
     def is_internal_call(self, caller: FrameType) -> bool:
-        """Whether PyTorch or a DataLoader made a call, and not the training loop."""
+        """Whether PyTorch made a call, or a DataLoader is making a batch."""
         return self.thread.is_in_input or is_torch_file(caller.f_code.co_filename)
 
     @contextmanager
     def guard(self, api: str) -> Iterator[None]:
-        """Turn errors of a hook into notes, because the script must not see them."""
+        """Turn an error in the `with` block into a note. The script must not see it."""
         try:
             yield
         except Exception as error:
@@ -138,7 +139,7 @@ class TorchHooks:
                 self.patches.add_undo(lambda: table.pop(id(hook), None), api=api)
 
 
-class CallHook(TorchHook):
+class TorchCallHook(TorchHook):
     """Records each call when it returns, unless the call is nested in another recorded call."""
 
     def __init__(self, original: Any, name: str, hooks: TorchHooks, *, api: str, describe: DescribeCall) -> None:

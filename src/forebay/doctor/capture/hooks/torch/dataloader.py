@@ -1,4 +1,4 @@
-"""Hooks for DataLoader: the waits for batches, and times of user code in it."""
+"""Hooks for DataLoader: waits for batches, and the times of user code that makes them."""
 
 from collections.abc import Iterator
 from time import perf_counter_ns
@@ -15,8 +15,8 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
-MAX_LEAVES = 64  # examined leaves of a batch
-MAX_NESTED_DATASETS = 8  # examined datasets that wrap each other
+MAX_LEAVES = 64  # leaves of a batch that are examined at most
+MAX_NESTED_DATASETS = 8  # datasets that wrap each other and are examined at most
 
 
 def hook_data(hooks: TorchHooks) -> None:
@@ -49,7 +49,7 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 class _NextBatchHook(TorchHook):
     """Records the wait for a batch.
 
-    Conversions on the host inside it are not recorded separately.
+    Conversions on the host, while the DataLoader makes the batch, are not recorded separately.
     """
 
     def __call__(self, iterator: Any) -> Any:
@@ -76,7 +76,7 @@ class _NextBatchHook(TorchHook):
 
 
 class _FetchHook(TorchHook):
-    """Records the time of making and collating rows, if the loader has no workers."""
+    """Records the time of making and collating rows, if the DataLoader has no workers."""
 
     def __call__(self, fetcher: Any, index: Any) -> Any:
         if not self.is_on or not self._hooks.ledger.is_on:
@@ -98,7 +98,10 @@ class _FetchHook(TorchHook):
         return batch
 
     def _record(self, times: list[int], dataset: Any, collate: Any, row_count: int) -> None:
-        """Record both stages. `times` are nanoseconds: start, end of the rows, end of the collation."""
+        """Record the making and the collation of rows.
+
+        `times` are nanoseconds: the start, the end of making rows, and the end of the collation.
+        """
         with self._hooks.guard(ROW):
             start, rows_end, end = times
             write = self._hooks.ledger.write
@@ -110,7 +113,10 @@ class _FetchHook(TorchHook):
             write((EventKind.PREPARE, COLLATE, self._find_line(collate_function)), rows_end, end, detail=detail)
 
     def _find_line(self, *functions: Any) -> int:
-        """Return the line of the first user function. If there is none, return the line of the loop."""
+        """Return the line of the first user function.
+
+        If there is none, return the user line that requested the batch.
+        """
         lines = self._hooks.ledger.lines
         found = (lines.line_of_function(function) for function in functions)
         line = next((line for line in found if line >= 0), None)
@@ -141,7 +147,7 @@ def _row_function(dataset: Any) -> Any:
 
 
 def _size_of(batch: Any) -> tuple[int, int | None]:
-    """Return the bytes of a batch, and its number of rows or None."""
+    """Return the bytes of the first MAX_LEAVES leaves, and the number of rows or None."""
     leaves = [leaf for leaf, _ in zip(_leaves_of(batch), range(MAX_LEAVES), strict=False)]
     rows = next((len(leaf) for leaf in leaves if len(leaf.shape)), None)
     return sum(leaf.nbytes for leaf in leaves), rows

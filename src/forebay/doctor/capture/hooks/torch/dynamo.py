@@ -19,11 +19,11 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_dynamo"]
 
-RUN = "compiled function"  # API name in the ledger
+RUN = "compiled function"  # API name in events
 MAX_SIGNATURE_LENGTH = 200  # characters
-# Phrase in the failed guard -> reason in the ledger. Any other guard counts as "value".
+# Phrase in the text of the failed guard -> reason in events. Any other guard counts as "value".
 _REASONS = {"dtype mismatch": "dtype", "size mismatch": "shape", "rank mismatch": "shape", "stride mismatch": "shape"}
-# Trigger that Dynamo passes to its callbacks -> function name in the ledger.
+# Trigger that Dynamo passes to its callbacks -> function name in events.
 _LAZY_TRIGGERS = {"LAZY_BACKWARD": "backward", "CUDAGRAPH_RECORDING": "CUDA graph"}
 
 
@@ -64,9 +64,9 @@ class _CompileHook(TorchHook):
 
 
 def _describe_reason(code: CodeType) -> dict[str, str]:
-    """Return the reason that Dynamo reports for its last compilation.
+    """Return the reason that Dynamo reports for its last compilation, if that compiled `code`.
 
-    The text of a "value" guard may contain data of the user, so it is left out.
+    The text of a "value" guard may contain data of the user, so the details omit it.
     """
     last = utils.get_compilation_metrics()[-1:]
     if not last or last[0].co_name != code.co_name:
@@ -105,7 +105,7 @@ class _WrapHook(TorchHook):
 class _RunHook:
     """Records each call of a compiled function.
 
-    Dynamo calls the hook when a call starts, and calls what the hook returned when the call ends.
+    When a call starts, Dynamo calls the hook, which returns a function. When the call ends, Dynamo calls this function.
     """
 
     def __init__(self, hooks: TorchHooks, name: str) -> None:

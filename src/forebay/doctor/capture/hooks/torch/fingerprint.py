@@ -10,7 +10,7 @@ import torch
 
 from forebay.doctor.capture.data_fingerprint import fingerprint
 
-__all__ = ["fingerprint_of_tensor", "owns_memory"]
+__all__ = ["fingerprint_of_tensor", "has_dense_memory"]
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _numpy_type_names: dict[Any, str] = {}  # dtype of PyTorch -> type string of NumPy
@@ -23,8 +23,8 @@ class _ArrayInterface:
         self.__array_interface__ = interface
 
 
-def owns_memory(tensor: Any) -> bool:
-    """Whether a tensor certainly has dense memory of its own.
+def has_dense_memory(tensor: Any) -> bool:
+    """Whether a tensor is a plain tensor in dense memory.
 
     False for subclasses: they may be wrappers or fake tensors without memory.
     """
@@ -32,11 +32,11 @@ def owns_memory(tensor: Any) -> bool:
 
 
 def fingerprint_of_tensor(tensor: Any) -> str:
-    """Return the fingerprint, or "" if the memory cannot be read.
+    """Return the fingerprint of a host tensor, or "" if its memory cannot be read.
 
     A NumPy array with the same dtype, shape and data has the same fingerprint.
     """
-    if not owns_memory(tensor) or not tensor.is_contiguous():
+    if not has_dense_memory(tensor) or not tensor.is_contiguous():
         return ""
     try:
         address = tensor.data_ptr()

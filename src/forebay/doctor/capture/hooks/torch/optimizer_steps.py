@@ -1,4 +1,4 @@
-"""The hook for ends of training steps: the script's first optimizer ends them."""
+"""The hook for ends of training steps: one optimizer, the step optimizer, ends them."""
 
 import weakref
 from time import perf_counter_ns
@@ -13,7 +13,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_steps"]
 
 STEP = "optimizer.step"  # API name in events
-MAX_OTHER_STEPS = 8  # after this many steps without the first optimizer, another optimizer becomes the first
+MAX_OTHER_CALLS = 8  # after this many calls of other optimizers, the last of them becomes the step optimizer
 
 
 def hook_steps(hooks: TorchHooks) -> None:
@@ -21,22 +21,24 @@ def hook_steps(hooks: TorchHooks) -> None:
 
 
 class _OptimizerSteps:
-    """Records the steps of the first optimizer.
+    """Records a training step at each `step` call of the step optimizer.
 
-    A script that trains two networks in turn calls two optimizers in each step. Only the first one ends the step.
+    A script that trains two networks in turn calls two optimizers in each training step. Only one of them may end it:
+    the optimizer that was called first.
     """
 
     def __init__(self, hooks: TorchHooks) -> None:
         self._hooks = hooks
-        self._first_optimizer: weakref.ref[Optimizer] | None = None
-        self._other_steps = 0  # steps of other optimizers since the last step of the first one
+        self._step_optimizer: weakref.ref[Optimizer] | None = None
+        self._other_calls = 0  # calls of other optimizers since the last call of the step optimizer
         self._is_on, self._in_hook = True, False
         self._handle = register_optimizer_step_post_hook(self._on_step)
 
     def remove(self) -> None:
         """Remove the hook, or only switch it off while it runs.
 
-        PyTorch iterates over a dict of hooks at that time. Removing any item but the last would raise an error.
+        While the hook runs, PyTorch iterates over its dict of hooks. Then removing any item but the last would raise an
+        error.
         """
         self._is_on = False
         hooks = self._handle.hooks_dict_ref()
@@ -61,10 +63,10 @@ class _OptimizerSteps:
             ledger.note_failure(STEP, error)
 
     def _ends_step(self, optimizer: Any) -> bool:
-        """Whether a step of this optimizer ends a step of the training loop."""
-        first = self._first_optimizer() if self._first_optimizer is not None else None
-        self._other_steps = 0 if optimizer is first else self._other_steps + 1
-        if first is None or self._other_steps >= MAX_OTHER_STEPS:
-            self._first_optimizer, self._other_steps = weakref.ref(optimizer), 0
+        """Whether a call of this optimizer ends a training step; also chooses the step optimizer."""
+        step_optimizer = self._step_optimizer() if self._step_optimizer is not None else None
+        self._other_calls = 0 if optimizer is step_optimizer else self._other_calls + 1
+        if step_optimizer is None or self._other_calls >= MAX_OTHER_CALLS:
+            self._step_optimizer, self._other_calls = weakref.ref(optimizer), 0
             return True
-        return optimizer is first
+        return optimizer is step_optimizer

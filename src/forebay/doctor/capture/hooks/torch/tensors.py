@@ -1,7 +1,7 @@
 """Descriptions of calls on tensors: transfers between host and device, and waits.
 
-Each public function gets the result and the arguments of a call, and returns the description of its event. It returns
-None if the call caused no transfer or wait.
+Each public function gets the result and the arguments of a call, and returns the description of its event, or None if
+the call is not recorded.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ import torch
 
 from forebay.doctor.capture.data_fingerprint import fingerprint
 from forebay.doctor.capture.hooks.torch.call_hooks import Description
-from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor, owns_memory
+from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor, has_dense_memory
 from forebay.doctor.model.events import EventKind
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MIN_FINGERPRINT_NBYTES = 1 << 10  # smaller tensors are a few numbers, not training data
-MAX_PRINTED_ELEMENTS = 1000  # PyTorch prints only the ends of a larger tensor
+MAX_PRINTED_ELEMENTS = 1000  # of a larger tensor, PyTorch prints only the first and last elements
 COUNT_NBYTES = 8  # size of the number that PyTorch reads back if the shape of a result depends on values
 
 
@@ -88,7 +88,7 @@ def describe_copy(result: Any, args: Args, kwargs: Kwargs) -> Description | None
 
 
 def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `tensor[index] = value`, if the value is on another device."""
+    """Describe `tensor[index] = value`, if the value is a tensor or array on another device."""
     target, _, value = args
     if isinstance(value, torch.Tensor) and _are_different_devices(value.device, target.device):
         return _describe_transfer(value, target.device, target.dtype, non_blocking=False)
@@ -99,7 +99,10 @@ def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description 
 
 
 def describe_index(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `tensor[index]`. PyTorch counts the elements of a mask first, and uploads a host index."""
+    """Describe `tensor[index]` on a device, if the index is a mask or a host tensor.
+
+    PyTorch reads back the number of selected elements of a mask, and uploads a host index.
+    """
     tensor, index = args
     if tensor.is_cpu:
         return None
@@ -138,9 +141,9 @@ def _describe_count(tensor: Any) -> Description | None:
 
 
 def _describe_transfer(source: Any, device: Any, dtype: Any, *, non_blocking: bool) -> Description:
-    """Describe a copy to `device`.
+    """Describe a copy to `device`, as a tensor of `dtype`.
 
-    The host converts dtypes, so only uploads have the new dtype.
+    The host converts dtypes. So an upload copies the new dtype, and a read-back copies the old one.
     """
     detail = _describe_tensor(source)
     if source.is_cpu:
@@ -167,7 +170,7 @@ def _describe_tensor(tensor: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _describe(device: Any, dtype: Any, shape: Any) -> dict[str, Any]:
-    """Return a cached dict, which all events with such a tensor share.
+    """Return a cached dict, which events of tensors with equal properties share.
 
     Callers must not change it.
     """
@@ -191,7 +194,7 @@ def _is_non_blocking(args: Args, kwargs: Kwargs) -> bool:
 
 def _describe_pinning(source: Any, device: Any) -> dict[str, bool]:
     """Return whether the source of an upload is page-locked; {} if unknown."""
-    if not owns_memory(source) or torch._C._len_torch_dispatch_stack():
+    if not has_dense_memory(source) or torch._C._len_torch_dispatch_stack():
         return {}  # `is_pinned` is an operation, which a `TorchDispatchMode` of the script would see
     if device.type == "meta" and not torch.cuda.is_initialized():
         return {"pinned": False}  # `is_pinned` would initialize CUDA
@@ -199,7 +202,7 @@ def _describe_pinning(source: Any, device: Any) -> dict[str, bool]:
 
 
 def _describe_fingerprint(tensor: Any) -> dict[str, str]:
-    if not tensor.is_cpu or not owns_memory(tensor) or tensor.nbytes < MIN_FINGERPRINT_NBYTES:
+    if not tensor.is_cpu or not has_dense_memory(tensor) or tensor.nbytes < MIN_FINGERPRINT_NBYTES:
         return {}
     key = fingerprint_of_tensor(tensor)
     return {"key": key} if key else {}
@@ -212,6 +215,6 @@ def _describe_array(array: Any) -> dict[str, str]:
 
 
 def _shares_memory(tensor: Any, array: Any) -> bool:
-    if not tensor.is_cpu or not owns_memory(tensor):
+    if not tensor.is_cpu or not has_dense_memory(tensor):
         return False
     return bool(tensor.data_ptr() == array.__array_interface__["data"][0])
