@@ -190,7 +190,9 @@ def test_any_bytes_are_parsed_or_raise_value_error(record):
 
 def test_bytes_without_a_spec_are_refused_and_the_error_suggests_fixes(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(image=raw(b"abc")))
-    with pytest.raises(SpecError, match=r"'image' holds 1 x bytes.*spec=.*decode=\{'image': function\}.*members="):
+    with pytest.raises(
+        SpecError, match=r"'image' holds values of type bytes .*: 1.*spec=.*decode=\{'image': function\}.*members="
+    ):
         open_tfrecord(path)
 
 

@@ -1,7 +1,8 @@
 """Arrow IPC files and streams, including Feather 2, as a source.
 
 Arrow stores numbers without nulls and lists of one length like NumPy. Rows of these columns are gathered from the
-mapped file. Booleans, which Arrow stores as bits, and compressed batches are decompressed one record batch at a time.
+mapped file. Other columns are converted one record batch at a time: booleans, which Arrow stores as bits, columns in
+compressed batches, and columns with a decode function.
 """
 
 import struct
@@ -34,7 +35,7 @@ def open_arrow(
     decode: ColumnDecoders | None = None,
     max_held_nbytes: int = 2**30,
 ) -> ColumnsSource:
-    """Open one Arrow file as a source, without reading its data.
+    """Open one Arrow file as a source.
 
     A row is a dict with one array per column. The file may have the IPC file format or the IPC stream format.
     `open_parquet` describes the options.
@@ -72,7 +73,7 @@ class _Batches:
             return column
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(
-                f"record batch {batch} of {self.file.path} cannot be read: {error}. Write or download it again."
+                f"record batch {batch} of {self.file.path} cannot be read: {error}. Write or download the file again."
             ) from error
 
     def read_first_value(self, name: str) -> Any:
@@ -180,7 +181,7 @@ def _open_column(memory: Array, batches: _Batches, column: ArrowColumn) -> Colum
 def _find_offsets(memory: Array, batches: _Batches, column: ArrowColumn) -> Array | None:
     """Return the file offset of the first row of each batch.
 
-    Return None if the file does not store the rows like NumPy.
+    Return None if the file does not store the rows like NumPy, or has no record batches.
     """
     if column.decode is not None or column.spec.dtype == np.bool_ or column.spec.nbytes == 0:
         return None

@@ -71,7 +71,7 @@ class ArrowColumn:
         if (lengths["min"], lengths["max"]) != (expected, expected):
             raise SourceError(
                 f"{self.name!r} in {self.path} has lists of {lengths['min']} to {lengths['max']} values in the rows "
-                f"from {first_row} on, but spec= says {self.spec}. Give all lists one length."
+                f"from {first_row} on, but spec= says {self.spec}. Correct spec=, or write all lists with its length."
             )
 
     def _decode_values(self, decode: Callable[[Any], Any], column: Any, first_row: int) -> Array:
@@ -81,8 +81,8 @@ class ArrowColumn:
             if (array.shape, array.dtype) != (self.spec.shape, self.spec.dtype):
                 raise SpecError(
                     f"decode[{self.name!r}] returns {ArraySpec(array.shape, array.dtype)} for row "
-                    f"{first_row + position} of {self.path}, but {self.spec} for the first row. "
-                    "Return one shape and dtype."
+                    f"{first_row + position} of {self.path}, but {self.spec} is expected. Return the shape and dtype "
+                    "of spec=, or of the first row, for every row."
                 )
             out[position] = array
         return out
@@ -99,7 +99,8 @@ def select_columns(
 ) -> list[ArrowColumn]:
     """Return the requested columns with their specs.
 
-    `read_first_value` returns the first value of a column. `decode` converts it to infer a spec.
+    `read_first_value` returns the first value of a column. If a column has a decode function and no spec, the decoded
+    first value determines the spec.
     """
     specs, structure = as_specs(spec) if spec is not None else ((), None)
     user_specs = dict(zip(structure.paths if structure else (), specs, strict=True))
@@ -138,8 +139,9 @@ def _infer_spec(path: Path, field: Any, user_spec: ArraySpec | None) -> ArraySpe
         return ArraySpec(shape, value_type.to_pandas_dtype())
     if user_spec is None or user_spec.ragged or len(user_spec.shape) != len(shape):
         raise SourceError(
-            f"{field.name!r} in {path} holds lists of any length ({field.type}). If all have one length, describe it "
-            f"with spec=, for example spec={{{field.name!r}: forebay.ArraySpec((128,), {str(value_type)!r})}}."
+            f"{field.name!r} in {path} holds lists of any length ({field.type}). If all have one length, describe the "
+            "shape of a row with spec=, for example "
+            f"spec={{{field.name!r}: forebay.ArraySpec((128,), {str(value_type)!r})}}."
         )
     return ArraySpec(user_spec.shape, value_type.to_pandas_dtype())
 
@@ -151,7 +153,7 @@ def _infer_shape(arrow_type: Any) -> tuple[list[int | None], Any]:
     """
     if isinstance(arrow_type, pa.FixedShapeTensorType):
         permutation = list(arrow_type.permutation or [])
-        if permutation == sorted(permutation):  # the axes are stored in their order
+        if permutation == sorted(permutation):  # the axes are stored in the order of the shape
             return list(arrow_type.shape), arrow_type.value_type
     shape: list[int | None] = []
     while _is_list(arrow_type):

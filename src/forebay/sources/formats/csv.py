@@ -15,7 +15,7 @@ __all__ = ["Header", "open_csv", "open_txt"]
 
 Header: TypeAlias = Literal["auto", "present", "absent"]
 
-_MAX_COMMENT_LINES = 1000  # lines that begin with "#", at the top of the file; a file with more has no table
+_MAX_COMMENT_LINES = 1000  # most lines that begin with "#" at the top of a file; with more, the file is rejected
 
 
 def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", header: Header = "auto") -> TableSource:
@@ -25,8 +25,10 @@ def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", 
 
     `spec={"x": ArraySpec((4,), "float32"), "label": "int64"}` assigns columns to leaves. If the file has a header, a
     scalar leaf such as `label` gets the column of its name. The other leaves get the other columns in order. If every
-    leaf has the name of a column, further columns are skipped. With `header="auto"`, a first line without any number
-    is a header. Lines at the top that begin with `#` are skipped. Quoted fields raise an error.
+    leaf gets a column by name, further columns are skipped.
+
+    Lines at the top that begin with `#` are skipped. The last of them may name the columns. With `header="auto"`, the
+    next line is a header if it contains no number. Quoted fields in rows raise an error.
     """
     if len(delimiter) != 1 or delimiter in '\r\n"#':
         raise SourceError(f"delimiter={delimiter!r} cannot separate columns. Pass one character, such as ',' or ';'.")
@@ -57,9 +59,9 @@ def _open_table(path: PathName, spec: Tree | None, delimiter: str | None, header
 def _read_header(
     file: MappedFile, line_index: LineIndex, delimiter: str | None, header: Header
 ) -> tuple[int, list[str], int]:
-    """Return the number of the first data line, the column names and their count.
+    """Return the number of the first data line, the column names and the number of columns.
 
-    Without a header, the list of names is empty.
+    The list of names is empty if neither a header nor a comment names the columns.
     """
     lines = [line.rstrip("\r") for line in line_index.read(file, 0, min(line_index.count, _MAX_COMMENT_LINES + 2))]
     first_line = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
@@ -67,7 +69,7 @@ def _read_header(
         raise SourceError(
             f"the first {first_line} lines of {file.path} begin with '#', so it has no table. Check the file."
         )
-    # numpy.savetxt(header=...) writes the names in the last comment line.
+    # numpy.savetxt(header=...) may write the names in the last comment line.
     names = _split_line(file, lines[first_line - 1].lstrip("# "), delimiter) if first_line else []
     has_header = header == "present" or (
         header == "auto" and not _has_number(lines[first_line : first_line + 1], delimiter)
@@ -80,7 +82,7 @@ def _read_header(
     if has_header and len(names) != column_count:
         raise SourceError(
             f"the header of {file.path} names {len(names)} columns, but line {first_line + 1} has {column_count}. "
-            f"Correct one of them, or check delimiter={delimiter!r}."
+            f"Correct one of them, or check the delimiter ({delimiter or 'white space'!r})."
         )
     return first_line, names if len(names) == column_count else [], column_count
 

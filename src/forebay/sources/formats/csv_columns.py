@@ -72,7 +72,7 @@ class CsvColumns:
         column_count = len(line.split(self.delimiter))
         if column_count != self.column_count:
             reason = f"it has {column_count} columns, not {self.column_count}"
-            raise self._bad_line_error(row, line, reason, "Check delimiter=.")
+            raise self._bad_line_error(row, line, reason, "Correct it, or check delimiter=.")
         try:
             self._load_records([line])
         except ValueError as error:
@@ -106,11 +106,11 @@ def assign_columns(
         for leaf in range(len(specs))
     ]
     lacks_columns = any(len(columns) < width for columns, width in zip(columns_of_leaves, widths, strict=True))
-    # If every leaf has the name of a column, other columns are skipped. Otherwise every column must have a leaf.
+    # If every leaf gets a column by name, the other columns are skipped. Otherwise every column must have a leaf.
     if lacks_columns or (len(named_columns) < len(specs) and next(other_columns, None) is not None):
         raise SpecError(
             f"{path} has {column_count} columns, but spec= has places for {sum(widths)}: {', '.join(map(str, specs))}. "
-            "Give every column a place, or every leaf the name of a column."
+            "Assign every column to a leaf, or make every leaf a scalar with the name of a column."
         )
     selected_columns = tuple(chain(*columns_of_leaves))
     return None if selected_columns == tuple(range(column_count)) else selected_columns, specs, structure
@@ -126,9 +126,9 @@ def _count_columns(path: Path, leaf: ArraySpec, name: str) -> int:
 def _find_named_columns(
     path: Path, names: Sequence[str], specs: Sequence[ArraySpec], structure: Structure
 ) -> dict[int, int]:
-    """Return the number of the column with the name of each scalar leaf.
+    """Find the column with the name of each scalar leaf.
 
-    The keys are the numbers of the leaves.
+    Return a dict from leaf number to column number. It omits leaves without such a column.
     """
     named_columns = {}
     for leaf, (spec, name) in enumerate(zip(specs, structure.paths, strict=True)):

@@ -1,8 +1,8 @@
 """An index of the lines of a text file.
 
-It uses a few megabytes for a file of any size. The index stores the offset of every `step`-th line. If there are too
-many offsets, the scan drops every second offset and doubles the step. To find a line, the index reads from the nearest
-stored offset before that line.
+The index stores the offset of every `step`-th line. If there are more than `_MAX_OFFSETS`, the scan drops every second
+offset and doubles the step, so the index uses about 8 MiB at most. To find a line, the index reads from the nearest
+stored offset at or before that line.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from forebay.sources.files.mapped import MappedFile
 
 __all__ = ["LineIndex", "scan_lines"]
 
-_FIRST_STEP = 32  # lines
+_FIRST_STEP = 32  # lines; a larger step needs fewer offsets, but reads more text to find a line
 _MAX_OFFSETS = 2**20  # of 8 bytes each, 8 MiB in total
 _SCAN_NBYTES = 4 * 2**20  # bytes that the scan reads at a time
 _MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not a table
@@ -28,7 +28,7 @@ _MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not
 class LineIndex:
     """Finds the lines of one file.
 
-    Empty lines at the end of the file do not count.
+    Empty lines at the end of the file, and lines of white space there, do not count.
     """
 
     offsets: np.ndarray[Any, np.dtype[np.int64]]  # first byte of line `step * i`
@@ -79,7 +79,7 @@ def scan_lines(file: MappedFile) -> LineIndex:
 
 
 def _count_lines(file: MappedFile, newlines: int) -> int:
-    """Return the number of lines up to the last line that is not empty."""
+    """Return the number of lines up to the last line with more than white space."""
     for stop in range(file.nbytes, 0, -_SCAN_NBYTES):
         start = max(0, stop - _SCAN_NBYTES)
         data = file.read(start, stop - start)

@@ -1,7 +1,7 @@
 """A text table as a source: lines are parsed when their rows are gathered.
 
-`numpy.loadtxt` parses about ten million numbers per second. The source caches the rows of a small table, so that it
-parses each line once. In a large table, each gather parses its lines again, so that memory stays constant.
+Parsing with `numpy.loadtxt` is slow. If the parsed rows take at most 256 MiB, the source caches them and parses each
+line once. In a larger table, each gather parses its lines again.
 """
 
 import threading

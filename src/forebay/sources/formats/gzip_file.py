@@ -1,8 +1,8 @@
 """Files that are compressed with gzip as a whole.
 
 Forebay decompresses such a file into memory when it opens the file. A gzip stream must be decompressed from its
-beginning, so random reads are impossible. A `GunzippedFile` has the same reading methods as a `MappedFile`. A limit
-bounds its memory.
+beginning, so random reads are impossible. A `GunzippedFile` has the methods `read` and `view` of a `MappedFile`. The
+user's limit bounds its memory.
 """
 
 import gzip

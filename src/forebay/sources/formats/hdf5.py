@@ -1,10 +1,11 @@
 """HDF5 files as a source.
 
-Rows of uncompressed datasets are gathered from the mapped file. Compressed datasets are decompressed chunk by chunk.
+Rows of most uncompressed datasets are gathered from the mapped file. Other datasets are read chunk by chunk.
 
-The HDF5 library runs one thread at a time. Forebay therefore asks the library only where chunks are stored, and its own
-threads read and inflate the chunks in parallel. This works for chunks that are uncompressed, deflated or byte-shuffled.
-The library itself reads chunks with other filters and datasets that are stored in other files.
+The HDF5 library runs one thread at a time. Forebay therefore asks the library only where chunks are stored, and threads
+of Forebay read and inflate the chunks in parallel. This works for chunks without a filter, and for chunks with the
+deflate filter, the byte shuffle filter or both. The library itself reads all other datasets, such as those with other
+filters or in other files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,7 @@ def open_hdf5(
 
     `members=["x", "y"]` selects datasets. `group="train"` opens only that group. With `spec=`, the names of its leaves
     select datasets, which must match the spec. A chunk is decompressed when its rows are first needed. At most
-    `max_held_nbytes` of decompressed chunks stay in memory.
+    `max_held_nbytes` of decompressed chunks stay in memory, but at least 4 chunks per dataset.
     """
     mapped_file = MappedFile(path)
     with _open_h5_file(mapped_file.path) as h5_file:

@@ -1,6 +1,6 @@
 """The chunks of one HDF5 dataset, read from the mapped file without the HDF5 library.
 
-The module supports chunks that are uncompressed, byte-shuffled or deflated.
+The module supports chunks without a filter, and chunks with the deflate filter, the byte shuffle filter or both.
 
 A chunk may contain only a part of each of its rows. The chunks that contain the same rows form one chunk row.
 """
@@ -58,7 +58,7 @@ class Hdf5Chunks:
     def find_row_offsets(self) -> Array | None:
         """Return the file offset of the first row of each chunk.
 
-        Return None unless all chunks contain complete rows and have no filter.
+        Return None if a chunk has a filter, contains only parts of rows, was never written or exceeds the file.
         """
         if self._filters or self._chunk_shape[1:] != self._shape[1:]:
             return None
@@ -103,7 +103,7 @@ class Hdf5Chunks:
 
     def _read_chunk(self, info: Any, start: tuple[int, ...]) -> Array:
         if info.byte_offset + info.size > self._file.nbytes:
-            raise self._damage_error(start, f"it ends after the {self._file.nbytes} bytes of the file")
+            raise self._damage_error(start, f"it ends after the end of the file ({self._file.nbytes} bytes)")
         data: Any = self._file.array((info.size,), np.dtype(np.uint8), offset=info.byte_offset)
         is_shuffled = False
         for number, (code, _) in reversed(list(enumerate(self._filters))):

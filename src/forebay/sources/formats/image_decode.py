@@ -38,7 +38,7 @@ class ImageDecoder:
         if channels is not None and channels not in _MODES:
             raise SpecError(f"channels={channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
         if size is not None and (len(size) != 2 or min(size) < 1):
-            raise SpecError(f"size={size!r} is not a size. Pass (height, width).")
+            raise SpecError(f"size={size!r} is not a size. Pass (height, width), both at least 1.")
         self._first_name = name
         self._has_size_option, self._has_channels_option = size is not None, channels is not None
         with _open_image(name, first) as image:

@@ -87,6 +87,6 @@ class ImageSource(AbstractSource):
     def _decode(self, path: Path, out: Array) -> None:
         if not path.is_file():
             raise SourceChangedError(
-                f"{path} existed when it was opened and is missing now. Create the pipeline again."
+                f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
             )
         self._decoder.decode(str(path), path, out)

@@ -1,6 +1,6 @@
 """Decompression of a zip member that is compressed with deflate.
 
-The module uses isal if it is installed, otherwise zlib. It verifies size and checksum of the result against the
+The module uses isal if it is installed, otherwise zlib. `inflate` compares size and checksum of the result with the
 archive's directory. A deflate stream can only be decompressed from its start, so one thread decompresses a member.
 Decompression releases the GIL, so several threads decompress several members in parallel.
 """
@@ -50,7 +50,7 @@ class DeflatedData:
             )
 
     def inflate_head(self, nbytes: int) -> bytes:
-        """Inflate and return only the first `nbytes` bytes."""
+        """Inflate and return only the first `nbytes` bytes, or fewer if the member is shorter."""
         inflator, end = _codec().decompressobj(_RAW), self.offset + self.deflated_nbytes
         head = b""
         if not nbytes:  # zlib treats a limit of 0 as no limit
@@ -72,11 +72,15 @@ class DeflatedData:
         # The limit bounds the memory. It is one byte above the expected size, to detect a stream that is too long.
         data = self._decompress(inflator, deflated, self.inflated_nbytes + 1)
         if len(data) > self.inflated_nbytes:
-            raise self._damage_error(f"it holds more than the claimed {self.inflated_nbytes} bytes")
+            raise self._damage_error(
+                f"it inflates to more than the {self.inflated_nbytes} bytes in the archive's directory"
+            )
         if not inflator.eof:
             raise self._damage_error("its data ends early")
         if len(data) != self.inflated_nbytes:
-            raise self._damage_error(f"it holds {len(data)} bytes and claims {self.inflated_nbytes}")
+            raise self._damage_error(
+                f"it inflates to {len(data)} bytes, but the archive's directory says {self.inflated_nbytes}"
+            )
         if _codec().crc32(data) != self.crc:
             raise self._damage_error("its checksum is wrong")
         return np.frombuffer(data, np.uint8)

@@ -18,13 +18,11 @@ from forebay.sources.files.match_spec import match_spec
 
 __all__ = ["MAX_HEADER_NBYTES", "NpyHeader", "open_npy", "parse_header"]
 
-_MAX_LITERAL_NBYTES = (
-    10_000  # bytes; NumPy's own limit, because a longer literal may take long to parse or exhaust the stack
-)
+# NumPy's own limit. A longer literal may take long to parse or exhaust the stack.
+_MAX_LITERAL_NBYTES = 10_000
 MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # 12 bytes of magic, version and length, then the literal
-_MAX_EMPTY_ROW_NBYTES = (
-    2**30
-)  # bytes; the largest row size for an array without rows, where the file size proves nothing
+# Largest row size that Forebay accepts in an array without rows. There, the file size cannot confirm the row size.
+_MAX_UNCONFIRMED_ROW_NBYTES = 2**30
 _MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1
 _PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -71,7 +69,7 @@ def parse_header(head: bytes, name: str) -> NpyHeader:
         version = np.lib.format.read_magic(stream)
         parse = _PARSERS.get(version)
         if parse is None:
-            raise ValueError(f"it has format version {version}, and only {sorted(_PARSERS)} hold plain arrays")
+            raise ValueError(f"it has format version {version}, and Forebay reads only {sorted(_PARSERS)}")
         shape, fortran_order, dtype = parse(stream, max_header_size=_MAX_LITERAL_NBYTES)
     except Exception as error:  # for a damaged header, the parser raises anything from struct.error to RecursionError
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
@@ -89,7 +87,7 @@ def _validate_header(header: NpyHeader, name: str) -> None:
     if not header.shape:
         raise SourceError(f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis.")
     # The size of the file cannot confirm the shape of an array without rows or without bytes.
-    is_plausible = header.shape[0] > 0 or header.row_spec.nbytes <= _MAX_EMPTY_ROW_NBYTES
+    is_plausible = header.shape[0] > 0 or header.row_spec.nbytes <= _MAX_UNCONFIRMED_ROW_NBYTES
     if header.dtype.itemsize == 0 or not is_plausible or not _is_addressable(header):
         raise SourceError(
             f"{name} is damaged: it claims to hold {header.dtype} of shape {header.shape}. Write or download it again."
@@ -99,7 +97,7 @@ def _validate_header(header: NpyHeader, name: str) -> None:
 def _is_addressable(header: NpyHeader) -> bool:
     """Return whether NumPy accepts the shape.
 
-    Lengths must be nonnegative integers. The product of the nonzero lengths must be below NumPy's limit.
+    Lengths must be nonnegative integers. The nonzero lengths times the item size must be below `_MAX_ARRAY_NBYTES`.
     """
     if not all(type(length) is int and length >= 0 for length in header.shape):
         return False

@@ -1,8 +1,8 @@
 """`.npz` files as a source.
 
 A zip archive contains a member as it is ("stored") or compressed ("deflated"). Rows of stored members are gathered from
-the mapped file. Deflated members are inflated completely when a row is first needed. A feed inflates several members
-in parallel, in advance.
+the mapped file. Deflated members are inflated completely when a row is first needed. If an archive has several deflated
+members, a feed inflates them in parallel, in advance.
 
 A stored member may begin at any byte of the archive, so its values are rarely aligned. Gathers copy bytes, so alignment
 does not matter. Checksums of stored members are not verified, because that would read all data.
@@ -123,7 +123,7 @@ class NpzSource(AbstractSource):
         if not self._deflated_members:
             return ChunkPolicy(), None
         row_nbytes = sum(member.spec.nbytes for member in self._deflated_members)
-        method = f"members are inflated completely, {describe_codec()}, one on each core"
+        method = f"members are inflated completely, {describe_codec()}, at most one per core"
         counts = f"{len(self._deflated_members)} of {len(self._members)} members of {self._file.path.name} are deflated"
         return ChunkPolicy(self._length, row_nbytes, (method,)), Decision("reads", "inflated", f"{counts}; {method}")
 

@@ -1,6 +1,7 @@
 """Parquet files as a source.
 
-Columns are decompressed one row group at a time, because a row group is the smallest unit that pyarrow can read.
+Columns are decompressed one row group at a time. A row group is the smallest unit that pyarrow can read without reading
+the rows before it.
 """
 
 import threading
@@ -29,12 +30,13 @@ def open_parquet(
     decode: ColumnDecoders | None = None,
     max_held_nbytes: int = 2**30,
 ) -> ColumnsSource:
-    """Open one Parquet file as a source, without reading its data.
+    """Open one Parquet file as a source. Opening reads only the metadata.
 
     A row is a dict with one array per column. A column contains numbers, or lists of numbers of one length. If the
     column type does not define the length, `spec=` must define it. `columns=["x", "y"]` selects columns.
-    `decode={"image": function}` converts each value of a column to an array. At most `max_held_nbytes` of decompressed
-    row groups stay in memory.
+    `decode={"image": function}` converts each value of a column to an array. Without a spec for that column, opening
+    also decodes its first value, to learn the spec. At most `max_held_nbytes` of decompressed row groups stay in
+    memory, but at least 4 row groups per column.
     """
     mapped_file = MappedFile(path)
     parquet_file = _ParquetFile(mapped_file)
@@ -97,12 +99,13 @@ class _ParquetFile:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(
                 f"row group {group} of {name!r} in {self._mapped_file.path} cannot be read: {error}. "
-                "Write or download it again."
+                "Write or download the file again."
             ) from error
-        if len(table) != self.boundaries[group + 1] - self.boundaries[group]:
+        expected_rows = self.boundaries[group + 1] - self.boundaries[group]
+        if len(table) != expected_rows:
             raise SourceError(
-                f"{self._mapped_file.path} is damaged: row group {group} of {name!r} has {len(table)} rows. "
-                "Write or download it again."
+                f"{self._mapped_file.path} is damaged: row group {group} of {name!r} has {len(table)} rows instead of "
+                f"{expected_rows}. Write or download it again."
             )
         return table.column(0).combine_chunks()
 

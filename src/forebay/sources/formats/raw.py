@@ -21,10 +21,11 @@ def open_binary(
 ) -> MappedSource:
     """Open a file of fixed-size records as a source with one row per record.
 
-    A record contains the leaves in the order of the spec, without padding. For example, this reads CIFAR records:
-    `open_binary("train.bin", spec={"label": "uint8", "image": ArraySpec((32, 32, 3), "uint8")})`.
+    A record contains the leaves in the order of the spec, without padding. For example, this reads CIFAR-10 records:
+    `open_binary("train.bin", spec={"label": "uint8", "image": ArraySpec((3, 32, 32), "uint8")})`.
 
-    `skip_nbytes` skips a header. Rows are converted to the byte order of this machine.
+    `skip_nbytes` skips a header. `byteorder` is the byte order of the file. Rows are converted to the byte order of
+    this machine.
     """
     specs, structure = validate_record_spec(path, spec)
     record = record_dtype(specs, byteorder)
@@ -57,11 +58,14 @@ def validate_record_spec(path: PathName, spec: Tree | None) -> tuple[tuple[Array
 def _validate_byte_order(user_leaf: Any, name: str) -> None:
     """Raise an error if the user's dtype has a foreign byte order.
 
-    A spec always has the native byte order, so Forebay would ignore the user's.
+    A spec always has the byte order of this machine, so Forebay would ignore the byte order of the user's dtype.
     """
     dtype = user_leaf if isinstance(user_leaf, str | np.dtype) else getattr(user_leaf, "dtype", None)
     if isinstance(dtype, str | np.dtype) and not np.dtype(dtype).isnative:
-        raise SpecError(f"{name!r} has the byte order of another machine. Pass byteorder='big' or 'little' instead.")
+        raise SpecError(
+            f"the dtype {str(dtype)!r} of {name!r} has the byte order of another machine. Use a dtype without a byte "
+            "order, and pass byteorder='big' or 'little'."
+        )
 
 
 def record_dtype(specs: tuple[ArraySpec, ...], byteorder: Literal["little", "big"]) -> np.dtype[Any]:
@@ -75,14 +79,15 @@ def record_dtype(specs: tuple[ArraySpec, ...], byteorder: Literal["little", "big
 def count_records(path: PathName, nbytes: int, record: np.dtype[Any], skip_nbytes: int) -> int:
     """Return the number of records in a file of `nbytes` bytes.
 
-    Raise an error if the last record is incomplete.
+    Raise an error if the last record is incomplete, or if `skip_nbytes` is negative or longer than the file.
     """
     data_nbytes = nbytes - skip_nbytes
     if record.itemsize == 0:
         raise SpecError(f"a record of {path} has no bytes, so records cannot be counted. Add a leaf to spec=.")
     if skip_nbytes < 0 or data_nbytes < 0 or data_nbytes % record.itemsize:
         raise SourceError(
-            f"{path} has {nbytes} bytes. Without skip_nbytes={skip_nbytes} this is not a whole number of records of "
-            f"{record.itemsize} bytes: the file is truncated, or spec= does not describe it. Correct one of them."
+            f"{path} has {nbytes} bytes. With skip_nbytes={skip_nbytes}, {data_nbytes} remain, which is not a whole "
+            f"number of records of {record.itemsize} bytes. The file is truncated, or spec= or skip_nbytes= is wrong. "
+            "Correct one of them."
         )
     return data_nbytes // record.itemsize

@@ -25,7 +25,8 @@ _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol b
 class Feature:
     """The values of one feature, as spans of the record.
 
-    A list of bytes values has one span per value. A list of numbers usually has one span for all numbers.
+    A list of bytes values has one span per value. A list of numbers usually has one span for all numbers, but may have
+    several.
     """
 
     kind: Kind

@@ -2,9 +2,9 @@
 
 `FeatureColumn` converts one record at a time. `RecordLayout` converts many records at once.
 
-Most records of a file differ only in their values: names, lengths and order are the same bytes at the same positions.
-After one record is parsed, its `RecordLayout` compares these bytes with those of other records of the same length. It
-then copies the values of all records that match.
+Often, the records of a file differ only in their values: names, lengths and order are the same bytes at the same
+positions. After one record is parsed, its `RecordLayout` compares these bytes with those of other records of the same
+length. It then copies the values of all records that match.
 """
 
 import math
@@ -35,13 +35,13 @@ class FeatureColumn:
 
     @property
     def count(self) -> int:
-        """Number of values of the feature in one record."""
+        """Number of array elements in one row."""
         return math.prod(length or 0 for length in self.spec.shape)
 
     def write(self, record: bytes, feature: Feature, row: Array) -> None:
         """Write the values of a record to `row[0]`. `row` has length 1.
 
-        Raise `ValueError` if shape or dtype differ from the spec.
+        Raise `ValueError` if the kind, the number of elements or the dtype differs from this column.
         """
         if feature.kind != self.kind:
             raise ValueError(f"{self.name!r} has values of type {feature.kind} instead of {self.kind}")
@@ -67,9 +67,11 @@ class FeatureColumn:
 def make_column(
     name: str, record: bytes, feature: Feature, user_spec: ArraySpec | None, decode: Callable[[bytes], Any] | None
 ) -> FeatureColumn:
-    """Make the column of a feature. The first record determines its spec.
+    """Make the column of a feature. `record` is the first record.
 
-    A single number becomes a scalar, unless `user_spec` has an axis.
+    The first record determines the spec of numbers and of decoded bytes. Numbers get the shape of `user_spec` if it has
+    the right size; otherwise a single number becomes a scalar and several become an array with one axis. `user_spec`
+    determines the spec of bytes without a decode function.
     """
     if feature.kind != "bytes":
         count = len(feature.numbers(record))
@@ -88,16 +90,16 @@ def make_column(
         user_spec.check(name)
         return FeatureColumn(name, "bytes", user_spec)
     raise SpecError(
-        f"{name!r} holds {len(feature.spans)} x bytes in the first record. If they are the memory of an array, "
-        f"describe it with spec=; else convert them with decode={{{name!r}: function}}, or choose other features with "
-        "members=[...]."
+        f"{name!r} holds values of type bytes (number in the first record: {len(feature.spans)}). If each record has "
+        f"one value, describe its array with spec=, or convert it with decode={{{name!r}: function}}. Otherwise choose "
+        "other features with members=[...]."
     )
 
 
 class RecordLayout:
     """The byte layout that many records of a file share.
 
-    It knows the positions of the values and the bytes between them. These bytes are equal in all records of the layout.
+    It stores the positions of the values and the bytes between them, which are equal in all records of the layout.
     """
 
     def __init__(self, record: bytes, features: dict[str, Feature], columns: Sequence[FeatureColumn]) -> None:

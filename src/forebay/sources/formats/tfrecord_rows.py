@@ -132,8 +132,8 @@ class ExampleReader:
             column.write(record, features[column.name], target)
         except ValueError as error:
             raise SourceError(
-                f"record {number} of {self._path} differs from the first: {error}. Give all rows one shape and dtype, "
-                "or use decode=."
+                f"record {number} of {self._path} does not match the spec of the rows: {error}. Give all records one "
+                "shape and dtype, correct spec=, or use decode=."
             ) from error
 
     def _parse_record(self, number: int, record: bytes) -> dict[str, Feature]:

@@ -212,7 +212,7 @@ def _parse_integer(name: str, data: bytes) -> Any:
     try:
         return np.int64(int(data))
     except (ValueError, OverflowError) as error:
-        raise SourceError(f"{name} is not an integer but {data[:40]!r}. Convert it with decode=.") from error
+        raise SourceError(f"{name} is not a 64-bit integer: {data[:40]!r}. Convert it with decode=.") from error
 
 
 def _validate_samples(file: ReadableFile, samples: Sequence[Sample], extensions: Sequence[str]) -> None:

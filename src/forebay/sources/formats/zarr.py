@@ -1,8 +1,8 @@
 """Zarr stores (formats 2 and 3) as a source.
 
 The zarr library decompresses arrays chunk by chunk, with all its codecs. It reads and decodes in its own threads, so
-several gathers may call it at once. A call takes as long as decompressing several hundred KiB. A sharded array is
-therefore read one shard at a time, unless its shards are too large.
+several gathers may call it at once. Each call takes a fixed time, in which zarr could decompress several hundred KiB. A
+sharded array is therefore read one shard at a time, unless its shards are too large.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from forebay.sources.files.mapped import PathName
 
 __all__ = ["open_zarr"]
 
-_MAX_SHARD_NBYTES = 32 << 20  # decompressed bytes; larger shards are read chunk by chunk
+_MAX_SHARD_NBYTES = 32 << 20  # decompressed bytes of the rows of a shard; larger shards are read chunk by chunk
 
 
 def open_zarr(
@@ -36,7 +36,7 @@ def open_zarr(
     A row is a dict of arrays by name, or a single array if the store is one array. `members=["x", "y"]` selects arrays.
     `group="train"` opens only that group. With `spec=`, the names of its leaves select arrays, which must match the
     spec. A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay
-    in memory.
+    in memory, but at least 4 chunks per array.
     """
     path = Path(path)
     node = _find_arrays(path, group)
@@ -68,7 +68,9 @@ def _validate_exists(path: Path) -> None:
     zarr would return the fill value for all chunks of a missing store.
     """
     if not path.exists():
-        raise SourceChangedError(f"{path} does not exist. Do not move a Zarr store while a feed reads it.")
+        raise SourceChangedError(
+            f"{path} does not exist. Check the path. Do not move a Zarr store while a feed reads it."
+        )
 
 
 def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
@@ -99,7 +101,7 @@ def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
 def _choose_chunk_rows(array: Any, spec: ArraySpec) -> int:
     """Return the number of rows to read at a time.
 
-    These are the rows of a shard. If shards are missing or too large, they are the rows of a chunk.
+    These are the rows of a shard. If the array has no shards, or too large ones, they are the rows of a chunk.
     """
     shard_rows: int = array.shards[0] if array.shards else 0
     return shard_rows if 0 < shard_rows * spec.nbytes <= _MAX_SHARD_NBYTES else int(array.chunks[0])

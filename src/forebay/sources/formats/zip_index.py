@@ -11,7 +11,7 @@ from forebay.errors import SourceError
 __all__ = ["ArchiveFile", "ZipMember", "list_members"]
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")  # ends with the lengths of the name and of the extra field
-_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}  # compression methods that are not supported
+_UNSUPPORTED_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}  # number -> name
 
 
 class ArchiveFile(Protocol):
@@ -75,13 +75,13 @@ def _validate_method(file: ArchiveFile, info: zipfile.ZipInfo) -> None:
     if info.flag_bits & 1:
         raise SourceError(f"{info.filename!r} in {file.path} is encrypted. Write it again without a password.")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        method = _METHODS.get(info.compress_type, f"method {info.compress_type}")
+        method = _UNSUPPORTED_METHODS.get(info.compress_type, f"method {info.compress_type}")
         raise SourceError(
             f"{info.filename!r} in {file.path} is compressed with {method}. Write it again with numpy.savez or "
             "numpy.savez_compressed: only stored and deflated members can be read."
         )
     if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
         raise SourceError(
-            f"{file.path} is damaged: {info.filename!r} is stored, but has two different sizes. "
-            "Write or download it again."
+            f"{file.path} is damaged: {info.filename!r} is not compressed, but has {info.compress_size} bytes in the "
+            f"archive instead of {info.file_size}. Write or download it again."
         )

@@ -137,8 +137,8 @@ def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str,
 
 def _raise_ranges_unsupported(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
     raise RangesUnsupportedError(
-        f"{file} cannot be read in byte ranges: the objects end in {suffixes}, and only objects that all end in .npy, all "
-        "in .npz or all in .bin can"
+        f"{file} cannot be read in byte ranges: the objects end in {suffixes}, and only objects that all end in .npy, "
+        "all in .npz or all in .bin can"
     )
 
 

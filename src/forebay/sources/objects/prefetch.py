@@ -205,7 +205,8 @@ class Prefetcher(LookAhead):
 def _group_key(rows: Rows) -> GroupKey:
     """Return a short key of a group: start and stop of a slice, else the length and some row numbers.
 
-    Two groups that are not slices may have equal keys. `ObjectsSource` therefore verifies that the ranges cover the rows.
+    Two groups that are not slices may have equal keys. `ObjectsSource` therefore verifies that the ranges cover all
+    rows.
     """
     if isinstance(rows, slice):
         return rows.start, rows.stop
