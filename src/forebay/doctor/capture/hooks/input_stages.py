@@ -66,7 +66,7 @@ class FitCounter:
     """Counts calls of `Model.fit`.
 
     A call may create an iterator for each epoch. The event of an iterator stores `count`, which identifies its call of
-    `fit`. So the rules can see how many calls created the iterators.
+    `fit`. A rule counts these calls.
     """
 
     def __init__(self) -> None:

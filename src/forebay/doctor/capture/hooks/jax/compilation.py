@@ -78,8 +78,6 @@ class CompileListener:
 
     def _stop(self) -> None:
         """Remove our listener. The public `clear_event_listeners` would remove the user's listeners too."""
-        with suppress(
-            Exception
-        ):  # some JAX versions cannot remove a listener; ours does nothing once the ledger is off
+        with suppress(Exception):  # a listener that JAX cannot remove does nothing once the ledger is off
             if self._on_event in private_monitoring.get_event_duration_listeners():
                 _unregister(self._on_event)

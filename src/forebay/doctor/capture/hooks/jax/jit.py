@@ -48,9 +48,9 @@ _ARGUMENTS_API = "arguments of jitted functions"
 _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
 # Some arguments are trees, such as the parameters of a model. Searching a large tree for NumPy data takes half as long
-# as the call. So the hook stops searching the trees of every call if they contain no NumPy data.
-_FULLY_EXAMINED_CALLS = 8  # consecutive calls without NumPy data in trees, whose trees are all searched
-_EXAMINED_INTERVAL = 32  # after them, the hook searches the trees of every 32nd call
+# as the call. Therefore the hook searches fewer calls while it finds no such data in trees.
+_FULLY_EXAMINED_CALLS = 8  # the hook searches the trees of so many consecutive calls without NumPy data in trees
+_EXAMINED_INTERVAL = 32  # then it searches the trees of every 32nd call
 
 
 class JittedFunction:
@@ -151,9 +151,8 @@ def is_tracing() -> bool:
     while trace is not None and not isinstance(trace, core.EvalTrace):
         if type(trace).__name__ == "DynamicJaxprTrace":
             return True
-        trace = getattr(
-            trace, "parent_trace", None
-        )  # operations inside `jax.grad` or `jax.vmap` run if the parent runs them
+        # Inside `jax.grad` and `jax.vmap`, the parent trace decides whether operations run.
+        trace = getattr(trace, "parent_trace", None)
     return False
 
 

@@ -1,7 +1,7 @@
-"""Hooks for `jax.grad`, `jax.value_and_grad` and `jax.vmap`, which make them return proxies.
+"""Hooks for `jax.grad`, `jax.value_and_grad` and `jax.vmap`.
 
-A proxy records the calls of the transformed function, so that the step detector can recognise steps by them. Calls
-inside a traced function or another transform are not recorded.
+The hooked functions return proxies of the transformed functions. A proxy records calls, so that the step detector can
+recognise steps by them. Calls inside a traced function or another transform are not recorded.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,9 @@
 """Hooks for Keras: ends of steps, calls of `compile`, and the input of `fit`.
 
-They work with every backend. How long `fit` waits for batches is recorded by `data.py` with JAX, and by hooks of the
-backend otherwise: with TensorFlow, `fit` waits inside a compiled function (see `tensorflow/input_waits.py`); with
-PyTorch, it waits in the DataLoader that Keras creates.
+They work with every backend. Only the waits of `fit` for batches are recorded in different places:
+- JAX: in `data.py`
+- TensorFlow: in `tensorflow/input_waits.py`, because `fit` waits inside a compiled function
+- PyTorch: in the hooks of the DataLoader, which Keras creates
 """
 
 import sys
@@ -47,7 +48,7 @@ def install(patches: Patches) -> None:
 class _StepHooks:
     """Records each step once.
 
-    Inside `fit`, a step ends with each batch. Elsewhere, a step ends with an outermost call of `train_on_batch` or
+    Inside `fit`, a step ends with each `on_train_batch_end`. Elsewhere, it ends with an outermost `train_on_batch` or
     `apply`. The model or optimizer of this call is its trainer. Only calls of one trainer end steps: the step trainer.
     """
 

@@ -37,7 +37,7 @@ class EagerOps:
         self._waits = waits
         self._transfers = Transfers(patches, API)
         self._plain_calls: Counter[str] = Counter()  # operation -> consecutive calls without a transfer
-        self._several_devices: bool | None = None  # whether TensorFlow has several, with the CPU; None: not determined
+        self._several_devices: bool | None = None  # the CPU is one of them; None: not checked yet
 
     def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
         """Sample the operation if a sample is due, and record its transfers in any case.

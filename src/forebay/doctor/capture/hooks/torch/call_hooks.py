@@ -123,7 +123,7 @@ class TorchHooks:
 
     @contextmanager
     def guard(self, api: str) -> Iterator[None]:
-        """Turn an error in the `with` block into a note. The script must not see it."""
+        """Turn an error in the `with` block into a note, hidden from the script."""
         try:
             yield
         except Exception as error:
