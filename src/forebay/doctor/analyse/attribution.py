@@ -66,10 +66,11 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
 
 
 def _nearest_ops_event(events: Sequence[LedgerEvent], thread: int, times: Any) -> Any:
-    """Return the index of the OPS event nearest to each time, or NO_MATCH if it is farther than NEAREST_OPS_NS.
+    """Return the index of the OPS event nearest to each time, or NO_MATCH.
 
-    `thread` is the loop's thread. An OPS event covers some milliseconds of operations. The hooks record only some
-    operations, so others may be queued between two OPS events.
+    NO_MATCH means that the nearest event is more than NEAREST_OPS_NS away. `thread` is the loop's thread. An OPS event
+    covers some milliseconds of operations. The hooks record only some operations, so others may be queued between two
+    OPS events.
     """
     indices = np.array(
         [index for index, event in enumerate(events) if event.kind == EventKind.OPS and event.thread == thread], int

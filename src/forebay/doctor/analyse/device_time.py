@@ -92,9 +92,9 @@ def _blocking_seconds(view: CaptureView) -> float:
 
 
 def _longest_label(device_view: DeviceView, labels: Any, mask: Any) -> int | None:
-    """Return the label whose operations in the mask take the longest; None if the mask is empty.
+    """Return the label whose operations in the mask take the longest.
 
-    `labels` has one entry per operation.
+    Return None if the mask is empty. `labels` has one entry per operation.
     """
     selected = device_view.operations[mask]
     if not len(selected):

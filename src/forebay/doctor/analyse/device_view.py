@@ -119,7 +119,7 @@ class DeviceView:
 
     @cached_property
     def is_whole_step(self) -> Any:
-        """For each step, whether its calls queued about as many recorded operations as those of the median step."""
+        """For each step, whether it queued about as many recorded operations as the median step."""
         counts = np.diff(np.searchsorted(np.sort(self.call_starts), self.edges))
         return counts >= WHOLE_STEP_SHARE * np.median(counts)
 
@@ -207,7 +207,7 @@ class DeviceView:
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, but no recorded calls show of which steps."""
+        """Whether the device executes work of earlier steps, but no calls were recorded."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -241,7 +241,7 @@ class DeviceView:
         return attribute_idle(gaps, loop_events, len(self), activity)
 
     def coverage(self, direction: str) -> float | None:
-        """Return the share of the bytes copied in this direction whose line is known; None without copies."""
+        """Return the share of bytes copied in this direction by known lines; None without copies."""
         is_transfer = self._mask_copies(direction)
         nbytes = self.operations["nbytes"].astype(np.int64)
         total = int(nbytes[is_transfer].sum())
@@ -249,7 +249,7 @@ class DeviceView:
 
     @property
     def _queued(self) -> Intervals:
-        """When at least one operation with a recorded call was queued for CALL_LATENCY_NS and had not started."""
+        """When an operation with a recorded call was queued, after CALL_LATENCY_NS, and had not started."""
         has_call = self.call_of >= 0
         queued_at = self.calls["end"][self.call_of[has_call]] if len(self.calls) else self.operations["start"][has_call]
         return Intervals(queued_at.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][has_call])
@@ -307,9 +307,10 @@ def find_period(operations: Any, expected: float) -> int:
 
 
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
-    """Return the edges without incomplete steps at the end; no edges if nothing ran on the device.
+    """Return the edges without incomplete steps at the end.
 
-    A step is incomplete if fewer than WHOLE_STEP_SHARE of the operations of the median step ran in it.
+    Return no edges if nothing ran on the device. A step is incomplete if fewer than WHOLE_STEP_SHARE of the operations
+    of the median step ran in it.
     """
     starts = np.sort(records["start"][np.isin(records["kind"], (*KERNELS, RecordKind.MEMCPY))])
     counts = np.diff(np.searchsorted(starts, edges))
@@ -319,7 +320,10 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
 
 
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
-    """Return the events from `start` to `end` and of an equal time before, because a copy may start late."""
+    """Return the events from `start` to `end` and in an equal time before.
+
+    A copy may start long after its event.
+    """
     before = start - (end - start)
     return [event for event in events if event.end > before and event.start < end]
 

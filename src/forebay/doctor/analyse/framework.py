@@ -73,7 +73,7 @@ def array_framework(view: CaptureView, api: str) -> str:
 
 
 def is_device(name: object) -> bool:
-    """Whether a device name of any framework is that of a GPU or another accelerator, not of the CPU."""
+    """Whether a device name of any framework names an accelerator, not the CPU."""
     return isinstance(name, str) and bool(name) and "cpu" not in name.lower()
 
 

@@ -98,7 +98,7 @@ def _is_below(value: int | None, maximum: int | None) -> bool:
 
 
 def _samples_in_loop(view: CaptureView, samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the samples since the start of the profiled window; if there are none, all samples."""
+    """Return the samples since the start of the profiled window; if none, all samples."""
     return [sample for sample in samples if sample["at"] >= view.capture.window.start] or samples
 
 

@@ -127,7 +127,7 @@ def _intervals_by_line(events: Sequence[LedgerEvent], kinds: frozenset[str]) -> 
 
 
 def _gaps_after_waits(gaps: Intervals, events: Sequence[LedgerEvent]) -> dict[int, Intervals]:
-    """Return by line the gaps that started while the loop waited for the device, up to their ends."""
+    """Return by line the gaps, in full, that started while the loop waited for the device."""
     gaps_by_line = {}
     for line, waits in _intervals_by_line(events, CAUSES[READ_BACK_CAUSE]).items():
         starts_in_wait: Any = waits.contains(gaps.starts)

@@ -31,7 +31,7 @@ class Intervals:
         return int(self._length_before[-1])
 
     def covered_lengths(self, starts: Any, ends: Any) -> Any:
-        """Return for each interval from a start to its end how much of it this set covers."""
+        """Return for each interval, from start to end, how much of it this set covers."""
         return np.maximum(0, self._length_until(ends) - self._length_until(starts))
 
     def contains(self, times: Any) -> Any:

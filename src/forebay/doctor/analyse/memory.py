@@ -181,7 +181,7 @@ def _gpu_memory(view: CaptureView, device: str) -> int | None:
 
 
 def _find_data_copies(view: CaptureView) -> Iterator[DataCopies]:
-    """Yield uploaded arrays, grouped by the places that store them; the group with the most `held_nbytes` first.
+    """Yield uploaded arrays, grouped by the places that store them, largest `held_nbytes` first.
 
     Uploads with the same fingerprint belong to one array.
     """

@@ -1,4 +1,4 @@
-"""The API ledger: events that the hooks recorded, in the order in which the hooks wrote them.
+"""The API ledger: events of the hooks, in the order in which they were written.
 
 Every recorded framework call runs `Ledger.write`, so it is a hot path.
 """

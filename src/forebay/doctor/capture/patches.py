@@ -143,7 +143,7 @@ def make_hook(
 def make_open_hook(
     ledger: Ledger, api: str, original: Callable[..., Any], on_return: OnReturn, should_record: CallFilter | None = None
 ) -> Callable[..., Any]:
-    """Return a hook like that of `make_hook`, but let the hooks of nested calls record too."""
+    """Return a hook like `make_hook`, but let the hooks of nested calls record too."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if (should_record is not None and not should_record(*args, **kwargs)) or not ledger.can_begin():

@@ -30,7 +30,7 @@ def run_module(name: str, arguments: Sequence[str]) -> str:
 
 @contextmanager
 def _argv_and_path(argv: list[str], folder: str) -> Iterator[None]:
-    """Set `sys.argv`, and replace the first entry of `sys.path` by `folder`; restore both at the end."""
+    """Set `sys.argv`, and replace `sys.path[0]` by `folder`; restore both at the end."""
     old_argv, old_path = sys.argv, sys.path[:]
     sys.argv, sys.path[0:1] = argv, [folder]
     try:

@@ -42,10 +42,10 @@ class _LoopSite:
     """A call site whose events may mark the steps of a loop. Times are nanoseconds."""
 
     priority: int
-    wait_until: int  # the site must recur until this time before its events may mark steps
+    wait_until: int  # the site must recur until this time before its events may mark steps; ignored for STEP events
     first: int  # time of the first event
-    last: int = 0  # time of the latest event
-    count: int = 0  # events so far
+    last: int = 0  # time of the latest reported event
+    count: int = 0  # events until the latest report
     count_at_start: int = 0  # events before the warm-up
     warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
     sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
@@ -99,7 +99,10 @@ class StepDetector:
         return has_enough
 
     def next_report(self, site: SiteKey, now: int) -> NextReport:
-        """Return the event count or the time (ns) at which to report the site again, whichever is first."""
+        """Return when the ledger must report the site again.
+
+        The result is an event count and a time (ns); the ledger reports the site at whichever is first.
+        """
         if self.phase != "profiling":
             return AT_NEXT_EVENT if site == self.anchor else NEVER
         loop_site = self._sites.get(site)
@@ -121,7 +124,7 @@ class StepDetector:
         """End profiling, because the script has ended.
 
         If it ends in the phase `profiling`, the sample that was taken before a pause becomes the profiled window,
-        unless a more reliable site recurs. Without such a sample, the window is the whole run, without an anchor.
+        unless a more reliable site recurs. Otherwise the window is the whole run, without an anchor.
         """
         if self.phase == "profiling":
             if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
@@ -189,7 +192,10 @@ class StepDetector:
         return loop_site
 
     def _best_priority(self, now: int, min_count: int = _MIN_COUNT) -> int:
-        """Return the priority of the most reliable site that still recurs; if none does, a larger number."""
+        """Return the priority of the most reliable site that still recurs.
+
+        If none recurs, return a number that is larger than every priority.
+        """
         priorities = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
         return min(priorities, default=len(_PRIORITY))
 

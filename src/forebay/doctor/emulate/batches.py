@@ -60,9 +60,10 @@ class ResidentBatches:
         return self._first_batches[owner]
 
     def repeat_first(self, batches: Iterator[Any], owner: Hashable, length: int | None) -> Iterator[Any]:
-        """Yield the first batch of `owner` `length` times; MAX_BATCHES times if `length` is None or 0.
+        """Yield the first batch of `owner` `length` times.
 
-        If the first batch is not known yet, read it from `batches`. Yield nothing if `batches` is empty.
+        If `length` is None or 0, yield it MAX_BATCHES times. If the first batch is not known yet, read it from
+        `batches`. Yield nothing if `batches` is empty.
         """
         for batch in islice(batches, 0 if owner in self._first_batches else 1):
             self._store_first(owner, batch)

@@ -63,7 +63,7 @@ def _reuse_set(emulator: Emulator, set_values: Function) -> Function:
 
 
 def _convert_prepared(emulator: Emulator, convert: Function) -> Function:
-    """Return a hook that converts a prepared array instead of the data: a page-locked or a narrowed one."""
+    """Return a hook that converts a page-locked or narrowed array instead of the data."""
 
     def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
         prepare = _PREPARATIONS[emulator.kind]

@@ -44,7 +44,10 @@ def wait() -> None:
 
 
 def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
-    """Return a hook that uploads a narrowed array instead of the data, or starts uploads one step early."""
+    """Return a hook that narrows data before uploads, or starts uploads one step early.
+
+    Similar data is narrowed once; see `PreparedUploads`.
+    """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) is not np.ndarray or is_tracing():

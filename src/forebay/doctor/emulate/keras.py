@@ -53,7 +53,10 @@ def wait() -> None:
 
 
 def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
-    """Return a hook that returns an iterator that repeats the first batch, if the target line calls `fit`."""
+    """Return a hook that returns an iterator that repeats the first batch.
+
+    Calls of other lines than the target line run as written.
+    """
 
     def hook(epoch: Any) -> Any:
         batches, adapter = get_iterator(epoch), epoch.data_adapter
@@ -65,9 +68,10 @@ def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:
 
 
 def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
-    """Return a hook that returns a dataset that repeats its first batch, if the target line calls `fit`.
+    """Return a hook that returns a dataset that repeats its first batch.
 
-    A compiled function takes the batches, so the dataset itself must repeat them.
+    Calls of other lines than the target line run as written. A compiled function takes the batches, so the dataset
+    itself must repeat them.
     """
 
     def hook(adapter: Any) -> Any:
@@ -81,6 +85,9 @@ def _replace_dataset(emulator: Emulator, get_dataset: Function) -> Function:
 
 
 def _length_of(dataset: Any) -> int:
-    """Return the argument of `repeat`: the number of batches, MAX_BATCHES if unknown, -1 if endless or empty."""
+    """Return the number of batches for `repeat`.
+
+    This is MAX_BATCHES if the number is unknown, and -1 for an endless or an empty dataset.
+    """
     count = int(dataset.cardinality())
     return count if count > 0 else MAX_BATCHES if count == _UNKNOWN_LENGTH else -1

@@ -42,7 +42,10 @@ def wait() -> None:
 
 
 def _replace_next(end: Callable[[], Any], emulator: Emulator, take_next: Function) -> Function:
-    """Return a hook that repeats the first batch and raises `end()` after the last; see `ResidentBatches`."""
+    """Return a hook that repeats the first batch and raises `end()` after the last.
+
+    See `ResidentBatches.next_batch`.
+    """
 
     def hook(iterator: Any) -> Any:
         if not context.executing_eagerly():
@@ -90,7 +93,10 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
 
 
 def _prepare_or_prefetch(emulator: Emulator, convert: Function) -> Function:
-    """Return a hook that uploads a narrowed array instead of the data, or starts uploads one step early."""
+    """Return a hook that narrows data before uploads, or starts uploads one step early.
+
+    Similar data is narrowed once; see `PreparedUploads`.
+    """
 
     def hook(value: Any, ctx: Any, dtype: Any = None) -> Any:
         if type(value) is not np.ndarray:

@@ -56,7 +56,7 @@ class _EmulatedFunction(TorchHook):
 
 
 def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the first batch of the dataset on the target line, or the next batch on other lines."""
+    """Return the first batch of the dataset; on lines other than the target, the next batch."""
     iterator = args[0]
     length = partial(_length_of, iterator)
     return emulator.batches.next_batch(partial(take, iterator), iterator, id(iterator._dataset), length=length)

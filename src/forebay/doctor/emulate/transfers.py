@@ -94,9 +94,9 @@ class UploadReuse:
 
 
 def kind_of_data(data: Any) -> Hashable:
-    """Return a key of data: type, shape and dtype; of a list, its length and the kind of its first item.
+    """Return type, shape and dtype; for a list, its type, its length and the kind of its first item.
 
-    Data with equal keys is called similar in this module.
+    Data is similar if these are equal.
     """
     if isinstance(data, list | tuple):
         return type(data), len(data), kind_of_data(data[0]) if data else None
@@ -104,7 +104,10 @@ def kind_of_data(data: Any) -> Hashable:
 
 
 def _fingerprint_of_list(values: Any) -> str:
-    """Return the length and a checksum of the first, the middle and the last item; "" for an empty list."""
+    """Return the length and a checksum of three items; "" for an empty list.
+
+    These are the first, the middle and the last item.
+    """
     if not values:
         return ""
     items = values[0], values[len(values) // 2], values[-1]
@@ -129,10 +132,10 @@ class UploadPrefetch:
         self.replaced = 0
 
     def upload(self, run_upload: Callable[[], Any], data: Any, start_upload: Callable[[Callable[[], Any]], Any]) -> Any:
-        """Start this upload and return the previous upload of similar data; the first call returns its own upload.
+        """Start this upload and return the previous upload of similar data.
 
-        On other lines and in other emulations, return `run_upload()`. `start_upload(run_upload)` starts the upload and
-        returns a function that returns its result.
+        The first call for similar data returns its own upload. On other lines and in other emulations, return
+        `run_upload()`. `start_upload(run_upload)` starts the upload and returns a function that returns its result.
         """
         if self._emulation.kind is not EmulationKind.PREFETCH or not self._target.is_calling():
             return run_upload()

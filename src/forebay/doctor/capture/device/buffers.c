@@ -12,6 +12,7 @@
 #define BUFFER_NBYTES (4u << 20)
 #define ALIGNMENT 8  // bytes; CUPTI requires it
 
+// A buffer with records that CUPTI has returned. After a forced flush it may be partly filled.
 typedef struct FullBuffer {
     struct FullBuffer* next;
     uint8_t* data;
@@ -19,9 +20,9 @@ typedef struct FullBuffer {
 } FullBuffer;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static FullBuffer* first = NULL;  // list of full buffers, oldest first
+static FullBuffer* first = NULL;  // list of returned buffers, oldest first
 static FullBuffer** last = &first;
-static size_t allocated = 0, limit = 256u << 20;  // bytes of all buffers
+static size_t allocated = 0, limit = 256u << 20;  // bytes of all buffers: now, and at most
 static uint64_t refused = 0;                      // buffers that the limit did not allow
 
 // Sets the limit for all buffers together, in bytes.
@@ -44,7 +45,8 @@ void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records)
     *records = 0;
 }
 
-// Callback for cuptiActivityRegisterCallbacks: stores a full buffer, and frees it if it has no records.
+// Callback for cuptiActivityRegisterCallbacks: stores a returned buffer. Frees it if it has no records, or if there is
+// no memory to store it.
 void forebay_buffer_completed(void* context, uint32_t stream, uint8_t* buffer, size_t nbytes, size_t valid) {
     (void)context; (void)stream; (void)nbytes;
     FullBuffer* full = valid ? malloc(sizeof(FullBuffer)) : NULL;
@@ -79,7 +81,7 @@ typedef struct {
     uint64_t nbytes;
     uint64_t name;              // of a kernel: pointer to the text
     uint32_t kind;              // CUPTI_ACTIVITY_KIND_*
-    uint32_t what;              // direction of a copy, number of a call, type of a synchronisation
+    uint32_t what;              // direction of a copy, number of a call, type of a synchronisation, id of a graph
     uint32_t device, stream, correlation, thread;
     uint32_t grid[3], block[3];
     uint8_t source, target, flags, unused[5];
@@ -154,8 +156,8 @@ static int read_record(Record* out, const uint8_t* record) {
 
 typedef int (*NextRecord)(uint8_t* buffer, size_t valid, uint8_t** record);
 
-// Reads the known records of the oldest full buffer and frees the buffer. Returns their number; -1: there is no buffer;
-// -2: there are more than `capacity` records, and the buffer is kept.
+// Reads the known records of the oldest returned buffer and frees the buffer. Returns the number of records;
+// -1: there is no buffer; -2: there are more than `capacity` records, and the buffer is kept.
 long forebay_read(NextRecord next, Record* out, size_t capacity) {
     pthread_mutex_lock(&lock);
     FullBuffer* full = first;

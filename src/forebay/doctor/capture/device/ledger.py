@@ -1,4 +1,4 @@
-"""The device ledger of a session: records the activity of the GPU, if the process uses CUDA."""
+"""The device ledger of a session: records GPU activity, if the process uses CUDA."""
 
 import os
 import sys
@@ -72,7 +72,10 @@ _PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def active_profiler() -> str | None:
-    """Return the name of another profiler that runs or has started this program; None if there is none."""
+    """Return the name of another profiler, or None.
+
+    The profiler is running, or it has started this program.
+    """
     for variable, name in _SETTINGS.items():
         if os.environ.get(variable):
             return name
