@@ -20,7 +20,7 @@ __all__ = ["NO_MATCH", "THREAD_ID_MASK", "match_calls", "match_events"]
 
 NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
-CLOCK_SLACK_NS = 3_000  # largest error of the conversion between device time and host time
+CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
 NEAREST_OPS_NS = 5_000_000  # largest time between queueing an operation and its nearest OPS event
 LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if sizes match them
 
@@ -68,7 +68,7 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
 def _nearest_ops_event(events: Sequence[LedgerEvent], thread: int, times: Any) -> Any:
     """Return the index of the OPS event nearest to each time, or NO_MATCH.
 
-    NO_MATCH means that the nearest event is more than NEAREST_OPS_NS away. `thread` is the loop's thread. An OPS event
+    NO_MATCH: no OPS event is within NEAREST_OPS_NS. `thread` is the loop's thread. An OPS event
     covers some milliseconds of operations. The hooks record only some operations, so others may be queued between two
     OPS events.
     """

@@ -13,7 +13,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
-CLOCK_SLACK_NS = 3_000  # largest error of the conversion between device time and host time
+CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
 SMALL_COPY_NBYTES = 64 << 10  # CUDA copies uploads up to this size to a staging buffer and returns (CUDA manual)
 
 
