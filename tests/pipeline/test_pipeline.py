@@ -109,7 +109,7 @@ def test_lists_of_different_length_are_refused_with_a_remedy():
 
 
 def test_a_dict_of_arrays_is_refused_as_a_source():
-    with pytest.raises(SpecError, match=r"to from_arrays\(\)"):
+    with pytest.raises(SpecError, match=r"call from_arrays\(\)"):
         fb.from_source({"x": np.arange(3)})
 
 

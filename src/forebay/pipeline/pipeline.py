@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from forebay.core import registry
 from forebay.core.engine import Engine
+from forebay.core.plugin_names import warn_renamed
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
@@ -63,6 +64,12 @@ class Pipeline:
     seed: int = 0
     file_recipe: FileSourceRecipe | None = None  # with it, Ray workers on other machines open the files
     rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
+
+    @property
+    def opening(self) -> FileSourceRecipe | None:
+        """The old name of `file_recipe`."""
+        warn_renamed("Pipeline", {"opening": "file_recipe"})
+        return self.file_recipe
 
     def shuffle(
         self,
@@ -268,15 +275,8 @@ class Pipeline:
         """How positions of the order become batches of this shard."""
         batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
         length = self.order.length if self.order is not None else None
-        return Schedule(
-            ENDLESS if length is None else length,
-            batch_rows,
-            drop_remainder,
-            self.shard_index,
-            self.shard_count,
-            self.passes,
-            self.batch_limit,
-        )
+        rows, shard = ENDLESS if length is None else length, (self.shard_index, self.shard_count)
+        return Schedule(rows, batch_rows, drop_remainder, *shard, self.passes, self.batch_limit)
 
     @property
     def fingerprint(self) -> str:

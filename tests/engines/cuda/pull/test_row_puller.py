@@ -159,7 +159,7 @@ def test_a_process_with_one_cpu_pulls_large_rows_by_kernel():
 def test_without_batched_copies_kernels_pull_large_rows_and_it_is_reported():
     pipeline = fb.from_arrays({"large": random_rows(200, 3000, "u1")}).shuffle(seed=1).batch(16)
     with fake_cuda(is_single_call=False) as framework:
-        assert "one DMA a call" in assert_same_as_host(pipeline, framework, resident="never")
+        assert "one DMA per call" in assert_same_as_host(pipeline, framework, resident="never")
         assert "gather_unaligned" in framework.machine.launched
 
 
