@@ -9,7 +9,7 @@ from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical
 from forebay.doctor.diagnosis import savings
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.predict.check_changes import check_on_device, check_seconds
-from forebay.doctor.predict.simulate import UNCERTAIN_GAIN
+from forebay.doctor.predict.simulate import GAIN_UNCERTAINTY
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction
 
 MB, GB = 1_000_000, 1_000_000_000
@@ -58,7 +58,7 @@ def test_a_later_read_removes_the_wait():
 
 
 def test_the_cautious_estimate_keeps_some_host_work():
-    left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * UNCERTAIN_GAIN + 0.5
+    left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * GAIN_UNCERTAINTY + 0.5
     assert typical(DOUBTED(steps(checks))) == pytest.approx(left, abs=0.01)
 
 
@@ -81,7 +81,7 @@ def test_work_after_the_next_call_is_not_part_of_the_check():
         actions, operations = checks(first)
         return [*actions[:-1], replace(actions[-1], ends_step=False), HostAction(2.0, ends_step=True)], operations
 
-    assert check_seconds(steps(works_on), READ) == pytest.approx((5.0 * (1 - UNCERTAIN_GAIN), 5.0))
+    assert check_seconds(steps(works_on), READ) == pytest.approx((5.0 * (1 - GAIN_UNCERTAINTY), 5.0))
 
 
 def test_a_copy_of_another_thread_is_not_a_call_of_the_loop():

@@ -45,7 +45,8 @@ def build_timeline(view: CaptureView) -> Timeline | None:
 def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
     """Return start and end of recorded steps with typical length, in nanoseconds.
 
-    MOST_OPERATIONS limits the number of steps. If fewer than half of the steps are typical, all complete steps count.
+    MOST_OPERATIONS limits the number of steps, but to no fewer than two. If fewer than half of all steps are typical,
+    the result has all complete steps.
     """
     steps = [*pairwise(device_view.edges.tolist())]
     whole = [step for step, is_whole in zip(steps, device_view.is_whole_step, strict=True) if is_whole]
@@ -65,8 +66,8 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
     ]
     loop_calls = find_calls(device_view, steps)
     queued = (index for call in loop_calls.calls for index in call.queued_operations)
-    numbers = {index: number for number, index in enumerate(queued)}  # index in the device view -> in the timeline
-    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)  # also of omitted steps
+    numbers = {index: number for number, index in enumerate(queued)}  # index in the device view -> number in timeline
+    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)  # with operations of omitted steps
     remaining_calls, actions = deque(loop_calls.calls), []
     for intervals in steps:
         actions += [*_actions(intervals, remaining_calls, loop_calls, known_numbers), HostAction(0.0, ends_step=True)]

@@ -26,13 +26,14 @@ from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_st
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
-# Limits for the ratio of the time without a device record to the time with one. A ratio outside them compares different
-# work. A record makes calls at most three times as slow, so the ratio is at least 0.3. A record can also avoid page
-# faults; without a record, making the same batches took 2.5 times as long, so the ratio is at most 3.
-SMALLEST_RATIO, LARGEST_RATIO = 0.3, 3.0
-# Limits for the factor on host time. Hooks that count every TensorFlow operation can double a step, hence 0.5.
-SMALLEST_PACE, LARGEST_PACE = 0.5, 1.5
-LAUNCH_SECONDS = 15e-6  # host time per PyTorch operation, including its share of the backward pass
+# Limits for the ratio of the time without a device record to the time with one. A ratio outside of these limits
+# compares different work.
+SMALLEST_RATIO = 0.3  # a record makes calls at most three times as slow
+LARGEST_RATIO = 3.0  # a record can avoid page faults: without one, making the same batches took 2.5 times as long
+# Limits for the pace, the factor on host time.
+SMALLEST_PACE = 0.5  # hooks that count every TensorFlow operation can double a step
+LARGEST_PACE = 1.5  # the machine may have been slower in the unprofiled steps
+OPERATION_SECONDS = 15e-6  # host time to launch a PyTorch operation, including its share of the backward pass
 PACE_TOLERANCE = 0.002  # share of the step; the search for the pace ends at a smaller error
 MOST_TRIES = 12  # of the search for the pace
 MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps are between these
@@ -45,7 +46,7 @@ class CalibratedTimeline:
     """A timeline at the pace of unprofiled steps. Errors are shares of a step."""
 
     timeline: Timeline
-    measured: float  # seconds per step
+    measured: float  # the measured step time, in seconds
     structure_error: float  # of the uncalibrated timeline, compared to the steps with a device record
     cost_error: float  # after the cost of the device record is removed, compared to the measured steps
     pace_error: float  # after the pace is set, compared to the measured step
@@ -56,7 +57,7 @@ class CalibratedTimeline:
 
 
 def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
-    """Return the calibrated timeline of a capture."""
+    """Return the calibrated timeline of a capture. Without a device record, the timeline stays as it is."""
     measured = view.step_seconds
     if view.device is None:
         return CalibratedTimeline(
@@ -80,7 +81,7 @@ def _relative_error(value: float, expected: float) -> float:
 
 
 def _error_outside_measured(seconds: float, view: CaptureView) -> float:
-    """Return how far a step time is outside the measured range, as a share.
+    """Return how far a step time is outside the measured range, as a share of the step time.
 
     The range covers the middle half of the profiled steps and of the unprofiled steps. The two differ by the cost of
     the hooks and by the drift of the machine's speed.
@@ -101,11 +102,11 @@ def _recorded_seconds(device_view: DeviceView) -> float:
 
 
 def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
-    """Return the ratio of the time without a device record to the time with one.
+    """Return the ratios of the time without a device record to the time with one.
 
-    Calls have one ratio per kind and line; the work between calls has one ratio. If the device limits the loop, most
-    of the launch time is waiting. Without recorded calls, this waiting looks like work, so this function limits the
-    work to the time that launches take.
+    Calls have one ratio per kind and line, except calls that wait for the device. The work between calls has one ratio.
+    If the device limits the loop, most of the launch time is waiting. Without recorded calls, this waiting looks like
+    work, so the ratio of the work then limits it to OPERATION_SECONDS per kernel.
     """
     assert view.steps is not None
     profiled = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
@@ -117,7 +118,7 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
     }
     work = recorded.get((WORK, -1), 0.0)
     if device_view.bound_seconds and not device_view.lags_behind and not len(device_view.calls) and work:
-        ratios[WORK, -1] = min(ratios.get((WORK, -1), 1.0), device_view.kernels_per_step * LAUNCH_SECONDS / work)
+        ratios[WORK, -1] = min(ratios.get((WORK, -1), 1.0), device_view.kernels_per_step * OPERATION_SECONDS / work)
     return ratios
 
 
@@ -158,7 +159,8 @@ def _with_measured_pace(timeline: Timeline, measured: float, unprofiled: float) 
     """Scale the host to the measured pace.
 
     If the device limits the step, the step time does not show the pace of the host, because the host runs ahead. The
-    time between two turns of the unprofiled loop then shows the pace, because no turn waits for the device.
+    median turn of the unprofiled loop, `unprofiled`, then shows the pace if it is shorter than the step: it did not
+    wait for the device. If it is not shorter, the pace is unknown, and the timeline stays as it is.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
@@ -168,7 +170,7 @@ def _with_measured_pace(timeline: Timeline, measured: float, unprofiled: float) 
 
 
 def _find_pace(timeline: Timeline, expected: float) -> float:
-    """Find by bisection the pace at which a step takes `expected` seconds."""
+    """Find by bisection the pace at which a step takes `expected` seconds, within the limits of the pace."""
     low, high, pace = SMALLEST_PACE, LARGEST_PACE, 1.0
     for _ in range(MOST_TRIES):
         seconds = steady_step_seconds(_with_pace(timeline, pace))
@@ -187,7 +189,7 @@ def _with_instant_device(timeline: Timeline) -> Timeline:
 
 
 def _is_device_bound(timeline: Timeline) -> bool:
-    """Whether the device limits the step: a faster host would not shorten it."""
+    """Whether the device limits the step: a faster host would hardly shorten it."""
     fastest = steady_step_seconds(_with_pace(timeline, SMALLEST_PACE))
     return fastest > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
 

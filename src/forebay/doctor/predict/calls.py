@@ -35,7 +35,10 @@ class CudaCall:
     sleeps: bool = False  # whether the thread sleeps during the wait; CUDA itself polls
 
     def own_nanoseconds(self, operation_ends: Any) -> int:
-        """Return the duration of the call without its waits."""
+        """Return the duration of the call without its waits, in nanoseconds.
+
+        A call that launches kernels counts for at most LONGEST_LAUNCH_NS per operation.
+        """
         wait_end = max((int(operation_ends[index]) for index in self.awaited_operations), default=self.start)
         own = self.end - self.start - max(0, min(wait_end, self.end) - self.start)
         return min(own, LONGEST_LAUNCH_NS * len(self.queued_operations)) if self.launches else own
@@ -56,7 +59,7 @@ class LoopCalls:
     preparation_ns: dict[int, int] = field(default_factory=dict)  # duration of the preparation, by index of the copy
 
     def first_queue_time(self, call: CudaCall) -> int:
-        """Return when a call queued its first operation; its end if it queued none."""
+        """Return when a call queued its first operation; the end of the call if it queued none."""
         count = len(self.queue_times)
         times = (int(self.queue_times[index]) for index in call.queued_operations if index < count)
         return max(call.start, min(times, default=call.end))

@@ -26,10 +26,13 @@ __all__ = [
 Change = Callable[[Timeline], Timeline]
 
 CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
-READ_KINDS = ("download", "sync")
-LAUNCHING_KINDS = ("launch", "work", "run")
-QUEUEING_KINDS = ("launch", "transform")  # actions that only queue work, so compilation removes their time
-LONGEST_LAUNCH_SECONDS = 1e-3  # between two launches; longer work belongs to the script, not to the framework
+READ_KINDS = ("download", "sync")  # actions that wait for the device
+LAUNCHING_KINDS = ("launch", "work", "run")  # actions that may launch kernels, among other work of the host
+# Actions that only launch kernels, so that a graph replaces them. "transform": a function of jax.grad or jax.vmap.
+QUEUEING_KINDS = ("launch", "transform")
+# A graph also replaces actions of LAUNCHING_KINDS that are not longer. Longer ones contain work of the script, which
+# remains.
+LONGEST_LAUNCH_SECONDS = 1e-3
 
 
 def chain(changes: Iterable[Change]) -> Change:
@@ -55,7 +58,7 @@ def remove_calls(line: int, kinds: Collection[str]) -> Change:
 
 
 def defer_waits(line: int, *, every: int = 0) -> Change:
-    """Remove the waits of a line; with `every`, keep every n-th wait."""
+    """Remove the read-backs and explicit waits of a line; with `every`, keep every n-th wait."""
 
     def change(timeline: Timeline) -> Timeline:
         actions, wait_count = [], 0
@@ -73,7 +76,8 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
     """Run the work of these lines on the device, without moving data to the CPU.
 
-    The change removes copies and waits. The CPU work between the two moves runs on the device, `speedup` times as fast.
+    The change removes copies and waits. The CPU work between the two moves runs on the device. The device is assumed to
+    be `speedup` times as fast as the CPU.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -92,18 +96,19 @@ def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
                 )
                 operations[operation_index], cpu_seconds = on_device, 0.0
             actions[index] = replace(action, seconds=min(action.seconds, CALL_SECONDS), awaited_operations=())
-        _move_compiled_calls(actions, operations, lines, speedup)
+        _move_work_of_compiled_calls(actions, operations, lines, speedup)
         return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 
 
-def _move_compiled_calls(
+def _move_work_of_compiled_calls(
     actions: list[HostAction], operations: list[DeviceOperation], lines: Collection[int], speedup: float
 ) -> None:
-    """Move CPU work between two copies inside compiled calls to the device, in place.
+    """Change the CPU work of compiled calls into device work, in place.
 
-    The time of such a call after a copy holds both the wait for the copy and the work on the CPU.
+    A compiled call may copy data to the host, work on it there and copy it back. After the copy to the host, the time
+    of the call is the wait for the copy plus the CPU work. After the copy back, it contains the wait for that copy.
     """
     is_on_cpu, copy_seconds, cpu_seconds = False, 0.0, 0.0
     for index, action in enumerate(actions):
@@ -143,13 +148,14 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 def prefetch_input(*, producer_seconds: float) -> Change:
     """Let producers make batches during the step.
 
-    A batch takes the producers `producer_seconds`. The loop waits only if this is longer than a step.
+    A batch takes the producers `producer_seconds`. The loop waits only if this is longer than a step, and a step never
+    takes longer than before the change.
     """
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
-        shortest = min(producer_seconds, steady_step_seconds(timeline))
-        return timeline.with_parts(actions=actions, shortest_step_seconds=shortest)
+        min_step = min(producer_seconds, steady_step_seconds(timeline))
+        return timeline.with_parts(actions=actions, min_step_seconds=min_step)
 
     return change
 
@@ -159,12 +165,12 @@ def launch_as_graph(
 ) -> Change:
     """Queue the operations of a step as one graph.
 
-    The host needs `seconds_per_operation` and `seconds_per_step`. The device needs `device_share` of its present time,
-    because a compiler fuses small operations.
+    The host needs `seconds_per_operation` and `seconds_per_step`, but no more than the recorded queueing of the step.
+    The device needs `device_share` of its present time, because a compiler fuses small operations.
     """
 
     def change(timeline: Timeline) -> Timeline:
-        actions, unused = [], 0.0  # seconds of recorded queueing that the graph has not used yet; an upper limit
+        actions, unused = [], 0.0  # `unused`: recorded queueing seconds of this step that the graph has not used
         for action in timeline.actions:
             if action.kind in QUEUEING_KINDS or (
                 action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_LAUNCH_SECONDS
@@ -194,7 +200,7 @@ def is_call_of(action: HostAction, kinds: Collection[str], line: int) -> bool:
 
 
 def remove_actions(timeline: Timeline, action_indices: Collection[int]) -> Timeline:
-    """Remove the time of these actions and of the operations that they queue."""
+    """Remove the time and the waits of these actions, and the time of the operations that they queue."""
     queued = {
         operation_index for index in action_indices for operation_index in timeline.actions[index].queued_operations
     }

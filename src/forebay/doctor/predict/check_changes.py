@@ -4,22 +4,24 @@ The record does not show which host work uses the data of a read-back. The chang
 read-back and the next framework call as the check, and moves the check to the device. The cautious estimate removes
 less host work:
 
-- It counts only as much work as a few passes over the bytes take.
-- It counts none if the next call uploads data, because the host may have made that data in between.
+- It removes at most the time of one pass over the bytes at CHECK_BYTES_PER_SECOND.
+- It keeps at least the share GAIN_UNCERTAINTY of the work.
+- It removes nothing if the next call uploads data, because the host may have made that data in between.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from forebay.doctor.predict.changes import CALL_SECONDS, Change, is_call_of
-from forebay.doctor.predict.simulate import UNCERTAIN_GAIN
+from forebay.doctor.predict.simulate import GAIN_UNCERTAINTY
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline
 from forebay.doctor.predict.upload_changes import UPLOAD_KINDS
 
 __all__ = ["check_on_device", "check_seconds"]
 
 READ_BACK_KINDS = ("download",)
-CHECK_BYTES_PER_SECOND = 1e9  # of a slow check on the host; all of five measured checks were faster
+# Speed of a slow check on the host. Five measured checks ran at 1.3e9 to 4.5e9 (docs/doctor-predictions.md).
+CHECK_BYTES_PER_SECOND = 1e9
 
 
 def check_on_device(
@@ -50,7 +52,7 @@ def check_on_device(
 
 
 def check_seconds(timeline: Timeline, line: int) -> tuple[float, float]:
-    """Return the seconds per step of host work after read-backs: cautious estimate and maximum."""
+    """Return the seconds per step of host work that checks read-backs: cautious estimate and maximum."""
     work = [
         (sum(timeline.actions[index].seconds for index in indices), check_share)
         for indices, check_share in _work_after_read_backs(timeline, line)
@@ -100,7 +102,7 @@ def _queued_nbytes(timeline: Timeline, action: HostAction) -> int:
 def _check_share(timeline: Timeline, work: Sequence[int], nbytes: int) -> float:
     """Return the share of host work that surely is a check of `nbytes`."""
     seconds = sum(timeline.actions[index].seconds for index in work)
-    return min(1 - UNCERTAIN_GAIN, nbytes / CHECK_BYTES_PER_SECOND / seconds) if seconds else 0.0
+    return min(1 - GAIN_UNCERTAINTY, nbytes / CHECK_BYTES_PER_SECOND / seconds) if seconds else 0.0
 
 
 def _is_host_work(action: HostAction) -> bool:

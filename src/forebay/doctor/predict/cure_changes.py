@@ -1,6 +1,7 @@
 """The timeline changes of each kind of cure, with the speeds of the machine.
 
-Each function returns one change per possible outcome of the cure. Without a device record, it returns no changes.
+Each function, except `check_seconds`, returns one change per possible outcome of the cure. Without a device record, it
+returns no changes.
 """
 
 from collections.abc import Callable
@@ -39,10 +40,11 @@ FEED_BYTES_PER_SECOND = 17e9  # four worker threads gather rows into page-locked
 GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
 # Host time to call a jitted function with ten arrays, at best and at worst; 90 % of the measured calls are in between.
 JITTED_CALL_SECONDS = 2.5e-4, 6e-4
-# Host time of a tf.function, at best and at worst: per call, and per kernel, because its executor launches kernels one
-# by one. Measured calls without waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
-TF_FUNCTION_SECONDS, TF_KERNEL_SECONDS = (4e-4, 8e-4), (5e-6, 8e-6)
-FUSED_SHARE = 0.6  # of the device time, if a compiler fuses the operations between matrix products
+# Host time of a tf.function, at best and at worst. Its executor launches kernels one by one. Measured calls without
+# waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
+TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
+TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
+FUSED_SHARE = 0.6  # of the device time at best, if a compiler fuses the operations between matrix products
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
 ASSUMPTION = ". Assumption: "  # a simulation replaces the basis of a cure, except for this marker and the text after it
@@ -170,7 +172,10 @@ def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Change
 
 
 def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
-    """Return the seconds per step of host work after read-backs, at least and at most."""
+    """Return the seconds per step of host work that checks read-backs, at least and at most.
+
+    Without a device record, return zeros.
+    """
     timeline = build_timeline(view) if view.device is not None else None
     if timeline is None or view.device is None or not view.device.seconds:
         return 0.0, 0.0
@@ -184,7 +189,7 @@ def prefetch_input(
 ) -> Changes:
     """Prefetch batches that take producers `batch_seconds` each.
 
-    A batch takes at least the time to copy it from a worker process, if it is made there.
+    With `in_worker_processes`, a batch takes at least the time to copy it from a worker process.
     """
     copy_seconds = site.nbytes / WORKERS_BYTES_PER_SECOND if in_worker_processes else 0.0
     producer_seconds = max(batch_seconds, copy_seconds)
@@ -192,7 +197,10 @@ def prefetch_input(
 
 
 def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, producers: int) -> Changes:
-    """Let several producers make the batches that take the loop `batch_seconds` each."""
+    """Let several producers make the batches that take the loop `batch_seconds` each.
+
+    At best, a feed copies the batches. In scripts with PyTorch, worker processes copy them at worst.
+    """
     fast = max(batch_seconds / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
     slow = max(fast, site.nbytes / WORKERS_BYTES_PER_SECOND) if "torch" in view.frameworks else fast
     return _if_recorded(

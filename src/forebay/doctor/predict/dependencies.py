@@ -1,7 +1,8 @@
 """Why an operation started late: it waited for another stream, or for its launch.
 
-A read-back copies computed data. It therefore waits for the last operation that had not ended when the copy was queued.
-Any other operation depends on another stream if it starts soon after an operation of that stream ends.
+A read-back copies computed data. So it waits for the last operation of another stream that ended after the read-back
+was queued and before it started. Any other operation depends on another stream only if it starts soon after an
+operation of that stream ends.
 """
 
 from typing import Any
@@ -12,16 +13,17 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["find_releases", "stream_gaps"]
 
-LONGEST_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon directly follows on its stream
+LONGEST_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon after another directly follows it
 RELEASE_NS = 100_000  # nanoseconds; an operation that starts this soon after another stream's operation waited for it
-LONGEST_LATENCY_NS = 1_000_000  # nanoseconds from call to start; a longer delay has an unrecorded cause
+LONGEST_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
 
 
 def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int]]:
     """Return for each operation which operation released it, and the latency in nanoseconds.
 
-    An operation releases another one that waited for its end; -1 stands for none. The result omits operations that
-    directly follow on their stream, and operations with an unknown queueing time.
+    An operation releases another one that waited for its end; -1 stands for none. The latency is the delay after the
+    release, or after queueing if nothing released the operation. The result omits operations that directly follow on
+    their stream, operations whose delay is a gap of their stream, and operations with an unknown queueing time.
     """
     starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
     streams = operations["stream"]
@@ -42,7 +44,7 @@ def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int
             by_end, sorted_ends, streams, stream, start, earliest if is_read_back else max(earliest, start - RELEASE_NS)
         )
         if releasing < 0 and queue_times[index] < stream_free_at and start - stream_free_at < RELEASE_NS:
-            continue  # it was already queued, so the delay is a gap of its stream; see `stream_gaps`
+            continue  # the operation was already queued, so the delay is a gap of its stream; see `stream_gaps`
         released_at = int(ends[releasing]) if releasing >= 0 else int(queue_times[index])
         releases[index] = releasing, min(max(0, start - released_at), LONGEST_LATENCY_NS)
     return releases
@@ -71,7 +73,7 @@ def stream_gaps(operations: Any, queue_times: Any) -> Any:
 
 
 def _releasing_operation(by_end: Any, sorted_ends: Any, streams: Any, stream: int, start: int, earliest: int) -> int:
-    """Return the last operation of another stream that ended between `earliest` and `start`, or -1."""
+    """Return the last operation of another stream that ended from `earliest` to shortly after `start`, or -1."""
     position = int(np.searchsorted(sorted_ends, start + LONGEST_SWITCH_NS, "right")) - 1
     while position >= 0 and sorted_ends[position] >= earliest:
         if streams[by_end[position]] != stream:

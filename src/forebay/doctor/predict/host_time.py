@@ -27,7 +27,7 @@ class HostInterval(NamedTuple):
     end: int
     kind: str = WORK  # WORK, or the kind of the event
     line: int = -1  # source line; -1 for work
-    event_index: int = -1  # -1 for work
+    event_index: int = -1  # index into the events; -1 for work
 
     @property
     def seconds(self) -> float:

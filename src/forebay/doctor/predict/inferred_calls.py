@@ -24,8 +24,8 @@ SHORTEST_PREPARATION_NS = 50_000
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
     """Return start times in nanoseconds that are evenly spread over each step.
 
-    These stand for the recorded start times if the device lags behind. `count` is the number of operations, and
-    `period` the number of operations per step.
+    These replace the recorded start times if the device lags behind. `count` is the number of operations, and `period`
+    the number of operations per step. Operations after the last step get NO_MATCH.
     """
     step, position = np.divmod(np.arange(count), period)
     edges = np.array([[intervals[0].start, intervals[-1].end] for intervals in steps], np.int64)
@@ -49,8 +49,9 @@ def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Loo
         else:
             queue_time = _infer_queue_time(start, loop.compiled_calls, interval)
         loop_calls.queue_times[index] = queue_time
-        preparations = [index + len(loop_calls.start_times)] if index in loop_calls.preparation_ns else []
-        call = CudaCall(queue_time, queue_time, [*preparations, index], launches=owner is None)
+        # A preparation is an extra operation; see `LoopCalls` for its index.
+        preparation_indices = [index + len(loop_calls.start_times)] if index in loop_calls.preparation_ns else []
+        call = CudaCall(queue_time, queue_time, [*preparation_indices, index], launches=owner is None)
         loop_calls.calls.append(call)
 
 
@@ -77,8 +78,10 @@ def _owning_interval(
 def _infer_queue_time(start: int, compiled_calls: Sequence[HostInterval], interval: HostInterval) -> int:
     """Return when an operation that started at `start` was probably queued.
 
-    After a compiled call, this is the end of the call or `start`, whichever is earlier. Without one, it is `start`, or
-    the start of the interval if its event launches nothing.
+    After a compiled call, this is the end of the call or `start`, whichever is earlier. Without a compiled call before,
+    the kind of `interval`, which contains `start`, decides. Work outside of events and TRANSFORM events launch
+    operations while they run, so the time is `start`. Other events launch none, so the operation was queued before: the
+    time is the start of the interval.
     """
     previous = next((call for call in reversed(compiled_calls) if call.start <= start), None)
     if previous is not None:

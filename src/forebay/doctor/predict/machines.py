@@ -1,8 +1,8 @@
 """Speeds of machines for predictions: probed, or known by the name of the GPU.
 
 `DEVICES` has dense peak rates from NVIDIA's data sheets. Predictions use only their ratios. `LINKS` has the speeds of
-16 lanes. PCIe 5 was measured on an H200; the other links follow from their rate per lane. A copy by the CPU limits
-uploads from pageable memory.
+PCIe with 16 lanes, and of NVLink-C2C. PCIe 5 was measured on an H200, and the speeds of page-locked memory with PCIe 3
+and 4 follow from their rate per lane. A copy by the CPU limits uploads from pageable memory.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 MEASURED_ON = "NVIDIA H200"
-GATHER_BYTES_PER_SECOND = 1.3e12  # rows of 400 bytes in the memory of an H200
-HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread of the host
+GATHER_BYTES_PER_SECOND = 1.3e12  # a kernel selects rows of 400 bytes in the memory of an H200
+HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread copies between host arrays
 LAUNCH_SECONDS = 2.5e-6  # host time per kernel launch
 SHORTEST_SCALED_SECONDS = 5e-6  # neither arithmetic nor memory limits a shorter kernel
 
@@ -55,9 +55,9 @@ LINKS = {
     "pcie3": LinkSpeeds(12.5e9, 6e9),
     "pcie4": LinkSpeeds(25e9, 8e9),
     "pcie5": LinkSpeeds(54.8e9, 8e9),
-    "c2c": LinkSpeeds(350e9, 30e9),  # NVLink between Grace and Hopper
+    "c2c": LinkSpeeds(350e9, 30e9),  # NVLink between Grace and Hopper; not measured
 }
-DEVICES = {
+DEVICES = {  # `find_gpu` uses the first name that matches, so a name comes before shorter names that it contains
     "b200": GpuPeaks(2250, 80, 8.0, "pcie5"),
     "gh200": GpuPeaks(989, 67, 4.0, "c2c"),
     "h200": GpuPeaks(989, 67, 4.8, "pcie5"),
@@ -79,7 +79,7 @@ DEVICES = {
 class MachineSpeeds:
     """Speeds of a machine, in bytes per second unless the name says otherwise."""
 
-    gpu: str  # name by the driver
+    gpu: str  # the driver's name for the GPU
     pinned: float  # upload from page-locked memory
     pageable: float  # upload from pageable memory
     device_to_host: float  # read-back into page-locked memory
@@ -90,14 +90,17 @@ class MachineSpeeds:
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
-    """Return the speeds of a GPU, from its probe or else by its name."""
+    """Return the speeds of a GPU, from its probe or else by its name.
+
+    Without a name, any probed GPU counts. Without a matching probe, an unknown name counts as an H200.
+    """
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
     link = LINKS[DEVICES[name].link]
     gather = GATHER_BYTES_PER_SECOND * DEVICES[name].memory / DEVICES["h200"].memory
     origin = (
-        f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, in proportion to {gpu or name}"
+        f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, scaled in proportion to the {gpu}"
     )
     return MachineSpeeds(
         gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, origin
@@ -151,7 +154,7 @@ def on_other_machine(
 def _kernel_factors(present: GpuPeaks, other: GpuPeaks, pick: Callable[[list[float]], float]) -> tuple[float, float]:
     """Return the factors on the time of matrix products, and of other kernels.
 
-    The dtype of a product is unknown, so `pick` chooses between the factors of two dtypes.
+    The dtype of a product is unknown, so `pick` (min or max) chooses between the factors of two dtypes.
     """
     return pick([present.bfloat16 / other.bfloat16, present.float32 / other.float32]), present.memory / other.memory
 
@@ -159,7 +162,10 @@ def _kernel_factors(present: GpuPeaks, other: GpuPeaks, pick: Callable[[list[flo
 def _scale_operation(
     operation: DeviceOperation, factors: tuple[float, float], before: LinkSpeeds, after: LinkSpeeds
 ) -> DeviceOperation:
-    """Scale a copy by the ratio of the links, or a kernel by its factor."""
+    """Scale a copy by the ratio of the links, or a kernel by its factor.
+
+    Kernels up to SHORTEST_SCALED_SECONDS stay as they are, and no kernel becomes shorter than that.
+    """
     if operation.engine != "compute":
         factor = before.pinned / after.pinned if not operation.is_pageable else before.pageable / after.pageable
         return replace(operation, seconds=operation.seconds * factor)

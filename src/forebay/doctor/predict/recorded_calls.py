@@ -1,8 +1,8 @@
 """The CUDA calls of the loop, with the operations that they queue and wait for.
 
-Recorded CUDA calls show both. If another thread makes a copy for an event of the loop, that event counts as the call
-that queued the copy. Calls without a record are inferred. If an event reads a value and no wait was recorded in it, the
-doctor assumes that it waits for the last operation that ended during the event.
+A recorded CUDA call shows its operations and its waits. If another thread makes a copy for an event of the loop, that
+event counts as the call that queued the copy. Calls without a record are inferred. If an event reads a value and no
+wait was recorded in it, the doctor assumes that the event waits for the last operation that ended during the event.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,8 @@ def _add_recorded_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Lo
     is_blocking = mask_blocking_copies(device_view)
     for index in operation_indices:
         call_index = int(device_view.call_of[index])
-        queues_last = is_own[call_index] and not is_blocking[index]  # queueing is the last work of the call
+        # A call of the loop queues at its end, unless it then waits for its copy. Other threads queue at the start.
+        queues_last = is_own[call_index] and not is_blocking[index]
         latest = min(ends[call_index], loop_calls.start_times[index])
         loop_calls.queue_times[index] = latest if queues_last else starts[call_index]
     of_other_threads = [index for index in operation_indices if not is_own[device_view.call_of[index]]]
@@ -111,8 +112,9 @@ def _set_awaited_operations(
 ) -> None:
     """Set the operations that each call waits for.
 
-    A blocking copy waits for itself. A wait for a stream or for the device waits for the last operation that was queued
-    before. A wait for a CUDA event waits for the last operation that ended during the call.
+    A call that queues blocking copies waits for these copies. A wait for a stream waits for the last operation that was
+    queued on it before, and a wait for the device for the last operation on each stream. A wait for a CUDA event waits
+    for the last operation that ended during the call.
     """
     by_end_time = _OperationsByEndTime(device_view.operations["end"].astype(np.int64))
     by_stream = _OperationsByStream(device_view.operations["stream"], queue_times)
@@ -140,7 +142,7 @@ class _OperationsByStream:
         self._queue_times = queue_times
 
     def last_queued(self, before: int, stream: int | None) -> list[int]:
-        """Return the last operation queued before a time on a stream, or on each stream."""
+        """Return the last operation queued before a time on `stream`; if it is None, on each stream."""
         last = []
         for indices in self._indices.values() if stream is None else [self._indices.get(stream, [])]:
             position = int(np.searchsorted(self._queue_times[indices], before)) - 1 if len(indices) else -1
@@ -164,8 +166,8 @@ class _OperationsByEndTime:
 def _add_event_waits(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
     """Add the waits of events without a recorded wait.
 
-    These events are read-backs, uploads that end with their copy, and compiled calls that wait for their batch or for
-    the preparation of an upload.
+    These events are read-backs, explicit waits, uploads and moves that end after their copy, and compiled calls that
+    wait for their batch or for the preparation of an upload.
     """
     by_end_time = _OperationsByEndTime(loop_calls.end_times[: len(loop_calls.start_times)])
     copies = _copies_by_event(device_view)

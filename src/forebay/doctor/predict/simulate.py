@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from forebay.doctor.predict.changes import LAUNCHING_KINDS, Change
 from forebay.doctor.predict.timeline import Timeline, steady_step_seconds
 
-__all__ = ["LARGEST_ERROR", "WARM_CACHE_FACTOR", "UNCERTAIN_GAIN", "Prediction", "predict"]
+__all__ = ["LARGEST_ERROR", "WARM_CACHE_FACTOR", "GAIN_UNCERTAINTY", "Prediction", "predict"]
 
 LARGEST_ERROR = 0.03  # share of the measured step; a model with a larger error is not reliable
-# Uncertainty in addition to the error of the model, measured on cured scripts: this share of the predicted step, but at
-# most this share of the gain.
-UNCERTAIN_STEP, UNCERTAIN_GAIN = 0.1, 0.2
+# Uncertainty in addition to the error of the model, from measurements of cured scripts. The smaller of the two applies.
+STEP_UNCERTAINTY = 0.1  # share of the predicted step
+GAIN_UNCERTAINTY = 0.2  # share of the gain
 # If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. The same Python work then
-# takes between this share of its time and all of it. It took two thirds in three of eight recorded pairs (read-backs in
-# JAX, uploads of 32 MiB per step in PyTorch), four fifths in one pair, and all of its time in the other four.
+# takes between this share of its time and all of it. Eight scripts of tests/doctor/cures were recorded with and without
+# the cure: the work took two thirds of its time in three scripts (read-backs in JAX, uploads of 32 MiB per step in
+# PyTorch), four fifths in one, and all of it in the other four. The factor is below the smallest measured share.
 WARM_CACHE_FACTOR = 0.55
 
 
@@ -38,8 +39,9 @@ def predict(
     """Predict the step with these changes, applied in order.
 
     `measured` is the step time in seconds. `error` is the known error of the model as a share of `measured`; without
-    it, the simulation of the unchanged timeline gives the error. The interval covers the error of the model and the
-    uncertainty of any cure.
+    it, the simulation of the unchanged timeline gives the error. `low` to `high` covers the uncertainty of a cure and
+    the error of the model. An error above LARGEST_ERROR counts as LARGEST_ERROR, but the prediction is then not
+    reliable. `high` is at most `measured`, unless the simulated step is longer even at best.
     """
     simulated = steady_step_seconds(timeline)
     model_error = error if error is not None else abs(simulated - measured) / measured if measured else 1.0
@@ -49,7 +51,7 @@ def predict(
     factor = measured / simulated if simulated else 0.0
     slow = steady_step_seconds(changed) * factor
     fast = steady_step_seconds(_with_warm_caches(changed)) * factor if _keeps_caches_warm(timeline, changed) else slow
-    uncertainty = min(slow * UNCERTAIN_STEP, max(0.0, measured - slow) * UNCERTAIN_GAIN)
+    uncertainty = min(slow * STEP_UNCERTAINTY, max(0.0, measured - slow) * GAIN_UNCERTAINTY)
     uncertainty += slow * min(model_error, LARGEST_ERROR)
     return Prediction(measured, max(0.0, fast - uncertainty), max(fast, min(measured, slow + uncertainty)), model_error)
 

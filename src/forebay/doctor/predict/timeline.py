@@ -49,23 +49,23 @@ class Timeline:
 
     actions: tuple[HostAction, ...]
     operations: tuple[DeviceOperation, ...] = ()
-    shortest_step_seconds: float = 0.0  # seconds that the producers of batches need per step
+    min_step_seconds: float = 0.0  # lower limit of the step time: what the producers of batches need per step
 
     def with_parts(
         self,
         *,
         actions: Iterable[HostAction] | None = None,
         operations: Iterable[DeviceOperation] | None = None,
-        shortest_step_seconds: float | None = None,
+        min_step_seconds: float | None = None,
     ) -> "Timeline":
-        """Return a copy with the given parts. `shortest_step_seconds` can only increase."""
+        """Return a copy with the given parts. A `min_step_seconds` below the present one has no effect."""
         return replace(
             self,
             actions=self.actions if actions is None else tuple(actions),
             operations=self.operations if operations is None else tuple(operations),
-            shortest_step_seconds=self.shortest_step_seconds
-            if shortest_step_seconds is None
-            else max(self.shortest_step_seconds, shortest_step_seconds),
+            min_step_seconds=self.min_step_seconds
+            if min_step_seconds is None
+            else max(self.min_step_seconds, min_step_seconds),
         )
 
     @property
@@ -98,7 +98,7 @@ class _DeviceState:
 def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
     """Simulate the timeline `rounds` times, and return the seconds of each step.
 
-    A step ends when all its work on host and device is done.
+    A step ends when all work that the host has queued so far is done. The host itself does not wait for this.
     """
     now, device, edges = 0.0, _DeviceState(), [0.0]
     operations = timeline.operations
@@ -117,11 +117,11 @@ def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
 def steady_step_seconds(timeline: Timeline) -> float:
     """Simulate two rounds, and return the mean step time of the second, in seconds.
 
-    In the second round the loop is in a steady state.
+    In the second round the loop is in a steady state. The result is at least `min_step_seconds`; 0.0 without steps.
     """
     step_seconds = simulate_steps(timeline, rounds=2)
     second_round = step_seconds[len(step_seconds) // 2 :]
-    return max(timeline.shortest_step_seconds, sum(second_round) / len(second_round)) if second_round else 0.0
+    return max(timeline.min_step_seconds, sum(second_round) / len(second_round)) if second_round else 0.0
 
 
 def _differences(edges: Sequence[float]) -> tuple[float, ...]:

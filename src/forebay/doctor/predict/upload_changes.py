@@ -57,9 +57,9 @@ def page_lock_copies(line: int, *, bytes_per_second: float) -> Change:
 
 
 def overlap_copies(line: int) -> Change:
-    """Run the copies of a line one step early, on their own stream.
+    """Run the copies of a line on their own stream, as if the loop queued them one step early.
 
-    Nothing waits for these copies.
+    So nothing waits for these copies.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -103,7 +103,7 @@ def prefetch_uploads(
         if making_bytes_per_second:
             without_making = _remove_batch_making(timeline, line, making_bytes_per_second)
         prefetched = overlap_copies(line)(page_lock_copies(line, bytes_per_second=bytes_per_second)(without_making))
-        return prefetched.with_parts(shortest_step_seconds=min(producer_seconds, steady_step_seconds(timeline)))
+        return prefetched.with_parts(min_step_seconds=min(producer_seconds, steady_step_seconds(timeline)))
 
     return change
 
@@ -124,8 +124,8 @@ def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_b
             for action in without_making.actions
         ]
         producer_seconds = nbytes / max(1, timeline.step_count) / producer_bytes_per_second
-        shortest = min(producer_seconds, steady_step_seconds(timeline))
-        return without_making.with_parts(actions=actions, shortest_step_seconds=shortest)
+        min_step = min(producer_seconds, steady_step_seconds(timeline))
+        return without_making.with_parts(actions=actions, min_step_seconds=min_step)
 
     return change
 
@@ -141,16 +141,16 @@ def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> C
         for index, action in enumerate(timeline.actions):
             if is_call_of(action, UPLOAD_KINDS, line) and action.queued_operations:
                 _shorten_before(actions, index, line, seconds)
-        shortest = min(producer_seconds, steady_step_seconds(timeline))
-        return timeline.with_parts(actions=actions, shortest_step_seconds=shortest)
+        min_step = min(producer_seconds, steady_step_seconds(timeline))
+        return timeline.with_parts(actions=actions, min_step_seconds=min_step)
 
     return change
 
 
 def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: float) -> Change:
-    """Replace the uploads of a step by one.
+    """Replace the uploads of a step by one, at `bytes_per_second`.
 
-    The host first assembles the data, at `host_bytes_per_second`.
+    The host also assembles the data, at `host_bytes_per_second`. The simulation does this at the end of the step.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -267,7 +267,10 @@ def _upload_host_seconds(timeline: Timeline, index: int, line: int) -> float:
 
 
 def _shorten_before(actions: list[HostAction], index: int, line: int, seconds: float) -> None:
-    """Subtract seconds from the work before an upload, within its step."""
+    """Subtract seconds from the host work before an upload.
+
+    The search goes back to the start of the step, or to the last call other than launches and uploads of this line.
+    """
     while index > 0 and seconds > 0:
         index -= 1
         action = actions[index]
