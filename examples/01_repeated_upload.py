@@ -1,4 +1,4 @@
-"""Convert a constant array in every step: each conversion uploads it again."""
+"""Convert a constant array to a tensor in every step. Each conversion uploads the array again."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,6 +1,6 @@
-"""Convert the array once before the loop.
+"""Convert a constant array once before the loop.
 
-`upload_once` should be as fast, although its line stays in the loop.
+`upload_once` should be as fast, although it is called in every step.
 """
 
 import numpy as np

@@ -20,7 +20,7 @@ def plain(images: Array) -> Variant:
 
 
 def forebay(images: Array) -> Variant:
-    # The array stands for one that does not fit on the device. resident="never" uploads it again in every epoch.
+    # The array stands for one that does not fit on the device. resident="never" uploads the array again in every epoch.
     with fb.from_arrays(images).batch(BATCH).feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
         while True:
             yield mean_of_means(feed)

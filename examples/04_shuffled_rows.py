@@ -20,20 +20,20 @@ def plain(data: Array, labels: Array) -> Variant:
     weights = tf.zeros((FEATURES, 1))
     with tf.device(DEVICE):
         while True:
-            yield epoch(dataset, weights)
+            yield total_error(dataset, weights)
 
 
 def forebay(data: Array, labels: Array) -> Variant:
     pipeline = fb.from_arrays((data, labels)).shuffle(seed=0).batch(BATCH)
     weights = tf.zeros((FEATURES, 1))
-    # The rows stand for data that does not fit on the device. resident="never" uploads it again in every epoch.
+    # The rows stand for data that does not fit on the device. resident="never" uploads the rows again in every epoch.
     with pipeline.feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
         while True:
-            yield epoch(feed, weights)
+            yield total_error(feed, weights)
 
 
-def epoch(batches: Iterable[Any], weights: tf.Tensor) -> float:
-    """Return the squared error of a linear model that predicts 0.
+def total_error(batches: Iterable[Any], weights: tf.Tensor) -> float:
+    """Return the squared error of a linear model over all batches. With zero weights, the model predicts 0.
 
     The model is so small that the input takes most of the time.
     """

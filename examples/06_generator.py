@@ -13,7 +13,7 @@ BATCH, FEATURES = 32, 100
 
 
 class Rows:
-    """Makes the rows of one epoch; all epochs have the same rows."""
+    """A call yields the rows of one epoch. All epochs have the same rows."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Load rows one by one in Python, stack and convert them, then compute: nothing overlaps."""
+"""Load rows one by one in Python, stack them, convert them, then compute. None of this overlaps."""
 
 import time
 
@@ -8,11 +8,12 @@ from side_by_side import DEVICE, Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
-BATCH, LOAD_SECONDS = 32, 0.001  # per row
+BATCH = 32  # rows
+LOAD_SECONDS = 0.001  # per row
 
 
 class Images:
-    """Images that load slowly, like files that a program opens, decodes and resizes."""
+    """Images that take long to load, like files that a program opens, decodes and resizes."""
 
     def __init__(self, images: Array, labels: Array) -> None:
         self._images, self._labels = images, labels

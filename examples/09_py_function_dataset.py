@@ -8,11 +8,12 @@ from side_by_side import DEVICE, Array, Options, Variant, compare, read_options
 
 import forebay as fb
 
-BATCH, LOAD_SECONDS = 32, 0.001  # per row
+BATCH = 32  # rows
+LOAD_SECONDS = 0.001  # per row
 
 
 class Images:
-    """Loads the image of a row number slowly."""
+    """Loads the image and the label of a row number. This takes long, like reading a file."""
 
     def __init__(self, images: Array, labels: Array) -> None:
         self._images, self._labels = images, labels

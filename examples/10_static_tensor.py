@@ -1,4 +1,4 @@
-"""Copy a table that every step needs, such as embeddings, to the device with `tf.identity`."""
+"""Copy a table that every step needs, such as embeddings, to the device once, with `tf.identity`."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,8 @@
 """Fit a Keras model with a map that should run on the GPU.
 
 `num_parallel_calls` makes the map parallel, but tf.data keeps it on the CPU. Forebay's `where="device"` runs it on the
-GPU, on tensors of TensorFlow. Without a GPU the example maps in threads.
+GPU, with TensorFlow operations. Without a GPU, the example maps in threads. The brightness is random, so the losses
+differ slightly.
 """
 
 import keras

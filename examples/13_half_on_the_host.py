@@ -1,6 +1,6 @@
-"""Compute a product on the device and its root on the CPU.
+"""Compute a product on the device and its square root on the CPU.
 
-TensorFlow moves the tensor between them and waits for it.
+TensorFlow moves the product from the device to the CPU in every step, and waits for the copy.
 """
 
 from typing import Any

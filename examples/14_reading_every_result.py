@@ -1,6 +1,6 @@
 """Read a result with `.numpy()` in every step, as for a log or a progress bar.
 
-Each read waits until the device has no work left.
+Each read waits until the device has done all queued work.
 """
 
 import numpy as np

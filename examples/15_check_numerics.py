@@ -1,6 +1,6 @@
 """Check a large product for NaN and Inf on the CPU.
 
-The whole product crosses the link to compute one bit.
+The whole product crosses the link, only to compute one bit.
 """
 
 import numpy as np
@@ -14,24 +14,24 @@ def plain(array: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         x = tf.constant(array)
         while True:
-            good = 0
+            finite_steps = 0
             for _ in range(steps):
                 product = tf.matmul(x, x)
                 with tf.device("/CPU:0"):  # the check raises an error for NaN or Inf
-                    tf.debugging.check_numerics(product, "the product holds NaN or Inf")
-                good += 1
-            yield good
+                    tf.debugging.check_numerics(product, "the product contains NaN or Inf")
+                finite_steps += 1
+            yield finite_steps
 
 
 def forebay(array: Array, steps: int) -> Variant:
     with tf.device(DEVICE), fb.Readback() as readback:
         x = tf.constant(array)
         while True:
-            good = 0
+            finite_steps = 0
             for _ in range(steps):
                 readback.put(fb.all_finite(tf.matmul(x, x)))
-                good += sum(bool(finite) for _, finite in readback.ready())
-            yield good + sum(bool(finite) for _, finite in readback.drain())
+                finite_steps += sum(bool(finite) for _, finite in readback.ready())
+            yield finite_steps + sum(bool(finite) for _, finite in readback.drain())
 
 
 def main() -> None:

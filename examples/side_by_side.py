@@ -1,8 +1,8 @@
 """Harness of the examples: time both variants, compare their answers, write a record.
 
-A variant is a generator. It sets up, then repeats the same computation, and yields the answer of each round. The first
-round includes the set-up, and its time is reported separately. The later rounds are the measurement. They follow each
-other without a pause, like epochs, so that no variant can prefetch outside the measured time.
+A variant is a generator. It prepares its data, then repeats the same computation, and yields the answer of each round.
+The first round includes the set-up, and its time is reported separately. The later rounds are the measurement. They
+follow each other without a pause, like epochs, so that no variant can prefetch outside the measured time.
 """
 
 import argparse
@@ -31,7 +31,7 @@ DEVICE = "/GPU:0" if GPUS else "/CPU:0"  # argument of tf.device()
 OUT_OF_MEMORY = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)  # TensorFlow raises either
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Variant: TypeAlias = Generator[Any, None, None]
+Variant: TypeAlias = Generator[Any, None, None]  # yields the answer of each round, a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,11 @@ class Options:
     """The command line options of an example."""
 
     quick: bool
-    rounds: int
-    json: Path | None
+    rounds: int  # measured rounds of each variant
+    json: Path | None  # the file that gets the record
 
     def size(self, full: int, quick: int) -> int:
+        """Return `quick` with --quick, else `full`."""
         return quick if self.quick else full
 
 
@@ -50,17 +51,19 @@ class Options:
 class Timing:
     """The times of one variant, or the error that ended it."""
 
-    first_seconds: float | None
-    seconds: tuple[float, ...]
-    error: str | None = None
-    answer: float | None = None
+    first_seconds: float | None  # of the first round, with the set-up
+    seconds: tuple[float, ...]  # of each measured round
+    error: str | None = None  # first line of TensorFlow's message
+    answer: float | None = None  # of the last round
 
 
 def read_options() -> Options:
     parser = argparse.ArgumentParser(description="Compare plain TensorFlow with the same work in Forebay.")
     parser.add_argument("--quick", action="store_true", help="small sizes: check that the example runs, not its speed")
     parser.add_argument("--rounds", type=int, default=7, help="measured rounds of each variant (default 7)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append one record to this file")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append the measured times to this file as one record"
+    )
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds {arguments.rounds} is too small. Pass 1 or more.")
@@ -72,8 +75,8 @@ def compare(
 ) -> None:
     """Time both variants, compare their answers, and print the times.
 
-    With --json, append them to that file. A round has `steps` steps with `nbytes` bytes each. `tolerance` is the
-    largest relative difference of the answers; pass None if the answers are random.
+    With --json, append them to that file. A round has `steps` steps with `nbytes` bytes each. If the relative
+    difference of the answers exceeds `tolerance`, the script ends with an error. Pass None if the answers are random.
     """
     timings = {"plain": _measure(plain, options.rounds), "forebay": _measure(forebay, options.rounds)}
     _check_answers(timings, tolerance)
@@ -84,6 +87,7 @@ def compare(
 
 
 def _measure(variant: Variant, rounds: int) -> Timing:
+    """Run a first round and the measured rounds. If memory is short, return the error instead of times."""
     try:
         first_seconds, _ = _time_round(variant)
         rounds_timed = [_time_round(variant) for _ in range(rounds)]
@@ -107,7 +111,7 @@ def _check_answers(timings: dict[str, Timing], tolerance: float | None) -> None:
     if tolerance is None or plain is None or forebay is None:
         return
     if not math.isclose(plain, forebay, rel_tol=tolerance):
-        sys.exit(f"the answers differ: plain TensorFlow computed {plain}, Forebay {forebay}.")
+        sys.exit(f"the answers differ: plain TensorFlow computed {plain}, Forebay computed {forebay}.")
 
 
 def _record(options: Options, timings: dict[str, Timing], steps: int, nbytes: int) -> dict[str, Any]:

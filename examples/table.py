@@ -1,4 +1,4 @@
-"""Write the measurements of the examples into docs/questions.md, between its markers.
+"""Write the measurements of the examples into docs/questions.md, between the markers of the table.
 
 python examples/table.py            read every benchmarks/results/examples-MACHINE.json and write the table
 python examples/table.py --check    only check that the page is up to date
@@ -45,7 +45,7 @@ def fill(page: str, table: str) -> str:
     """Return the page with the table between its markers."""
     if not MARKED_PART.search(page):
         sys.exit("the page has no <!-- examples --> and <!-- /examples --> markers. Add them where the table belongs.")
-    return MARKED_PART.sub(lambda found: found[1] + table + found[2], page)
+    return MARKED_PART.sub(lambda match: match[1] + table + match[2], page)
 
 
 def render(paths: Sequence[Path]) -> str:
@@ -57,7 +57,7 @@ def _machine_table(path: Path) -> str:
     records = _latest_records(path)
     configurations = {json.dumps([record["device"], record["machine"], record["versions"]]) for record in records}
     if len(configurations) != 1:
-        sys.exit(f"{path.name} has records of {len(configurations)} machines or versions. Keep one file for each.")
+        sys.exit(f"{path.name} has records of {len(configurations)} machines or versions. Use one file for each.")
     return f"{_heading(records)}\n\n{HEADER}{''.join(map(_row, records))}"
 
 
@@ -69,7 +69,8 @@ def _latest_records(path: Path) -> list[dict[str, Any]]:
     document = json.loads(path.read_text())
     if document.get("schema_version") != SCHEMA_VERSION:
         sys.exit(
-            f"{path.name} has schema_version {document.get('schema_version')!r}, this script reads {SCHEMA_VERSION}."
+            f"{path.name} has schema_version {document.get('schema_version')!r}, but this script reads only "
+            f"{SCHEMA_VERSION}. Measure again with the current examples."
         )
     latest = {record["example"]: record for record in document["records"] if not record["quick"]}
     if not latest:
@@ -84,8 +85,8 @@ def _heading(records: list[dict[str, Any]]) -> str:
     return (
         f"**{records[0]['device']}** ({machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, "
         f"{version_list}). "
-        f"Medians of {' or '.join(map(str, rounds))} rounds after a warm-up round, ± half their range. "
-        "The last column is the time of the first round with its set-up: plain / with Forebay."
+        f"Medians of {' or '.join(map(str, rounds))} rounds, ± half their range as a share of the median. "
+        "The last column is the time of one round before them, with its set-up: plain / with Forebay."
     )
 
 
