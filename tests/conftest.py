@@ -6,7 +6,6 @@
 import gc
 import os
 import signal
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +17,16 @@ from forebay.feed import runner
 from forebay.transforms.workers import process_handle, process_pool
 
 # The longest files start first, so that no test worker ends with one of them alone.
-FIRST = ("transforms/workers/on_ray", "pipeline/ranks", "doctor", "examples", "adapters", "measure/bench", "compat")
+FIRST = (
+    "test_framework_cases",
+    "transforms/workers/on_ray",
+    "pipeline/ranks",
+    "doctor",
+    "examples",
+    "adapters",
+    "measure/bench",
+    "compat",
+)
 # Folders and files that start frameworks, clusters, browsers, servers or many processes, or that compute for more than
 # ten seconds. Other slow tests carry the marker themselves.
 SLOW = (
@@ -58,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         waits = "framework_processes" in getattr(item, "fixturenames", ())
         if waits:
-            item.add_marker(pytest.mark.timeout(3000))  # all other framework processes may come before its own
+            item.add_marker(pytest.mark.timeout(1000))  # the test may run a framework process
         if waits or _relative(item.path).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=_turn)
@@ -75,18 +83,11 @@ def _relative(path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def framework_processes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FrameworkProcesses]:
-    """All processes that the collected files name in PROCESSES start when the first test asks for one."""
+def framework_processes(tmp_path_factory: pytest.TempPathFactory) -> FrameworkProcesses:
     folder = tmp_path_factory.getbasetemp()
     shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "framework_processes"
     shared.mkdir(exist_ok=True)
-    processes = FrameworkProcesses(shared)
-    modules = dict.fromkeys(getattr(item, "module", None) for item in request.session.items)
-    processes.start(name for module in modules for name in getattr(module, "PROCESSES", ()))
-    yield processes
-    processes.close()
+    return FrameworkProcesses(shared)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -4,8 +4,6 @@ import pytest
 from tests.support.framework_processes import CASES
 from tests.support.paths import TESTS
 
-PROCESSES = tuple(f"cases {framework}" for framework in CASES)
-
 
 @pytest.mark.parametrize(
     ("framework", "file"), [(framework, file) for framework, files in CASES.items() for file in files]

@@ -1,7 +1,7 @@
 """Framework processes: each framework is imported once, in a process that runs all of its cases.
 
 Frameworks clash in one process, and importing one takes seconds. So the cases of a framework are collected in files
-named `*cases.py` and run by one pytest process per framework. A test waits for that process and checks one file:
+named `*cases.py` and run by one pytest process per framework. The first test that needs a process runs it:
 
     def test_every_framework_passes_the_same_cases(framework_processes, framework):
         framework_processes.check_cases(framework, CASES)
@@ -14,8 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,6 @@ from forebay.doctor.model.capture import Capture
 
 __all__ = ["CASES", "SETTINGS", "Captures", "FrameworkProcesses"]
 
-SIDE_BY_SIDE = 2  # processes; each mostly uses one core
 LONGEST_SECONDS = 900
 # OMP: one thread each. Where several threads wait for each other and have no core, a step takes arbitrarily long.
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
@@ -76,30 +74,23 @@ CASES = {
 
 
 class FrameworkProcesses:
-    """Starts processes by name and keeps their results: `cases torch`, `cases keras on jax`, `scripts torch`.
+    """Runs processes by name and keeps their results: `cases torch`, `cases keras on jax`, `scripts torch`.
 
-    Test workers that share the folder share the results, so one of them runs each process.
+    Test workers that share the folder share the results, so one of them runs each process. A worker waits while its
+    process runs: more processes than cores would disturb each other, and a disturbed script is profiled again.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE)
-        self._started: dict[str, Future[None]] = {}
-        self._running: set[subprocess.Popen[str]] = set()
         with _locked(folder / "lock"):
             if not (stand_in := folder / "site-packages").exists():
                 stand_in.symlink_to(DOCTOR / "stand_in")  # the doctor takes code in site-packages for a library's
         self.capture = cache(self._load_capture)
 
-    def start(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self._started:
-                self._started[name] = self._pool.submit(self._run_once, name)
-
     def check_cases(self, framework: str, file: str | Path) -> None:
-        """Wait for the framework's process; fail with the failures of the cases in this file."""
+        """Run the framework's process, unless it has run; fail with the failures of the cases in this file."""
         name = f"cases {framework}"
-        self._wait(name)
+        self._run_once(name)
         results = self._folder / f"{name}.xml"
         assert results.exists(), self._output(name)
         path = Path(file).relative_to(ROOT).as_posix() if Path(file).is_absolute() else f"tests/{file}"
@@ -111,23 +102,13 @@ class FrameworkProcesses:
     def script_result(self, framework: str, script: str, kind: str) -> Path:
         """A file that the profiled run of a script left: its capture or its answers."""
         name = f"scripts {framework}"
-        self._wait(name)
+        self._run_once(name)
         path = self._folder / framework / f"{script}.{kind}"
         assert path.exists(), self._output(name)
         return path
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in [*self._running]:
-            process.kill()
-        self._pool.shutdown()
-
     def _load_capture(self, framework: str, script: str) -> Capture:
         return Capture.load(self.script_result(framework, script, "capture"))
-
-    def _wait(self, name: str) -> None:
-        self.start([name])
-        self._started[name].result()
 
     def _output(self, name: str) -> str:
         return (self._folder / f"{name}.output").read_text()[-8000:]
@@ -141,21 +122,17 @@ class FrameworkProcesses:
 
     def _run(self, name: str) -> str:
         kind, _, framework = name.partition(" ")
-        process = subprocess.Popen(
+        done = subprocess.run(
             [sys.executable, "-m", *(self._scripts(framework) if kind == "scripts" else self._cases(framework))],
             env=os.environ | self._environment(framework),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            timeout=LONGEST_SECONDS,
+            check=False,
         )
-        self._running.add(process)
-        try:
-            output, _ = process.communicate(timeout=LONGEST_SECONDS)
-        finally:
-            process.kill()
-            self._running.discard(process)
-        return f"{output}\n{name} ended with status {process.returncode}"
+        return f"{done.stdout}\n{name} ended with status {done.returncode}"
 
     def _environment(self, framework: str) -> dict[str, str]:
         settings = SETTINGS | {"FOREBAY_FRAMEWORK": framework}

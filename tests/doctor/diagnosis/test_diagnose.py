@@ -9,7 +9,6 @@ from tests.doctor.rules.fault_lines import LINES
 from tests.support.paths import DOCTOR
 
 FOLDER = DOCTOR / "scripts"
-PROCESSES = tuple(f"scripts {framework}" for framework in LINES)
 FAULTS = [(framework, name) for framework, names in LINES.items() for name in names]
 
 

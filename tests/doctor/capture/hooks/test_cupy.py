@@ -6,7 +6,6 @@ import pytest
 from tests.doctor.capture.hooks.hook_scripts import Seen
 from tests.support.paths import DOCTOR
 
-PROCESSES = ("scripts cupy",)
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "cupy").glob("*.py"))
 FAULTS = ("conversion_in_loop", "host_check", "many_small_copies", "read_back", "rebuilt", "repeated_upload")
 FAULTS += ("wide_dtype",)

@@ -6,7 +6,6 @@ import pytest
 from tests.doctor.capture.hooks.hook_scripts import Seen
 from tests.support.paths import DOCTOR
 
-PROCESSES = ("scripts jax",)
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "jax").glob("*.py"))
 
 

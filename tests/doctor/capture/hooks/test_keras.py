@@ -7,7 +7,6 @@ from tests.support.paths import DOCTOR
 from forebay.doctor.model.events import EventKind
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "keras").glob("*.py"))
-PROCESSES = ("scripts keras",)
 
 
 @pytest.fixture

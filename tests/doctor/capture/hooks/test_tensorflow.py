@@ -13,7 +13,6 @@ from forebay.doctor.model.events import EventKind
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "tensorflow").glob("*.py"))
 FAULTS = [script for script in SCRIPTS if f"{script}_healthy" in SCRIPTS]
-PROCESSES = ("scripts tensorflow",)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from tests.support.framework_processes import Captures
 
 from forebay.doctor.model.events import EventKind
 
-PROCESSES = ("scripts torch",)
 FAULTS = (
     "conversion_in_loop",
     "input_bound",
