@@ -87,7 +87,7 @@ class DatasetReader:
         self._block_rows_read = 0
 
     def read(self, out: Sequence[Array]) -> int:
-        """Read rows into `out` until it is full, and return their number."""
+        """Read rows until `out` is full or the dataset ends, and return their number."""
         read_rows, max_rows = 0, len(out[0])
         while read_rows < max_rows and self._block_rows_left():
             count = min(max_rows - read_rows, self._block_rows_left())
@@ -133,7 +133,7 @@ class DatasetReader:
         for leaf, spec, name in zip(leaves, self._specs, self._structure.paths, strict=True):
             if leaf.dtype != spec.dtype or leaf.shape[1:] != spec.shape:
                 raise SourceError(
-                    f"{name!r} is {ArraySpec(leaf.shape[1:], leaf.dtype)} in one block and {spec} in the first. Give "
-                    "all rows the same spec with dataset.map_batches()."
+                    f"{name!r} is {ArraySpec(leaf.shape[1:], leaf.dtype)} in one block and {spec} in the first row. "
+                    "Give all rows the same spec with dataset.map_batches()."
                 )
         return leaves

@@ -1,13 +1,14 @@
-"""Builds the parts of a feed: plan, transform stage, slot filler and runner."""
+"""Builds the parts of a feed: plan, transform stage, slot filler, runner and device transforms."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.core.handoff import HandOff
+from forebay.core.handoff import DeviceHandOff, HandOff
 from forebay.core.machine import Machine
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
-from forebay.feed.device_transforms import DeviceTransforms
+from forebay.core.spec import Structure, Tree, flatten
 from forebay.feed.filler import FillerParts, SlotFiller
 from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
 from forebay.feed.runner import Runner, RunnerParts
@@ -22,10 +23,11 @@ from forebay.pipeline.target import Target
 from forebay.sources.direct.open_reader import open_reader
 from forebay.sources.direct.reader import FileReader
 from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.ops import Cast, Map, Scale, Transform, make_rng, values_per_leaf
 
-__all__ = ["FeedParts", "build_feed"]
+__all__ = ["DeviceTransforms", "FeedParts", "build_feed"]
 
-NO_BUDGET_LIMIT = 1 << 62  # bytes; for a device, the planner has already fitted the slots to the budget
+NO_BUDGET_LIMIT = 1 << 62  # bytes; for slots in device memory only, which the planner has fitted to the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class FeedParts:
     runner: Runner
     recorder: Recorder
     hand_off: HandOff
-    device_transforms: DeviceTransforms | None = None
+    device_transforms: "DeviceTransforms | None" = None
 
 
 def build_feed(request: FeedRequest) -> FeedParts:
@@ -106,9 +108,55 @@ def _open_file_reader(parts: FillerParts) -> FileReader | None:
     return open_reader(source, reading)
 
 
-def _build_device_transforms(request: FeedRequest) -> DeviceTransforms | None:
+def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
     transforms, hand_off = request.plan_input.device_transforms, request.target.device_handoff
     if not transforms or hand_off is None:
         return None
-    first = len(request.pipeline.transforms) - len(transforms)  # device transforms are the last ones
+    first = len(request.pipeline.transforms) - len(transforms)  # they are the last transforms of the pipeline
     return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)
+
+
+class DeviceTransforms:
+    """Applies the device transforms of a feed, one after the other, when the consumer takes a batch.
+
+    Casts and scaling return the same numbers as on the host, or narrower ones if the framework narrows the dtype. A map
+    receives one batch of the framework's arrays and runs on the consumer's thread and stream.
+    """
+
+    def __init__(
+        self, transforms: Sequence[Transform], structure: Structure, hand_off: DeviceHandOff, *, first: int
+    ) -> None:
+        """`first` is the index of the first device transform in the pipeline."""
+        self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
+
+    def __call__(self, leaves: list[Any], key: Sequence[int]) -> Tree:
+        """Return the transformed batch. `key` seeds the random numbers of maps."""
+        structure = self._structure
+        for index, transform in enumerate(self._transforms, self._first):
+            try:
+                leaves, structure = self._apply(transform, leaves, structure, (*key, index))
+            except Exception as error:
+                error.add_note(f"in {transform}, on the device")
+                raise
+        return structure.unflatten(leaves)
+
+    def _apply(
+        self, transform: Transform, leaves: list[Any], structure: Structure, key: Sequence[int]
+    ) -> tuple[list[Any], Structure]:
+        if isinstance(transform, Map):
+            return _apply_map(transform, structure.unflatten(leaves), key)
+        assert isinstance(transform, Cast | Scale)  # `split_transforms` moves no other transform to a device
+        values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
+        if isinstance(transform, Cast):
+            return [leaf if dtype is None else self._hand_off.cast(leaf, dtype) for leaf, dtype in values], structure
+        return [leaf if factor is None else self._scale(transform, leaf, factor) for leaf, factor in values], structure
+
+    def _scale(self, transform: Scale, leaf: Any, factor: float) -> Any:
+        scaled = self._hand_off.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
+        return scaled + transform.dtype.type(transform.offset).item() if transform.offset else scaled
+
+
+def _apply_map(transform: Map, tree: Tree, key: Sequence[int]) -> tuple[list[Any], Structure]:
+    function = transform.function
+    result = function(tree, rng=make_rng(transform.seed, key)) if transform.takes_rng else function(tree)
+    return flatten(result)

@@ -40,7 +40,7 @@ class Feed:
         self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
-        self._current_epoch: Epoch | None = None  # the iterator that next(feed) uses
+        self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, Runner.close, parts.runner)
@@ -67,8 +67,8 @@ class Feed:
         plan_input = self._plan.input
         if plan_input.output is None:
             raise FeedError(
-                f"the output of {plan_input.device_transforms[-1]} on the device is unknown before the first batch. "
-                "Take a batch and look at it."
+                "the specs of this feed are unknown, because a map runs on the device (last transform: "
+                f"{plan_input.device_transforms[-1]}). Take a batch and look at its arrays."
             )
         return plan_input.output
 
@@ -109,7 +109,7 @@ class Feed:
         return Epoch(self, self._progress, generation)
 
     def __next__(self) -> Tree:
-        """Return the next batch. Start a new epoch if the current one is over."""
+        """Return the next batch. After StopIteration or an error, start the next epoch."""
         if self._current_epoch is None or self._progress.is_over:
             self._current_epoch = iter(self)
         return next(self._current_epoch)
@@ -138,7 +138,8 @@ class Feed:
         cursor = Cursor.from_state(state, self._fingerprint)
         if self._pipeline.indexed and cursor.position > self._schedule.pass_rows:
             raise StateError(
-                f"the state is damaged: position {cursor.position} is beyond the {self._schedule.pass_rows} rows."
+                f"the state is damaged: position {cursor.position} is beyond the {self._schedule.pass_rows} rows of a "
+                "pass. Load another state."
             )
         if self._pipeline.indexed and isinstance(self._pipeline.rank, Rank):
             validate_equal_steps(self._pipeline.rank, self._schedule, cursor.position)
@@ -202,7 +203,7 @@ class Feed:
 class Progress:
     """The progress of one `Epoch`.
 
-    The feed refers to this object, because a reference cycle with the `Epoch` would delay the release of both.
+    The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
     """
 
     __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "ready")
@@ -224,7 +225,7 @@ class Progress:
         self.ready = batches
 
     def fail(self, batch: Any) -> None:
-        """Put back a batch that could not be delivered, and end the epoch."""
+        """End the epoch at the position before `batch`, which could not be delivered."""
         if not self.is_over:
             self.ready.append(batch)
             self.end()
@@ -236,7 +237,7 @@ class Progress:
 
 
 class Epoch:
-    """An iterator over one epoch of a feed. Several threads may share its batches."""
+    """An iterator over one epoch of a feed. Several threads may call `next` on it."""
 
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
@@ -269,13 +270,13 @@ class Epoch:
 
     @property
     def spent(self) -> bool:
-        """True after the last batch, until the next request raises StopIteration."""
+        """True from the last batch until StopIteration. Always False if the length is unknown."""
         progress = self._progress
         return (self._is_last_group or self._has_received_all) and not progress.ready and not progress.is_over
 
     @property
     def _has_received_all(self) -> bool:
-        """True if the loader has a length and this shard has received all batches."""
+        """True if the loader has a length and this shard has received its last batch."""
         pipeline, cursor = self._feed._pipeline, self._progress.cursor
         length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
         received_all = length is not None and cursor.position + self._shard_index >= length
@@ -292,9 +293,9 @@ class Epoch:
             raise StopIteration
         if progress.is_over:
             raise FeedError(
-                "this iteration has ended: by an error, or because the feed was closed, resumed or iterated again. Use "
-                "the newer iterator. After an error, feed.load_state_dict(feed.state_dict()) continues after the last "
-                "received batch."
+                "this iteration has ended: by an error, or by close(), load_state_dict(), set_epoch() or a newer "
+                "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
+                "feed.load_state_dict(feed.state_dict()) before."
             )
         try:
             slot = None if self._is_last_group else self._runner.take(self._generation)
@@ -325,7 +326,7 @@ class Epoch:
         return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
-        """Hand off all batches of a group at once, which halves the cost per batch."""
+        """Hand off all batches of a group at once, in half the time of single hand-offs."""
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
         batches = slot.batches[: group.batches]
@@ -342,7 +343,7 @@ class Epoch:
             ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
         self._recorder.add_span("given", count=group.batches, nbytes=group.rows * self._row_nbytes)
         if self._progress.is_over:
-            raise FeedError("this iteration ended while it waited. Use the newer iterator.")
+            raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
         self._is_last_group = group.ends_epoch
         self._nbytes += group.rows * self._row_nbytes
         self._progress.begin_group(group.cursor, ready)

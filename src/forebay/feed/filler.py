@@ -37,8 +37,8 @@ class SlotFiller(Protocol):
         ...
 
     @property
-    def is_plain_copy(self) -> bool:
-        """True if a fill only copies memory, so that the consumer's thread may do it."""
+    def consumer_may_fill(self) -> bool:
+        """True if a fill copies memory and runs no map, so that the consumer's thread may do it."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class SlotFiller(Protocol):
     def only_enqueues(self, slot: Slot) -> bool:
         """Return whether filling this slot only queues work for a device.
 
-        Such a fill neither computes on the host nor waits.
+        Such a fill takes little time on the host and does not wait.
         """
         ...
 
@@ -74,7 +74,7 @@ class SlotFiller(Protocol):
     def prepare_after(self, group: Group) -> None:
         """Compute in advance what later groups need, such as row numbers.
 
-        A worker thread calls this after the consumer can already take `group`.
+        A worker thread calls this when the consumer can already take `group`.
         """
         ...
 

@@ -19,7 +19,8 @@ from forebay.transforms.padding import pad_rows
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
-PREFETCH_INDEX_ROWS = 1 << 16  # most row numbers that prefetching computes at a time
+# Most row numbers that prefetching computes at a time, if a group has no more rows. More would delay its first request.
+PREFETCH_INDEX_ROWS = 1 << 16
 
 
 class DeviceFiller(Protocol):
@@ -53,8 +54,8 @@ class IndexedFiller:
 
     Any number of threads may fill groups at the same time and in any order.
 
-    If the feed has a device filler, a file reader or a remote filler, that object reads the rows. Otherwise
-    `source.gather` does.
+    If the feed has a device filler, a file reader or a remote filler, that object reads the rows. Otherwise the source
+    reads them.
     """
 
     reads_in_order = False
@@ -79,8 +80,8 @@ class IndexedFiller:
         has_map = any(isinstance(transform, Map) for transform in plan.input.transforms)
         reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
         copies_memory = bool(self._source.memory()) and not reads_files and plan.input.device is None
-        self.is_plain_copy = copies_memory and not has_map
-        # Fill groups of the next epoch early only if neither the rows nor a map can change between epochs.
+        self.consumer_may_fill = copies_memory and not has_map
+        # Fill groups of the next epoch early only if rows cannot change and no map could return other results by then.
         self.continues_into_next_epoch = self._source.immutable and not has_map
         self._row_index = self._make_row_index(plan.index_rows)
 
@@ -134,7 +135,7 @@ class IndexedFiller:
             self._reader.stop()
 
     def close(self) -> None:
-        """Close the device filler and the file reader. Other feeds may use the source."""
+        """Close the device filler and the file reader. The source stays open for other feeds."""
         if self._device_filler is not None:
             self._device_filler.close()
         if self._reader is not None:
@@ -143,7 +144,7 @@ class IndexedFiller:
     # Groups
 
     def _groups(self, cursor: Cursor) -> Iterator[Group]:
-        # Start with a group of one batch, which is filled sooner. With resident rows, a whole group takes no longer.
+        # Start with a group of one batch, which is filled sooner. With resident rows, a full-size group is as fast.
         all_resident = self._device_filler is not None and self._device_filler.all_resident
         first_batches = None if all_resident else 1
         groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first_batches)
@@ -228,7 +229,7 @@ class IndexedFiller:
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
         """Gather rows as the input of the transforms, and return one array for each leaf.
 
-        Input of worker processes is in the slot. Input of threads is in new arrays.
+        `TransformStage.input_arrays` decides whether they are in the slot. Padded rows are in new arrays.
         """
         if self._pad is not None:
             return pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad)

@@ -24,7 +24,7 @@ class ProcessTask:
     """Batches that one worker process transforms in one call."""
 
     keys: list[tuple[int, ...]]  # one for each batch; seeds its random numbers
-    rows: int = 0
+    rows: int = 0  # of all batches; unused if the input is pickled
     input_offset: int = 0  # bytes from the start of the slot memory
     pickled: list[Array] | None = None  # the input, if its batches have variable size
 
@@ -46,7 +46,7 @@ class ProcessTransforms:
     structure: Structure  # of the input
     input_layout: Layout
     output_layout: Layout
-    output_names: tuple[str, ...]
+    output_names: tuple[str, ...]  # of the leaves, for error messages
 
     @property
     def name(self) -> str:
@@ -54,7 +54,10 @@ class ProcessTransforms:
         return describe_transforms(self.transforms)
 
     def __call__(self, memory: Any, task: ProcessTask) -> list[Array] | PartialFailure | None:
-        """Transform the batches of a task. Return results only if they have variable size."""
+        """Transform the batches of a task.
+
+        Return the results if they have variable size, a `PartialFailure` if a batch after the first fails, else None.
+        """
         if task.pickled is not None:
             return apply_all(self.transforms, task.pickled, self.structure, task.keys[0], first=self.first)[0]
         leaves = layout_views(self.input_layout, memory, task.rows, offset=task.input_offset)
@@ -79,7 +82,10 @@ class ProcessTransforms:
 
 
 def layout_views(layout: Layout, memory: Any, rows: int, *, offset: int = 0) -> list[Array]:
-    """Return views of the first rows of all leaves; the layout begins at `offset`."""
+    """Return views of the first `rows` rows of all leaves.
+
+    The layout begins `offset` bytes after the start of the memory.
+    """
     return [
         np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=memory, offset=offset + start)
         for spec, start in zip(layout.specs, layout.offsets, strict=True)

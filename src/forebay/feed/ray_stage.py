@@ -49,7 +49,10 @@ class RayTransformStage(TransformStage):
         recorder.add_counters("ray", self._workers.counts)
 
     def begin_pass(self) -> None:
-        """Put the user's arrays into the object store, unless it has equal ones."""
+        """Put the user's arrays into the object store, unless it has equal arrays.
+
+        Do nothing if the workers read files.
+        """
         if self._uses_object_store and not self._stored_arrays_are_current():
             self._stored_references = [ray.put(list(self._source.arrays))]
 
@@ -85,7 +88,7 @@ class RayTransformStage(TransformStage):
     def _stored_arrays_are_current(self) -> bool:
         """Return whether the object store has the current values of the arrays.
 
-        Comparing takes less time than storing the arrays again.
+        Compare arrays that may have changed: this takes less time than storing them again.
         """
         assert isinstance(self._source, ArraySource)
         if not self._stored_references:

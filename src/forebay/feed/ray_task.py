@@ -1,8 +1,8 @@
 """The job of a Ray worker, its tasks, and their results.
 
-A task contains row numbers, and the worker reads these rows from files or from Ray's object store. If the worker cannot
-read them, the task contains the rows. The result contains one array for each leaf, with the rows of all batches of the
-task. Small inputs and results travel as pieces of bytes, larger ones through the object store.
+A task contains row numbers if the worker can read these rows from files or from Ray's object store. Otherwise the task
+contains the rows. The result contains one array for each leaf, with the rows of all batches of the task. Ray sends
+small inputs and results inside its messages, split into pieces if necessary, and larger ones through the object store.
 """
 
 from collections.abc import Sequence
@@ -35,15 +35,15 @@ class RayTask:
     rows: Rows | None  # row numbers, if the worker reads the rows
     leaves: list[Array] | None = None  # the rows themselves
     split_leaves: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # shapes and dtypes of rows in pieces
-    num_returns: int = 1  # number of pieces of the result
+    num_returns: int = 1  # values that the worker returns: 1, or the number of pieces of the result
 
 
 @dataclass(frozen=True, slots=True)
 class RayResult:
     """The transformed batches of a task, up to the first failure."""
 
-    batches: int
-    rows: int
+    batches: int  # number of transformed batches
+    rows: int  # of these batches
     leaves: list[Array]  # empty if the worker returns them in pieces
     failure: Failure | None = None
     piece: bytes = b""  # the first piece; the others follow as further return values
@@ -57,7 +57,7 @@ class RayJob:
     first: int  # index of the first transform in the pipeline
     structure: Structure  # of the input
     recipe: FileSourceRecipe | None  # opens the files; None if the worker reads no files
-    source_rows: int
+    source_rows: int  # number of rows of the source; 0 for a stream
     source_specs: tuple[ArraySpec, ...]
     batch_rows: int
     output_specs: tuple[ArraySpec, ...] | None  # None for batches of variable size; then a task has one batch
@@ -69,7 +69,10 @@ class RayJob:
         return describe_transforms(self.transforms)
 
     def open(self) -> "RayJobOnWorker":
-        """Open the source on the worker."""
+        """Return the job, with its files open, for a worker.
+
+        If the worker cannot open the files, the returned job has the reason.
+        """
         if self.recipe is None:
             return RayJobOnWorker(self, None, "")
         try:
@@ -82,11 +85,14 @@ class RayJobOnWorker:
     """A job that a worker has opened."""
 
     def __init__(self, job: RayJob, source: AbstractSource | None, missing_reason: str) -> None:
-        """Take the open source, or the reason why the worker cannot read the rows."""
+        """`missing_reason` says why the worker cannot open the files; it is empty without an error."""
         self._job, self._source, self.missing_reason = job, source, missing_reason
 
     def __call__(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
-        """Return the result of a task, or a list of the result and further pieces."""
+        """Return the result of a task.
+
+        If the task requests several pieces, return a list of the result, which has the first piece, and the others.
+        """
         result = self._run(task, stored, pieces)
         if task.num_returns == 1:
             return result
@@ -103,10 +109,7 @@ class RayJobOnWorker:
             return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
 
     def _read_input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
-        """Return the rows of a task in new memory.
-
-        A map may change or keep its input.
-        """
+        """Return the rows of a task in new memory, because a map may change or keep its input."""
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]
         if task.split_leaves is not None:

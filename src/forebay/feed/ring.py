@@ -6,8 +6,8 @@ The ring is pure code. It knows slots by their ids and uses no thread, no clock 
 lock during every call.
 
 Groups have sequence numbers in the order of delivery. A worker thread calls `start_fill` to get a slot and the number
-of the group to fill. The consumer calls `deliver` to get the slot of the next group. Both return None if the caller
-must wait.
+of the group to fill. The consumer calls `deliver` to get the slot of the next group. Both methods return None if the
+caller must wait or no group is left.
 
 A slot is lent while the consumer holds batches of it. If more than `lent_limit` slots are lent, the ring drops the
 oldest of them and uses new slots instead. So a consumer may keep every batch, and no thread waits for it to drop them.
@@ -173,12 +173,15 @@ class Ring:
 
     @property
     def next_slot(self) -> int | None:
-        """Id of the allocated slot that `start_fill` would use next, or None."""
+        """Id of the free slot that `start_fill` would use next.
+
+        None if the ring is full, or if `start_fill` would make a new slot.
+        """
         return self._free_slots[self._free_index] if self._free_slots and not self.is_full else None
 
     @property
     def has_ended(self) -> bool:
-        """True if the consumer has received all groups."""
+        """True if the consumer has received all groups, or all groups before a failed one."""
         return self._end is not None and self._next_to_deliver >= self._end
 
     @property
@@ -203,7 +206,7 @@ class Ring:
     def _set_free(self, slot: int) -> None:
         """Make a slot free, or drop its id if it has no memory.
 
-        Otherwise the ring would reuse ids without memory before allocated slots.
+        If the id stayed free, the ring might reuse it before an allocated slot.
         """
         if slot in self._unallocated:
             self._unallocated.remove(slot)
@@ -216,7 +219,7 @@ class Ring:
     def _trim(self) -> None:
         """Drop surplus free slots.
 
-        They remain when the consumer drops many batches that it had kept.
+        They are left over when the consumer drops many batches at once, or when `slots` was reduced.
         """
         while self._free_slots and len(self._states) - len(self._lent_slots) > self.slots + LENT_SLOTS:
             del self._states[self._free_slots.pop(0)]

@@ -45,9 +45,9 @@ class RowIndex:
         self._is_slice = self._order.is_sequential and pipeline.shard_count == 1  # row numbers are consecutive
         self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple, so that few groups span chunks
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
-        # True if the host needs little time for the row numbers: a device computes them, or a pass has few rows.
-        has_few_rows = self._is_slice or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
-        self.is_cheap = has_few_rows or self._order.permutation_params(0) is not None
+        is_fast_on_host = self._is_slice or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
+        # True if the host needs little time for the row numbers, or if a device can compute them.
+        self.is_cheap = is_fast_on_host or self._order.permutation_params(0) is not None
         self._epoch_params: tuple[int, PermutationParams | None] = -1, None  # the last epoch, and its parameters
         self._last_requested_chunk = -1, -1  # epoch and number of the last requested chunk
         self._lock = threading.Lock()
@@ -72,9 +72,9 @@ class RowIndex:
         return DeviceComputedRows(params, first, self._schedule.shard_count, group.rows)
 
     def prepare_after(self, group: Group) -> None:
-        """Compute and cache the chunk after this group.
+        """Compute and cache the next chunk if it will be needed soon (see `_next_chunk_key`).
 
-        Do nothing if another thread computes a chunk now, or if a group of that chunk or a later one was requested.
+        Do nothing if another thread computes a chunk now, or if a group of the next chunk or a later one was requested.
         """
         key = self._next_chunk_key(group)
         if key is None or key in self._chunks or (key[0], key[2]) <= self._last_requested_chunk:
@@ -93,7 +93,10 @@ class RowIndex:
         return params
 
     def _chunk_part(self, key: tuple[int, int, int], start: int, stop: int) -> Any:
-        """Return the row numbers of a chunk at the shard's rows `start` to `stop`."""
+        """Return the part of a chunk that belongs to rows `start` to `stop`.
+
+        Both count the rows of this shard after the base.
+        """
         chunk = self._chunks.get(key)
         if chunk is None:
             with self._lock:
@@ -104,7 +107,8 @@ class RowIndex:
     def _next_chunk_key(self, group: Group) -> tuple[int, int, int] | None:
         """Return the key of the chunk to compute after a group.
 
-        Return None if the group ends in the first half of its chunk and the pass has further chunks.
+        Return None if row numbers are consecutive, or if the group ends in the first half of a chunk that is not the
+        last one of its pass.
         """
         if self._is_slice:
             return None

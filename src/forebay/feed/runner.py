@@ -25,7 +25,7 @@ from forebay.order.schedule import Cursor, Group
 
 __all__ = ["Runner", "RunnerParts"]
 
-POLL_SECONDS = 1e-3  # interval at which the consumer polls a stream; a fast stream fills several groups in it
+POLL_SECONDS = 1e-3  # interval at which the consumer polls a stream; a fast stream fills several groups meanwhile
 JOIN_SECONDS = 2.0  # longest wait of `close()` for threads, because a user's generator may never return
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Runner:
         return self._filler.continues_into_next_epoch
 
     def continue_epoch(self) -> int:
-        """Start the next epoch after the previous one, and return its generation for `take`.
+        """Start the epoch after the previous one, and return its generation for `take`.
 
         Groups of the next epoch that worker threads have already filled are kept.
         """
@@ -127,7 +127,10 @@ class Runner:
         return slot
 
     def close(self) -> None:
-        """End all threads and free all memory. Any thread may call this repeatedly."""
+        """End all threads and free all memory. Any thread may call this, also repeatedly.
+
+        Do nothing in a forked process.
+        """
         if os.getpid() != self._pid:
             return  # a forked process has no worker threads, and its parent still uses the memory
         with self._lock:
@@ -153,7 +156,7 @@ class Runner:
         self._throttle.on_wait()
         try:
             while (slot := exchange.deliver()) is None and not exchange.ring.has_ended:
-                may_fill = filler.is_plain_copy or exchange.next_fill_only_enqueues()
+                may_fill = filler.consumer_may_fill or exchange.next_fill_only_enqueues()
                 if not (may_fill and self._fill_on_consumer()):
                     self._fill_condition.notify()
                     self._take_condition.wait(POLL_SECONDS if filler.reads_in_order else None)
@@ -164,10 +167,7 @@ class Runner:
         return slot
 
     def _fill_on_consumer(self) -> bool:
-        """Fill a slot on the consumer's thread. Return False if none can be filled.
-
-        Waking a worker thread would take as long as this fill.
-        """
+        """Fill a slot on the consumer's thread. Return False if none can be filled."""
         claimed = self._exchange.claim()
         if claimed is None:
             return False

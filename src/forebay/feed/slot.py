@@ -17,7 +17,7 @@ __all__ = ["Lease", "Slot"]
 class Slot:
     """A reusable buffer for one group of batches.
 
-    Roots and views of the memory are created once and reused for every group.
+    Roots and views of the memory are created once for each layout and reused for every group.
     """
 
     def __init__(self, engine: Engine, layout: Layout, *, shared_nbytes: int = 0) -> None:
@@ -62,7 +62,7 @@ class Slot:
         ]
 
     def row_views(self) -> list[list[Array]]:
-        """Return a view of each row of each leaf, for writing rows one by one."""
+        """Return a view of each row of each leaf, for writing one batch row by row."""
         if self._row_views is None:
             self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
         return self._row_views

@@ -64,7 +64,10 @@ class SlotExchange:
     # Methods of worker threads, and of a consumer that fills a slot
 
     def claim(self) -> tuple[Fill, Any] | None:
-        """Return a slot to fill and its task; None if either is unavailable."""
+        """Return a slot to fill and its task; None if either is unavailable.
+
+        If no task is left, record the end of the data.
+        """
         fill = self.ring.start_fill()
         if fill is None:
             return None
@@ -142,7 +145,10 @@ class SlotExchange:
         return self.slots[slot_id]
 
     def reclaim(self) -> None:
-        """Free slots that the consumer has released, and close slots that the ring drops."""
+        """Free slots that the consumer has released, and close slots that the ring has dropped.
+
+        If the engine cannot reclaim released slots now, they stay lent until a later call.
+        """
         released = [slot_id for slot_id in self.ring.lent_slots if self.slots[slot_id].lease.is_released]
         if released and self._engine.reclaim([self.slots[slot_id].memory for slot_id in released]):
             for slot_id in released:
@@ -171,12 +177,12 @@ def _catch_failure(tasks: Iterator[Any]) -> Iterator[Any]:
 
 
 def _wrap_stop_iteration(error: BaseException) -> BaseException:
-    """Return an error, with a StopIteration of a map wrapped in a RuntimeError.
+    """Return the error, or a RuntimeError instead of a StopIteration.
 
     A StopIteration would end the epoch silently.
     """
     if not isinstance(error, StopIteration):
         return error
-    wrapped = RuntimeError("a map raised StopIteration. Only a generator may end with it; raise another error.")
+    wrapped = RuntimeError("a map or a source raised StopIteration, which would end the epoch. Raise another error.")
     wrapped.__cause__ = error
     return wrapped

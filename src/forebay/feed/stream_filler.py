@@ -17,6 +17,7 @@ from forebay.feed.slot import Slot
 from forebay.feed.throttle import ConsumerThrottle
 from forebay.order.schedule import Cursor, Group
 from forebay.pipeline.pipeline import Pipeline
+from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import GeneratorReader
 from forebay.transforms.padding import pad_rows
 
@@ -76,9 +77,10 @@ class _StreamPosition:
         Only rows of an incomplete last batch may be missing.
         """
         if expected - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
+            unit = "batches" if isinstance(self._stream, BatchStream) else "rows"
             raise StateError(
-                f"the stream ended after {skipped} rows, but the state was taken after {expected}. Resume with the "
-                "same data."
+                f"the stream is shorter than when the state was taken: {expected} {unit} must be skipped, and it has "
+                f"{skipped}. Resume with the same data."
             )
 
     def cursor_with_stream_state(self) -> Cursor:
@@ -95,7 +97,10 @@ class _StreamPosition:
         if not pass_ended:
             return
         if self.schedule.passes is None and self._pass_batches == 0 and self.cursor.position == 0:
-            raise SourceError("repeat() would never end: the stream yielded nothing in a whole pass.")
+            raise SourceError(
+                "repeat() would never end: a whole pass of the stream gave no batch. Check that the stream yields "
+                "rows, and with drop_remainder at least a full batch."
+            )
         self.close()
         self.cursor = replace(self.cursor, passes=self.cursor.passes + 1, position=0)
 
@@ -112,7 +117,7 @@ class _SequentialFiller(ABC):
     """
 
     reads_in_order = True
-    is_plain_copy = False  # reading runs the user's Python code, which may block
+    consumer_may_fill = False  # reading runs the user's Python code, which may block
     continues_into_next_epoch = False  # the user's code must not run before `iter()` starts its epoch
 
     def __init__(self, parts: FillerParts, throttle: ConsumerThrottle) -> None:
@@ -184,7 +189,7 @@ class StreamFiller(_SequentialFiller):
     In a group of several batches, the first batch would wait until the others are read.
     """
 
-    _piece_rows = 1
+    _piece_rows = 1  # rows of a piece; `_adapt_piece_rows` changes it
 
     def _read_group(self, slot: Slot) -> _ReadGroup | None:
         reader = self._position.open()
@@ -201,8 +206,8 @@ class StreamFiller(_SequentialFiller):
     def _read_rows(self, reader: Any, slot: Slot, max_rows: int) -> tuple[list[Array] | None, int, bool]:
         """Read rows of this shard, up to a full batch.
 
-        Return the input of the transforms (None if the feed has none and the rows are in the slot), the number of rows,
-        and whether the batch is full.
+        Return the arrays to transform (None if the rows are already in the slot), the number of rows, and whether the
+        batch is full.
         """
         if self._pad is not None:
             return self._read_padded(reader, max_rows)

@@ -13,15 +13,15 @@ __all__ = ["ConsumerThrottle", "OverlapPolicy"]
 
 YIELD_SECONDS = 50e-6  # length of a sleep in which another thread can take the interpreter lock
 
-TRIAL_STEPS = 5  # steps without reading in a trial, and steps with reading
+TRIAL_STEPS = 5  # a trial has this many steps without reading, and then as many with reading
 MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer waits again so soon that overlap gains nothing
 MAX_SLOWDOWN = 1.1  # largest accepted ratio of the step time with reading to the step time without
-FIRST_PAUSE_STEPS = 32  # steps between two trials; each trial with the same result doubles it
-MAX_PAUSE_STEPS = 1024
+FIRST_PAUSE_STEPS = 32  # steps before the next trial if the result changed; otherwise the previous pause is doubled
+MAX_PAUSE_STEPS = 1024  # limit of the doubling, so that the throttle notices a changed step within this many steps
 
 
 class ConsumerThrottle:
-    """Blocks the reading thread while it would slow the consumer."""
+    """Blocks the thread that reads a stream while it would slow the consumer."""
 
     def __init__(self) -> None:
         self.is_waiting = False  # True while the consumer waits for a group
@@ -62,7 +62,10 @@ class ConsumerThrottle:
         self._may_read.set()
 
     def yield_to_consumer(self) -> None:
-        """Block while reading would slow the consumer. Call this between pieces of reading."""
+        """Block while reading would slow the consumer, and then sleep once unless it waits.
+
+        The reading thread calls this between pieces.
+        """
         self._may_read.wait()
         if not self.is_waiting:
             time.sleep(YIELD_SECONDS)
@@ -79,7 +82,7 @@ class OverlapPolicy:
     _seconds_without_reading: list[float] = field(default_factory=list)
     _seconds_with_reading: list[float] = field(default_factory=list)
     _is_in_trial: bool = True
-    _is_allowed: bool = False
+    _is_allowed: bool = False  # result of the last trial; before the first trial, reading may not overlap
     _pause_steps: int = FIRST_PAUSE_STEPS
     _steps_since_trial: int = 0
 
@@ -89,7 +92,7 @@ class OverlapPolicy:
         return len(self._seconds_without_reading) >= TRIAL_STEPS if self._is_in_trial else self._is_allowed
 
     def record_step(self, seconds: float) -> None:
-        """Record how many seconds the consumer worked on a batch."""
+        """Record the seconds per batch that the consumer worked on its last group."""
         if not self._is_in_trial:
             self._steps_since_trial += 1
             if self._steps_since_trial >= self._pause_steps:

@@ -36,9 +36,9 @@ class TransformStage:
         *,
         schedule: Schedule,
     ) -> None:
-        """Take the specs and structure of the rows, before and after the thread transforms.
+        """`source_structure` is the structure of the rows before all transforms.
 
-        `worker_input` describes the rows after them, which are the input of worker processes.
+        `worker_input` has specs and structure after the thread transforms, which are the input of worker processes.
         """
         self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.input.structure.paths
@@ -65,7 +65,7 @@ class TransformStage:
     def input_arrays(self, slot: Slot, rows: int) -> list[Array]:
         """Return one array for each leaf, as the target of a gather.
 
-        The arrays are in the slot if a worker process transforms them, without a thread transform before it.
+        The arrays are in the slot if batches have fixed size and a worker process is the first to transform them.
         """
         if self._input_is_in_slot and not self._plan.thread_transforms:
             return layout_views(self._input_layout, slot.memory.host, rows, offset=slot.input_offset)

@@ -13,7 +13,7 @@ from forebay.adapters.handoff.numpy import NumpyHandOff
 from forebay.core.spec import flatten
 from forebay.engines.host import HostEngine
 from forebay.errors import SpecError
-from forebay.feed.device_transforms import DeviceTransforms
+from forebay.feed.build import DeviceTransforms
 from forebay.transforms.ops import Map, apply_all
 
 KEY = (5, 1, 30)
