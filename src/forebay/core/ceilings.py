@@ -1,7 +1,7 @@
 """Ceilings: the measured speed limits of one machine, and the file that stores them.
 
 The time to move a row is a fixed time plus a time per byte. Between two measured row sizes, `RowSpeeds` therefore
-interpolates the time per row. Interpolating the speed would give values that are much too high.
+interpolates the time per row. Interpolating the speed would give values that are too low.
 """
 
 import json
@@ -40,7 +40,7 @@ class RowSpeed:
 
 @dataclass(frozen=True, slots=True)
 class RowSpeeds:
-    """Speed of moving rows in random order, for several row sizes.
+    """Speeds of moving rows in random order, measured for several row sizes.
 
     >>> speeds = RowSpeeds((RowSpeed(100, 1e9), RowSpeed(1000, 5e9)))
     >>> [round(speeds.bytes_per_second(row_nbytes) / 1e9, 2) for row_nbytes in (50, 550, 5000)]
@@ -52,7 +52,7 @@ class RowSpeeds:
     def __post_init__(self) -> None:
         sizes = [point.row_nbytes for point in self.points]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
-            raise ValueError(f"row sizes are {sizes}. Pass them in ascending order, each at least 1 byte.")
+            raise ValueError(f"row sizes are {sizes}. Pass one or more, each at least 1, in ascending order.")
 
     def bytes_per_second(self, row_nbytes: int) -> float:
         """Return the speed for one row size, interpolated between the measured sizes.
@@ -93,20 +93,20 @@ class HostCeilings:
     def __post_init__(self) -> None:
         for counts in ([copy.threads for copy in self.copies], [gather.threads for gather in self.gathers]):
             if counts[:1] != [1] or counts != sorted(set(counts)):
-                raise ValueError(f"thread counts are {counts}. Pass them in ascending order, starting at 1.")
+                raise ValueError(f"thread counts are {counts}. Pass 1 and larger counts, in ascending order.")
 
     def copy_bytes_per_second(self, *, threads: int = 1) -> float:
-        """Return the interpolated copy speed of all threads together.
+        """Return the copy speed of all threads together.
 
-        Above the largest measured number of threads, the speed is constant.
+        It is interpolated between the measured numbers of threads, and constant above the largest one.
         """
         counts = [copy.threads for copy in self.copies]
         return float(np.interp(threads, counts, [copy.bytes_per_second for copy in self.copies]))
 
     def gather_bytes_per_second(self, row_nbytes: int, *, threads: int = 1) -> float:
-        """Return the interpolated gather speed of all threads together.
+        """Return the gather speed of all threads together.
 
-        Above the largest measured number of threads, the speed is constant.
+        It is interpolated between the measured numbers of threads, and constant above the largest one.
         """
         counts = [gather.threads for gather in self.gathers]
         speeds = [gather.rows.bytes_per_second(row_nbytes) for gather in self.gathers]
@@ -127,14 +127,15 @@ class DiskCeilings:
 class DeviceCeilings:
     """Measured speeds of one GPU and of its link to the host.
 
-    Copies use page-locked host memory, except in the fields with `pageable` in their names.
+    Copies use page-locked host memory, except in the fields with `pageable` in their names. A field is None if it could
+    not be measured.
     """
 
     name: str
     free_nbytes: int
     total_nbytes: int
     pcie_generation: int | None
-    pcie_width: int | None
+    pcie_width: int | None  # lanes
     host_to_device_bytes_per_second: float
     device_to_host_bytes_per_second: float
     both_ways_bytes_per_second: float  # sum of both directions, copied at the same time

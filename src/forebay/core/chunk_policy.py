@@ -1,4 +1,4 @@
-"""How to shuffle a source with chunks: block length, and number of open blocks."""
+"""The blocks with which a shuffle reads a source of chunks: their length and number."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from forebay.core.spec import format_nbytes
 
 __all__ = ["ChunkPolicy", "ShuffleBlocks"]
 
-_OPEN_BLOCKS = 16  # blocks that a shuffle opens together, if they fit in memory
-_OPEN_ROWS = 1 << 16  # rows; a shuffle opens more blocks if 16 blocks have fewer rows than this
+_OPEN_BLOCKS = 16  # blocks that a shuffle opens together, if they fit in half of the memory budget
+_OPEN_ROWS = 1 << 16  # if _OPEN_BLOCKS blocks have fewer rows, a shuffle opens more blocks, up to this many rows
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleBlocks:
-    """The block length that a source asks a shuffle to use."""
+    """The blocks that a source proposes for a shuffle."""
 
     rows: int  # rows per block
     held: int  # blocks that fit in the memory budget

@@ -6,16 +6,17 @@ device memory in arrays. On the host nothing is copied: `send` does nothing, and
 The feed calls an engine as follows:
 
     enter_worker_thread   once on each worker thread, before it fills its first slot
-    consumer_scope        as `with engine.consumer_scope():`, around all other calls on the consumer's thread
+    consumer_scope        as `with engine.consumer_scope():`, around `reclaim` and the fills on the consumer's thread
     open_slot             to allocate a slot, on the host and on the device
     wait_host_free        before a slot is filled again: blocks until no copy reads its host memory
     send                  after a slot is filled: starts the copy of the whole slot, or of parts (offset, nbytes)
-    await_arrival         on the consumer's thread, before the hand-off: blocks until the consumer may use the slot
-    hand_out              for each batch, on the thread that takes the batch
+    await_arrival         on the consumer's thread, before the hand-off: blocks until the hand-off may begin
+    hand_out              for each batch, on the thread that takes it: makes the thread's stream wait for the rows
     reclaim               on the consumer's thread, when it has dropped all batches of some slots: makes their next
                           fill wait for the work that the consumer has queued. If the engine cannot do this now, it
                           returns False; the slots then stay lent and the feed calls again later
-    close_slot            when no batch refers to the slot: frees its memory
+    close_slot            when the feed no longer needs the slot: frees its memory as soon as no batch refers to it
+    close                 after all slots are closed
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ class SlotMemory(Protocol):
 
 
 class Engine(Protocol):
-    """Memory and copies of the host or of one device."""
+    """Provides the memory of slots on the host or on one device, and copies rows to it."""
 
     @property
     def name(self) -> str: ...
@@ -70,7 +71,7 @@ class Engine(Protocol):
     def is_device(self) -> bool:
         """Whether batches are in device memory.
 
-        The device may finish work later than the host queues it.
+        If so, work that the consumer has queued may still read a batch after the consumer drops it.
         """
         ...
 

@@ -31,7 +31,7 @@ class HandOff(Protocol):
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         """Return one array for each root.
 
-        Each array refers to its root as long as the array lives.
+        Each array refers to the lease object of its root (`SlotMemory.lease_object`) as long as the array lives.
         """
         ...
 
@@ -45,9 +45,9 @@ class HandOff(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamMarker:
-    """A counter in device memory.
+    """A value of a counter in device memory.
 
-    It reaches `value` when all work queued before the marker is done.
+    The counter reaches `value` when all work queued before the marker is done.
     """
 
     pointer: int  # device address of the counter
@@ -85,7 +85,7 @@ class DeviceHandOff(HandOff, Protocol):
         ...
 
     def record_stream(self, owner: Any) -> Any:
-        """Tell the framework's pool that its current stream uses memory from `allocate`.
+        """Tell the framework's pool that the calling thread's current stream uses memory from `allocate`.
 
         The pool must not reuse the memory before that stream has finished its work. Return an object that keeps the
         stream alive.
@@ -104,15 +104,19 @@ class DeviceHandOff(HandOff, Protocol):
         ...
 
 
-def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], kinds: str) -> None:
+def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], supported_kinds: str) -> None:
     """Raise SpecError for the first dtype that the framework lacks.
 
-    `kinds` lists the supported NumPy dtype kinds, such as "biufc". Structured dtypes and numbers wider than 64 bits
+    `supported_kinds` lists NumPy dtype kinds, such as "biufc". Structured dtypes and numbers wider than 64 bits
     (128 bits if complex) are refused too.
     """
     for spec, name in zip(specs, names, strict=True):
         max_itemsize = 16 if spec.dtype.kind == "c" else 8
-        if spec.dtype.kind not in kinds or spec.dtype.fields is not None or spec.dtype.itemsize > max_itemsize:
+        if (
+            spec.dtype.kind not in supported_kinds
+            or spec.dtype.fields is not None
+            or spec.dtype.itemsize > max_itemsize
+        ):
             raise SpecError(
                 f"{name!r} is {spec}, which {framework} cannot take from NumPy. Convert it to a plain numeric dtype "
                 "such as float32, remove it from the tree, or use feed('numpy')."

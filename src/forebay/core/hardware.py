@@ -1,6 +1,6 @@
 """The hardware on which measured speeds depend.
 
-Its fingerprint is part of the probe's file name.
+The fingerprint of the hardware is part of the name of the file that stores a probe.
 """
 
 import hashlib
@@ -21,17 +21,18 @@ _VALUES_THAT_HIDE_GPUS = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 class Hardware:
     """CPU, memory and GPUs of this machine."""
 
-    cpu: str
+    cpu: str  # model name
     cores: int  # that this process may use
-    memory_nbytes: int
-    gpus: tuple[str, ...]
+    memory_nbytes: int  # that this process may use
+    gpus: tuple[str, ...]  # names
     driver_version: str
 
     @classmethod
     def detect(cls) -> "Hardware":
         """Read the hardware of this machine.
 
-        `gpus` is empty if cuda-bindings is not installed or CUDA_VISIBLE_DEVICES hides all GPUs.
+        `gpus` and `driver_version` are empty if cuda-bindings, pynvml or the driver is missing, or if
+        CUDA_VISIBLE_DEVICES hides all GPUs. If the variable hides only some GPUs, `gpus` still has all names.
         """
         machine = Machine.detect()
         gpus, driver = _gpu_names_and_driver() if is_cuda_installed() and not are_gpus_hidden() else ((), "")
@@ -41,7 +42,7 @@ class Hardware:
     def fingerprint(self) -> str:
         """A hash of all fields, with memory rounded to GiB.
 
-        Rounding, because the kernel reserves a slightly different amount of memory at each boot.
+        The memory is rounded, because the kernel reserves a slightly different amount of memory at each boot.
         """
         gibibytes = round(self.memory_nbytes / 2**30)
         facts = (self.cpu, self.cores, gibibytes, *self.gpus, self.driver_version)

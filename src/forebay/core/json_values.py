@@ -1,4 +1,4 @@
-"""Conversion of frozen dataclasses to JSON documents and back. Reading validates the field types."""
+"""JSON files in the cache folder: conversion of frozen dataclasses to JSON documents and back, and atomic writes."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def to_json(value: Any) -> dict[str, Any]:
 def from_json(kind: type[T], document: Any) -> T:
     """Return the dataclass `kind` that a JSON document describes.
 
-    Raise ValueError if a field is missing or has a wrong type.
+    Raise ValueError if the schema version differs, or if a field is missing or has an invalid value.
     """
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:

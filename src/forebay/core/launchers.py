@@ -40,7 +40,7 @@ class Launcher:
 def lockstep_ranks() -> Iterator[ReportedRank]:
     """Yield the reported rank of each launcher whose ranks run in lockstep.
 
-    Raise `PipelineError` if a report is malformed.
+    Skip a launcher that does not report the number of ranks. Raise `PipelineError` if a report is malformed.
     """
     for launcher in LAUNCHERS:
         rank = launcher.read() if launcher.in_lockstep else None
@@ -49,9 +49,10 @@ def lockstep_ranks() -> Iterator[ReportedRank]:
 
 
 def detect_process_rank() -> int | None:
-    """Return the rank of this process, or None if it is the only process.
+    """Return the rank of this process, or None if no launcher reports one.
 
-    If several launchers report a rank, the first of `LAUNCHERS` is used.
+    The result is also None if this process is the only rank. If several launchers report a rank, the first of them in
+    `LAUNCHERS` is used.
 
     Call this function after the script has run, because some scripts initialise the launcher themselves.
     """
@@ -69,7 +70,7 @@ def _read_ray_train() -> ReportedRank | None:
         return None
     try:
         with warnings.catch_warnings():
-            # In a process that is not a worker, older versions only warn and report rank 0 of 1.
+            # In a process that is not a worker, older versions of Ray only warn and report rank 0 of 1.
             warnings.filterwarnings("error", ".*only be called inside")
             context = train.get_context()
             return _report(context.get_world_rank(), context.get_world_size(), "Ray Train")
@@ -122,7 +123,8 @@ def _report_tensorflow(
 ) -> ReportedRank | None:
     """Return the rank of a TensorFlow task: 0 for the chief, then the workers.
 
-    Other tasks, such as evaluators and parameter servers, have no rank.
+    Other tasks, such as evaluators and parameter servers, have no rank: the index of the result is None. Without
+    parameter servers in the cluster, the result itself is None.
     """
     chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
     count = len(chiefs) + len(workers)
@@ -133,7 +135,10 @@ def _report_tensorflow(
 
 
 def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
-    """Return the rank from two environment variables, or None if they are not set."""
+    """Return the rank from two environment variables, or None if they have none.
+
+    The variable for the number of ranks may be unset.
+    """
     index, count = os.environ.get(index_variable), os.environ.get(count_variable)
     if index is None or (count is None and not index.isdigit()):  # another program may use the variable for other text
         return None
@@ -141,12 +146,12 @@ def _read_environment(index_variable: str, count_variable: str) -> ReportedRank 
 
 
 def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:
-    """Return rank `first + index` of `count`, or raise PipelineError if these are not numbers."""
+    """Return rank `first + index` of `count`, or raise PipelineError if `index` or `count` is not a number."""
     try:
         return ReportedRank(first + int(index), None if count is None else int(count), reported_by)
     except (TypeError, ValueError) as error:
         raise PipelineError(
-            f"{reported_by} reports rank {index!r} of {count!r}, which are not numbers. Correct it, or use "
+            f"{reported_by} reports rank {index!r} of {count!r}, but both must be integers. Correct them, or use "
             "shard(index, count)."
         ) from error
 

@@ -1,4 +1,4 @@
-"""Facts about this host: usable cores, usable memory, installed frameworks."""
+"""Facts about this host: usable cores and memory, CPU, operating system, installed packages."""
 
 import os
 import platform
@@ -36,7 +36,7 @@ class Machine:
 
     @classmethod
     def detect(cls) -> "Machine":
-        """Read the facts of this host. The limits of a container apply."""
+        """Read the facts of this host. CPU affinity and the limits of a container apply."""
         return cls(
             cores=_usable_cores(),
             memory_nbytes=_usable_memory(),
@@ -47,7 +47,7 @@ class Machine:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return {package: version} of the installed frameworks and loaders, without importing them."""
+    """Return {package: version} of those `_PACKAGES` that are installed, without importing them."""
     versions = {}
     for name in _PACKAGES:
         try:

@@ -15,7 +15,7 @@ PACKAGE = "nvidia-ml-py"  # the extras cu12 and cu13 install it
 
 
 def has_binding() -> bool:
-    """Whether pynvml is installed."""
+    """Return whether pynvml is installed."""
     return find_spec("pynvml") is not None
 
 
@@ -61,7 +61,7 @@ class Nvml:
         return self.query("nvmlDeviceGetHandleByIndex", index)
 
     def pcie_link(self, bus_address: str) -> tuple[int | None, int | None]:
-        """Return the current PCIe generation and number of lanes of a GPU.
+        """Return the current PCIe generation and number of lanes of a GPU, each None if unknown.
 
         `bus_address` is the PCI address of the GPU, such as 00000000:3b:00.0.
         """

@@ -81,7 +81,7 @@ def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _uses_old_name(plugin: Any, old: str, new: str) -> bool:
-    """Return whether a plug-in defines only the old name, or overrides it in a subclass."""
+    """Return whether a plug-in defines only the old name, or overrides it below the class with the new name."""
     if not hasattr(plugin, old):
         return False
     return not hasattr(plugin, new) or _depth(type(plugin), old) < _depth(type(plugin), new)

@@ -26,14 +26,14 @@ class StageTotal:
 
 @dataclass(slots=True)
 class Recorder:
-    """Adds up time spans per stage.
+    """Adds up time spans per stage, and collects decisions and counters.
 
-    Every method is thread-safe and cheap enough for one call per group.
+    `add_span` and `note` are thread-safe and cheap enough for one call per group.
     """
 
-    _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))  # by stage
+    _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))  # stage: its total
     _notes: dict[str, tuple[str, str]] = field(default_factory=dict)  # name: choice and reason
-    _counters: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)  # by name
+    _counters: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)  # name: reader
     _lock: Lock = field(default_factory=Lock)
 
     def add_span(self, stage: str, seconds: float = 0.0, *, count: int = 1, nbytes: int = 0) -> None:
@@ -44,7 +44,10 @@ class Recorder:
             total.nbytes += nbytes
 
     def note(self, name: str, choice: str, why: str) -> None:
-        """Record a decision that the feed made after planning, for `explain()`."""
+        """Record a decision that the feed made after planning, for `explain()`.
+
+        It replaces an earlier decision with the same name.
+        """
         with self._lock:
             self._notes[name] = (choice, why)
 

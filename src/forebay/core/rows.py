@@ -1,4 +1,4 @@
-"""Row numbers of a request, and functions that split them at boundaries."""
+"""`Rows`, the numbers of the rows to read in one call, and functions that select and split them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice
 
 
 def row_count(rows: Rows) -> int:
-    """Return the number of rows of a request."""
+    """Return the number of rows."""
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
@@ -29,7 +29,7 @@ def row_numbers(rows: Rows) -> Sequence[int]:
 
 
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the rows at positions `start` to `stop - 1` of a request."""
+    """Return the rows at positions `start` to `stop - 1` of `rows`, or up to its end."""
     if not isinstance(rows, slice):
         return rows[start:stop]
     return slice(rows.start + start, min(rows.start + stop, rows.stop))
@@ -65,10 +65,10 @@ def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tupl
 
 
 def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
-    """Split a request into runs of one part; yield each part and its positions.
+    """Split rows into runs of the same part; yield the part and the positions of each run.
 
-    `parts[i]` is the part of row `i` of the request, as returned by `find_parts`. If `parts` is sorted, each part has
-    one run.
+    `parts` is the result of `find_parts(rows, ...)`: `parts[i]` is the part of `rows[i]`. If `parts` is sorted, each
+    part has one run.
 
     >>> list(split_runs(np.asarray([4, 4, 7, 9, 9])))
     [(4, slice(0, 2, None)), (7, slice(2, 3, None)), (9, slice(3, 5, None))]

@@ -2,8 +2,8 @@
 
 On Linux the block is an anonymous memory file (memfd). A worker process opens the block through the `/proc` entry of
 the owner's file descriptor. The kernel frees the block when the last process that maps it unmaps it or ends, even after
-a crash. The 64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is a `SharedMemory` of
-the standard library, whose resource tracker frees it after a crash.
+a crash. The usual 64 MB limit of `/dev/shm` in containers does not apply. On other systems the block is a
+`SharedMemory` of the standard library, whose resource tracker frees it after a crash.
 """
 
 import ctypes
@@ -135,7 +135,7 @@ def _map(descriptor: int, nbytes: int) -> Memory:
 
     `mmap.mmap(descriptor)` duplicates the descriptor until the memory is unmapped (before Python 3.13, this cannot be
     turned off). A user who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap` object
-    reserves the address range and unmaps it at the end, and the C function maps the shared pages into that range.
+    reserves the address range and unmaps it at the end, and C's `mmap` maps the shared pages into that range.
     """
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -119,9 +119,8 @@ class PipelineInput(ABC):
 class AbstractSource(PipelineInput):
     """Rows that can be read by index. Several threads call `gather` at the same time."""
 
-    immutable: bool = (
-        False  # whether rows cannot change while the source is open; if so, the next epoch may start early
-    )
+    # Whether rows cannot change while the source is open. If so, the feed may read rows of the next epoch in advance.
+    immutable: bool = False
     version: str = ""  # identifies the stored data, if the storage reports a version
     shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if it may read rows in any order
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
@@ -201,7 +200,7 @@ class StreamReader(Protocol):
     def read(self, out: Sequence[Array]) -> int:
         """Write the next rows to `out`, and return how many.
 
-        The result is smaller than the length of `out` only at the end of the stream.
+        The result is smaller than the number of rows in `out` only at the end of the stream.
         """
         ...
 
@@ -210,7 +209,7 @@ class StreamReader(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return the state of the stream, or None if it has none.
+        """Return the state of the stream, or None if the stream has no state.
 
         The state describes the position after the last row that was read.
         """

@@ -161,6 +161,8 @@ def _first_leaf(leaves: Sequence[Any]) -> Tree:
 def flatten(tree: Tree) -> tuple[list[Any], Structure]:
     """Return the leaves of a tree and its structure.
 
+    A list without any array, dict or tuple among its items is one leaf.
+
     >>> leaves, structure = flatten({"x": 1, "y": (2, 3)})
     >>> leaves, structure.paths
     ([1, 2, 3], ('x', 'y.0', 'y.1'))
@@ -194,8 +196,8 @@ class Layout:
     """The byte positions of each leaf of each batch in a slot."""
 
     specs: tuple[ArraySpec, ...]
-    batch_rows: int
-    batches: int
+    batch_rows: int  # rows per batch
+    batches: int  # batches per slot
     strides: tuple[int, ...]  # for each leaf, bytes from one batch to the next
     offsets: tuple[int, ...]  # for each leaf, bytes from the start of the slot to its first batch
     nbytes: int  # of the slot
@@ -258,7 +260,7 @@ def parse_nbytes(amount: int | str, name: str) -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or float(match[1]) <= 0 or isinstance(amount, bool):
         raise SpecError(
-            f"{name}={amount!r} is not a number of bytes. Pass an int, or a string such as '500MB' or '2GiB'."
+            f"{name}={amount!r} is not a number of bytes above 0. Pass an int, or a string such as '500MB' or '2GiB'."
         )
     return int(float(match[1]) * unit)
 
