@@ -14,9 +14,12 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 
 __all__ = ["RankSummary", "RankComparison", "compare_ranks"]
 
-# A rank is slow if its step time exceeds the median of the other ranks by this share. TraceML has the same limits.
-SLOW_SHARE, VERY_SLOW_SHARE = 0.1, 0.2
-FEWER_KERNELS_SHARE = 0.2  # a remark names a rank that runs fewer kernels per step than the others by this share
+# By which share the time of the slowest rank must exceed the median time of the other ranks. The profiler TraceML has
+# the same two limits.
+SLOW_SHARE = 0.1  # the remark says "slower"
+VERY_SLOW_SHARE = 0.2  # the remark says "much slower"
+# A remark names a rank whose kernels per step are below the median of the other ranks by more than this share.
+FEWER_KERNELS_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,11 @@ class RankSummary:
     diagnosis: Diagnosis
     step_seconds: float
     input_seconds: float  # per step
-    collective_seconds: float | None  # per step, including the wait for the slowest rank; None if unknown
+    collective_seconds: float | None  # per step, with the wait for the slowest rank; None without recorded collectives
 
     @property
     def own_seconds(self) -> float:
-        """The step time without collectives."""
+        """The step time without collectives; the whole step time if `collective_seconds` is None."""
         return max(0.0, self.step_seconds - (self.collective_seconds or 0.0))
 
 
@@ -81,7 +84,7 @@ def _collective_seconds(view: CaptureView) -> float | None:
 
 
 def _find_slow_rank(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield a remark if one rank is slower than the others."""
+    """Yield a remark if the slowest rank exceeds the median of the other ranks by SLOW_SHARE."""
     seconds_of = _comparison_key(ranks)
     slowest = max(ranks, key=seconds_of)
     slowest_seconds = seconds_of(slowest)
@@ -91,14 +94,15 @@ def _find_slow_rank(ranks: Sequence[RankSummary]) -> Iterator[str]:
         return
     unit = "per step without collectives" if _have_collectives(ranks) else "per step"
     comparison = "is much slower than the others" if excess >= VERY_SLOW_SHARE else "is slower than the others"
-    yield f"rank {slowest.number} {comparison}: {format_seconds(slowest_seconds)} {unit}, {format_percent(excess)} more"
+    more = f"{format_percent(excess)} more than their median"
+    yield f"rank {slowest.number} {comparison}: {format_seconds(slowest_seconds)} {unit}, {more}"
 
 
 def _comparison_key(ranks: Sequence[RankSummary]) -> Callable[[RankSummary], float]:
-    """Return the function that gives the seconds by which ranks are compared.
+    """Return the function that maps a rank to the seconds by which ranks are compared.
 
-    With collectives, whole steps are equally long on all ranks, because each rank waits for the slowest. The time
-    without collectives shows which rank is slow.
+    If all ranks recorded collectives, this is the time without collectives. Whole steps are then equally long on all
+    ranks, because each rank waits for the slowest.
     """
     return _own_seconds if _have_collectives(ranks) else _step_seconds
 
@@ -116,24 +120,27 @@ def _have_collectives(ranks: Sequence[RankSummary]) -> bool:
 
 
 def _find_placement_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield remarks on calls whose data is on another kind of device in few ranks."""
+    """Yield remarks on ranks that differ from most ranks in where their data or operations are.
+
+    Compared are: a visible GPU, the device of transferred data, moves between devices, and the number of kernels.
+    """
     has_gpu = {rank.number: rank.diagnosis.view.has_gpu for rank in ranks}
     for number in _minority(has_gpu):
-        yield f"rank {number} sees {'a' if has_gpu[number] else 'no'} GPU, unlike the other ranks"
+        yield f"rank {number} sees {'a' if has_gpu[number] else 'no'} GPU, unlike other ranks"
     locations = {rank.number: _data_locations(rank.diagnosis.view) for rank in ranks}
     for call in dict.fromkeys(call for by_call in locations.values() for call in by_call):
         devices = {number: by_call[call] for number, by_call in locations.items() if call in by_call}
         for number in _minority(devices):
-            peers = next(device for device in devices.values() if device != devices[number])
-            yield f"rank {number} has the data of {call} on {devices[number]}; the other ranks have it on {peers}"
+            other_devices = next(device for device in devices.values() if device != devices[number])
+            yield f"rank {number} has the data of {call} on {devices[number]}; other ranks have it on {other_devices}"
     yield from _find_move_differences(ranks)
     yield from _find_missing_kernels(ranks)
 
 
 def _data_locations(view: CaptureView) -> dict[str, str]:
-    """Map each transferring call to the kind of device that holds its data.
+    """Map each call that uploads or downloads to the kinds of its devices, such as "cuda" or "GPU and the host".
 
-    The kind contains no device number, because the numbers differ between ranks.
+    A kind contains no device number, because the numbers differ between ranks.
     """
     kinds_by_call: dict[str, set[str]] = {}
     for site in view.sites_of(EventKind.UPLOAD, EventKind.DOWNLOAD):
@@ -158,7 +165,7 @@ def _find_move_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
     for move in dict.fromkeys(move for rank_moves in moves.values() for move in rank_moves):
         for number in _minority({number: move in rank_moves for number, rank_moves in moves.items()}):
             verb = "moves" if move in moves[number] else "does not move"
-            yield f"rank {number} {verb} {move}, unlike the other ranks"
+            yield f"rank {number} {verb} {move}, unlike other ranks"
 
 
 def _describe_move(site: CallSite) -> str:
@@ -168,15 +175,15 @@ def _describe_move(site: CallSite) -> str:
 
 
 def _find_missing_kernels(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield remarks on ranks that run fewer kernels per step than the others."""
+    """Yield remarks on ranks that run fewer kernels per step than the others (FEWER_KERNELS_SHARE)."""
     views = {rank.number: rank.diagnosis.view.device for rank in ranks}
     counts = {number: device_view.kernels_per_step for number, device_view in views.items() if device_view is not None}
     for number, count in counts.items():
         other_count = median([other for peer, other in counts.items() if peer != number] or [count])
         if count < (1 - FEWER_KERNELS_SHARE) * other_count:
             yield (
-                f"rank {number} runs {count:.0f} kernels per step; the others run "
-                f"{other_count:.0f}, so some of its operations do not run on its GPU"
+                f"rank {number} runs {count:.0f} kernels per step; the median of the others is "
+                f"{other_count:.0f}, so some of its operations probably do not run on its GPU"
             )
 
 
@@ -186,7 +193,7 @@ def _find_main_finding_differences(ranks: Sequence[RankSummary]) -> Iterator[str
     for number in _minority(main_rules):
         finding = next(rank.diagnosis.main for rank in ranks if rank.number == number)
         difference = (
-            f"has another main finding: {finding.title}" if finding else "has no main finding, unlike the other ranks"
+            f"has another main finding: {finding.title}" if finding else "has no main finding, unlike other ranks"
         )
         yield f"rank {number} {difference}"
 

@@ -14,17 +14,17 @@ from forebay.doctor.rules.registry import RULES, load_rule
 
 __all__ = ["LEAST_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
 
-LEAST_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less
-SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves this much
+LEAST_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
+SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
 
 @dataclass(frozen=True, slots=True)
 class OtherMachine:
     """The prediction for the unchanged script on another machine."""
 
-    machine: str  # such as "a100 with pcie4"
+    machine: str  # such as "a100 with pcie4" or "this GPU with pcie4"
     step: Prediction | None  # None if the simulation is not reliable
-    reason: str = ""  # why there is no prediction
+    reason: str = ""  # why there is no prediction; empty if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]  # largest gain first
     failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
     verification: Verification | None = None  # only with --verify
-    all_cures: Prediction | None = None  # step with the best cure of every finding
+    all_cures: Prediction | None = None  # step with the best cure of every finding; None: see `Simulation`
     other_machine: OtherMachine | None = None  # only with --as or --link
 
     @property
@@ -71,7 +71,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     simulation = _build_simulation(view, failures)
     candidates = [simulation.with_predicted_gain(finding) for finding in candidates]
     least_gain = LEAST_SHARE * view.step_seconds
-    # Warnings cost no time, so the limit does not apply to them.
+    # Warnings cost no time, so the limit does not apply to them. Without a step time there are only warnings.
     reported = [finding for finding in candidates if finding.gain >= least_gain > 0 or not finding.seconds]
     findings = tuple(sorted(reported, key=lambda finding: -finding.gain))
     return Diagnosis(

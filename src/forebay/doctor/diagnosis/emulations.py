@@ -10,7 +10,8 @@ from forebay.doctor.rules.wording import calls_per_step
 
 __all__ = ["READ_EVERY", "choose_emulation"]
 
-# One of this many reads and waits runs as written. So a loop ends even if it tests a value that it reads back.
+# One of this many read-backs and waits runs as written. So a loop ends even if it tests a value that it reads back. A
+# smaller number would leave more of their cost in the measured step. A larger number would let such a loop run longer.
 READ_EVERY = 100
 
 # Rule and kind of the call site -> kind of the emulation.
@@ -28,9 +29,9 @@ _KINDS: dict[tuple[str, EventKind], EmulationKind] = {
     ("host_check", EventKind.DOWNLOAD): EmulationKind.DEFER,
     ("sync", EventKind.SYNC): EmulationKind.SKIP,
 }
-# These rules find work of the device. Their findings name a line, but have no call site.
+# Rule -> kind of the emulation, for rules that examine device work: their findings have a line, but no call site.
 _LINE_KINDS = {"copy_not_overlapped": EmulationKind.PREFETCH}
-_COMPILED_MAY_DIFFER = "compiled code may behave differently"
+_COMPILED_MAY_DIFFER = "compiled code may behave differently from the script as written"
 _REASONS_AGAINST_EMULATION = {  # by rule
     "eager": _COMPILED_MAY_DIFFER,
     "launch_bound": _COMPILED_MAY_DIFFER,
@@ -65,7 +66,7 @@ def _find_site(view: CaptureView, finding: Finding) -> CallSite | None:
 
 
 def _call_interval(finding: Finding, site: CallSite, kind: EmulationKind) -> int:
-    """Return `Emulation.every`: how many calls there are for each call that runs as written."""
+    """Return `Emulation.every`: one of so many calls runs as written; 0: only the first call does."""
     if kind in (EmulationKind.DEFER, EmulationKind.SKIP):
         return READ_EVERY
     # The cure of many small copies is one upload per step.

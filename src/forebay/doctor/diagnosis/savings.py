@@ -15,7 +15,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["Simulation"]
 
-FEWEST_CURES = 2  # predict_all_cures needs at least this many
+FEWEST_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
 
 
 class Simulation:
@@ -23,7 +23,7 @@ class Simulation:
 
     def __init__(self, view: CaptureView, model: CalibratedTimeline | None = None) -> None:
         self.view = view
-        self.model = model  # None without steps, or if a GPU was not recorded
+        self.model = model  # None without steps, if a GPU was not recorded, or if the timeline could not be built
 
     @classmethod
     def from_view(cls, view: CaptureView) -> "Simulation":
@@ -32,12 +32,15 @@ class Simulation:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether the simulated step is close enough to the measured step."""
+        """Whether the simulated step differs from the measured step by at most LARGEST_ERROR."""
         return self.model is not None and self.model.error <= LARGEST_ERROR
 
     @property
     def unreliable_reason(self) -> str:
-        """Why cures have bounds instead of predictions; empty if the simulation is reliable."""
+        """Why cures have bounds instead of predictions; empty if they have predictions.
+
+        Without device records there are no predictions, even if the simulation is reliable.
+        """
         if self.view.device is None:
             return "the GPU was not recorded" if self.view.has_gpu else "the script ran without a GPU"
         if self.model is None:
@@ -49,8 +52,9 @@ class Simulation:
     def with_predicted_gain(self, finding: Finding) -> Finding:
         """Return the finding with simulated gains, best cure first.
 
-        A cure without changes to the timeline keeps the bounds of its rule. If the best cure saves more than the calls
-        of the finding took, other work waited for these calls. The cost of the finding then includes this wait.
+        A cure without changes to the timeline keeps the bounds of its rule. If no cure has changes, return the finding
+        itself. If the best cure saves more than the calls of the finding took, other work waited for these calls. The
+        cost of the finding then includes this wait.
         """
         if not any(cure.changes for cure in finding.cures):
             return finding
@@ -59,7 +63,11 @@ class Simulation:
         return replace(ordered, seconds=max(finding.seconds, ordered.gain)) if finding.seconds else ordered
 
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
-        """Predict the step with the best cure of every finding; None with too few cures."""
+        """Predict the step with the best cure of every finding.
+
+        Return None if fewer than FEWEST_CURES of these cures can be simulated, or without predictions (see
+        `unreliable_reason`).
+        """
         best_cures = [finding.best_cure for finding in findings if finding.gain]
         changes = [cure.changes[0] for cure in best_cures if cure.changes]
         if self.model is None or not self.is_reliable or len(changes) < FEWEST_CURES or self.view.device is None:
@@ -70,6 +78,7 @@ class Simulation:
         """Predict the step of the unchanged script on another GPU or link.
 
         `gpu` is the driver's name for the GPU of the capture; an unknown name counts as an H200.
+        Return None without predictions (see `unreliable_reason`).
         """
         if self.model is None or not self.is_reliable or self.view.device is None:
             return None
@@ -82,7 +91,11 @@ class Simulation:
         return Prediction(self.model.measured, min(fast, slow), max(fast, slow), self.model.error)
 
     def _with_simulated_bounds(self, cure: Cure) -> Cure:
-        """Return the cure with simulated bounds. Its basis keeps the assumption that the rule stated."""
+        """Return the cure with simulated bounds. Its basis keeps the assumption that the rule stated.
+
+        If the simulation is not reliable, the bounds of the rule stay, and the basis says why. Without changes or
+        device records, return the cure itself.
+        """
         if not cure.changes or self.view.device is None:
             return cure
         if self.model is None or not self.is_reliable:

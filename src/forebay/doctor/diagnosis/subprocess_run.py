@@ -21,7 +21,8 @@ from forebay.errors import CaptureError
 
 __all__ = ["profile_in_subprocess", "rerun_in_subprocess"]
 
-GRACE_SECONDS = 5.0  # how long a script may take to end by itself, if it received SIGTERM together with the doctor
+# A script that received SIGTERM together with the doctor may take this long to end. Then the doctor sends SIGTERM too.
+GRACE_SECONDS = 5.0
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:
@@ -55,8 +56,8 @@ def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None) 
 def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
     """Wait until the process ends, and return how it ended.
 
-    The terminal sends Ctrl-C to the script too, which then ends by itself. After a second Ctrl-C this function kills
-    the process.
+    The terminal sends Ctrl-C to the script too, so this function then waits again. At SIGTERM it terminates the process
+    and waits again. It kills the process after a second Ctrl-C or SIGTERM, or if a wait takes longer than `seconds`.
     """
     for _ in range(2):
         try:
@@ -75,7 +76,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, unless the script ends by itself because its process group received the signal."""
+    """Send SIGTERM, unless the script ends within GRACE_SECONDS because it received the signal too."""
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:

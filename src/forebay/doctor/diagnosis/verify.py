@@ -20,17 +20,18 @@ from forebay.errors import CaptureError
 
 __all__ = ["verify"]
 
-# Time limit of the second run, because an emulated cure may keep a loop from ending. The larger value applies.
-LONGEST_FACTOR = 3.0  # multiple of the duration of the first run
+# The second run has a time limit, because an emulated cure may keep a loop from ending. It is the larger of these two:
+LONGEST_FACTOR = 3.0  # times the duration of the first run
 SHORTEST_LIMIT_SECONDS = 120.0
 
 
 def verify(
     diagnosis: Diagnosis, run: RunRequest, *, begin: Callable[[EmulationKind], None] = lambda kind: None
 ) -> Verification:
-    """Run the script with the main cure emulated, and return the step times.
+    """Run the script with the main cure emulated; return the step times, or why there is none.
 
-    This function calls `begin` just before it starts the script, and never if it cannot emulate the cure.
+    This function calls `begin` just before it starts the script. If it cannot emulate the cure, it starts no script and
+    does not call `begin`.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
@@ -65,7 +66,7 @@ def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
 
 
 def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
-    """Limit the warm-up to a quarter of the profiled steps, for scripts with few steps."""
+    """Limit the warm-up to a quarter of the profiled steps (at least one), for scripts with few steps."""
     return replace(run, warm_up=min(run.warm_up, max(1, len(view.steps or ()) // 4)))
 
 

@@ -17,7 +17,7 @@ CAPTURE_VERSION = 1  # of the file format
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiled part of a run, and the durations of the unprofiled steps after it.
+    """The profiled part of a run, the steps recorded on the device after it, and the unprofiled steps.
 
     `start`, `end` and `traced` are nanoseconds on the clock of the events.
     """
@@ -26,7 +26,7 @@ class Window:
     end: int = 0
     anchor: tuple[str, str, int] | None = None  # kind, API and line of the event that ends a step
     untraced: tuple[float, ...] = ()  # seconds of each unprofiled step
-    traced: tuple[int, ...] = ()  # the end of each step that was recorded on the device
+    traced: tuple[int, ...] = ()  # steps recorded on the device: the start of the first, then the end of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Capture:
     lines: tuple[Line, ...]  # lines of user code; events refer to them by index
     events: tuple[LedgerEvent, ...] = field(repr=False)
     notes: tuple[str, ...] = ()  # sentences about data that the doctor could not record
-    facts: dict[str, Any] = field(default_factory=dict)  # about the process: threads, devices, memory, settings
+    facts: dict[str, Any] = field(default_factory=dict)  # about the process: frameworks, settings, memory, GPUs
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
 

@@ -15,19 +15,20 @@ RECORD = np.dtype(
     [
         ("start", "u8"),  # nanoseconds
         ("end", "u8"),  # nanoseconds
-        ("nbytes", "u8"),
+        ("nbytes", "u8"),  # of a copy or memset
         ("name", "u8"),  # of a kernel: index into `DeviceRecords.names`
         ("kind", "u4"),  # RecordKind
-        ("what", "u4"),  # CopyKind of a copy, number of a host call, or type of a synchronization
-        ("device", "u4"),
+        # CopyKind of a copy, CUPTI's number of a called host function, type of a synchronization, or id of a graph
+        ("what", "u4"),
+        ("device", "u4"),  # number of the GPU
         ("stream", "u4"),
         ("correlation", "u4"),  # equal for a host call and the device work that it starts
-        ("thread", "u4"),  # of a host call
+        ("thread", "u4"),  # id of the thread that made a host call
         ("grid", "u4", 3),  # of a kernel
         ("block", "u4", 3),  # of a kernel
         ("source", "u1"),  # MemoryKind of a copy
         ("target", "u1"),  # MemoryKind of a copy
-        ("flags", "u1"),  # ASYNC
+        ("flags", "u1"),  # of a copy: ASYNC or 0
         ("unused", "u1", 5),
     ]
 )
@@ -66,17 +67,17 @@ class MemoryKind(IntEnum):
     MANAGED = 5
 
 
-ASYNC = 1  # flag of a copy: the call that started it did not wait for it
+ASYNC = 1  # flag of a copy that an asynchronous call started
 
 
 def sort_by_start(records: Any) -> Any:
-    """Return the records sorted by start. CUPTI groups them by stream."""
+    """Return the records sorted by start. CUPTI delivers them grouped by stream."""
     return records[np.argsort(records["start"], kind="stable")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceRecords:
-    """The device records of some steps. Their times use the clock of the ledger."""
+    """The records of the steps that were recorded on the device. Times use the clock of the ledger."""
 
     records: Any  # array with dtype RECORD, sorted by start
     names: tuple[str, ...]  # of kernels

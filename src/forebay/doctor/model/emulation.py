@@ -47,7 +47,9 @@ class Emulation:
     kind: EmulationKind
     file: str
     number: int  # of the target line in `file`
-    every: int = 0  # one of `every` calls runs as written; 0: only the first call does
+    # One of `every` calls runs as written, and so does the first call. 0: only the first call does. LOCK, NARROW and
+    # PREFETCH ignore this number.
+    every: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,7 +63,7 @@ class Emulation:
 class Verification:
     """The outcome of running the script again with the main cure emulated."""
 
-    kind: EmulationKind | None = None  # None if the cure cannot be emulated
-    predicted: tuple[float, float] | None = None  # step time with the cure in seconds, best and worst
+    kind: EmulationKind | None = None  # None if the script did not run again
+    predicted: tuple[float, float] | None = None  # step time with the cure in seconds, shortest and longest
     measured: float | None = None  # step time in seconds; None if there is no measurement
-    trouble: str = ""  # why there is no measurement
+    trouble: str = ""  # why there is no measurement; empty if there is one

@@ -3,15 +3,16 @@
 `LedgerEvent.detail` contains JSON values. The keys are the same for all frameworks. A hook omits values that it does
 not know. The keys by event kind:
 
-    upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking
-    download  device, dtype, shape
+    upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking,
+              copied (False if the array shares the memory of its data)
+    download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
               (the line of a map that handles one row per call); `nbytes` is the size of the batch
-    prepare   what (row, collate, map, generator)
-    compile   function, reason (first, shape, dtype, value), signature
-    build     what (Dataset, Session, DataLoader, function, iterator), shuffle_rows, prefetch, workers, fit
-              (the number of the `fit` call that created the iterator)
+    prepare   what (row, collate, map, generator), count (of calls or rows)
+    compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph)
+    build     what (such as Dataset, Session, DataLoader, function, iterator), shuffle_rows, prefetch, workers, fit
+              (the number of the `fit` call that created the iterator), constants_nbytes
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
@@ -44,7 +45,7 @@ class EventKind(StrEnum):
     __hash__ = str.__hash__  # Enum.__hash__ is Python code, and every event is hashed several times
 
 
-# Event kinds that can mark a step, the most reliable first. Later kinds may occur several times in a step.
+# Event kinds that can mark the end of a step, the most reliable first. Later kinds may occur several times in a step.
 LOOP_MARKS: tuple[frozenset[EventKind], ...] = (
     frozenset({EventKind.STEP}),
     frozenset({EventKind.INPUT}),
@@ -61,7 +62,7 @@ class Line(NamedTuple):
     file: str
     number: int
     function: str  # name of the function that contains the line
-    text: str = ""  # source text; empty with --no-source
+    text: str = ""  # source text; empty with --no-source or if unknown
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number}"

@@ -18,7 +18,8 @@ __all__ = [
     "truncate",
 ]
 
-MIN_STEP_SHARE = 0.01  # of the present step time; the shortest step time that a report predicts
+# Share of the present step time: the shortest step that a report predicts. It limits the speedup to a factor of 100.
+MIN_STEP_SHARE = 0.01
 
 
 def format_seconds(value: float) -> str:
@@ -43,7 +44,7 @@ def format_seconds_range(low: float, high: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Format a share as a percentage, with one decimal below 10 %.
+    """Format a share as a percentage, with one decimal below 10 %, and none below 0.05 %.
 
     >>> format_percent(0.547), format_percent(0.0312)
     ('55%', '3.1%')
@@ -130,11 +131,11 @@ def _choose_unit(value: float) -> tuple[float, str]:
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if value * factor >= 0.9995:  # rounds to 1.00 of this unit
             return factor, unit
-    return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")
+    return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")  # shorter times read 0 s or 0.00 s
 
 
 def _format_three_digits(value: float) -> str:
-    """Format with three significant digits, and with all digits from 1,000 on."""
+    """Format with three significant digits; below 1 with two decimals, from 1,000 on with all digits."""
     if value >= 99.95 or not value:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

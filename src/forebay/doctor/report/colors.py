@@ -1,6 +1,6 @@
 """Color names for the parts of a step and for events.
 
-The name of a color is an event kind or REST. The style sheets of the page define the colors themselves.
+The name of a color is an event kind, KERNEL or REST. The style sheets of the page define the colors themselves.
 """
 
 from forebay.doctor.analyse.idle_time import LAUNCHING
@@ -17,7 +17,7 @@ _DEVICE_PARTS = {COMPUTING: frozenset({EventKind.RUN}), LAUNCHING: frozenset({Ev
 
 
 def color_of_part(part: str) -> str:
-    """Return the color of a part: its first event kind, in the order of EventKind."""
+    """Return the color of a part: its first event kind in the order of EventKind, or REST."""
     kinds = PARTS.get(part, _DEVICE_PARTS.get(part, frozenset()))
     return next((kind.value for kind in EventKind if kind in kinds), REST)
 

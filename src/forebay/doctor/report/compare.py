@@ -22,15 +22,15 @@ _REQUIRED_KEYS = {
     "machine",
     "versions",
 }
-_HINT = "Write one with `forebay doctor --json FILE train.py`."
-# The second run fails --fail-on if its steps are longer by this share.
+_HINT = "Write a document with `forebay doctor --json FILE train.py`."
+# --fail-on of the command -> the second run is worse if its steps are longer by at least this share.
 _SLOWER_SHARES = {"moderate": LEAST_SHARE, "severe": SEVERE_SHARE}
 _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)}
 
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """The seconds of one part of a step in both runs; None if missing."""
+    """The seconds of a step, or of one part of it, in both runs; None if a run lacks the part."""
 
     name: str
     before: float | None
@@ -67,7 +67,10 @@ class Comparison:
         return not before or not after or before[1] < after[0] or after[1] < before[0]
 
     def is_worse(self, severity: str) -> bool:
-        """Whether a finding of this severity is new, or steps are slower by its share."""
+        """Whether a finding of at least this severity is new, or steps are longer.
+
+        Steps count as longer if the difference is significant and reaches `_SLOWER_SHARES`.
+        """
         if any(finding["severity"] in _AT_LEAST_AS_SEVERE[severity] for finding in self.new):
             return True
         return self.is_significant and 1 / self.speedup - 1 >= _SLOWER_SHARES[severity]

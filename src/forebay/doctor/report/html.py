@@ -36,9 +36,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["render_card", "render_page", "save_page"]
 
 MOST_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
-MOST_FINDINGS = 40  # on the page
-LONGEST_TEXT = 400  # characters of any text of the profiled script
-SMALLEST_PART = 0.0005  # share of a step; the page omits smaller parts
+MOST_FINDINGS = 40  # on the page; the JSON document lists all findings
+LONGEST_TEXT = 400  # characters; longer texts of the profiled script are shortened, but not the code of cures
+SMALLEST_PART = 0.0005  # share of a step; the page omits smaller parts, which would read 0%
 
 _ASSETS = Path(__file__).parent / "page"
 
@@ -79,7 +79,7 @@ class StepPart:
     color: str  # suffix of a CSS class
     seconds: float
     share: float  # of the step
-    before: float  # share of the step before this part
+    before: float  # sum of the shares of the parts before this part
 
 
 @dataclass(frozen=True, slots=True)

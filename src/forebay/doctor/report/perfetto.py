@@ -19,10 +19,11 @@ from forebay.doctor.report.tracks import tracks_of
 __all__ = ["packets", "save_trace"]
 
 _SEQUENCE = 1  # sequence id of all packets; ids of interned names are valid within one sequence
-_NAMES_CLEARED, _NEEDS_NAMES = 1, 2  # sequence flags of Perfetto: forget all names; this packet uses names
-_BEGIN, _END, _INSTANT = 1, 2, 3  # event types of Perfetto
+_NAMES_CLEARED = 1  # sequence flag of Perfetto: forget all names
+_NEEDS_NAMES = 2  # sequence flag of Perfetto: this packet uses names
+_BEGIN, _END, _INSTANT = 1, 2, 3  # event types of Perfetto; an instant has no duration
 _EXPLICIT = 3  # child ordering of Perfetto: by `sibling_order_rank`
-_PROCESS, _STEPS = 1, 2  # track ids; the tracks of threads and streams follow
+_PROCESS, _STEPS = 1, 2  # track ids; the ids of threads and streams begin at 3
 
 
 def save_trace(view: CaptureView, path: str | Path) -> None:
@@ -39,13 +40,13 @@ def packets(view: CaptureView) -> Iterator[bytes]:
 class _Trace:
     """Encodes a trace.
 
-    Names are interned: the packet that uses a name first defines its id, and later packets use the id.
+    Names are interned: the first packet that uses a name also defines its id. Later packets only use the id.
     """
 
     def __init__(self, view: CaptureView) -> None:
         self._view = view
         self._events = all_events(view.capture)
-        self._zero = min((event.start for event in self._events), default=0)  # nanoseconds
+        self._zero = min((event.start for event in self._events), default=0)  # nanoseconds; start of the first event
         self._name_ids: dict[tuple[int, str], int] = {}  # field of InternedData and name -> id
         self._annotations: dict[tuple[str, int | str], bytes] = {}  # name and value -> encoded annotation
         self._new_names: list[bytes] = []  # encoded names that the next packet defines
@@ -55,10 +56,11 @@ class _Trace:
         yield _encode_packet(flags, _encode_process_track(self._view.capture.script))
         yield from self._encode_steps()
         track_id = _STEPS
-        for rank, track in enumerate(tracks_of(self._view, self._events), 1):
+        for position, track in enumerate(tracks_of(self._view, self._events), 1):
             for depth, row in enumerate(track.rows):
                 track_id += 1
-                yield _encode_packet(_encode_track(track_id, f"{track.name}, nested" if depth else track.name, rank))
+                name = f"{track.name}, nested" if depth else track.name
+                yield _encode_packet(_encode_track(track_id, name, position))
                 for event in row:
                     yield from self._encode_event(track_id, event)
 
@@ -95,6 +97,7 @@ class _Trace:
         )
 
     def _encode_name(self, category: str, name: str) -> bytes:
+        """Encode the category and the name of an event, as interned ids."""
         category_id = self._intern(proto.InternedData.event_categories, category)
         name_id = self._intern(proto.InternedData.event_names, name)
         encoded_category = encode_integer(proto.TrackEvent.category_iids, category_id)
@@ -109,7 +112,7 @@ class _Trace:
         return [self._annotate(name, value) for name, value in values.items() if value != ""]
 
     def _annotate(self, name: str, value: int | str) -> bytes:
-        """Return an encoded annotation. They are cached, because most of them repeat."""
+        """Return an encoded annotation. Annotations are cached, because most of them repeat."""
         annotation = self._annotations.get((name, value))
         if annotation is None:
             annotation = self._annotations[name, value] = self._encode_annotation(name, value)
@@ -126,7 +129,7 @@ class _Trace:
         return encode_message(proto.TrackEvent.debug_annotations, encoded_name, encoded_value)
 
     def _intern(self, field: int, name: str) -> int:
-        """Return the id of a name. The next packet defines a new id."""
+        """Return the id of a name. If it is new, the next packet defines it."""
         name_id = self._name_ids.get((field, name))
         if name_id is None:
             name_id = self._name_ids[field, name] = len(self._name_ids) + 1
@@ -146,14 +149,14 @@ def _encode_process_track(script: str) -> bytes:
     )
 
 
-def _encode_track(track_id: int, name: str, rank: int) -> bytes:
-    """Encode the descriptor of a track. The viewer orders tracks by rank."""
+def _encode_track(track_id: int, name: str, position: int) -> bytes:
+    """Encode the descriptor of a track. The viewer orders tracks by `position`."""
     return encode_message(
         proto.TracePacket.track_descriptor,
         encode_integer(proto.TrackDescriptor.uuid, track_id),
         encode_integer(proto.TrackDescriptor.parent_uuid, _PROCESS),
         encode_text(proto.TrackDescriptor.name, name),
-        encode_integer(proto.TrackDescriptor.sibling_order_rank, rank),
+        encode_integer(proto.TrackDescriptor.sibling_order_rank, position),
     )
 
 

@@ -36,11 +36,12 @@ __all__ = [
 ]
 
 LONGEST_ERROR = 80  # characters of an error; the script has already printed the whole error
-# Share of the step time. If profiled or recorded steps deviate more from it, the report says so.
+# Share of the step time. The report mentions it if profiled steps are shorter than unprofiled steps by more than this,
+# or if steps recorded on the device differ from the step time by more than this.
 LARGEST_DEVIATION = 0.25
 HEALTHY = "The doctor found nothing that slows this script down"
 
-# The events that the report counts if the script has no loop.
+# Event kind -> noun. The report counts these events if the doctor found no loop.
 _NOUNS = {
     EventKind.UPLOAD: "upload",
     EventKind.DOWNLOAD: "download",
@@ -61,7 +62,7 @@ def format_headline(diagnosis: Diagnosis) -> str:
 
 
 def describe_outcome(diagnosis: Diagnosis) -> str:
-    """State the step time with the best cure of the main finding; empty without one."""
+    """State the step time with the best cure of the main finding; empty without a main finding."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
     cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
@@ -71,12 +72,15 @@ def describe_outcome(diagnosis: Diagnosis) -> str:
 
 
 def describe_verification(diagnosis: Diagnosis) -> list[str]:
-    """Compare the predicted with the measured step time; empty without --verify."""
+    """State the measured and the predicted step time with the emulated cure; empty without --verify.
+
+    If there is no measurement, say why.
+    """
     verification = diagnosis.verification
     if verification is None:
         return []
     if verification.measured is None or verification.kind is None or verification.predicted is None:
-        return [f"The cure was not tried: {verification.trouble}."]
+        return [f"The cure was not measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
     now = format_seconds(diagnosis.view.step_seconds)
     return [
@@ -145,7 +149,7 @@ def _describe_overhead(view: CaptureView, overhead: float) -> str:
 
 
 def describe_parts(diagnosis: Diagnosis) -> str:
-    """Return the heading of the parts: on which steps they were measured."""
+    """Return the heading of the parts. It names the steps on which they were measured."""
     device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
         return f"Parts of the mean profiled step ({format_seconds(sum(diagnosis.view.host_parts.values()))}):"
@@ -155,7 +159,10 @@ def describe_parts(diagnosis: Diagnosis) -> str:
 
 
 def describe_coverage(diagnosis: Diagnosis) -> list[str]:
-    """State the share of transferred bytes whose source line is known."""
+    """State the share of transferred bytes whose source line is known.
+
+    Without device records, state that no framework found a GPU, if so.
+    """
     device = diagnosis.view.device
     if device is None:
         return list(_describe_missing_gpu(diagnosis.view))
@@ -176,7 +183,7 @@ def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
 
 
 def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:
-    """State which calls the doctor recorded instead of a loop, and what to do next."""
+    """State which calls the doctor recorded although it found no loop, and what to do next."""
     capture = diagnosis.view.capture
     if not diagnosis.view.frameworks and not capture.events:
         if describe_early_end(diagnosis):
@@ -211,5 +218,5 @@ def describe_missing_data(diagnosis: Diagnosis) -> list[str]:
 
 
 def _format_count(count: int, noun: str) -> str:
-    """Format a number and a noun of `_NOUNS`, some of which have an irregular plural."""
+    """Format a number and a noun of `_NOUNS`, with the plural of `_PLURALS` if there is one."""
     return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else format_count(count, noun)

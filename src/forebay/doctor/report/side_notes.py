@@ -11,7 +11,8 @@ from forebay.doctor.model.formatting import format_count, format_percent
 
 __all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory"]
 
-SMALLEST_COPIES_NBYTES = 1 << 20  # of all copies of an array, or of all constants; the report omits smaller ones
+# Bytes of all copies of an array, or of all constants. `describe_memory` omits smaller ones; the HTML page does not.
+SMALLEST_COPIES_NBYTES = 1 << 20
 
 
 def describe_memory(view: CaptureView) -> str:
@@ -70,7 +71,10 @@ def _format_readings(gauges: Gauges) -> Iterator[str]:
 
 
 def _describe_peak(level: MemoryLevel) -> str:
-    """Describe the peak use of one memory, and a much larger reservation by its framework."""
+    """Describe the peak use of one memory, and a reservation of more than twice the peak.
+
+    PyTorch is not named. The total of page-locked memory is omitted, because it is that of the host.
+    """
     place = level.place if level.framework in (None, "torch") else f"{level.place} of {level.framework}"
     total = f" of {format_nbytes(level.total_nbytes)}" if level.total_nbytes and level.place != "page-locked" else ""
     reserved_nbytes = level.reserved_nbytes or 0

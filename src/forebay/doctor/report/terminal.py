@@ -38,9 +38,9 @@ __all__ = ["ROWS", "WIDTH", "render"]
 
 WIDTH = 80  # columns
 LEAST_WIDTH = 50  # columns
-ROWS = 40  # lines of the report; findings that do not fit are only in the HTML page and the JSON document
+ROWS = 40  # lines of the report; other findings that do not fit are only in the HTML page and the JSON document
 # Limits of what the report shows:
-MOST_NOTES = 3
+MOST_NOTES = 3  # sentences about missing data
 MOST_EVIDENCE = 3  # sentences of the main finding
 MOST_CURES = 2  # of the main finding
 MOST_CODE = 8  # lines of code per cure
@@ -125,7 +125,7 @@ def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     parts = {name: seconds for name, seconds in view.step_parts.items() if seconds / total >= SMALLEST_PART}
     name_width = max(map(len, parts), default=0)
     for name, seconds in parts.items():
-        bar_width = width - name_width - 19  # the other columns take 19 characters
+        bar_width = width - name_width - 19  # the other columns and the spaces take 19 characters
         yield Text.assemble(
             f"  {name:<{name_width}}  ",
             (draw_bar(seconds / total, bar_width), _TERMINAL_COLORS.get(color_of_part(name), "cyan")),
@@ -150,7 +150,10 @@ def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
 
 
 def _render_other_findings(diagnosis: Diagnosis, width: int, *, most_lines: int) -> list[Text]:
-    """Return the lines about the findings after the main finding, as many as fit."""
+    """Return the lines about all other findings, as many as fit into `most_lines`.
+
+    If some do not fit, the last line states how many.
+    """
     lines: list[Text] = []
     others = diagnosis.findings if diagnosis.main is None else diagnosis.findings[1:]
     first_number = 1 if diagnosis.main is None else 2

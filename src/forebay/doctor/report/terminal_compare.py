@@ -21,7 +21,7 @@ WIDTH = 80  # columns
 LEAST_WIDTH = 60  # columns
 MOST_FINDINGS = 6  # findings shown in each group: resolved, new, remaining
 MOST_DIFFERENCES = 4  # environment differences shown
-SMALLEST_CHANGE = 0.005  # share of a step; the report omits shorter parts and smaller changes
+SMALLEST_CHANGE = 0.005  # share of the longer step; the report omits shorter parts and smaller changes
 
 
 def render_comparison(comparison: Comparison, names: tuple[str, str], *, width: int = WIDTH) -> Text:

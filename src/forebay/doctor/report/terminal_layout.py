@@ -52,7 +52,7 @@ def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
 
 
 def _move_comment_up(line: str, columns: int) -> list[str]:
-    """Return a long line as two lines: its comment, and its statement."""
+    """Split a line that is too long into two lines: its comment, and its statement."""
     statement, separator, comment = line.partition("   # ")
     if not separator or len(line) <= columns:
         return [line]
@@ -61,7 +61,7 @@ def _move_comment_up(line: str, columns: int) -> list[str]:
 
 
 def _split_chain(line: str, columns: int) -> list[str]:
-    """Split a long assignment of a method chain into one line per call."""
+    """Split an assignment of a method chain that is too long into one line per call."""
     name, equals, chain = line.partition(" = ")
     first_call, *other_calls = _CHAIN_DOT.split(chain)
     if not equals or not other_calls or len(line) <= columns:

@@ -11,7 +11,7 @@ from forebay.doctor.report.terminal_layout import fit_width, join_lines, wrap_li
 
 __all__ = ["render_ranks"]
 
-# The JSON document lists all ranks and remarks; the terminal shows at most:
+# Limits of what the terminal shows. The JSON document lists all ranks and remarks.
 MOST_RANKS = 16
 MOST_REMARKS = 6
 

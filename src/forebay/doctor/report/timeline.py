@@ -16,7 +16,7 @@ __all__ = ["MOST_EVENTS", "timeline_data"]
 
 MOST_EVENTS = 20_000  # a browser draws them smoothly, and they add half a megabyte to the page
 TICK_NS = 100  # nanoseconds; the unit of all times in the timeline data
-LONGEST_TEXT = 160  # characters of a source line
+LONGEST_TEXT = 160  # characters of a source line or an API name
 
 SiteKey = tuple[str, str, int]  # kind, API and line of an event
 
@@ -63,7 +63,8 @@ def _step_edges(view: CaptureView) -> tuple[list[int], int]:
 def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple[Sequence[LedgerEvent], str]:
     """Return the events to draw, and a sentence that describes them.
 
-    These are all events or, beyond MOST_EVENTS, the events of as many whole steps as fit.
+    These are all events or, beyond MOST_EVENTS, the events of as many whole steps as fit, from `edges[0]` on. If not
+    even one step fits, these are its longest events. Without steps, these are the longest events of the run.
     """
     if len(events) <= MOST_EVENTS:
         return events, f"All {format_count(len(events), 'event')} of the run."

@@ -22,12 +22,12 @@ def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
 
     Events that only mark the end of a step are omitted.
     """
-    loop = view.steps.thread if view.steps else None
-    events_by_track: dict[tuple[int, str], list[LedgerEvent]] = {} if loop is None else {(loop, ""): []}
+    loop_thread = view.steps.thread if view.steps else None
+    events_by_track: dict[tuple[int, str], list[LedgerEvent]] = {} if loop_thread is None else {(loop_thread, ""): []}
     for event in sorted(events, key=lambda event: (event.start, -event.end)):
         if event.kind != EventKind.STEP:
             events_by_track.setdefault((event.thread, _stream_name(event)), []).append(event)
-    names = _track_names(events_by_track, loop)
+    names = _track_names(events_by_track, loop_thread)
     return [Track(names[key], _arrange_rows(own_events)) for key, own_events in events_by_track.items() if own_events]
 
 
@@ -37,12 +37,12 @@ def _stream_name(event: LedgerEvent) -> str:
     return f"{detail.get('device', 'device')} stream {detail['stream']}" if "stream" in detail else ""
 
 
-def _track_names(keys: Iterable[tuple[int, str]], loop: int | None) -> dict[tuple[int, str], str]:
+def _track_names(keys: Iterable[tuple[int, str]], loop_thread: int | None) -> dict[tuple[int, str], str]:
     """Map each key, a thread and a stream name, to the name of its track."""
     names, thread_count = {}, 0
     for thread, stream in keys:
         thread_count += not stream
-        names[thread, stream] = stream or ("the loop" if thread == loop else f"thread {thread_count}")
+        names[thread, stream] = stream or ("the loop" if thread == loop_thread else f"thread {thread_count}")
     return names
 
 

@@ -12,7 +12,7 @@ _KINDS = (EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.INPUT,
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One call on one line. All numbers are per step."""
+    """A call on one line that transfers data or waits. All numbers are per step."""
 
     kind: str  # a value of EventKind
     api: str
@@ -20,7 +20,7 @@ class Transfer:
     per_step: float  # number of calls
     nbytes: float
     seconds: float
-    share: float  # of the step; above 1 if several threads make the call at the same time
+    share: float  # of a profiled step; above 1 if several threads make the call at the same time
 
 
 def transfers_of(view: CaptureView) -> list[Transfer]:
