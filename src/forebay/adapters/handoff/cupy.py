@@ -26,7 +26,7 @@ class CupyHandOff:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        refuse_dtypes("CuPy", specs, names, "biufc")
+        refuse_dtypes("CuPy", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         raise DeviceError("CuPy has no arrays in host memory. Use feed('numpy') on a machine without a GPU.")
@@ -46,7 +46,7 @@ class CupyDeviceHandOff(CupyHandOff):
         except cp.cuda.runtime.CUDARuntimeError as error:
             raise DeviceError(f"CuPy finds no GPU: {error}. Use feed('numpy').") from error
         if (index or 0) >= count:
-            raise DeviceError(f"CuPy finds no device cuda:{index}. It finds {count} GPUs. Pass one of them.")
+            raise DeviceError(f"CuPy finds no device cuda:{index or 0}. It finds {count} GPUs. Pass one of them.")
         self.index = int(cp.cuda.runtime.getDevice()) if index is None else index
 
     def allocate(self, nbytes: int) -> tuple[int, Any]:
@@ -77,7 +77,7 @@ class CupyDeviceHandOff(CupyHandOff):
         return stream
 
     def mark(self) -> StreamMarker:
-        raise AssertionError("CuPy reports its stream")
+        raise AssertionError("mark() must not be called: stream() returns CuPy's stream")
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.astype(dtype, copy=False)

@@ -1,7 +1,7 @@
 """The hand-off to JAX, which can use aligned host memory without a copy.
 
 Forebay calls a private function of JAX, which takes 4 us for each array; the public `device_put` takes 40 us. If the
-private function is missing, Forebay falls back to `device_put`.
+private function is missing or has changed, Forebay falls back to `device_put`.
 """
 
 import threading
@@ -43,7 +43,7 @@ class JaxHandOff:
         return jax_dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        refuse_dtypes("JAX", specs, names, "biufc")
+        refuse_dtypes("JAX", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(self._put, roots))

@@ -35,7 +35,7 @@ class TensorflowHandOff:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        refuse_dtypes("TensorFlow", specs, names, "biufc")
+        refuse_dtypes("TensorFlow", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         _refuse_tracing()
@@ -59,9 +59,9 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
         devices = tf.config.list_logical_devices("GPU")
         index = index or 0
         if index >= len(devices):
+            advice = "Pass one of them" if devices else "Install tensorflow[and-cuda]"
             raise DeviceError(
-                f"TensorFlow finds no GPU:{index}. It finds {len(devices)} GPUs. Install tensorflow[and-cuda], or pass "
-                "device='cpu'."
+                f"TensorFlow finds no GPU:{index}. It finds {len(devices)} GPUs. {advice}, or pass device='cpu'."
             )
         self.index = index
         self._device_name = devices[index].name

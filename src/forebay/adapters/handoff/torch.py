@@ -23,7 +23,7 @@ class TorchHandOff:
         return dtype
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        refuse_dtypes("PyTorch", specs, names, "biufc")
+        refuse_dtypes("PyTorch", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(torch.from_numpy, roots))
@@ -38,10 +38,12 @@ class TorchDeviceHandOff(TorchHandOff):
     syncs_on_import = False
 
     def __init__(self, index: int | None) -> None:
-        if not torch.cuda.is_available() or (index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (index or 0) >= count:
+            advice = "Pass one of them" if count else "Install a CUDA build of torch"
             raise DeviceError(
-                f"PyTorch finds no device cuda:{index or 0}. It finds {torch.cuda.device_count()} GPUs "
-                f"(torch {torch.__version__}). Install a CUDA build of torch, or pass device='cpu'."
+                f"PyTorch {torch.__version__} finds no device cuda:{index or 0}. It can use {count} GPUs. {advice}, or "
+                "pass device='cpu'."
             )
         torch.cuda.init()
         self.index = torch.cuda.current_device() if index is None else index
@@ -65,13 +67,13 @@ class TorchDeviceHandOff(TorchHandOff):
     def record_stream(self, owner: Any) -> None:
         """Tell PyTorch's pool that the current stream uses the memory.
 
-        PyTorch never destroys a stream, so there is no stream to keep alive.
+        Return nothing to keep alive, because PyTorch never destroys a stream.
         """
-        if _get_stream_handle(self.index):  # stream 0 needs no record, because `allocate` runs on it
+        if _get_stream_handle(self.index):  # stream 0 needs no record: worker threads allocate on it
             owner.record_stream(torch.cuda.current_stream(self.index))
 
     def mark(self) -> StreamMarker:
-        raise AssertionError("PyTorch reports its stream")
+        raise AssertionError("mark() must not be called: stream() returns PyTorch's stream")
 
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.to(_torch_dtype(dtype))

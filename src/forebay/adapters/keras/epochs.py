@@ -92,7 +92,7 @@ class FeedEpochs:
         self.next_epoch_batches = self._epoch_batches
 
     def finish_epoch(self) -> None:
-        """Record that the model has seen all taken batches, and end an exhausted epoch.
+        """Record that Keras will not start over, and end an exhausted epoch.
 
         Keras counts batches and does not request one after the last, so the feed would not see the end.
         """

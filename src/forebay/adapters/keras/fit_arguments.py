@@ -23,7 +23,8 @@ _ADVICE = {  # argument -> what the user should do instead
 def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
     """Raise an error for the first argument that Keras would ignore for this feed.
 
-    The default of `shuffle` is True, so `shuffle` is refused only if the caller passed it explicitly.
+    The default of `shuffle` is True, so `shuffle` is refused only if the caller passed it as a keyword. Also raise an
+    error if `fit` got this feed both as training data and as validation data.
     """
     role = call.role_of(feed)
     if role == "validation":

@@ -1,8 +1,8 @@
 """A feed for Keras on any backend: `model.fit(feed, epochs=3, validation_data=other_feed)`.
 
 Keras accepts a `DataAdapter` as data. The adapter of this module returns the batches of an ordinary feed for Keras's
-backend. It also handles arguments that Keras does not pass to an adapter: it applies `class_weight` and raises an error
-for the others.
+backend. Keras does not pass the arguments of `fit` to an adapter. The adapter reads them from the stack: it applies
+`class_weight`, and raises an error for arguments that Keras would ignore.
 """
 
 import functools
@@ -197,7 +197,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
             set_num_batches(calling_epoch_iterator(), self._epochs.next_epoch_batches)
 
     def on_epoch_end(self) -> None:
-        """End an epoch, or replay its first batches if Keras only read their shapes."""
+        """End an epoch, or replay its first batches if Keras only read their shapes.
+
+        Raise the error of a call from TensorFlow, if there was one.
+        """
         self._is_in_epoch = self._is_building = False
         error, self._error = self._error, None
         if error is not None:

@@ -29,8 +29,8 @@ def all_finite(tree: Tree) -> Any:
         return np.bool_(True)
     if len(frameworks) > 1:
         raise SpecError(
-            f"the tree has arrays of {' and '.join(frameworks)}, and one boolean cannot be on both devices. Call "
-            "all_finite once for each framework."
+            f"the tree has arrays of {' and '.join(frameworks)}, and the result is an array of only one "
+            "framework. Call all_finite once for each framework."
         )
     return framework_module(frameworks[0]).all_finite(leaves)
 

@@ -43,7 +43,7 @@ class PendingCopy(Protocol):
 
 
 class HostCopier(Protocol):
-    """Copies arrays of one framework to the host, with reused memory and streams."""
+    """Copies arrays of one framework to the host. It may reuse memory and streams."""
 
     def __init__(self, limit: int) -> None:
         """Prepare for at most `limit` copies at a time."""

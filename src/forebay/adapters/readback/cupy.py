@@ -14,8 +14,7 @@ __all__ = ["HostCopier", "all_finite"]
 class HostCopier:
     """Copies arrays to the host in two steps.
 
-    The framework copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the
-    host.
+    CuPy copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the host.
     """
 
     def __init__(self, limit: int) -> None:

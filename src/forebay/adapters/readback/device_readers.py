@@ -1,4 +1,4 @@
-"""The `DeviceReader` of each device, which imports the CUDA driver on first use."""
+"""The `DeviceReader` of each device. The first use imports the CUDA bindings."""
 
 import math
 from dataclasses import dataclass

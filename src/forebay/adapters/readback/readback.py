@@ -34,14 +34,15 @@ class Result(NamedTuple):
 
 
 class Readback:
-    """Copies results from the device to the host without blocking the program or the device.
+    """Copies results from the device to the host while the program and the device continue.
 
     A result has the values of the call of `put`, even if the array changes later: PyTorch, CuPy and JAX first copy the
     array on the device. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
 
     At most `limit` results are in flight. At the limit, `put` waits until the oldest one has arrived. The Readback
     keeps arrived results until you take them with `ready` or `drain`. `put` raises BudgetError if they exceed
-    `host_bytes`. Several threads may call these methods.
+    `host_bytes`. If a copy failed, `ready` and `drain` return the results before it; if there are none, they raise its
+    error. Several threads may call these methods.
 
     >>> import numpy as np
     >>> with Readback() as readback:

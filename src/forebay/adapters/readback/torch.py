@@ -18,8 +18,8 @@ _REDUCIBLE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64
 class HostCopier:
     """Copies arrays to the host in two steps.
 
-    The framework copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the
-    host.
+    PyTorch copies them on their device, in stream order. Then a stream of Forebay copies these snapshots to the host.
+    Snapshots of host tensors need no second step.
     """
 
     def __init__(self, limit: int) -> None:

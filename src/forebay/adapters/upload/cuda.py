@@ -1,7 +1,7 @@
 """Uploads to a GPU, from memory that Forebay page-locks in place.
 
-The CPU locks the next step of the array while the device copies the previous one. Page-locking runs at a quarter of the
-link's speed or faster, so both together are faster than a copy of unlocked memory.
+The CPU locks the next step of the array while the device copies the previous step. Page-locking runs at a quarter of
+the link's speed or faster. Locking and copying together take less time than a copy of memory that is not locked.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from forebay.errors import DeviceError
 
 __all__ = ["CudaUploader"]
 
-UPLOAD_STEP_NBYTES = 1 << 28  # bytes that Forebay page-locks and copies together
+UPLOAD_STEP_NBYTES = 1 << 28  # bytes of a step; smaller steps overlap more, larger steps need fewer calls of the driver
 MIN_LOCKED_NBYTES = 1 << 22  # bytes; smaller arrays upload faster without page-locks
 
 
@@ -65,7 +65,7 @@ class CudaUploader:
 
 
 def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet) -> None:
-    """Queue the copies of an array, page-locking its whole pages first."""
+    """Queue the copies of an array. If it is large, page-lock its whole pages before."""
     address = address_of(bytes_view)
     page_range = whole_pages(address, bytes_view.nbytes)
     for start, stop in _copy_steps(address, address + bytes_view.nbytes, page_range):

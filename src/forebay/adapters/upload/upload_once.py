@@ -112,7 +112,7 @@ def _upload_tree(tree: Tree, to: str, device: str, check: str) -> Any:
 
 
 def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:
-    """Return the cached copy of a read-only array, and upload it if necessary."""
+    """Make an array read-only, and return its cached copy or upload it."""
     if array.flags.writeable:  # at the first call, or after the user made the array writable
         cached.read_only_copies.clear()
     if not cached.read_only_copies:
@@ -167,8 +167,8 @@ def _make_writable(array: Array, cached: _CachedCopies) -> None:
 def _is_base_writable(view: Array) -> bool:
     """Return whether code can write to the base of a view, now or after `forget`.
 
-    If the base is not an array, return whether NumPy may write to it. Memory-mapped files count as not writable,
-    because other programs can write to them in any case.
+    If the base is not an array, return whether the view is writable. Memory-mapped files count as not writable: other
+    programs can write to them in any case, so refusing them would not protect the copy.
     """
     base = view.base
     if isinstance(base, np.ndarray):
