@@ -24,7 +24,7 @@ PREFETCH_INDEX_ROWS = 1 << 16
 
 
 class DeviceFiller(Protocol):
-    """Fills slots by letting the device pull the rows."""
+    """Fills slots by letting the device pull the rows. `RowPuller` documents the methods."""
 
     def begin_pass(self) -> None: ...
     def only_enqueues(self, memory: Any) -> bool: ...
