@@ -150,7 +150,7 @@ def test_casts_and_scaling_run_on_the_device(framework):
     data = {"x": RNG.integers(0, 255, (5_000, 300), dtype=np.uint8), "row": np.arange(5_000, dtype="i4")}
     pipeline = shuffled(data, 100).map(fb.scale({"x": 1 / 255}))
     with pipeline.feed(FRAMEWORK, device="cuda") as feed, pipeline.feed("numpy") as host:
-        assert "fewer bytes cross" in feed.explain()
+        assert "no more bytes cross" in feed.explain()
         for batch, expected in zip(feed, host, strict=True):
             np.testing.assert_allclose(framework.read(batch["x"]), expected["x"], rtol=1e-6)
 

@@ -53,7 +53,7 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     `decode={"name": function}` converts each value of a column or member to an array.
 
     For all formats, Forebay keeps at most `max_open_files` files open and at most `max_held_bytes` of decompressed rows
-    in memory.
+    in memory. Files that several threads read at the same time may exceed these limits.
 
     Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
 
@@ -94,12 +94,12 @@ def from_batches(loader: Iterable[Tree]) -> Pipeline:
 def from_source(source: Any) -> Pipeline:
     """Feed the rows of a `Source`, or of any object with `__len__` and `__getitem__`.
 
-    If the object also has `__getitems__`, it receives all row numbers of a batch in one call.
+    If the object also has `__getitems__`, Forebay passes many row numbers to this method in one call.
     """
     return _from_indexed(adapt_source(source))
 
 
 def _from_indexed(source: AbstractSource) -> Pipeline:
     if len(source) == 0:
-        raise SourceError("the source has no rows. There is nothing to feed.")
+        raise SourceError("the source has no rows. Pass one with at least one row.")
     return Pipeline(source, Sequential(len(source)))

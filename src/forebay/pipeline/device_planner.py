@@ -16,7 +16,10 @@ STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer is larger only if
 
 
 def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: int = MAX_GROUP_BATCHES) -> Plan | None:
-    """Return the plan if the device pulls the rows, or None if they are staged."""
+    """Return the plan if the device pulls the rows, else None.
+
+    Raise BudgetError if the host memory for one batch per group exceeds the host budget.
+    """
     if plan_input.device is None:
         return None
     transport = choose_transport(
@@ -44,11 +47,15 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
 
 def why_on_device(transform: Transform) -> str:
     """Return the reason why a transform runs on the device."""
-    return "as requested" if transform.where == "device" else "fewer bytes cross the link, and the device is faster"
+    return "as requested" if transform.where == "device" else "no more bytes cross the link, and the device is faster"
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
-    """Return how many row numbers the host computes at a time."""
+    """Return how many row numbers the host computes at a time.
+
+    These are the numbers of 8 groups, but at least MIN_INDEX_ROWS, and at most INDEX_ROWS or one group, whichever
+    is more.
+    """
     group_rows = transport.group_batches * plan_input.batch_rows
     limit = max(INDEX_ROWS, group_rows)
     rows = limit if plan_input.batches is None else group_rows * min(plan_input.batches, 8)
@@ -59,7 +66,7 @@ def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int
     """Return the bytes of row numbers and staging buffers on the host.
 
     Row numbers need memory twice: where the feed computes them, and in an upload buffer of each slot (8 bytes each).
-    There are two staging buffers per thread, and two more.
+    There are two staging buffers per thread, and two for the consumer.
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
@@ -75,7 +82,7 @@ def _make_plan(plan_input: PlanInput, transport: Transport, index_rows: int, scr
         *transport.decisions,
         Decision("slots", slots, "on the device"),
         *(Decision(str(transform), "device", why_on_device(transform)) for transform in plan_input.device_transforms),
-        Decision("memory", memory, "row numbers and staging buffers; slots and resident rows"),
+        Decision("memory", memory, "host: row numbers and staging buffers; device: slots and resident rows"),
     )
     return Plan(
         input=plan_input,

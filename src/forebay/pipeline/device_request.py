@@ -20,9 +20,9 @@ from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, value
 
 __all__ = ["can_pull_rows", "device_input", "memory_extents_of", "output_specs", "split_transforms"]
 
-QUEUED_CONSUMER_SLOTS = 3  # slots in use, if the consumer may queue work for one group more than the device has done
+QUEUED_CONSUMER_SLOTS = 3  # slots in use with a run-ahead limit: LENT_SLOTS, and one group with queued work
 MAX_MAPPED_SHARE = 0.6  # share of the machine's memory for page-locked file pages, which the kernel cannot evict
-NOT_CONTIGUOUS = "rows are not contiguous and in native byte order, so a device cannot pull them"
+NOT_CONTIGUOUS = "rows are not contiguous, or not in native byte order, so a device cannot pull them"
 
 
 def device_input(
@@ -30,7 +30,8 @@ def device_input(
 ) -> DeviceInput | None:
     """Return the description of the device for the planner, or None for the CPU.
 
-    `transforms` are the transforms that run on the host.
+    `transforms` are the transforms that run on the host. Raise PipelineError if `resident` is "always" but the device
+    cannot pull the rows.
     """
     if target.device_handoff is None:
         return None
@@ -40,7 +41,7 @@ def device_input(
         extents = []
     if not extents and resident == "always":
         raise PipelineError(
-            f"resident='always' needs rows that the device can pull: {why_staged or NOT_CONTIGUOUS}. "
+            f"resident='always' needs rows that the device can pull, but {why_staged or NOT_CONTIGUOUS}. "
             "Use resident='auto'."
         )
     return DeviceInput(
@@ -69,9 +70,12 @@ def memory_extents_of(pipeline: Pipeline) -> Sequence[Sequence[MemoryExtent]]:
 
 
 def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Sequence[Sequence[MemoryExtent]]) -> str:
-    """Return why a device cannot pull the rows, or an empty string if it can."""
+    """Return why a device cannot pull the rows, or an empty string.
+
+    This function does not check whether `extents` is empty.
+    """
     if not isinstance(pipeline.source, AbstractSource):
-        return "a stream yields rows one by one"
+        return "the rows are read in sequence, not by index"
     if pipeline.padded:
         return "batches differ in size"
     if transforms:
@@ -90,7 +94,10 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
 
 
 def _pass_batches(pipeline: Pipeline) -> int | None:
-    """Return how many batches this shard has in one pass; None for a stream."""
+    """Return how many batches this shard has in one pass over the source; None for a stream.
+
+    If the pass is endless, the result counts the batches of all shards.
+    """
     if not isinstance(pipeline.source, AbstractSource):
         return None
     schedule = pipeline.schedule
@@ -125,7 +132,7 @@ def split_transforms(
 def output_specs(
     specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """Return the specs after the device transforms, or None if there is a device map."""
+    """Return the specs and the structure after the device transforms, or None if there is a device map."""
     if any(isinstance(transform, Map) for transform in device_transforms):
         return None
     if not device_transforms:

@@ -8,12 +8,13 @@ from forebay.pipeline.plan import Plan
 
 __all__ = ["explain", "summarise"]
 
-MIN_BUSY_SECONDS = 0.05  # if all stages together took less time, the slowest stage is not reported
+MIN_BUSY_SECONDS = 0.05  # if all stages together took less thread time, `explain()` does not print these times
+# The stages of a fill. The recorder also has totals of the waits, the epochs and the batches that the consumer took.
 _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
 
 def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a run: batches, bytes, waits, and the slowest stage.
+    """Return the numbers of `Feed.stats()`: totals of the run so far, and numbers of the plan.
 
     `capture` is the result of `Recorder.capture`.
     """

@@ -15,7 +15,7 @@ class FeedOptions:
     to: str = "numpy"  # the framework
     device: str | Engine = "auto"  # "auto", "cpu", "cuda", "cuda:1", or an engine
     resident: str = "auto"  # whether rows stay on the device: "auto", "always" or "never"
-    host_bytes: int | str = "256MiB"  # upper limit of host memory, not counting the source
+    host_bytes: int | str = "256MiB"  # upper limit of the host memory that the feed allocates, not counting the source
     device_bytes: int | str | None = None  # upper limit of device memory; None: a share of the free memory
 
     def keywords_except_to(self) -> dict[str, Any]:

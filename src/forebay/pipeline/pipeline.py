@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
 __all__ = ["Batching", "Pipeline"]
 
 OPEN_BLOCKS_NBYTES = 32 << 20  # default size in bytes of all open blocks together; it must fit into host_bytes twice
-MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024
+MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of open blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Pipeline:
 
         If the data is larger than RAM, a block shuffle reads it faster. `block=4096` reads blocks of 4096 rows in
         random order and mixes the rows of several open blocks. `mix` sets the number of open blocks, or
-        `window="64MB"` sets their total size. The default is 32 MiB, but at least 16 blocks. Rows of one block stay
+        `window="64MB"` sets their total size. The default is 32 MiB, but 16 to 1024 blocks. Rows of one block stay
         near each other; `explain()` reports the distance. `block="auto"` uses blocks only for files that are read in
         chunks and do not fit in memory when decompressed. `block=None` never uses blocks.
 
@@ -153,8 +153,8 @@ class Pipeline:
         `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a random
         generator. Its numbers depend only on the seed, the epoch and the batch.
 
-        Forebay calls the function once when the feed starts, to infer the shapes and dtypes of its result. Forebay may
-        also call it for batches that the consumer never takes.
+        When the feed starts, Forebay calls the function for the first batch, to infer the shapes and dtypes of its
+        result (except on the device). Forebay may also call it for batches that the consumer never takes.
 
         >>> import numpy as np, forebay as fb
         >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
@@ -224,7 +224,7 @@ class Pipeline:
         `"tensorflow"`, `"cupy"`, or `"keras"` for `model.fit(feed)`. Each iteration over the feed is the next epoch.
         Close the feed, or use it in a `with` statement.
 
-        - `device`: `"cpu"`, `"cuda"` or `"cuda:1"`. `"auto"` selects a GPU if there is one, else the CPU.
+        - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
         - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
         - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
         - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.

@@ -12,8 +12,8 @@ from forebay.transforms.workers.ray_cluster import ClusterShare
 __all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
 LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous group until its last batch is dropped
-INDEX_ROWS = 1 << 18  # row numbers that the feed computes at a time; it takes the GIL from the training loop each time
-MIN_INDEX_ROWS = 1 << 14
+INDEX_ROWS = 1 << 18  # row numbers that the feed computes at a time; each time, the training loop waits for the GIL
+MIN_INDEX_ROWS = 1 << 14  # if host_bytes is small, the planner reduces the number while it is larger than this
 INDEX_NBYTES = 48  # bytes per row number: 8 in each of three cached arrays, and 24 while an array is computed
 
 
@@ -39,7 +39,8 @@ class PlanInput:
     device: DeviceInput | None = None  # None for a feed to the CPU
     device_transforms: tuple[Transform, ...] = ()
     reading: ReadPlan | None = None  # how threads read rows from files; None if they read no files
-    output: tuple[tuple[ArraySpec, ...], Structure] | None = None  # specs of a batch; None if a device map decides them
+    # Specs and structure that the consumer receives; None if a device map decides them.
+    output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
 
 
@@ -52,17 +53,20 @@ class Plan:
     threads: int
     processes: int
     group_batches: int
-    slots: int  # slots being filled or ready; LENT_SLOTS more are lent to the consumer
-    slot_nbytes: int  # host memory of one slot
+    slots: int  # slots being filled or ready; LENT_SLOTS or `transport.slots_in_use` more are in use by the consumer
+    slot_nbytes: int  # host memory of one slot; 0 if the device pulls the rows
     scratch_nbytes: int  # host memory besides the slots, such as row numbers and buffers
     index_rows: int  # row numbers that the feed computes at a time
     decisions: tuple[Decision, ...]
     transport: Transport | None = None  # how the device pulls rows; None if threads gather (and stage) them
-    task_nbytes: int = 0  # rows and results of one task of a Ray worker
+    task_nbytes: int = 0  # rows and results of one task of a Ray worker; 0 without Ray
 
     @property
     def nbytes(self) -> int:
-        """Bytes of host memory that the feed uses at most, not counting the source."""
+        """Bytes of host memory that the feed uses at most, not counting the source.
+
+        If batches differ in size, this assumes that all are as large as the first.
+        """
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
 
     @property

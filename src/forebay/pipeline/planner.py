@@ -13,19 +13,22 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShar
 
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
-GROUP_NBYTES = 4 << 20  # bytes per group; waking a thread takes as long as gathering some hundred KiB
+GROUP_NBYTES = 4 << 20  # bytes per group; much more than a thread gathers in the time of a wake-up (some hundred KiB)
 MAX_GROUP_BATCHES = 320  # to reuse a slot, the consumer must check the lease of every batch in it
 READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads often sleep and must be woken
-MAX_READY_GROUPS = 64
+MAX_READY_GROUPS = 64  # for a stream, whose groups have one batch
 MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
 MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the other threads keep the disk busy
 PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip takes about 200 us of CPU time
 RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a fast map was a third slower
-MIN_TASKS_PER_WORKER = 32  # tasks per worker and epoch; with fewer, workers idle longer at the end of an epoch
+MIN_TASKS_PER_WORKER_AND_EPOCH = 32  # with fewer tasks, workers idle longer at the end of an epoch
 
 
 def make_plan(plan_input: PlanInput, cores: int) -> Plan:
-    """Return a plan that fits into the host budget. Raise BudgetError if there is none."""
+    """Return a plan that fits into the host budget. Raise BudgetError if there is none.
+
+    If the sizes of batches are unknown, return the smallest plan instead of the error.
+    """
     pull_plan = plan_device_pull(plan_input, cores)
     if pull_plan is not None:
         return pull_plan
@@ -38,7 +41,7 @@ def make_plan(plan_input: PlanInput, cores: int) -> Plan:
         without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
         return make_plan(replace(plan_input, reading=without_buffers), cores)
     if not plan_input.fixed_size:
-        return smallest.plan()  # the sizes of later batches are unknown, so keep as few batches as possible
+        return smallest.plan()  # later batches may be smaller than the first, from which the planner computes the sizes
     needed_mib = -(-smallest.nbytes // 2**20)
     raise BudgetError(
         f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_rows} rows "
@@ -84,6 +87,7 @@ class _Draft:
         """Bytes besides the slots: shuffle window, row numbers, read buffers, memory for transforms.
 
         Each thread needs memory for transforms. The consumer counts as one more thread, because it may fill groups.
+        With Ray workers, the tasks need memory instead.
         """
         nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         if self.input.cluster is not None:  # each thread waits for one Ray task
@@ -95,7 +99,7 @@ class _Draft:
     def task_nbytes(self) -> int:
         """Bytes of the rows and the results of a Ray task.
 
-        A task contains its rows if the Ray worker cannot read them itself.
+        The rows always count, because a task contains them if the Ray worker cannot read them itself.
         """
         return self._input_nbytes + self.layout.nbytes
 
@@ -157,8 +161,12 @@ class _Draft:
         yield Decision("memory", format_nbytes(self.nbytes), why_memory)
 
     def _why_slots(self) -> str:
-        ready = max(0, self.slots - self.threads.value)
-        return f"one per thread, {ready} for ready groups, {LENT_SLOTS} for the consumer; all are reused"
+        ready = self.slots - self.threads.value
+        if ready < 0:
+            filled = f"{self.slots} to fill, fewer than threads, to fit into host_bytes"
+        else:
+            filled = f"one per thread, {ready} for ready groups"
+        return f"{filled}, {LENT_SLOTS} for the consumer; all are reused"
 
     def _cluster_decisions(self, cluster: ClusterShare) -> Iterator[Decision]:
         yield Decision("ray", f"{cluster.workers} worker{'s' if cluster.workers > 1 else ''}", cluster.why)
@@ -173,7 +181,7 @@ class _Draft:
 
     @property
     def _in_flight_nbytes(self) -> int:
-        """Bytes of all Ray tasks that run or wait at a time."""
+        """Bytes of all Ray tasks that run or are queued at a time."""
         return self.threads.value * self.task_nbytes
 
     @property
@@ -247,7 +255,7 @@ def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
     if plan_input.batches is not None and plan_input.batches < max_batches:
         return _Choice(max(1, plan_input.batches), "the whole epoch")
     if max_batches == 1:
-        return _Choice(1, f"a single batch has {format_nbytes(batch_nbytes)}")
+        return _Choice(1, f"two batches of {format_nbytes(batch_nbytes)} would exceed {format_nbytes(GROUP_NBYTES)}")
     why = f"batches of {format_nbytes(batch_nbytes)} are filled together, up to {format_nbytes(GROUP_NBYTES)}"
     return _Choice(max_batches, why)
 
@@ -255,7 +263,9 @@ def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
 def _task_batches(plan_input: PlanInput, workers: int, batch_nbytes: int) -> _Choice:
     on_ray = plan_input.cluster is not None
     limit, worker = (RAY_TASK_BATCHES, "Ray worker") if on_ray else (PROCESS_TASK_BATCHES, "worker process")
-    task_share = limit if plan_input.batches is None else plan_input.batches // (workers * MIN_TASKS_PER_WORKER)
+    task_share = (
+        limit if plan_input.batches is None else plan_input.batches // (workers * MIN_TASKS_PER_WORKER_AND_EPOCH)
+    )
     batches = max(1, min(task_share, limit, GROUP_NBYTES // batch_nbytes))
     if batches == 1:
         return _Choice(1, f"one batch per task of a {worker}")
@@ -275,8 +285,7 @@ def _placement(transform: Transform, plan_input: PlanInput) -> tuple[str, str]:
     """Return where a transform runs, and why."""
     cluster = plan_input.cluster
     if transform.where == "either" and cluster is None:
-        why = "the rows are in the CPU cache of the worker thread"
-        return "thread", why if plan_input.device is None else f"{why}, and the upload does not become larger"
+        return "thread", "the rows are in the CPU cache of the worker thread"
     if cluster is not None and transform.where != "ray":
         if cluster.row_delivery != "sent" or _is_after_ray_map(transform, plan_input):
             return "ray", "the rows are on the Ray worker already"

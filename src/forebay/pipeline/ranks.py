@@ -25,7 +25,7 @@ class Rank:
 def detect_rank() -> Rank:
     """Return the rank that launchers report, or rank 0 of 1 without a report.
 
-    Raise PipelineError if two launchers report different ranks.
+    Raise PipelineError if a report is invalid, or if two launchers report different ranks.
     """
     ranks = [_to_rank(reported) for reported in lockstep_ranks()]
     if len({(rank.index, rank.count) for rank in ranks}) > 1:
@@ -41,7 +41,7 @@ def detect_rank() -> Rank:
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
     """Raise PipelineError if some ranks would have no row in the last step.
 
-    The other ranks would wait for them forever.
+    The other ranks would wait for them forever. `position` is the position in the pass at which the run begins.
     """
     starved = schedule.starved_shards(position)
     if starved == 0:
@@ -79,7 +79,7 @@ def _to_rank(reported: ReportedRank) -> Rank:
     rank = Rank(reported.index, reported.count, reported.reported_by)
     if not 0 <= rank.index < rank.count:
         raise PipelineError(
-            f"{rank.reported_by} reports rank {rank}, but ranks are 0 to {rank.count - 1}. Correct it, or use "
-            "shard(index, count)."
+            f"{rank.reported_by} reports rank {rank}, but ranks are 0 to {rank.count - 1}. Correct the rank, or "
+            "use shard(index, count)."
         )
     return rank

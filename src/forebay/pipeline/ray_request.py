@@ -48,7 +48,7 @@ def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
 
 
 def _cpus_left_by_dataset(source: PipelineInput, cpus: int, free: int) -> int:
-    """Return the number of CPUs that the maps may use.
+    """Return the number of CPUs that the maps may use: the free CPUs, unless a Ray Dataset needs some.
 
     If a Ray Dataset produces the rows on the same cluster, half of all CPUs are for the dataset. Otherwise the dataset
     and the maps could wait for each other. The function halves all CPUs and not the free CPUs, because a dataset that
@@ -84,4 +84,7 @@ def _row_delivery(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixe
     nbytes = sum(array.nbytes for array in source.arrays)
     if nbytes > MAX_STORED_NBYTES:
         return "sent", f"{format_nbytes(nbytes)} are too much to store on every node"
-    return "stored", f"{format_nbytes(nbytes)} in Ray's object store, one copy per node; stored again after a change"
+    return (
+        "stored",
+        f"{format_nbytes(nbytes)} in Ray's object store, one copy per node; stored again if an array changes",
+    )

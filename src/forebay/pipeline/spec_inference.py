@@ -26,7 +26,7 @@ class TransformSpecs:
 
     transforms: tuple[Transform, ...]  # each map with the structure of its result
     stages: tuple[tuple[tuple[ArraySpec, ...], Structure], ...]
-    batch_rows: int
+    batch_rows: int  # rows per batch; for ready-made batches, rows of the first batch
 
     @property
     def specs(self) -> tuple[ArraySpec, ...]:
@@ -42,8 +42,8 @@ class TransformSpecs:
 def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> TransformSpecs:
     """Apply the transforms to one batch, and return the specs before and after each transform.
 
-    If there is a map, this is the first batch of the pipeline, because the result of a map may depend on the data.
-    Without a map, it is one row of zeros.
+    If there is a map, the function uses the first batch of the pipeline, because the result of a map may depend on the
+    data. Without a map, it uses a batch with one row of zeros. Raise SpecError if a result holds Python objects.
     """
     structure = pipeline.structure
     has_map = any(isinstance(transform, Map) for transform in transforms)
@@ -59,9 +59,9 @@ def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> Transfor
 
 
 def padded_transforms(pipeline: Pipeline) -> tuple[Transform, ...]:
-    """Return the transforms.
+    """Return the transforms of a pipeline; each map on rows gets the value of `batch(pad=...)`.
 
-    Each map on rows gets the value of `batch(pad=...)`, to pad its results.
+    Such a map pads its results with this value.
     """
     pad = pipeline.batching.pad if pipeline.batching else None
     return tuple(

@@ -21,19 +21,20 @@ class Target:
     engine: Engine
     hand_off: HandOff
     device_handoff: DeviceHandOff | None = None  # for a device the same object as `hand_off`; None for the CPU
-    available_nbytes: int = 0  # device memory that the framework can still allocate
-    decisions: tuple[Decision, ...] = ()  # why the CPU was chosen, if a GPU could not be used
+    available_nbytes: int = 0  # device memory that the framework can still allocate; 0 for the CPU
+    decisions: tuple[Decision, ...] = ()  # why device="auto" selected the CPU, if no GPU could be used
 
 
 def resolve_target(device: Any, to: str) -> Target:
     """Return the target of `feed(to, device=...)`.
 
-    `"auto"` selects a GPU if both the framework and the driver see one, else the CPU.
+    `device` is a name such as "cuda:0", the index of a GPU, a `torch.device` or an engine. `"auto"` selects the CPU for
+    NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else the CPU.
     """
     hand_off: HandOff = registry.load_hand_off(to)()
     if hasattr(device, "open_slot"):
         return _target_of_engine(adapt_engine(device), hand_off)
-    # A torch.device is accepted too: its str() is a name such as "cuda:0".
+    # The str() of a torch.device is a name such as "cuda:0".
     device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()
     if device == "cpu" or (device == "auto" and to == "numpy"):
         return Target(registry.load_engine("cpu")(), hand_off)

@@ -1,11 +1,12 @@
-"""The transport of rows to a device: resident, pull or stage.
+"""The transport of rows to a device: resident, part resident, pull or stage.
 
-    resident   the rows fit on the device: Forebay uploads them once, then the device gathers every batch
-    pull       the rows are in host memory that can be page-locked: the device reads them from there
-    stage      all other rows: worker threads gather them into page-locked slots, and one copy per slot uploads them
+    resident        all rows fit on the device: Forebay uploads them once, then the device gathers every batch
+    part resident   a part of the rows fits on the device: the device pulls the others
+    pull            the rows are in host memory that can be page-locked: the device reads them from there
+    stage           all other rows: worker threads gather them into page-locked slots; one copy per slot uploads them
 
-The planner chooses a pull method for each leaf. Large rows use DMA, which leaves the GPU's processors free but needs
-one copy per row. Small rows use a kernel, which reads all rows of a group in the order of their addresses.
+Each leaf of pulled rows has a method. Large rows use DMA, which leaves the GPU's processors free but needs CPU time for
+each row. All other rows use a kernel, which reads many short rows in the order of their addresses.
 
 The functions are pure: they compute decisions from sizes.
 """
@@ -23,17 +24,17 @@ __all__ = ["MAX_GROUP_BATCHES", "DeviceInput", "PullSpeeds", "Transport", "choos
 
 DMA_ROW_NBYTES = 48 << 10  # bytes; rows of this size reach 54 of 55 GB/s with one DMA per row (on an H200)
 MIN_DMA_CORES = 2  # one DMA takes 0.9 us of CPU time; on a single core this would slow the training loop
-PULL_THREADS = 2
-MAX_GROUP_BATCHES = 320  # the same limit as on the host; the feed hands off all batches of a group at once
+PULL_THREADS = 2  # worker threads; while one fill sorts its rows, a second fill can use the link
+MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands off all batches of a group at once
 
-PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel reads a group in address order, and larger groups are hardly faster
+PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel sorts the rows of a group by address; larger groups are hardly faster
 PULL_SLOTS = 6  # slots being filled or ready; the host may pause for as many groups before the consumer waits
-MIN_SLOTS = 3  # slots to use if device memory is short
+MIN_SLOTS = 3  # slots being filled or ready if device memory is short; with less memory, there is no plan
 MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
 
 RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers them in 0.5 ms, longer than Python needs to queue the work
 RESIDENT_SLOTS = 2  # enough, because the device fills a group of resident rows almost at once
-MIN_RESIDENT_GROUPS = 4  # groups per pass
+MIN_RESIDENT_GROUPS = 4  # groups per pass, like MIN_GROUPS; fewer, because the device fills these groups faster
 
 MAX_RESIDENT_SHARE = 0.5  # of the available device memory; the other half is for the model
 MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer rows fit, no row is resident and the model gets the memory
@@ -68,7 +69,7 @@ class DeviceInput:
     extents: tuple[int, ...]  # number of memory extents of each leaf; empty if the device cannot pull the rows
     slots_in_use: int  # slots that the consumer or its queued work still reads
     batches: int | None = None  # per pass; None if unknown
-    why_staged: str = ""  # why the device cannot pull the rows
+    why_staged: str = ""  # why the device cannot pull the rows; used only if `extents` is empty
     speeds: PullSpeeds | None = None  # None if `forebay probe` has not measured this machine
 
 
@@ -103,6 +104,7 @@ def choose_transport(
     """Return how the device pulls rows, or None if they must be staged.
 
     `specs` describe rows in the source. `slot_specs` describe rows in a slot; the framework may have narrower dtypes.
+    Raise BudgetError if the slots, or all rows with `resident="always"`, do not fit on the device.
     """
     if not device.extents:
         return None
@@ -131,7 +133,7 @@ def choose_transport(
     decisions = [Decision("transport", name, why_resident)]
     if not all_resident:
         decisions.append(Decision("rows", ", ".join(dict.fromkeys(methods)), _why_methods(specs, methods)))
-    why_group = f"pulled together: {format_nbytes(slot_nbytes)}"
+    why_group = f"filled together: {format_nbytes(slot_nbytes)}"
     decisions.append(Decision("group", f"{group_batches} batch{'es' if group_batches > 1 else ''}", why_group))
     if device.speeds is not None and row_nbytes and not all_resident:
         decisions.append(_expected_speed(device.speeds, specs, slot_specs, resident_rows / device.rows))
@@ -153,7 +155,7 @@ def _slot_nbytes(
 ) -> Callable[[int], int]:
     """Return a function that computes the bytes of a slot with n batches.
 
-    A slot contains the rows, the 64-bit rows of leaves that a kernel narrows, and the tables for the kernels.
+    A slot contains the rows, the 64-bit rows of leaves that a kernel narrows, and the workspace of the kernels.
     """
     narrowed_specs = [spec for spec, output in zip(specs, slot_specs, strict=True) if spec.dtype != output.dtype]
     all_specs = (*slot_specs, *narrowed_specs)
@@ -187,7 +189,10 @@ def _choose_sizes(
 
 
 def _slots_budget(device: DeviceInput, min_nbytes: int, resident_nbytes: int) -> int:
-    """Return the bytes for all slots. Raise BudgetError if they are fewer than `min_nbytes`."""
+    """Return the bytes for all slots, at least `min_nbytes`.
+
+    Raise BudgetError if `min_nbytes` and the resident rows do not fit into the device memory or its budget.
+    """
     limit = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
     needed = min_nbytes + resident_nbytes
     if needed > limit and resident_nbytes:
@@ -198,7 +203,7 @@ def _slots_budget(device: DeviceInput, min_nbytes: int, resident_nbytes: int) ->
     if needed > device.available_nbytes:
         raise BudgetError(
             f"slots for these batches need {format_nbytes(needed)} on {device.name}, but only "
-            f"{format_nbytes(device.available_nbytes)} are available. Make batches smaller, or free memory there."
+            f"{format_nbytes(device.available_nbytes)} are available. Make batches smaller, or free device memory."
         )
     if needed > limit:
         raise BudgetError(
@@ -229,14 +234,17 @@ def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -
         return device.rows, f"uploaded once during the first epoch: {facts}"
     rows = limit // max(1, row_nbytes)
     if rows < device.rows * MIN_RESIDENT_SHARE:
-        return 0, f"the device reads rows from host memory: {facts}"
+        return 0, f"too few rows fit on the device, so it reads them from host memory: {facts}"
     return rows, f"{rows / device.rows:.0%} of the rows stay on the device; it pulls the others from the host: {facts}"
 
 
 def _expected_speed(
     speeds: PullSpeeds, specs: tuple[ArraySpec, ...], slot_specs: tuple[ArraySpec, ...], resident_share: float
 ) -> Decision:
-    """Predict the speed from the measured ceilings. It counts the bytes that the framework receives."""
+    """Predict the speed from the measured ceilings, in bytes that the framework receives.
+
+    The time for resident rows is not counted.
+    """
     received_nbytes = sum(spec.nbytes for spec in slot_specs)
     pull_seconds = sum(spec.nbytes / speeds.bytes_per_second(spec.nbytes) for spec in specs if spec.nbytes)
     speed = received_nbytes / (pull_seconds * (1 - resident_share)) / 1e9

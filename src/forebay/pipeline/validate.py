@@ -33,20 +33,23 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
     if target.device_handoff is not None:
         return
     if resident == "always":
-        raise PipelineError("resident='always' needs a device to keep rows on, but this feeds the CPU. Use 'auto'.")
+        raise PipelineError(
+            "resident='always' needs a device to keep rows on, but this feeds the CPU. Use resident='auto'."
+        )
     if device_nbytes is not None:
         raise PipelineError("device_bytes= is a budget for a device, but this feeds the CPU. Leave it out.")
     on_device = [transform for transform in pipeline.transforms if transform.where == "device"]
     if on_device:
         raise PipelineError(
-            f"{on_device[0]} has where='device', but this feeds the CPU. Choose 'thread', 'process' or 'ray'."
+            f"{on_device[0]} has where='device', but this feeds the CPU. Use where='thread', 'process' or 'ray'."
         )
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
     """Return the pipeline, with variable lengths in the specs of a padded stream.
 
-    Raise PipelineError if rows may differ in length but are not padded.
+    Raise PipelineError if rows may differ in length but are not padded, or if a padded stream does not come directly
+    from a generator.
     """
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
@@ -64,7 +67,7 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
-    """Raise PipelineError if ranks may take different numbers of steps, because some would wait forever."""
+    """Raise PipelineError if ranks may take different numbers of steps. Some ranks would then wait forever."""
     if pipeline.indexed:
         validate_equal_steps(rank, pipeline.schedule, 0)
     elif pipeline.batching is None:
