@@ -79,8 +79,8 @@ class _StreamPosition:
         if expected - skipped >= max(1, self.schedule.batch_rows * self.schedule.shard_count):
             unit = "batches" if isinstance(self._stream, BatchStream) else "rows"
             raise StateError(
-                f"the stream ended after {skipped} {unit}, but a resumed feed must skip {expected} to reach the position "
-                "of the state. Resume with the same data."
+                f"the stream ended after {skipped} {unit}, but a resumed feed must skip {expected} to reach the "
+                "position of the state. Resume with the same data."
             )
 
     def cursor_with_stream_state(self) -> Cursor:
