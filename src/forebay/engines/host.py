@@ -17,7 +17,7 @@ __all__ = ["HostEngine", "HostMemory"]
 class HostMemory:
     """The memory of one slot.
 
-    It is page-aligned, and shared with worker processes if they fill slots.
+    It is page-aligned. With `shared`, worker processes can map it.
     """
 
     __slots__ = ("block", "host")

@@ -1,1 +1,1 @@
-"""The CUDA engine. It calls only the CUDA driver, so it needs no framework."""
+"""The CUDA engine. It imports no framework; a hand-off provides the device memory of its slots."""

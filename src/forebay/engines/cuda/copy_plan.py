@@ -12,8 +12,8 @@ __all__ = ["Destination", "RowExtents", "join_adjacent", "plan_run_copies", "spl
 class RowExtents:
     """The addresses of all rows of one leaf.
 
-    Each extent has the columns `first`, `base` and `stride`. From row `first` up to the `first` of the next extent, row
-    number `row` begins at address `base + row * stride`.
+    Each line of `table` is an extent: `first`, `base` and `stride`. From row `first` up to the `first` of the next
+    extent, row number `row` begins at address `base + row * stride`.
     """
 
     table: Any  # int64 array, one line per extent: first, base, stride
@@ -112,7 +112,7 @@ def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: An
 def _split_copy(source: int, target: int, ends: list[int]) -> list[tuple[int, int, int]]:
     """Return source, target and length of the parts of a copy.
 
-    `ends` are the source addresses where they end.
+    `ends` are the source addresses where the parts end.
     """
     parts = []
     for end in ends:

@@ -39,7 +39,7 @@ class Device:
         check_result(cu.cuInit(0), "starting the driver")
         count = check_result(cu.cuDeviceGetCount(), "counting devices")
         if not 0 <= index < count:
-            raise DeviceError(f"device cuda:{index} does not exist; this machine has {count}. Omit device=.")
+            raise DeviceError(f"device cuda:{index} does not exist: CUDA finds {count} devices. Omit device=.")
         self.index = index
         self._device = check_result(cu.cuDeviceGet(index), f"opening device {index}")
         context = check_result(cu.cuDevicePrimaryCtxRetain(self._device), f"opening device {index}")
@@ -114,7 +114,10 @@ class Device:
             check_result(cu.cuMemHostUnregister(address), "releasing a page-lock")
 
     def check_owns(self, pointer: int) -> None:
-        """Raise DeviceError if memory is on another device, because a framework may number devices differently."""
+        """Raise DeviceError if the memory at `pointer` is on another device.
+
+        A framework may number the devices differently than the driver.
+        """
         attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         owner = int(check_result(cu.cuPointerGetAttribute(attribute, pointer), "finding the device of an address"))
         if owner != self.index:

@@ -2,7 +2,8 @@
 
     fill        the slot's stream waits for the work that the consumer queued before it dropped the slot, then copies
     hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
-    use         with `syncs_on_import`, the consumer may queue work for one group more than the device has done
+    use         if the framework hides its stream and has `syncs_on_import`, the consumer may queue work for one group
+                more than the device has finished
     reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
                 stream, the thread queues one marker
 
@@ -128,7 +129,7 @@ class CudaEngine:
             return self._upload_stream
 
     def await_arrival(self, memory: CudaMemory) -> None:
-        """Block until the rows have arrived, unless the framework waits for them itself.
+        """Block until the rows have arrived, unless the framework or its stream waits for them.
 
         If the framework exposes its stream, `hand_out` makes that stream wait. A framework with `syncs_on_import` waits
         when it imports the arrays, so this method only limits how far the consumer runs ahead.

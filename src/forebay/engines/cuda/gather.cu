@@ -28,10 +28,10 @@ struct GatherJob {
     uint needs_int64;
     uint lanes;               // threads of a team: a power of two, at most 32
     uint pieces;              // pieces per row
-    uint piece_nbytes;        // bytes of all pieces of a row but the last; a multiple of 16
+    uint piece_nbytes;        // bytes of a piece; a multiple of 16. The last piece of a row may be shorter.
 };
 
-// The functions below take `i`, the index of a row in `job.rows`.
+// In the functions below, `i` is an index into `job.rows`, and `row` is a row number of the source.
 
 __device__ __forceinline__ long long row_at(const GatherJob& job, uint i) {
     return job.needs_int64 ? ((const long long*)job.rows)[i] : (long long)((const int*)job.rows)[i];
@@ -136,7 +136,8 @@ extern "C" __global__ void gather_unaligned(GatherJob job) {
 // its stage, and a second bulk copy writes it to the slot.
 #if __CUDA_ARCH__ >= 900
 
-const uint STAGES = 4, STAGE_NBYTES = 8192;   // bytes; the maximum size of a piece
+const uint STAGES = 4;           // per block
+const uint STAGE_NBYTES = 8192;  // bytes; the maximum size of a piece (PIECE_NBYTES in row_mover.py)
 
 __device__ __forceinline__ uint in_shared(const void* pointer) { return (uint)__cvta_generic_to_shared(pointer); }
 
@@ -245,7 +246,7 @@ struct SortJob {
     uint count;         // number of row numbers
     uint needs_int64;
     uint shift;         // a bucket has 2^shift rows of the source
-    uint buckets;       // number of buckets
+    uint buckets;       // number of buckets, at most MAX_BUCKETS
 };
 
 __device__ __forceinline__ uint bucket_of(const SortJob& job, uint i) {

@@ -12,7 +12,7 @@ from forebay.engines.cuda.memory import PageLockedMemory
 
 __all__ = ["MAX_BUCKETS", "KernelWorkspace"]
 
-MAX_BUCKETS = 4096  # the same as in gather.cu
+MAX_BUCKETS = 4096  # buckets into which kernels sort rows by address; the same number as in gather.cu
 EXTENT_NBYTES = 24  # bytes of one entry of an extent table: three int64
 
 
@@ -20,7 +20,8 @@ class KernelWorkspace:
     """Device memory for the kernels of one slot, and a page-locked buffer for uploads.
 
     The device memory contains these arrays one after the other: the extent table of each leaf; `rows`, the row numbers;
-    `order`, the order in which a kernel reads the rows; `starts`, the counters of the sort kernels.
+    `order`, the order in which a kernel reads the rows; `starts`, the counters of the sort kernels. Row numbers are
+    int64 with `needs_int64`, else int32.
     """
 
     def __init__(

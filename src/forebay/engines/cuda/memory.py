@@ -89,7 +89,7 @@ class DeviceRoot:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether Forebay knows that the rows have arrived. `__dlpack__` with a stream updates this."""
+        """Whether Forebay knows that the rows have arrived. They may have arrived earlier."""
         return self._memory.has_arrived
 
     def capsule(self) -> Any:
@@ -122,7 +122,7 @@ class CudaMemory:
         self._shared = shared
         self._host_memory: PageLockedMemory | None = None  # the host buffer; None until its first use
         self.arrival_event = Event(device)  # recorded at the end of every fill
-        self.in_flight = False  # whether a copy may still read the host buffer
+        self.in_flight = False  # whether the last fill may still run and read the host buffer
         self.has_arrived = False  # cached, because a query of the event takes longer than all other work of a hand-off
         self.consumer_streams: dict[int, Any] = {}  # streams that took batches of this slot since its last fill
         self.close_lock = threading.RLock()  # a thread may take a batch while another thread closes the feed
@@ -166,7 +166,7 @@ class CudaMemory:
     def owner(self) -> Any:
         """The owner of the device memory.
 
-        After `close()`, the owner lives as long as any batch of the slot. Then it is None.
+        After `close()`, the owner lives as long as any batch of the slot. When the last batch is gone, this is None.
         """
         shadow = self._shadow_ref()
         return None if shadow is None else shadow.owner
@@ -213,9 +213,9 @@ class CudaMemory:
         self.release_marker, self._release_count = None, 0
 
     def close(self) -> None:
-        """Release the host buffer and the events.
+        """Release the host buffer, the buffers of the kernels and the events, after the last fill.
 
-        The device memory stays allocated until the last batch is gone.
+        The device memory of the rows stays allocated until the last batch is gone.
         """
         if self.in_flight:
             with self.device:

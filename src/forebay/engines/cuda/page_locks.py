@@ -45,7 +45,7 @@ class PageLockSet:
     def __init__(self, locks: "PageLocks") -> None:
         self._locks = locks
         self._ranges: list[_LockedRange] = []
-        self.nbytes = 0
+        self.nbytes = 0  # of all memory passed to `add`
 
     @property
     def boundaries(self) -> list[int]:
@@ -107,7 +107,7 @@ class PageLocks:
                 self._drop_users(to_release)
 
     def _split_by_locks(self, start: int, stop: int) -> list[tuple[int, int, _LockedRange | None]]:
-        """Split a range into known locked ranges and gaps, in the order of addresses."""
+        """Return the known locked ranges that overlap this range, and the gaps in it, by address."""
         parts: list[tuple[int, int, _LockedRange | None]] = []
         for known in [known for known in self._ranges if known.start < stop and start < known.stop]:
             if start < known.start:

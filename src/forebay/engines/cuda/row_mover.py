@@ -39,10 +39,10 @@ BULK_THREADS = 32  # one warp; only its first thread works
 MIN_BULK_ROW_NBYTES = 8192  # shorter rows keep too few bytes in flight, with any number of blocks
 BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
 THREADS = 512  # per block of the other kernels
-SORT_BLOCKS = 64
+SORT_BLOCKS = 64  # thread blocks of the kernels that sort or compute row numbers
 ROUNDS = 5  # of the permutation; the same as in gather.cu
-PIECE_NBYTES = 8192  # bytes of a row that one team of threads copies
-BUCKET_NBYTES = 1 << 20  # bytes of the source whose rows a sorted kernel reads together
+PIECE_NBYTES = 8192  # bytes; a team of threads, or one bulk copy, copies at most this part of a row
+BUCKET_NBYTES = 1 << 20  # bytes of the source per bucket, unless this makes more than MAX_BUCKETS buckets
 MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
 MIN_SORTED_ROWS = 4096  # sorting fewer rows takes more time than it saves
 
@@ -159,7 +159,7 @@ class RowMover:
     def can_batch_copies(self) -> bool:
         """Whether the driver accepts many DMAs in one call.
 
-        Otherwise one DMA per row is slow.
+        If not, one DMA per row is slow.
         """
         return self._batch_copy.is_single_call
 
@@ -204,8 +204,8 @@ class RowMover:
     def sort_rows(self, stream: Stream, workspace: KernelWorkspace, *, count: int, rows: int, row_nbytes: int) -> None:
         """Compute the order in which a kernel reads the rows, bucket by bucket, into `workspace.order`.
 
-        `count` is the number of rows in `workspace.rows`, `rows` the number of rows in the source. Sorting does not
-        change where a row is written.
+        A bucket contains consecutive rows of the source. `count` is the number of rows in `workspace.rows`, `rows` the
+        number of rows in the source. Sorting does not change where a row is written.
         """
         shift = max(0, (BUCKET_NBYTES // row_nbytes).bit_length() - 1)
         while (rows >> shift) + 1 > MAX_BUCKETS:
@@ -253,16 +253,16 @@ class RowMover:
         self, stream: Stream, arrived: Destination, destination: Destination, *, count: int, is_float: bool
     ) -> None:
         """Convert 64-bit numbers in the buffer `arrived` to 32 bits, into the slot."""
-        row_numbers = destination.row_nbytes // 4  # numbers per row
+        numbers_per_row = destination.row_nbytes // 4
         job = _NarrowJob(
             arrived.pointer,
             destination.pointer,
             destination.batch_stride,
-            destination.batch_rows * row_numbers,
-            count * row_numbers,
+            destination.batch_rows * numbers_per_row,
+            count * numbers_per_row,
             is_float,
         )
-        blocks = min(DEVICE_READ_BLOCKS, -(-count * row_numbers // THREADS))
+        blocks = min(DEVICE_READ_BLOCKS, -(-count * numbers_per_row // THREADS))
         self._narrow.launch(stream, job, blocks=blocks, threads=THREADS)
 
 

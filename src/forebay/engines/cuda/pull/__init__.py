@@ -1,1 +1,1 @@
-"""Pull: the device reads rows from host memory, or from resident copies in device memory."""
+"""Pulled rows, which the device reads from host memory, and resident rows, which are copies in device memory."""

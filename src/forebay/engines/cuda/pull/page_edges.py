@@ -1,8 +1,9 @@
 """Page-locked copies of the rows at the edges of an array.
 
-The edges are the first and the last memory page. Other data may be on the same pages, so Forebay does not page-lock
-them. Before every fill, Forebay copies the rows on these pages to its own page-locked memory, because the user may have
-changed them. There are few such rows, except in arrays of a few pages.
+The edges are the first and the last memory page. Unless they belong to a mapped file, other data may be on the same
+pages, so Forebay does not page-lock them. Before a fill that may read rows on these pages, Forebay copies all such rows
+to its own page-locked memory, because the user may have changed them. There are few such rows, except in arrays of a
+few pages.
 """
 
 import ctypes
@@ -24,13 +25,13 @@ class ExtentPart:
     """A part of a memory extent: an edge, or the rows between the edges."""
 
     extent: MemoryExtent
-    copy_offset: int | None = None  # for an edge, the offset in bytes of its copy
+    copy_offset: int | None = None  # of the copy in the page-locked memory, in bytes; None if the part is not an edge
 
 
 @dataclass(frozen=True, slots=True)
 class _EdgeCopy:
     source: int  # address of the first row
-    offset: int  # of the copy, in bytes
+    offset: int  # of the copy in the page-locked memory, in bytes
     nbytes: int
 
 

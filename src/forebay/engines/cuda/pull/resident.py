@@ -1,7 +1,7 @@
 """Resident rows, which Forebay uploads in the background while the feed returns batches.
 
 Resident rows are a copy of the user's array. At the start of each pass, Forebay compares a sample of the array's bytes
-with the bytes at the time of the upload. If they differ, the device pulls the rows from the host again, and `explain()`
+with the bytes before the upload. If they differ, the device pulls the rows from the host again, and `explain()`
 reports this. Forebay does not notice a change outside the sample, so users who change single rows between epochs must
 pass resident="never".
 """
@@ -22,7 +22,7 @@ __all__ = ["ChangeSample", "ResidentRows"]
 
 STEP_NBYTES = 256 << 20  # bytes per upload step; after each step, fills use the uploaded rows
 STEP_ROWS = 1 << 22  # rows per upload step; rows with gaps need one copy each, and the list of copies needs host memory
-SAMPLE_NBYTES = 4096  # bytes that a `ChangeSample` compares
+SAMPLE_NBYTES = 4096  # bytes that a `ChangeSample` compares, divided among the extents of a leaf
 
 
 class ResidentRows:
@@ -42,7 +42,8 @@ class ResidentRows:
     ) -> None:
         """Upload the rows in steps.
 
-        After each step, call `publish` with the new addresses of all rows. Stop early if `is_stopped` returns True.
+        `boundaries` are addresses of page-lock boundaries, which no copy may cross. After each step, call `publish`
+        with the new addresses of all rows. Stop early if `is_stopped` returns True.
         """
         stream, row_nbytes = self._engine.upload_stream(), self._host_extents.row_nbytes
         step = max(1, min(STEP_NBYTES // row_nbytes, STEP_ROWS))
@@ -57,7 +58,7 @@ class ResidentRows:
             publish(self._extents_with_resident(stop))
 
     def _extents_with_resident(self, rows: int) -> RowExtents:
-        """Return the extents if the first `rows` rows are on the device."""
+        """Return the extents of all rows: the first `rows` rows on the device, the others on the host."""
         host = self._host_extents
         resident = np.array([[0, self._pointer, host.row_nbytes]], np.int64)
         if rows >= host.rows:

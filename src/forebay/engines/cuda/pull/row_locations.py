@@ -57,7 +57,7 @@ class LeafLocation:
     method: str  # "dma" or "kernel"
     resident_rows: int  # number of rows, from row 0 on, that the plan makes resident
     host_extents: RowExtents = NO_EXTENTS  # addresses of all rows in page-locked host memory
-    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads; after an upload, in device memory
+    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads; of uploaded rows, in device memory
     sample: ChangeSample | None = None  # of the array, taken before its upload
     # Arrays with one entry per row, only for "dma".
     row_addresses: Any = None  # host address
@@ -88,13 +88,14 @@ class RowLocations:
         self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
         self._start_lock = threading.Lock()  # acquired by the call of `start` that starts the thread, never released
-        self._publish_lock = threading.Lock()  # protects `extents` and `sample` of the leaves
+        self._publish_lock = threading.Lock()  # held while a leaf changes to resident rows or back
         self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
     def start(self) -> None:
         """Start the background thread, unless it was started before.
 
-        Call this after the first fill is queued: the fill and the thread both lock pages, and the fill is urgent.
+        Call this after the first fill is queued. The fill and the thread both page-lock memory, and the consumer waits
+        for the fill.
         """
         if self._start_lock.acquire(blocking=False):
             self._thread.start()
@@ -135,7 +136,10 @@ class RowLocations:
     # The methods below run on the background thread.
 
     def _locate_rows(self) -> None:
-        """Page-lock the source, set the addresses of its rows, and upload the resident rows."""
+        """Page-lock the source, set the addresses of its rows, and upload the resident rows.
+
+        After an error, report the fallback.
+        """
         self._engine.enter_worker_thread()
         try:
             mover = RowMover(self._engine.device)
@@ -158,7 +162,7 @@ class RowLocations:
                 self._make_resident(mover, leaf)
 
     def _lock_pages(self) -> bool:
-        """Page-lock the source step by step. Return False if `stop` was called meanwhile."""
+        """Page-lock the source step by step. Return whether this was completed before a call of `stop`."""
         for leaf, extents in zip(self.leaves, self._extents, strict=True):
             for extent in extents:
                 start, stop = locked_span(extent, leaf.spec.nbytes)
@@ -188,7 +192,7 @@ class RowLocations:
     def _make_resident(self, mover: RowMover, leaf: LeafLocation) -> None:
         """Upload the resident rows of a leaf.
 
-        Stop if `begin_pass` notices that the array has changed.
+        End early if `stop` is called, or if `begin_pass` notices that the array has changed.
         """
         sample = leaf.sample = ChangeSample(self._extents[leaf.number], leaf.spec.nbytes)
         self.edges.refresh()  # after the sample, so that the sample notices every later change

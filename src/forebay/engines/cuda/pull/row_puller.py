@@ -44,7 +44,7 @@ class RowSet(Protocol):
         ...
 
     def device_computed_rows(self) -> PermutedRows | None:
-        """Return what the device needs to compute the row numbers, or None if it cannot."""
+        """Return the permutation from which the device computes the row numbers, or None if it cannot."""
         ...
 
 
@@ -67,7 +67,7 @@ class RowPuller:
         self._copy_lock = threading.Lock()
 
     def begin_pass(self) -> None:
-        """Stop using resident rows of arrays that have changed.
+        """Stop using resident rows of arrays that have changed since their upload.
 
         The feed calls this at the start of a pass.
         """

@@ -16,7 +16,7 @@ from forebay.engines.cuda.memory import PageLockedMemory
 
 __all__ = ["StagedRows", "StagingBuffers"]
 
-STAGING_STEP_NBYTES = 8 << 20  # bytes per buffer; larger only if a single row is larger
+STAGING_STEP_NBYTES = 8 << 20  # bytes per buffer, as in the plan; a buffer is larger only if a single row is larger
 
 
 class StagedRows:
@@ -51,7 +51,7 @@ class StagedRows:
 class StagingBuffers:
     """A pool of page-locked buffers.
 
-    Each has an event that fires when the copy from the buffer is done.
+    Each buffer has an event that fires when the last copy from the buffer is done.
     """
 
     def __init__(self, device: Device, *, max_buffers: int, nbytes: int) -> None:
@@ -63,8 +63,8 @@ class StagingBuffers:
     def take(self) -> tuple[PageLockedMemory, Event]:
         """Return a buffer to write to.
 
-        This blocks until a buffer is free and the copy from it is done. Call `give_back` after the copy from the buffer
-        is queued.
+        If no buffer is free, this allocates one, up to `max_buffers`. Otherwise it blocks until a buffer is free and
+        the last copy from it is done. Call `give_back` after the copy from the buffer is queued.
         """
         with self._returned:
             if not self._free and len(self._allocated) < self._max_buffers:
@@ -116,7 +116,7 @@ def _split_rows(rows: Rows, max_rows: int) -> Iterator[tuple[int, Rows]]:
 
 
 def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:
-    """Return one array per leaf, one after the other in the buffer."""
+    """Return one array per leaf. The arrays follow each other in the buffer."""
     views, offset = [], 0
     for spec in specs:
         views.append(np.ndarray(spec.batch_shape(rows), spec.dtype, buffer=buffer, offset=offset))
@@ -125,7 +125,7 @@ def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Ar
 
 
 def _narrow_in_place(leaf: Array, spec: ArraySpec) -> Array:
-    """Convert numbers to the framework's dtype, in the same memory.
+    """Convert numbers to the framework's dtype in the same memory, if the dtypes differ.
 
     Numbers that overflow become the same values as on the device, without a warning.
     """
