@@ -112,7 +112,7 @@ class Pipeline:
         return replace(self, order=order, seed=seed)
 
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
-        """Keep every `count`-th row of the order, beginning with row `index`.
+        """Keep every `count`-th row (or ready-made batch) of the order, beginning with number `index`.
 
         With `shard("auto")`, `feed()` detects the rank of this process from Ray Train, torch.distributed,
         jax.distributed or TensorFlow's MultiWorkerMirroredStrategy. All ranks take the same number of steps.
@@ -292,7 +292,7 @@ class Pipeline:
         if block is not None or window is None:
             raise PipelineError(
                 "a stream cannot be indexed. Give the size of the window in which rows are mixed, as in "
-                "shuffle(seed=0, window='64MB')."
+                "shuffle(seed=0, window='64MB'), and leave out block=."
             )
         return replace(self, source=ShuffledStream(self._stream, seed, parse_nbytes(window, "window")), seed=seed)
 
