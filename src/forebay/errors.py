@@ -1,20 +1,20 @@
-"""All exceptions that Forebay raises.
+"""The exceptions of Forebay.
 
     ForebayError
-    ├── SpecError (ValueError)              shapes, dtypes or trees do not match
+    ├── SpecError (ValueError)              shapes, dtypes, trees or field names do not match
     ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in the wrong order
-    ├── SourceError (ValueError)            data cannot be read in its declared format
-    │   ├── SourceChangedError (OSError)    a file was removed, truncated or replaced during a read
+    ├── SourceError (ValueError)            a source cannot be opened or read, or has no rows
+    │   ├── SourceChangedError (OSError)    a file was deleted or changed after the pipeline opened it
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
-    ├── TransformError (ValueError)         a map returned data that the pipeline cannot accept
-    ├── StateError (ValueError)             a state dict is damaged or belongs to another pipeline
-    ├── BudgetError (ValueError)            a byte budget is too small for the data that it must hold
-    ├── FrameworkError (ImportError)        a framework is unknown or not installed
+    ├── TransformError (ValueError)         a map returned data, or one_hot received values, that do not fit
+    ├── StateError (ValueError)             a feed cannot resume from a state dict: damaged, or of another pipeline
+    ├── BudgetError (ValueError)            a budget is too small for the data that it must hold
+    ├── FrameworkError (ImportError)        a framework is unknown, or a needed package is not installed
     ├── DeviceError (RuntimeError)          a device is missing or fails
     │   └── DeviceMemoryError (MemoryError) a device has too little free memory
     ├── FeedError (RuntimeError)            a feed is used incorrectly
     │   └── FeedClosedError                 a feed is used after close(), or closed while a thread waits
-    ├── WorkerError (RuntimeError)          a worker process died
+    ├── WorkerError (RuntimeError)          a worker process cannot start, or died
     │   └── ClusterError (ConnectionError)  a Ray cluster is unreachable, has too few CPUs or mixed versions
     ├── CaptureError (ValueError)           the doctor cannot run a script, read a capture or write a report
     └── ScenarioError (ValueError)          a scenario of `forebay scale` cannot be simulated
@@ -46,11 +46,11 @@ __all__ = [
 
 
 class ForebayError(Exception):
-    """Base class of every exception that Forebay raises itself."""
+    """Base class of the exceptions of Forebay."""
 
 
 class SpecError(ForebayError, ValueError):
-    """Shapes, dtypes or trees do not match."""
+    """Shapes, dtypes, trees or field names do not match."""
 
 
 class PipelineError(ForebayError, ValueError):
@@ -58,11 +58,11 @@ class PipelineError(ForebayError, ValueError):
 
 
 class SourceError(ForebayError, ValueError):
-    """Data cannot be read in its declared format."""
+    """A source cannot be opened or read, or has no rows."""
 
 
 class SourceChangedError(SourceError, OSError):
-    """A file was removed, truncated or replaced during a read."""
+    """A file was deleted or changed after the pipeline opened it."""
 
 
 class StoreError(SourceError, OSError):
@@ -70,19 +70,19 @@ class StoreError(SourceError, OSError):
 
 
 class TransformError(ForebayError, ValueError):
-    """A map returned data that the pipeline cannot accept."""
+    """A map returned data, or one_hot received values, that do not fit."""
 
 
 class StateError(ForebayError, ValueError):
-    """A state dict is damaged or belongs to another pipeline."""
+    """A feed cannot resume from a state, which may be damaged or of another pipeline."""
 
 
 class BudgetError(ForebayError, ValueError):
-    """A byte budget is too small for the data that it must hold."""
+    """A budget is too small for the data that it must hold."""
 
 
 class FrameworkError(ForebayError, ImportError):
-    """A framework is unknown to Forebay or not installed."""
+    """A framework is unknown to Forebay, or a needed package is not installed."""
 
 
 class DeviceError(ForebayError, RuntimeError):
@@ -102,7 +102,7 @@ class FeedClosedError(FeedError):
 
 
 class WorkerError(ForebayError, RuntimeError):
-    """A worker process died before it returned its result."""
+    """A worker process cannot start, or died before it returned its result."""
 
 
 class ClusterError(WorkerError, ConnectionError):

@@ -25,7 +25,7 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 NAME = "bench"
 HELP = "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)"
 
-# With these settings all GPU cases take 6 minutes. GPU time is expensive.
+# GPU time is expensive, so the samples are shorter than on the CPU. All GPU cases take 6 minutes.
 GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)
 QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)  # for --quick
 QUICK_FACTOR = 10  # --quick divides the number of rows by this
@@ -33,7 +33,7 @@ QUICK_FACTOR = 10  # --quick divides the number of rows by this
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="device that must receive the batches (default: cpu)"
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where the loaders deliver batches (default: cpu)"
     )
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="run only this case; repeatable")
     parser.add_argument(
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="run only contenders with NAME in their name, and the baseline; repeatable",
+        help="run only contenders with NAME in their name or label, and the baseline; repeatable",
     )
     parser.add_argument("--quick", action="store_true", help="use less data and less time, for a first impression")
     parser.add_argument(
@@ -86,9 +86,9 @@ def _measure(cases: list[Case], arguments: argparse.Namespace) -> BenchResults:
 
 @contextmanager
 def _reserve_file(file: Path | None) -> Iterator[None]:
-    """Create the file before the measurement, so that a bad path fails at once.
+    """Create the file before the measurement, so that a bad path raises OSError at once.
 
-    If the measurement fails or is interrupted, the new file is removed.
+    If the measurement fails or is interrupted, a file that did not exist before is removed.
     """
     if file is None:
         yield
@@ -104,7 +104,7 @@ def _reserve_file(file: Path | None) -> Iterator[None]:
 
 
 def _print_results(results: BenchResults, arguments: argparse.Namespace) -> int:
-    """Print and save the results; return 2 if no loader could be measured."""
+    """Print and save the results; return the exit code: 2 if no loader could be measured, else 0."""
     document = to_json(results)
     if arguments.json:
         print_json(document)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 __all__ = ["SCHEMA_VERSION", "error_console", "print_json", "result_console"]
 
-SCHEMA_VERSION = 1  # of the JSON that commands print
+SCHEMA_VERSION = 1  # of the JSON that commands print; the file of `forebay doctor --json` has its own version
 
 
 def result_console() -> Console:

@@ -20,8 +20,10 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 NAME = "demo"
 HELP = "make data, load it with NumPy and with Forebay, and compare their speeds (a few seconds)"
 
-ROWS, WIDTH, BATCH = 200_000, 100, 32  # rows, numbers per row, rows per batch
-LOOP_ROWS = 20_000  # rows of the Python loop, which would take too long for all rows
+ROWS = 200_000
+WIDTH = 100  # numbers per row
+BATCH = 32  # rows per batch
+LOOP_ROWS = 20_000  # rows per epoch of `_stack_rows`, which would take too long for all rows
 REPEATS = 5  # epochs of each loader; the table shows medians
 
 
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Return the rows per second of each loader, and the decisions of a feed.
+    """Return the rows per second of each loader, and the decisions of the feed from memory.
 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
@@ -92,7 +94,8 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
 
 def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]) -> None:
     console = result_console()
-    console.print(f"[bold]Shuffled batches of {BATCH} rows[/] from {format_nbytes(nbytes)} of data, rows per second:\n")
+    console.print(f"[bold]Shuffled batches of {BATCH} rows[/] from {format_nbytes(nbytes)} of data.")
+    console.print("Rows per second, and how many times as fast as the slowest loader:\n")
     slowest = min(speeds.values())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
@@ -106,5 +109,6 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     for decision in decisions:
         table.add_row(decision["name"], decision["choice"], decision["why"])
     console.print(table)
-    console.print("\nEach epoch contains every row once. Only the seed determines the order. Memory is reused.")
+    console.print("\nA feed delivers each row once per epoch. Seed and epoch alone set the order.")
+    console.print("It reuses the memory of batches that you no longer use.")
     console.print("Next: [bold]forebay plan YOUR.npy --batch 256[/], [bold]forebay bench[/].")

@@ -51,14 +51,17 @@ Put options before the script. The script receives everything after its name.
 Ctrl-C or SIGTERM ends the script and prints the report so far.
 
 --verify runs the script a second time without its output, until enough steps
-are timed. In this run, Forebay emulates the main cure at its source line. The
-results of the script are then stale or wrong. If the script writes files, it
-writes them again with these results: first copy the files you need.
+are timed. In this run, Forebay emulates the best cure of the main finding at
+its source line. The results of the script are then stale or wrong. If the
+script writes files, it writes them again with these results: first copy the
+files you need.
 
 exit codes:
-  0  no finding reaches --fail-on; with --compare, the second run is not worse
-  1  a finding reaches --fail-on; with --compare, the second run is worse
-  2  the script failed, or there was nothing to run or to read
+  0  --fail-on is not given, or no finding reaches it
+     (with --compare: the second run is not worse)
+  1  a finding reaches --fail-on (with --compare: the second run is worse)
+  2  the script failed or was terminated, a file could not be read or written,
+     or an argument is wrong
 """
 
 
@@ -67,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.usage = "forebay doctor [options] script [arguments]\n       forebay doctor --compare A.json B.json"
     parser.add_argument("-m", dest="module", action="store_true", help="the script is a module, as in python -m")
-    parser.add_argument("--stop", action="store_true", help="end the script when enough steps are profiled")
+    parser.add_argument("--stop", action="store_true", help="end the script when enough steps are measured")
     parser.add_argument(
         "--steps",
         type=_parse_at_least(FEWEST_STEPS + 1),
@@ -101,7 +104,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-source", action="store_true", help="omit the text of source lines")
     parser.add_argument(
-        "--fail-on", choices=FAIL_ON, default="never", help="exit with 1 if a finding has at least this severity"
+        "--fail-on",
+        choices=FAIL_ON,
+        default="never",
+        help="exit with 1 if a finding has at least this severity (default: never)",
     )
     parser.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="compare two files written by --json or --capture"
@@ -182,12 +188,15 @@ def _load_or_record(arguments: argparse.Namespace) -> Capture:
         return profile(arguments)
     if arguments.arguments:
         misplaced = " ".join(arguments.arguments)
-        raise CaptureError(f"{arguments.script} is a capture and takes no arguments. Put {misplaced!r} before it.")
+        raise CaptureError(
+            f"{arguments.script} is a capture and takes no arguments. Put {misplaced!r} before it. "
+            "To compare ranks, pass only captures."
+        )
     return Capture.load(arguments.script)
 
 
 def _check_script(script: str, *, module: bool) -> None:
-    """Raise CaptureError if the script or module does not exist."""
+    """Raise CaptureError if the script, or the top-level package of the module, does not exist."""
     path = Path(script)
     if module:
         if PathFinder.find_spec(script.partition(".")[0], [str(Path.cwd()), *sys.path]) is None:
@@ -211,7 +220,7 @@ def _is_capture(path: str) -> bool:
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
-    """Return 2 if the script failed, 1 if a finding reaches --fail-on, else 0."""
+    """Return 2 if the script failed or was terminated, 1 if a finding reaches --fail-on, else 0."""
     if diagnosis.view.capture.ended not in ("done", "interrupted"):
         return 2
     severities = {diagnosis.severity(finding) for finding in diagnosis.findings}

@@ -53,7 +53,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the file names, which are the same on all ranks."""
+    """Add the rank to the names of the output files, so that no rank overwrites the files of another."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:
@@ -98,16 +98,16 @@ def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -
 def profile(arguments: argparse.Namespace) -> Capture:
     """Profile the script.
 
-    With --verify this happens in a subprocess, because the second run needs the memory of the first.
+    With --verify it runs in a subprocess, whose end frees its memory for the second run.
     """
     return (profile_in_subprocess if arguments.verify else profile_run)(_run_request(arguments))
 
 
 def verify_cure(diagnosis: Diagnosis, arguments: argparse.Namespace, report: Callable[[str], None]) -> Diagnosis:
-    """Run the script with its main cure emulated, and add the result to the diagnosis."""
+    """Run the script with the main cure emulated; return the diagnosis with the result."""
 
     def begin(kind: EmulationKind) -> None:
-        report(f"running the script again, which also writes its files again: {kind.description}")
+        report(f"running the script again, which also writes its files again. Emulation: {kind.description}")
 
     return replace(diagnosis, verification=verify(diagnosis, _run_request(arguments), begin=begin))
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="forebay",
-        description="Load data into TensorFlow, Keras, PyTorch, JAX and NumPy, and find input bottlenecks.",
+        description="Load data into TensorFlow, Keras, PyTorch, JAX and NumPy, and find what slows training down.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", default=FeedOptions.device, help="cpu, cuda or cuda:1 (default: a GPU if there is one)"
     )
     parser.add_argument(
-        "--resident", default=FeedOptions.resident, help="keep all rows on the device: auto, always or never"
+        "--resident",
+        default=FeedOptions.resident,
+        help="keep all rows on the device: auto, always or never (default: auto)",
     )
     parser.add_argument(
         "--host-bytes", default=FeedOptions.host_bytes, help="host memory budget of the feed (default: 256MiB)"
@@ -72,7 +74,7 @@ def _measure(feed: Feed) -> float:
 
 
 def _run_for(feed: Feed, seconds: float) -> tuple[int, float]:
-    """Run one epoch for at most `seconds`; return its rows and seconds."""
+    """Take batches until the epoch ends or `seconds` have passed; return rows and elapsed seconds."""
     rows, start = 0, time.perf_counter()
     for batch in feed:
         rows += len(feed.structure.flatten_like(batch)[0])

@@ -22,9 +22,12 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "scale"
 HELP = "simulate a feed on a cluster: its speed, its bottleneck, the GPU hours lost"
+COLUMNS = """The table shows for each part: its capacity, the capacity with which it would be just as fast as the GPUs, the
+share of time in which it is busy, and the step time if its capacity is doubled."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = COLUMNS
     parser.add_argument("scenario", help=f"a TOML file, or a built-in scenario: {', '.join(builtin_scenarios())}")
     parser.add_argument("--hosts", type=int, metavar="N", help="number of hosts that train")
     parser.add_argument(
@@ -68,7 +71,7 @@ def _load_scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenar
 
 
 def _probe_note(probe: Probe) -> str:
-    """Return a sentence with the speeds that the probe and the scenario provide."""
+    """Return a sentence with the probed speeds, and the names of speeds that the probe lacks."""
     speeds = probed_speeds(probe)
     sources = [
         f"{name} {_format_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"
@@ -85,7 +88,7 @@ def _to_document(outcome: ScenarioOutcome, probe: Probe | None) -> dict[str, Any
         "hosts": run.scenario.hosts,
         "gpus": run.scenario.gpus,
         "step_seconds": run.step_seconds,
-        "unfed_step_seconds": outcome.always_ready.step_seconds,
+        "unfed_step_seconds": outcome.always_ready.step_seconds,  # if batches were always ready; a key of 0.1
         "busy_share": run.busy_share,
         "bottleneck": outcome.bottleneck.name,
         "epoch_hours": outcome.epoch_hours,
@@ -121,14 +124,14 @@ def _print_outcome(outcome: ScenarioOutcome) -> None:
     console.print(_make_part_table(outcome))
     console.print(
         f"An epoch takes {_format_seconds(outcome.epoch_hours * 3600)}, or {outcome.gpu_hours:,.1f} GPU hours. "
-        f"GPUs wait {outcome.gpu_hours_lost_to_feeding:,.1f} of these hours for batches and "
-        f"{outcome.gpu_hours_lost_to_each_other:,.1f} for other GPUs."
+        f"GPUs wait {outcome.gpu_hours_lost_to_feeding:,.1f} of these hours for batches. They spend "
+        f"{outcome.gpu_hours_lost_to_each_other:,.1f} on other GPUs (waits and all-reduces) and on taking batches."
     )
 
 
 def _make_part_table(outcome: ScenarioOutcome) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for position, column in enumerate(("part", "has", "needs", "busy", "step if doubled")):
+    for position, column in enumerate(("part", "capacity", "needed", "busy", "step if doubled")):
         table.add_column(column, justify="right" if position else "left", no_wrap=True)
     for part in outcome.parts:
         needed = _format_amount(part, part.needed) if part.needed else ""
@@ -153,7 +156,7 @@ def _format_speed(bytes_per_second: float) -> str:
 
 
 def _format_seconds(seconds: float) -> str:
-    for smallest, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if seconds >= smallest:
-            return f"{seconds / smallest:,.2f} {unit}"
+    for unit_seconds, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= unit_seconds:
+            return f"{seconds / unit_seconds:,.2f} {unit}"
     return f"{seconds * 1e3:.2f} ms"

@@ -19,7 +19,7 @@ from forebay.errors import ForebayError
 
 __all__ = ["HazardError", "SimulatedEngine", "SimulatedMemory", "VirtualClock"]
 
-POISON = 0xDB  # value of each byte
+POISON = 0xDB  # each byte of the device memory, until the copy arrives
 
 
 class HazardError(ForebayError, AssertionError):
@@ -44,7 +44,7 @@ class SimulatedMemory:
     host: Any
     device: Any
     block: Any = None  # worker processes cannot share this memory
-    state: str = "free"  # "free", "in flight" or "arrived"
+    state: str = "free"  # "free", "in flight" (sent), or "arrived" (lent to the consumer)
     checksum: int = 0  # of the host memory at the start of the copy
     parts: list[tuple[int, int]] = field(default_factory=list)  # offset and size in bytes of each copied part
     arrives_at: float = 0.0  # when the copy ends
@@ -160,7 +160,8 @@ class SimulatedEngine:
             memory.device[offset : offset + nbytes] = memory.host[offset : offset + nbytes]
         memory.state = "arrived"
 
-    # Deprecated names of 0.1. They call this class directly, because a subclass may override an old name.
+    # Deprecated names of 0.1. They do not call the new method of `self`: if a subclass overrides an old name, its new
+    # method is an alias of this override (core/plugin_names.py), and the call would recurse.
 
     def attend(self) -> None:
         """Deprecated name of `enter_worker_thread`."""

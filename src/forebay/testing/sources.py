@@ -13,7 +13,7 @@ from forebay.core.spec import Array, Tree
 
 __all__ = ["SourceTests"]
 
-FILL = 0xA5  # byte that targets contain before a gather; no test expects it
+FILL = 0xA5  # each byte of a target before a gather; a byte that `gather` does not write keeps this value
 
 
 class SourceTests:
@@ -104,7 +104,7 @@ class SourceTests:
 
     def test_gather_writes_nothing_outside_its_target(self, source: Source, expected: list[Array]) -> None:
         rows = random_rows(source, 7)
-        # Each buffer has room for one more row before and one more row after the target.
+        # Each buffer has one more row before the target, and one more row after it.
         buffers = [np.full((len(rows) + 2, leaf[:1].nbytes), FILL, np.uint8) for leaf in make_target(source, 1)]
         leaves = make_target(source, len(rows))
         target = [_view_as(buffer[1:-1], leaf) for buffer, leaf in zip(buffers, leaves, strict=True)]
@@ -132,7 +132,10 @@ def assert_rows(source: Source, rows: Rows, expected: list[Array]) -> None:
 
 
 def make_target(source: Source, count: int) -> list[Array]:
-    """Return arrays for `gather` to write `count` rows to, filled with FILL."""
+    """Return arrays for `gather` to write `count` rows to, filled with FILL.
+
+    An axis of unknown length has length 0.
+    """
     shapes = [tuple(length or 0 for length in spec.shape) for spec in source.specs]
     target = [np.empty((count, *shape), spec.dtype) for shape, spec in zip(shapes, source.specs, strict=True)]
     for leaf in target:
@@ -141,7 +144,7 @@ def make_target(source: Source, count: int) -> list[Array]:
 
 
 def random_rows(source: Source, count: int, *, seed: int = 0) -> Array:
-    """Return `count` random row numbers with repeats, or none if the source is empty."""
+    """Return `count` random row numbers, which may repeat; an empty array if the source is empty."""
     return np.random.default_rng(seed).integers(0, max(1, len(source)), count if len(source) else 0)
 
 

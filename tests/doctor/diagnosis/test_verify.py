@@ -148,7 +148,7 @@ def test_the_measured_step_is_shown_with_the_predicted_one():
 
 
 def test_a_failed_verification_says_why():
-    assert "The cure was not measured: the run with the emulated cure ended too early: ValueError: no." in " ".join(
+    assert "No cure was measured: the run with the emulated cure ended too early: ValueError: no." in " ".join(
         render(verified(**FAILED)).plain.split()
     )
 

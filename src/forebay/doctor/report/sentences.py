@@ -80,7 +80,7 @@ def describe_verification(diagnosis: Diagnosis) -> list[str]:
     if verification is None:
         return []
     if verification.measured is None or verification.kind is None or verification.predicted is None:
-        return [f"The cure was not measured: {verification.trouble}."]
+        return [f"No cure was measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
     now = format_seconds(diagnosis.view.step_seconds)
     return [
