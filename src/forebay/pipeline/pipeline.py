@@ -44,8 +44,8 @@ class Batching:
 class Pipeline:
     """A description of rows and batches. Each method returns a new pipeline.
 
-    A pipeline owns no thread and no buffer; `feed()` starts the work. Methods called before `batch()` apply to rows,
-    methods called after it apply to batches.
+    A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`
+    apply to rows; after it, they apply to batches.
 
     >>> import numpy as np, forebay as fb
     >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)

@@ -79,7 +79,7 @@ class RowPuller:
         return self._locations.all_resident
 
     def only_enqueues(self, memory: CudaMemory) -> bool:
-        """Return whether a fill of this slot only queues kernels, without allocation, staging or DMA."""
+        """Return whether a fill of this slot only queues kernels, without allocation, staging or DMA of rows."""
         if self._locations.mover is None or memory.workspace is None or not self._narrowing.is_ready(memory):
             return False
         leaves = [leaf for leaf in self._locations.leaves if leaf.spec.nbytes]
