@@ -22,7 +22,7 @@ FRAMEWORKS = ("tensorflow", "keras", "torch", "jax")
 LOADERS = {  # files that may call import_module; `registry.all_targets` lists their targets inside Forebay
     "forebay/adapters/readback/base.py",
     "forebay/adapters/readback/device_readers.py",
-    "forebay/adapters/upload/uploaders.py",
+    "forebay/adapters/upload/upload_once.py",
     "forebay/cli/main.py",
     "forebay/core/nvml.py",
     "forebay/core/registry.py",

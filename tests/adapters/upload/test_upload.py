@@ -42,7 +42,7 @@ class RecordingUploader:
 @pytest.fixture
 def recorder(monkeypatch):
     recording = RecordingUploader()
-    monkeypatch.setattr(upload, "uploader_for", lambda to, device: recording)
+    monkeypatch.setattr(upload, "_uploader_for", lambda to, device: recording)
     return recording
 
 

@@ -1,15 +1,20 @@
 """Read-back code that all frameworks share: pending copies, and the module of a framework."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from forebay.core.spec import Array
 from forebay.errors import SpecError
 
 __all__ = [
     "CompletedCopy",
+    "DeviceArray",
     "HostCopier",
     "PendingCopy",
     "PendingCopies",
@@ -30,6 +35,20 @@ _FRAMEWORKS = {  # top-level package of an array's type -> module of this packag
     "cupy": "cupy",
 }
 _SCALARS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """A contiguous array on a device, and the object that owns its memory."""
+
+    pointer: int  # device address
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    owner: Any
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class PendingCopy(Protocol):

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from forebay.adapters.readback.device_readers import DeviceArray
+from forebay.adapters.readback.base import DeviceArray
 from forebay.core.spec import HOST_ALIGNMENT, Array, align
 from forebay.engines.cuda.driver import Device, Event, Stream, is_capturing
 from forebay.engines.cuda.engine import device_at

@@ -5,8 +5,8 @@ from typing import Any
 
 import cupy as cp
 
-from forebay.adapters.readback.base import PendingCopy, start_grouped_copies
-from forebay.adapters.readback.device_readers import DeviceArray, DeviceReaders
+from forebay.adapters.readback.base import DeviceArray, PendingCopy, start_grouped_copies
+from forebay.adapters.readback.device_readers import DeviceReaders
 
 __all__ = ["HostCopier", "all_finite"]
 

@@ -1,15 +1,11 @@
 """The `DeviceReader` of each device. The first use imports the CUDA bindings."""
 
-import math
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from forebay.errors import FrameworkError
 
-__all__ = ["DeviceArray", "DeviceReaders"]
+__all__ = ["DeviceReaders"]
 
 
 class DeviceReaders:
@@ -41,17 +37,3 @@ def _cuda_module() -> Any:
             "(or cu12).",
             name=error.name,
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceArray:
-    """A contiguous array on a device, and the object that owns its memory."""
-
-    pointer: int  # device address
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    owner: Any
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize

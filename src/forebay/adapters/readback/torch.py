@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from forebay.adapters.readback.base import CompletedCopy, PendingCopy, start_grouped_copies
-from forebay.adapters.readback.device_readers import DeviceArray, DeviceReaders
+from forebay.adapters.readback.base import CompletedCopy, DeviceArray, PendingCopy, start_grouped_copies
+from forebay.adapters.readback.device_readers import DeviceReaders
 
 __all__ = ["HostCopier", "all_finite"]
 

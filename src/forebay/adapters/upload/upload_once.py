@@ -10,14 +10,17 @@ import sys
 import threading
 import weakref
 import zlib
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from forebay.adapters.upload.uploaders import Uploader, uploader_for
+from forebay.adapters.upload.uploaders import HostUploader, Uploader
+from forebay.core import registry
 from forebay.core.spec import Array, ArraySpec, Tree, flatten
-from forebay.errors import SpecError
+from forebay.errors import DeviceError, SpecError
+from forebay.pipeline.target import Target, resolve_target
 
 __all__ = ["forget", "upload_once"]
 
@@ -87,7 +90,7 @@ def _upload(tree: Tree, to: str, device: str, check: str) -> Any:
         raise SpecError(f"check={check!r} is unknown. Choose one of {', '.join(map(repr, _UPLOAD_FUNCTIONS))}.")
     if not isinstance(tree, np.ndarray):
         return _upload_tree(tree, to, device, check)
-    uploader = uploader_for(to, device)
+    uploader = _uploader_for(to, device)
     with _lock:
         cached = _find_cached(tree) or _CachedCopies(tree)
         tensor = _UPLOAD_FUNCTIONS[check](tree, cached, (to, device), uploader)
@@ -109,6 +112,39 @@ def _upload_tree(tree: Tree, to: str, device: str, check: str) -> Any:
                 "np.asarray before the loop."
             )
     return structure.unflatten([upload_once(leaf, to, device=device, check=check) for leaf in leaves])
+
+
+@cache
+def _uploader_for(to: str, device: str) -> Uploader:
+    """Return the uploader for a device and for the framework named `to`.
+
+    The device "auto" is the framework's default GPU, or the CPU if the framework finds no GPU.
+    """
+    uploader = _make_uploader(resolve_target(_default_device(to) if device == "auto" else device, to))
+    if to == "tensorflow":
+        uploader = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(uploader)
+    return uploader
+
+
+def _make_uploader(target: Target) -> Uploader:
+    if target.device_handoff is None:
+        return HostUploader(target.hand_off)
+    module = import_module("forebay.adapters.upload.cuda")
+    cuda_uploader: Uploader = module.CudaUploader(target.engine, target.device_handoff)
+    return cuda_uploader
+
+
+def _default_device(to: str) -> str:
+    """Return the framework's default GPU, or "cpu" if the framework finds no GPU.
+
+    Return the GPU even if Forebay cannot upload to it, so that the upload raises an error. After an upload to the CPU,
+    the script would fail later, because its other tensors are on the GPU.
+    """
+    try:
+        device_handoff = registry.load_hand_off(to)().for_device(None)
+    except DeviceError:
+        return "cpu"
+    return f"cuda:{device_handoff.index}"
 
 
 def _upload_read_only(array: Array, cached: _CachedCopies, key: tuple[str, str], uploader: Uploader) -> Any:

@@ -1,19 +1,15 @@
-"""Uploaders that copy NumPy arrays to framework arrays, on a GPU or the host."""
+"""The uploader protocol, the uploader of the host, and conversions that all uploaders share."""
 
-from functools import cache
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
-from forebay.core import registry
 from forebay.core.handoff import HandOff
 from forebay.core.spec import Array, ArraySpec
 from forebay.engines.host import HostMemory
-from forebay.errors import DeviceError, SpecError
-from forebay.pipeline.target import Target, resolve_target
+from forebay.errors import SpecError
 
-__all__ = ["HostUploader", "Uploader", "as_framework_array", "uploader_for"]
+__all__ = ["HostUploader", "Uploader", "as_framework_array"]
 
 
 class Uploader(Protocol):
@@ -34,39 +30,6 @@ class HostUploader:
         copy: Array = np.ndarray(converted.shape, converted.dtype, buffer=memory)
         np.copyto(copy, converted)
         return self._hand_off.hand_off([copy])[0]
-
-
-@cache
-def uploader_for(to: str, device: str) -> Uploader:
-    """Return the uploader for a device and for the framework named `to`.
-
-    The device "auto" is the framework's default GPU, or the CPU if the framework finds no GPU.
-    """
-    uploader = _make_uploader(resolve_target(_default_device(to) if device == "auto" else device, to))
-    if to == "tensorflow":
-        uploader = import_module("forebay.adapters.upload.tensorflow").EagerScopeUploader(uploader)
-    return uploader
-
-
-def _make_uploader(target: Target) -> Uploader:
-    if target.device_handoff is None:
-        return HostUploader(target.hand_off)
-    module = import_module("forebay.adapters.upload.cuda")
-    cuda_uploader: Uploader = module.CudaUploader(target.engine, target.device_handoff)
-    return cuda_uploader
-
-
-def _default_device(to: str) -> str:
-    """Return the framework's default GPU, or "cpu" if the framework finds no GPU.
-
-    Return the GPU even if Forebay cannot upload to it, so that the upload raises an error. After an upload to the CPU,
-    the script would fail later, because its other tensors are on the GPU.
-    """
-    try:
-        device_handoff = registry.load_hand_off(to)().for_device(None)
-    except DeviceError:
-        return "cpu"
-    return f"cuda:{device_handoff.index}"
 
 
 def as_framework_array(array: Array, hand_off: HandOff, *, narrows: bool = True) -> Array:
