@@ -104,7 +104,7 @@ def _reserve_file(file: Path | None) -> Iterator[None]:
 
 
 def _print_results(results: BenchResults, arguments: argparse.Namespace) -> int:
-    """Print and save the results; return the exit code: 2 if no loader could be measured, else 0."""
+    """Print and save the results; return the exit code, 2 if no loader was measured."""
     document = to_json(results)
     if arguments.json:
         print_json(document)

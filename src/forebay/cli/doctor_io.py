@@ -53,7 +53,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the names of the output files, so that no rank overwrites the files of another."""
+    """Add the rank to the names of the output files, so that ranks write different files."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:

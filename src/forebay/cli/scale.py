@@ -22,8 +22,8 @@ __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
 NAME = "scale"
 HELP = "simulate a feed on a cluster: its speed, its bottleneck, the GPU hours lost"
-COLUMNS = """The table shows for each part: its capacity, the capacity with which it would be just as fast as the GPUs, the
-share of time in which it is busy, and the step time if its capacity is doubled."""
+COLUMNS = """The table shows for each part: its capacity, the capacity with which it would be just as fast as the GPUs,
+the share of time in which it is busy, and the step time if its capacity is doubled."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -84,7 +84,7 @@ def _collective_seconds(view: CaptureView) -> float | None:
 
 
 def _find_slow_rank(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield a remark if the slowest rank exceeds the median of the other ranks by SLOW_SHARE."""
+    """Yield a remark if the slowest rank exceeds the median of the others by SLOW_SHARE."""
     seconds_of = _comparison_key(ranks)
     slowest = max(ranks, key=seconds_of)
     slowest_seconds = seconds_of(slowest)
@@ -120,7 +120,7 @@ def _have_collectives(ranks: Sequence[RankSummary]) -> bool:
 
 
 def _find_placement_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
-    """Yield remarks on ranks that differ from most ranks in where their data or operations are.
+    """Yield remarks on ranks whose data or operations are elsewhere than in most ranks.
 
     Compared are: a visible GPU, the device of transferred data, moves between devices, and the number of kernels.
     """
@@ -138,9 +138,9 @@ def _find_placement_differences(ranks: Sequence[RankSummary]) -> Iterator[str]:
 
 
 def _data_locations(view: CaptureView) -> dict[str, str]:
-    """Map each call that uploads or downloads to the kinds of its devices, such as "cuda" or "GPU and the host".
+    """Map each uploading or downloading call to the kinds of its devices, joined by "and".
 
-    A kind contains no device number, because the numbers differ between ranks.
+    A kind is "cuda" or "the host", for example. It contains no device number, because the numbers differ between ranks.
     """
     kinds_by_call: dict[str, set[str]] = {}
     for site in view.sites_of(EventKind.UPLOAD, EventKind.DOWNLOAD):

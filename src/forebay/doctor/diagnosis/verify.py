@@ -28,10 +28,10 @@ SHORTEST_LIMIT_SECONDS = 120.0
 def verify(
     diagnosis: Diagnosis, run: RunRequest, *, begin: Callable[[EmulationKind], None] = lambda kind: None
 ) -> Verification:
-    """Run the script with the main cure emulated; return the step times, or why there is none.
+    """Run the script with the main cure emulated, and return the step times.
 
-    This function calls `begin` just before it starts the script. If it cannot emulate the cure, it starts no script and
-    does not call `begin`.
+    If there is no measured step time, the result says why. This function calls `begin` just before it starts the
+    script. If it cannot emulate the cure, it does neither.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
@@ -66,7 +66,7 @@ def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
 
 
 def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
-    """Limit the warm-up to a quarter of the profiled steps (at least one), for scripts with few steps."""
+    """Limit the warm-up to a quarter of the profiled steps, but not below one step."""
     return replace(run, warm_up=min(run.warm_up, max(1, len(view.steps or ()) // 4)))
 
 

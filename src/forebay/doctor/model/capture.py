@@ -17,7 +17,7 @@ CAPTURE_VERSION = 1  # of the file format
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiled part of a run, the steps recorded on the device after it, and the unprofiled steps.
+    """The profiled part of a run, and the recorded and unprofiled steps after it.
 
     `start`, `end` and `traced` are nanoseconds on the clock of the events.
     """

@@ -77,7 +77,7 @@ def sort_by_start(records: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceRecords:
-    """The records of the steps that were recorded on the device. Times use the clock of the ledger."""
+    """The device records of the recorded steps. Times use the clock of the ledger."""
 
     records: Any  # array with dtype RECORD, sorted by start
     names: tuple[str, ...]  # of kernels

@@ -44,7 +44,7 @@ def format_seconds_range(low: float, high: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Format a share as a percentage, with one decimal below 10 %, and none below 0.05 %.
+    """Format a share as a percentage, with one decimal from 0.05 % to 10 %.
 
     >>> format_percent(0.547), format_percent(0.0312)
     ('55%', '3.1%')

@@ -17,7 +17,7 @@ _DEVICE_PARTS = {COMPUTING: frozenset({EventKind.RUN}), LAUNCHING: frozenset({Ev
 
 
 def color_of_part(part: str) -> str:
-    """Return the color of a part: its first event kind in the order of EventKind, or REST."""
+    """Return the color of a part: its first event kind (in enum order), or REST."""
     kinds = PARTS.get(part, _DEVICE_PARTS.get(part, frozenset()))
     return next((kind.value for kind in EventKind if kind in kinds), REST)
 

@@ -30,10 +30,10 @@ _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """The seconds of a step, or of one part of it, in both runs; None if a run lacks the part."""
+    """The seconds of a step, or of one of its parts, in both runs."""
 
-    name: str
-    before: float | None
+    name: str  # of the part, or "a step"
+    before: float | None  # None if the run has no such part
     after: float | None
 
     @property

@@ -73,7 +73,7 @@ def _step_end(view: CaptureView) -> dict[str, Any] | None:
 
 
 def _quartiles(view: CaptureView) -> list[float] | None:
-    """Return the first and third quartile of the step times: unprofiled if there are enough, else profiled."""
+    """Return the first and third quartile of the step times from which `step_seconds` is computed."""
     times: Sequence[float] = view.unprofiled_seconds
     if not times and view.steps is not None:
         times = [(end - start) / 1e9 for start, end in pairwise(view.steps.edges)]

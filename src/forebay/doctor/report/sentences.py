@@ -62,7 +62,7 @@ def format_headline(diagnosis: Diagnosis) -> str:
 
 
 def describe_outcome(diagnosis: Diagnosis) -> str:
-    """State the step time with the best cure of the main finding; empty without a main finding."""
+    """State the step time with the best cure of the main finding, if there is one."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
     cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
@@ -218,5 +218,5 @@ def describe_missing_data(diagnosis: Diagnosis) -> list[str]:
 
 
 def _format_count(count: int, noun: str) -> str:
-    """Format a number and a noun of `_NOUNS`, with the plural of `_PLURALS` if there is one."""
+    """Format a number and a noun of `_NOUNS`. `_PLURALS` has the irregular plurals."""
     return f"{count:,} {_PLURALS[noun]}" if count != 1 and noun in _PLURALS else format_count(count, noun)

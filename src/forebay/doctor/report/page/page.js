@@ -61,7 +61,8 @@
     headings.forEach((heading, column) => heading.addEventListener("click", () => {
       const isNumeric = heading.classList.contains("number");
       const presentOrder = heading.getAttribute("aria-sort");
-      const isAscending = presentOrder ? presentOrder === "descending" : !isNumeric; // numbers are first sorted largest first
+      // A second click reverses the order. The first click sorts numbers largest first, and texts from A to Z.
+      const isAscending = presentOrder ? presentOrder === "descending" : !isNumeric;
       const rows = [...table.tBodies[0].rows];
       rows.sort((first, second) => (isAscending ? 1 : -1) * compare(cellValue(first, column), cellValue(second, column)));
       table.tBodies[0].append(...rows);

@@ -1,5 +1,5 @@
 // The timeline: one track for each thread and device stream, drawn on a canvas. Events narrower than a pixel are added up
-// per pixel column, so that drawing the whole run takes no longer than drawing one step.
+// per pixel column, so that the whole run needs few drawing operations.
 "use strict";
 
 (() => {
@@ -8,10 +8,14 @@
   const data = JSON.parse(document.getElementById("timeline-data").textContent);
   const tooltip = document.getElementById("hover"); // describes the event under the pointer
   const context = canvas.getContext("2d");
-  // Pixels: heights of the time axis, of a track's name and of a row; gaps between rows and below the last row; width of
-  // a track's name.
-  const AXIS = 26, TITLE = 22, ROW = 22, GAP = 3, FOOT = 8, LABEL = 64;
-  const MIN_STEP_WIDTH = 6; // pixels; if steps are narrower, one band stands for all of them
+  // Sizes in pixels.
+  const AXIS = 26; // height of the time axis
+  const TITLE = 22; // height of a track's name
+  const ROW = 22; // height of a row of events
+  const GAP = 3; // between two rows
+  const FOOT = 8; // below the last row
+  const LABEL = 64; // width of a track's name
+  const MIN_STEP_WIDTH = 6; // if steps are narrower on average, one band stands for all of them
   const MIN_RANGE = 50; // ticks; the shortest time that the view can show
 
   const cumulativeSums = (values) => { let sum = 0; return Float64Array.from(values, (value) => (sum += value)); };
@@ -84,7 +88,7 @@
   const toPixel = (time) => ((time - view.from) / (view.to - view.from)) * canvas.clientWidth;
   const toTime = (pixel) => view.from + (pixel / canvas.clientWidth) * (view.to - view.from);
 
-  /** Return the first index of a sorted array whose value is above a limit. */
+  /** Return the first index of a sorted array whose value is above a limit; the array's length if there is none. */
   const firstIndexAbove = (values, limit) => {
     let low = 0, high = values.length;
     while (low < high) {
@@ -251,7 +255,7 @@
     if (!isHorizontal && isAtLimit) return; // the page scrolls instead
     event.preventDefault();
     if (isHorizontal) pan(event.deltaX / canvas.clientWidth);
-    else zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY)) * 0.003), event.offsetX);
+    else zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY)) * 0.003), event.offsetX); // at most by a factor of two
   }, { passive: false });
 
   const pointers = new Map(); // pressed pointers: id -> x position in pixels. One pointer drags, two zoom
