@@ -220,7 +220,7 @@ def _is_capture(path: str) -> bool:
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
-    """Return the exit code, see EXAMPLES: 2 also if the script was terminated."""
+    """Return 2 if the script failed or was terminated, 1 if --fail-on applies, else 0."""
     if diagnosis.view.capture.ended not in ("done", "interrupted"):
         return 2
     severities = {diagnosis.severity(finding) for finding in diagnosis.findings}

@@ -35,7 +35,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]  # largest gain first
     failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
     verification: Verification | None = None  # only with --verify
-    all_cures: Prediction | None = None  # step with the best cure of every finding; None: see `Simulation`
+    all_cures: Prediction | None = None  # step with the best cure of every finding; see `Simulation.predict_all_cures`
     other_machine: OtherMachine | None = None  # only with --as or --link
 
     @property
