@@ -1,4 +1,4 @@
-"""Forebay feeds TensorFlow, Keras, PyTorch and JAX from NumPy.
+"""Forebay brings rows from arrays, files and stores to TensorFlow, Keras, PyTorch, JAX and CuPy.
 
 import forebay as fb
 for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256).feed("tensorflow"):

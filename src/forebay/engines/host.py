@@ -1,6 +1,6 @@
-"""The host engine.
+"""The host engine: the consumer reads batches in host memory, without a copy.
 
-The consumer reads a batch in the slot that was filled, without a copy.
+`core/engine.py` says when the feed calls each method.
 """
 
 import mmap
@@ -62,13 +62,16 @@ class HostEngine:
         """Do nothing; the consumer reads the slot in place."""
 
     def await_arrival(self, memory: HostMemory) -> None:
-        """Do nothing; the rows are in place."""
+        """Do nothing; the slot filler wrote the rows where the consumer reads them."""
 
     def hand_out(self, memory: HostMemory) -> None:
         """Do nothing; every thread may read the slot."""
 
     def reclaim(self, memories: Sequence[HostMemory]) -> bool:
-        """Return True: a host consumer drops a batch only after its work is done."""
+        """Return True: the slots can be filled again at once.
+
+        A host consumer drops a batch only after its work on the batch is done.
+        """
         return True
 
     def close_slot(self, memory: HostMemory) -> None:

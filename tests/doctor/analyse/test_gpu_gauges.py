@@ -62,7 +62,7 @@ def test_a_healthy_gpu_has_no_remark():
 def test_a_thermal_limit_is_reported_with_the_clock():
     hot = {"held_back": 0x40, "clock_mhz": 1200}
     assert remarks(hot, hot | {"held_back": 0x20}, {"clock_mhz": 1200}, {"clock_mhz": 1200}) == [
-        "heat limited its clock in 50% of the samples (1,200 of 1,980 MHz)"
+        "heat limited its clock in 50% of the readings (1,200 of 1,980 MHz)"
     ]
 
 
@@ -95,11 +95,11 @@ def test_an_idle_gpu_that_saves_power_is_not_reported():
 
 def test_the_summary_is_one_sentence():
     assert side_notes.describe_gpus(view_of({}, {"link_width": 16})) == [
-        "H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x16, 3.0 GB/s received and 0.1 GB/s sent, 400 of 700 W, 2 samples"
+        "H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x16, 3.0 GB/s received and 0.1 GB/s sent, 400 of 700 W, 2 readings"
     ]
 
 
 def test_unknown_readings_are_omitted():
     nothing = dict.fromkeys(SAMPLE) | {"at": 5}
     unknown = dict.fromkeys(GPU) | {"name": "GPU"}
-    assert side_notes.describe_gpus(view_of(nothing, **unknown)) == ["GPU: utilization unknown, 1 sample"]
+    assert side_notes.describe_gpus(view_of(nothing, **unknown)) == ["GPU: utilization unknown, 1 reading"]

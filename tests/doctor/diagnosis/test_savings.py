@@ -207,8 +207,8 @@ def test_gpus_are_found_by_their_driver_names(gpu, name):
 
 
 def test_speeds_name_their_source():
-    assert speeds_of_gpu("NVIDIA H200").source == "measured on an NVIDIA H200"
-    assert "in proportion" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").source
+    assert speeds_of_gpu("NVIDIA H200").origin == "measured on an NVIDIA H200"
+    assert "data sheet of the NVIDIA A100" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").origin
     assert speeds_of_gpu("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
 
 

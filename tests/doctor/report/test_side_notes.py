@@ -35,7 +35,9 @@ def diagnosis():
 def test_the_terminal_report_has_a_paragraph_for_memory_and_gpu(diagnosis):
     lines = render(diagnosis).plain.splitlines()
     text = " ".join(" ".join(lines).split())
-    assert "Memory peak use: host 3.0 GiB of 128.0 GiB, cuda:0 6.0 GiB of 40.0 GiB; 22.9 MiB of data occupy" in text
+    assert (
+        "Memory peak use: host 3.0 GiB of 128.0 GiB, cuda:0 6.0 GiB of 40.0 GiB; an array of 22.9 MiB occupies" in text
+    )
     assert "5.0 MiB are constants in graphs" in text
     assert "GPU H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x8" in text
     assert "its link has 8 of 16 lanes" in text
@@ -45,9 +47,9 @@ def test_the_terminal_report_has_a_paragraph_for_memory_and_gpu(diagnosis):
 
 def test_copied_bytes_are_compared_with_distinct_data():
     one = DataCopies(1, 1 << 20, ("host", "cuda:0"), 2 << 20, 1 << 20, 5 << 20)
-    assert describe_data_copies(one).endswith("the script copied 5.0 MiB in total for 1.0 MiB of distinct data")
+    assert describe_data_copies(one).endswith("the script copied 5.0 MiB in total for 1.0 MiB of distinct arrays")
     assert describe_data_copies(replace(one, pieces=2, different_nbytes=2 << 20)).endswith(
-        "for 2.0 MiB of distinct data"
+        "for 2.0 MiB of distinct arrays"
     )
 
 

@@ -64,8 +64,8 @@ class PendingCopy(Protocol):
 class HostCopier(Protocol):
     """Copies arrays of one framework to the host. It may reuse memory and streams."""
 
-    def __init__(self, limit: int) -> None:
-        """Prepare for at most `limit` copies at a time."""
+    def __init__(self, max_copies: int) -> None:
+        """Prepare for at most `max_copies` pending copies at a time."""
         ...
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:

@@ -24,9 +24,9 @@ __all__ = ["DeviceReader"]
 class DeviceReader:
     """Copies arrays of one device to the host, in the order of `start_copy` calls."""
 
-    def __init__(self, index: int, limit: int) -> None:
-        """Prepare for at most `limit` copies at a time from the GPU of this index."""
-        self._device, self._max_blocks = device_at(index), limit
+    def __init__(self, index: int, max_copies: int) -> None:
+        """Prepare for at most `max_copies` pending copies at a time from the GPU of this index."""
+        self._device, self._max_blocks = device_at(index), max_copies
         self._stream = Stream(self._device)
         self._blocks: list[_PageLockedBlock] = []
         self._free_blocks: list[_PageLockedBlock] = []

@@ -17,8 +17,8 @@ class HostCopier:
     CuPy copies them on the device, in stream order. Then a stream of Forebay copies these snapshots to the host.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._readers = DeviceReaders(limit)
+    def __init__(self, max_copies: int) -> None:
+        self._readers = DeviceReaders(max_copies)
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
         return start_grouped_copies(leaves, lambda leaf: int(leaf.device.id), self._start_snapshot_copy)

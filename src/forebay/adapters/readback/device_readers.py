@@ -11,14 +11,14 @@ __all__ = ["DeviceReaders"]
 class DeviceReaders:
     """The readers of all devices, each created for the first result on its device."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, max_copies: int) -> None:
+        self._max_copies = max_copies  # per device
         self._readers: dict[int, Any] = {}
 
     def reader_for(self, index: int) -> Any:
         """Return the `DeviceReader` of the GPU with this index."""
         if index not in self._readers:
-            self._readers[index] = _cuda_module().DeviceReader(index, self._limit)
+            self._readers[index] = _cuda_module().DeviceReader(index, self._max_copies)
         return self._readers[index]
 
     def close(self) -> None:

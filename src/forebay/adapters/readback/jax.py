@@ -29,7 +29,7 @@ class HostCopier:
     these snapshots to the host.
     """
 
-    def __init__(self, limit: int) -> None: ...
+    def __init__(self, max_copies: int) -> None: ...  # unused: JAX manages the memory of its copies
 
     def start_copy(self, leaves: Sequence[Any]) -> "_JaxCopy":
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):

@@ -15,7 +15,7 @@ __all__ = ["HostCopier", "all_finite"]
 class HostCopier:
     """Copies arrays immediately, so that later changes have no effect on the results."""
 
-    def __init__(self, limit: int) -> None: ...
+    def __init__(self, max_copies: int) -> None: ...  # unused: each copy is complete at once
 
     def start_copy(self, leaves: Sequence[Any]) -> CompletedCopy:
         return CompletedCopy([np.array(leaf) for leaf in leaves])

@@ -22,8 +22,8 @@ class HostCopier:
     Snapshots of host tensors need no second step.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._readers = DeviceReaders(limit)
+    def __init__(self, max_copies: int) -> None:
+        self._readers = DeviceReaders(max_copies)
 
     def start_copy(self, leaves: Sequence[Any]) -> PendingCopy:
         return start_grouped_copies([_snapshot(leaf) for leaf in leaves], _device_index, self._start_snapshot_copy)

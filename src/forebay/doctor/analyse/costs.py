@@ -18,7 +18,8 @@ def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     """Return the seconds per step that events cost.
 
     Profiling lengthens events and steps alike. So the result is the share of the events in a profiled step, times the
-    unprofiled step time. The median step does not contain rare events, so their mean time is added to the step.
+    unprofiled step time. The step times are medians, so they leave out events that occur in few steps. `excess` is the
+    mean time of the events minus their median time; it is added to the profiled step before the share is computed.
     """
     if not view.steps or not view.step_seconds:
         return 0.0

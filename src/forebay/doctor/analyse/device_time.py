@@ -44,7 +44,10 @@ def intervals_of(device_view: DeviceView, mask: Any) -> Intervals:
 
 
 def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:
-    """Return the seconds of these intervals per step that the device executed."""
+    """Return the total length of the intervals in seconds, per step that the device executed.
+
+    The device executed fewer steps than the capture recorded if the loop ran ahead.
+    """
     return times.length / 1e9 / device_view.steps_done
 
 

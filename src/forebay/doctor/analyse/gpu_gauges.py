@@ -69,7 +69,7 @@ def gauge_remarks(gauges: Gauges) -> Iterator[str]:
     for reason, share in gauges.held_back[:1]:
         if share >= LEAST_SHARE and _is_clock_low(gauges):
             clocks = f"{gauges.clock_mhz:,.0f} of {gauges.most_clock_mhz:,} MHz"
-            yield f"{reason} limited its clock in {format_percent(share)} of the samples ({clocks})"
+            yield f"{reason} limited its clock in {format_percent(share)} of the readings ({clocks})"
     if _is_below(gauges.link_width, gauges.most_link_width):
         lanes = f"{gauges.link_width} of {gauges.most_link_width} lanes"
         yield f"its link has {lanes}; check the slot and the BIOS settings"

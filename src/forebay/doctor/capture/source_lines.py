@@ -28,7 +28,7 @@ class SourceLines:
 
     def __init__(self) -> None:
         self.locations: list[tuple[str, int, str]] = []  # file, line number, function
-        self.is_user_file: dict[str, bool] = {}
+        self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code; only files looked up so far
         self._indices: dict[tuple[str, int], int] = {}
         # Cache, because `frame.f_lineno` scans the line table from the start of the function.
         self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset
@@ -41,12 +41,12 @@ class SourceLines:
         The search skips `depth` frames, beginning with the caller.
         """
         frame: FrameType | None = sys._getframe(depth + 1)
-        is_user_file = self.is_user_file
+        user_file_cache = self.user_file_cache
         while frame is not None:
             code = frame.f_code
-            is_user = is_user_file.get(code.co_filename)
+            is_user = user_file_cache.get(code.co_filename)
             if is_user is None:
-                is_user = is_user_file[code.co_filename] = self._is_user_code(code.co_filename)
+                is_user = user_file_cache[code.co_filename] = self._is_user_code(code.co_filename)
             if is_user:
                 index = self._index_by_instruction.get((id(code), frame.f_lasti))
                 return self._add_frame(frame) if index is None else index

@@ -85,8 +85,8 @@ class MachineSpeeds:
     device_to_host: float  # read-back into page-locked memory
     launch_seconds: float  # host time per kernel launch
     host_copy: float  # copy between host arrays, by one thread
-    gather: float  # selecting rows in device memory
-    source: str  # a phrase that says where the speeds come from
+    gather: float  # selecting rows in device memory; not probed: derived from the value of an H200
+    origin: str  # a phrase that says where the speeds come from
 
 
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
@@ -100,7 +100,9 @@ def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
     link = LINKS[DEVICES[name].link]
     gather = GATHER_BYTES_PER_SECOND * DEVICES[name].memory / DEVICES["h200"].memory
     origin = (
-        f"measured on an {MEASURED_ON}" if name == "h200" else f"of an {MEASURED_ON}, scaled in proportion to the {gpu}"
+        f"measured on an {MEASURED_ON}"
+        if name == "h200"
+        else f"from the data sheet of the {gpu} and measurements on an {MEASURED_ON}"
     )
     return MachineSpeeds(
         gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, origin
@@ -109,6 +111,7 @@ def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
 
 def gpu_name(view: CaptureView) -> str:
     """Return the driver's name for the GPU of a capture, or an empty string."""
+    # the readings of each GPU (see analyse/gpu_gauges.py); the first GPU counts
     gauges = view.capture.facts.get("gauges") or [{}]
     return str(gauges[0].get("name") or "")
 
@@ -192,6 +195,6 @@ def _probed_speeds(probe: Probe) -> MachineSpeeds:
         device.device_to_host_bytes_per_second,
         device.launch_seconds or LAUNCH_SECONDS,
         probe.host.copy_bytes_per_second(),
-        GATHER_BYTES_PER_SECOND,
+        GATHER_BYTES_PER_SECOND,  # not probed: the value of an H200
         f"probed on {probe.measured_at:%Y-%m-%d}",
     )

@@ -11,8 +11,9 @@ from forebay.doctor.model.formatting import format_count, format_percent
 
 __all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory"]
 
-# Bytes of all copies of an array, or of all constants. `describe_memory` omits smaller ones; the HTML page does not.
-SMALLEST_COPIES_NBYTES = 1 << 20
+# `describe_memory` omits the copies of an array, and the graph constants, if they occupy fewer bytes in total. The HTML
+# page does not omit them.
+FEWEST_NOTED_NBYTES = 1 << 20
 
 
 def describe_memory(view: CaptureView) -> str:
@@ -23,22 +24,25 @@ def describe_memory(view: CaptureView) -> str:
     parts += [
         describe_data_copies(largest)
         for largest in usage.data_copies[:1]
-        if largest.held_nbytes >= SMALLEST_COPIES_NBYTES
+        if largest.held_nbytes >= FEWEST_NOTED_NBYTES
     ]
     constant_nbytes = sum(constants.total_nbytes for constants in usage.graph_constants)
-    if constant_nbytes >= SMALLEST_COPIES_NBYTES:
+    if constant_nbytes >= FEWEST_NOTED_NBYTES:
         parts.append(f"{format_nbytes(constant_nbytes)} are constants in graphs")
     return "; ".join(parts)
 
 
 def describe_data_copies(data: DataCopies) -> str:
-    """State where copies of an array are stored, and how much was copied."""
+    """State where the copies of the largest array are stored.
+
+    If uploads repeat, also state how many bytes the script copied for all arrays in the same places.
+    """
     places = ", ".join(_format_place(name, times) for name, times in Counter(data.places).items())
-    stored = f"{format_nbytes(data.nbytes)} of data occupy {format_nbytes(data.held_nbytes)} ({places})"
+    stored = f"an array of {format_nbytes(data.nbytes)} occupies {format_nbytes(data.held_nbytes)} ({places})"
     if data.copied_nbytes <= data.different_nbytes:
         return stored
     copied, distinct = format_nbytes(data.copied_nbytes), format_nbytes(data.different_nbytes)
-    return f"{stored}; the script copied {copied} in total for {distinct} of distinct data"
+    return f"{stored}; the script copied {copied} in total for {distinct} of distinct arrays"
 
 
 def _format_place(place: str, times: int) -> str:
@@ -67,7 +71,7 @@ def _format_readings(gauges: Gauges) -> Iterator[str]:
         yield f"{received:.1f} GB/s received and {sent:.1f} GB/s sent"
     if gauges.watts is not None:
         yield f"{gauges.watts:.0f} of {gauges.most_watts:.0f} W" if gauges.most_watts else f"{gauges.watts:.0f} W"
-    yield format_count(gauges.samples, "sample")
+    yield format_count(gauges.samples, "reading")
 
 
 def _describe_peak(level: MemoryLevel) -> str:

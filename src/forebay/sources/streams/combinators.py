@@ -13,8 +13,8 @@ from forebay.order.permutation import derive_key
 
 __all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
 
-_MAX_DRAWN_ROWS = 256  # largest number of rows per draw from the window; more need less time per row, but more memory
-_SKIP_ROWS = 1024  # rows that `skip` reads at a time; more need fewer calls, but more memory
+_MAX_DRAWN_ROWS = 256  # most rows per draw from the window; a larger number takes less time per row, but more memory
+_SKIP_ROWS = 1024  # rows that `skip` reads at a time; a larger number makes fewer calls, but needs more memory
 
 
 class _WrappingStream(AbstractStream):
@@ -175,7 +175,8 @@ class _ShuffledReader(_ReplayingReader):
         self._window = _empty_rows(stream.specs, stream.window_rows)  # one array for each leaf
         self._draw_rows = max(1, min(_MAX_DRAWN_ROWS, stream.window_rows // 4))
         self._drawn = _empty_rows(stream.specs, self._draw_rows)
-        self._next_drawn, self._drawn_count = 0, 0  # `read` has yet to return the rows of `_drawn` in this range
+        # `_drawn[_next_drawn:_drawn_count]` are the rows that `read` has not returned yet.
+        self._next_drawn, self._drawn_count = 0, 0
         self._random = np.random.Philox(key=key)
         self._window_count = -1  # rows in the window; -1 before the first `read`
 

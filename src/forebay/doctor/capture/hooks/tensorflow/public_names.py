@@ -45,7 +45,7 @@ def find_public_call(lines: SourceLines, default: str) -> PublicCall:
     """Return the outermost public function between the user line and the caller, or `default`."""
     here = called = sys._getframe(1)
     frame: FrameType | None = here
-    while frame is not None and not lines.is_user_file.get(frame.f_code.co_filename):
+    while frame is not None and not lines.user_file_cache.get(frame.f_code.co_filename):
         called, frame = frame, frame.f_back
     if frame is None:
         return PublicCall(default, is_direct=False)
