@@ -13,7 +13,7 @@ from forebay.feed.row_index import GroupRows, RowIndex
 from forebay.feed.slot import Slot
 from forebay.feed.transform_stage import PartialGroupError
 from forebay.order.schedule import Cursor, Group
-from forebay.sources.direct.reader import FileReader, ReadPass
+from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.transforms.ops import Map
 from forebay.transforms.padding import pad_rows
 
@@ -43,10 +43,10 @@ class RemoteFiller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FillTask:
-    """A group to fill, and the pass of the file reader that reads its rows."""
+    """A group to fill, and the session of the file reader that reads its rows."""
 
     group: Group
-    read_pass: ReadPass | None  # None if the feed has no file reader
+    session: ReadSession | None  # None if the feed has no file reader
 
 
 class IndexedFiller:
@@ -92,9 +92,9 @@ class IndexedFiller:
         """
         self._begin_pass()
         self._start_prefetch(cursor)
-        read_pass = None if self._reader is None else self._reader.begin(self._upcoming_groups(cursor))
+        session = None if self._reader is None else self._reader.begin(self._upcoming_groups(cursor))
         for group in self._groups(cursor):
-            yield FillTask(group, read_pass)
+            yield FillTask(group, session)
 
     def only_enqueues(self, slot: Slot) -> bool:
         filler = self._device_filler
@@ -238,10 +238,10 @@ class IndexedFiller:
         return arrays
 
     def _gather_into(self, task: FillTask, rows: Rows, arrays: Sequence[Any]) -> None:
-        if task.read_pass is None:
+        if task.session is None:
             self._source.gather(rows, arrays)
         else:
-            task.read_pass.gather(_group_id(task.group), rows, arrays)
+            task.session.gather(_group_id(task.group), rows, arrays)
 
     def _shorten_group(self, group: Group, rows: Rows, partial: PartialGroupError) -> Group:
         """Return a group of the filled batches, and note the failed rows on the error."""

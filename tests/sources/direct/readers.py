@@ -34,7 +34,7 @@ class ReadSource(AbstractSource):
 
     def __init__(self, source, reader):
         self._source, self._reader = source, reader
-        self._one_pass = threading.Lock()  # a new pass would end the previous one
+        self._one_session = threading.Lock()  # a new session would end the previous one
         self.specs, self.structure = source.specs, source.structure
 
     def __len__(self):
@@ -43,7 +43,7 @@ class ReadSource(AbstractSource):
     def gather(self, rows, out):
         if not row_count(rows):
             return
-        with self._one_pass:
+        with self._one_session:
             self._reader.begin(iter([("all", rows)])).gather("all", rows, out)
 
     def close(self):

@@ -262,12 +262,12 @@ def test_groups_that_wait_for_blocks_continue_when_the_files_are_in_memory(tmp_p
     warmer = PageCacheWarmer([path])
     reader = PageCacheReader(block_reader(source, block_rows=100, buffers=2), source, warmer)
     groups = {name: np.arange(200) + 200 * name for name in range(2)}
-    read_pass = reader.begin(iter(groups.items()))
+    session = reader.begin(iter(groups.items()))
     out = np.empty((2, 200, 400), np.uint8)
-    waiting = threading.Thread(target=read_pass.gather, args=(1, groups[1], [out[1]]))
+    waiting = threading.Thread(target=session.gather, args=(1, groups[1], [out[1]]))
     waiting.start()  # the first group has both buffers
     warmer.is_warm = True
-    read_pass.gather(0, groups[0], [out[0]])
+    session.gather(0, groups[0], [out[0]])
     waiting.join()
     reader.close()
     assert np.array_equal(out.reshape(400, 400), array[:400])

@@ -193,8 +193,8 @@ def test_a_group_is_read_while_the_one_before_is_still_gathered(source):
     reader, groups = row_reader(source, buffers=2), {name: np.arange(100) * 1000 + name for name in range(3)}
     started, start = [], reader.start_reads
     reader.start_reads = lambda rows, buffer: started.append(rows[0]) or start(rows, buffer)
-    read_pass, out = reader.begin(iter(groups.items())), np.empty(100, np.uint8)
-    read_pass.gather(0, groups[0], [out])
+    session, out = reader.begin(iter(groups.items())), np.empty(100, np.uint8)
+    session.gather(0, groups[0], [out])
     assert started == [0, 1, 2]
     reader.close()
 
@@ -203,8 +203,8 @@ def test_a_closed_pass_frees_its_memory(source, monkeypatch):
     allocated = []
     monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: record(allocated, aligned_memory(nbytes)))
     reader = row_reader(source)
-    read_pass = reader.begin(iter([(0, np.arange(10))]))
-    read_pass.gather(0, np.arange(10), [np.empty(10, np.uint8)])
+    session = reader.begin(iter([(0, np.arange(10))]))
+    session.gather(0, np.arange(10), [np.empty(10, np.uint8)])
     reader.close()
     assert [memory() for memory in allocated] == [None, None]
 

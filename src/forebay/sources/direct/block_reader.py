@@ -22,7 +22,7 @@ from forebay.sources.direct.read_ranges import DiskReads, ReadRanges, merge_rang
 from forebay.sources.direct.read_threads import IoUringThreads, PreadThreads, wait_for_reads
 from forebay.sources.lookahead import LookAhead
 
-__all__ = ["BlockPass", "BlockReader", "block_buffer_nbytes"]
+__all__ = ["BlockReadSession", "BlockReader", "block_buffer_nbytes"]
 
 
 class BlockReader:
@@ -35,15 +35,15 @@ class BlockReader:
         self._rows, self.block_rows, self._buffers = rows, block_rows, buffers
         self._buffer_nbytes = block_buffer_nbytes(space, block_rows, files.alignment)
         self._threads = IoUringThreads() if use_io_uring else PreadThreads()
-        self._current_pass: BlockPass | None = None
+        self._session: BlockReadSession | None = None
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "BlockPass":
-        """Begin a pass over these groups. This ends the previous pass."""
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "BlockReadSession":
+        """Begin a session that reads these groups. This ends the previous session."""
         self.stop()
         memory = aligned_memory(self._buffers * self._buffer_nbytes)
         upcoming = ((group, _find_block_numbers(rows, self.block_rows)) for group, rows in groups)
-        self._current_pass = BlockPass(self, BlockSchedule(upcoming, self._buffers), memory)
-        return self._current_pass
+        self._session = BlockReadSession(self, BlockSchedule(upcoming, self._buffers), memory)
+        return self._session
 
     def block_ranges(self, block: int, buffer: int) -> ReadRanges:
         """Return the ranges of a block, with offsets that place them in its buffer."""
@@ -66,24 +66,24 @@ class BlockReader:
             yield from [self._threads.start(self._files, reads, memory)] * len(job)
 
     def stop(self) -> None:
-        """End the current pass and wake all threads that wait for a block."""
-        if self._current_pass is not None:
-            self._current_pass.close()
+        """End the current session and wake all threads that wait for a block."""
+        if self._session is not None:
+            self._session.close()
 
     def close(self) -> None:
         """End the threads and close the files. No thread may gather after this call."""
         self.stop()
         self._threads.close()
         self._files.close()
-        if self._current_pass is not None:
-            self._current_pass.free_memory()
+        if self._session is not None:
+            self._session.free_memory()
 
 
-class BlockPass(LookAhead):
-    """One pass over the rows.
+class BlockReadSession(LookAhead):
+    """The reads of one iteration over a feed, block by block.
 
-    The threads that gather rows also start the reads of upcoming groups. Reads that are in progress when the pass is
-    closed keep the memory alive.
+    The threads that gather rows also start the reads of upcoming groups. Reads that are in progress when the session
+    is closed keep the memory alive.
     """
 
     def __init__(self, reader: BlockReader, schedule: BlockSchedule, memory: Array) -> None:

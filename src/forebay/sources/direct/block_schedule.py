@@ -19,8 +19,8 @@ class BlockSchedule:
     A group is admitted when all its blocks have a buffer. A block keeps its buffer until every admitted group that
     needs it is released.
 
-    `BlockPass` uses this class to limit its look-ahead. Groups share blocks, and the next group may get its buffers one
-    by one as they become free.
+    `BlockReadSession` uses this class to limit its look-ahead. Groups share blocks, and the next group may get its
+    buffers one by one as they become free.
     """
 
     def __init__(self, upcoming: UpcomingBlocks, buffers: int) -> None:

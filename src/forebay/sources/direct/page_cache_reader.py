@@ -10,7 +10,7 @@ from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
 from forebay.sources.direct.page_cache import PageCacheWarmer
-from forebay.sources.direct.reader import FileReader, ReadPass
+from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.sources.lookahead import ReadStoppedError
 
 __all__ = ["MappedReader", "PageCacheReader"]
@@ -26,8 +26,8 @@ class MappedReader:
     def __init__(self, source: AbstractSource, warmer: PageCacheWarmer) -> None:
         self._source, self._warmer = source, warmer
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Start to fill the page cache and begin a pass."""
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadSession:
+        """Start to fill the page cache and begin a session."""
         self._warmer.start()
         return self
 
@@ -56,19 +56,19 @@ class PageCacheReader:
         self._reader, self._source, self._warmer = reader, source, warmer
         self._rows_read = 0  # approximate, because threads add to it without a lock
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Begin a pass, with read buffers unless the page cache holds the files."""
-        return self if self._warmer.is_warm else _PageCachePass(self, self._reader.begin(groups))
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadSession:
+        """Begin a session, with read buffers unless the page cache holds the files."""
+        return self if self._warmer.is_warm else _PageCacheSession(self, self._reader.begin(groups))
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
         """Gather from the mapped files."""
         self._source.gather(rows, out)
 
-    def gather_in_pass(self, read_pass: ReadPass, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
+    def gather_in_session(self, session: ReadSession, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
         """Gather through read buffers, or from the mapped files once they are cached."""
         if not self._warmer.is_warm:
             try:
-                read_pass.gather(group, rows, out)
+                session.gather(group, rows, out)
             except ReadStoppedError:
                 if not self._warmer.is_warm:
                     raise
@@ -84,7 +84,7 @@ class PageCacheReader:
             self._warmer.start()
 
     def stop(self) -> None:
-        """End the current pass and stop filling the page cache."""
+        """End the current session and stop filling the page cache."""
         self._warmer.stop()
         self._reader.stop()
 
@@ -94,11 +94,11 @@ class PageCacheReader:
         self._reader.close()
 
 
-class _PageCachePass:
-    """One pass of a `PageCacheReader` that begins with read buffers."""
+class _PageCacheSession:
+    """One session of a `PageCacheReader` that begins with read buffers."""
 
-    def __init__(self, reader: PageCacheReader, read_pass: ReadPass) -> None:
-        self._reader, self._read_pass = reader, read_pass
+    def __init__(self, reader: PageCacheReader, session: ReadSession) -> None:
+        self._reader, self._session = reader, session
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
-        self._reader.gather_in_pass(self._read_pass, group, rows, out)
+        self._reader.gather_in_session(self._session, group, rows, out)

@@ -6,13 +6,14 @@ from typing import Protocol
 from forebay.core.rows import Rows
 from forebay.core.spec import Array
 
-__all__ = ["FileReader", "ReadPass"]
+__all__ = ["FileReader", "ReadSession"]
 
 
-class ReadPass(Protocol):
-    """One pass over the rows.
+class ReadSession(Protocol):
+    """The reads of one iteration over a feed.
 
-    Several threads gather at the same time, each one group, roughly in the order of the groups.
+    They begin at the cursor of the feed and may continue into the next epochs. Several threads gather at the same time,
+    each one group, roughly in the order of the groups.
     """
 
     def gather(self, group: Hashable, rows: Rows, out: Sequence[Array]) -> None:
@@ -21,14 +22,14 @@ class ReadPass(Protocol):
 
 
 class FileReader(Protocol):
-    """Reads the rows of a source in passes. A new pass ends the previous one."""
+    """Reads the rows of a source in sessions. A new session ends the previous one."""
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadPass:
-        """Begin a pass over groups. Each item is a group id and its rows."""
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> ReadSession:
+        """Begin a session that reads these groups. Each item is a group id and its rows."""
         ...
 
     def stop(self) -> None:
-        """End the current pass and wake all threads that wait for a group."""
+        """End the current session and wake all threads that wait for a group."""
         ...
 
     def close(self) -> None:

@@ -15,13 +15,14 @@ from forebay.sources.direct.read_ranges import ReadRanges, merge_ranges
 from forebay.sources.direct.read_threads import IoUringThreads, PreadThreads, wait_for_reads
 from forebay.sources.lookahead import GroupItems, LookAhead
 
-__all__ = ["DirectRowReader", "RowPass"]
+__all__ = ["DirectRowReader", "RowReadSession"]
 
-GAP_NBYTES = 16 << 10  # bytes; reading a gap of up to this size takes no longer than a second read
+# bytes; reading two rows and a gap of up to this size between them takes no longer than a separate read for each row
+GAP_NBYTES = 16 << 10
 
 
 class DirectRowReader:
-    """Reads the rows of upcoming groups into row buffers.
+    """Reads the rows of upcoming groups from files into row buffers, with direct I/O if possible.
 
     A row buffer holds one group, or a part of a group.
     """
@@ -34,13 +35,15 @@ class DirectRowReader:
         row_nbytes = sum(nbytes + 2 * files.alignment for nbytes in space.row_nbytes)
         self.buffer_rows = max(1, buffer_nbytes // row_nbytes)
         self._threads = IoUringThreads() if use_io_uring else PreadThreads()
-        self._current_pass: RowPass | None = None
+        self._session: RowReadSession | None = None
 
-    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "RowPass":
-        """Begin a pass over these groups. This ends the previous pass."""
+    def begin(self, groups: Iterator[tuple[Hashable, Rows]]) -> "RowReadSession":
+        """Begin a session that reads these groups. This ends the previous session."""
         self.stop()
-        self._current_pass = RowPass(self, groups, [aligned_memory(self._buffer_nbytes) for _ in range(self._buffers)])
-        return self._current_pass
+        self._session = RowReadSession(
+            self, groups, [aligned_memory(self._buffer_nbytes) for _ in range(self._buffers)]
+        )
+        return self._session
 
     def start_reads(self, rows: Rows, buffer: Array) -> "PartRead":
         """Start to read rows into a buffer in other threads."""
@@ -48,21 +51,21 @@ class DirectRowReader:
         ranges, memory = merge_ranges(starts, nbytes, alignment=self._files.alignment, gap=GAP_NBYTES), buffer
         if ranges.total_nbytes > buffer.nbytes:
             ranges = merge_ranges(starts, nbytes, alignment=self._files.alignment)
-        if ranges.total_nbytes > buffer.nbytes:  # consecutive rows with a large stride need more bytes
+        if ranges.total_nbytes > buffer.nbytes:  # a run of rows is one range, including the bytes between its rows
             memory = aligned_memory(ranges.total_nbytes)
         return PartRead(rows, buffer, memory, ranges, self._threads.start(self._files, ranges.split(), memory))
 
     def stop(self) -> None:
-        """End the current pass and wake all threads that wait for a group."""
-        if self._current_pass is not None:
-            self._current_pass.close()
+        """End the current session and wake all threads that wait for a group."""
+        if self._session is not None:
+            self._session.close()
 
     def close(self) -> None:
         """End the threads and close the files. No thread may gather after this call."""
         self.stop()
         self._threads.close()
         self._files.close()
-        self._current_pass = None
+        self._session = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,17 @@ class PartRead:
     """Reads in progress for a group or a part of a group."""
 
     rows: Rows
-    buffer: Array  # returned to the pass after the rows are copied
+    buffer: Array  # returned to the session after the rows are copied
     memory: Array  # the buffer, or separate memory if the buffer is too small for these rows
     ranges: ReadRanges
     reads: "Sequence[Future[None]]"
 
 
-class RowPass(LookAhead):
-    """One pass over the rows.
+class RowReadSession(LookAhead):
+    """The reads of one iteration over a feed, row by row.
 
     The threads that gather rows also start the reads of upcoming groups. So the disk reads the next groups while
-    the threads wait for the current group. Reads that are in progress when the pass is closed keep its memory alive.
+    the threads wait for the current group. Reads that are in progress when the session is closed keep its memory alive.
     """
 
     def __init__(self, reader: DirectRowReader, groups: Iterator[tuple[Hashable, Rows]], buffers: list[Array]) -> None:
