@@ -14,10 +14,10 @@ from forebay.doctor.rules.wording import calls_per_step, most_frequent_function,
 
 __all__ = ["examine", "recognises"]
 
-FEWEST_BUILDS = 3  # in the profiled steps; one per epoch is normal
+FEWEST_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
-MODEL = "Model"  # of Keras; compiling it again discards the functions that `fit` has compiled
+MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
 # The new objects that cause later events of each kind: a new pipeline starts, a new function is compiled, and a new
 # session prepares its graph in its first run.
@@ -25,7 +25,10 @@ _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.R
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site builds objects repeatedly, or such builds may cause half of its events."""
+    """Whether the site builds objects repeatedly, or may do later work for such objects.
+
+    For a site of later work: whether the repeated builds that can cause it are at least half as many as its events.
+    """
     if site.kind is EventKind.BUILD:
         return _is_repeated(site)
     if site.kind is EventKind.RUN and not any(site.values("first")):
@@ -57,12 +60,16 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _finding(view: CaptureView, site: CallSite, later_events: list[LedgerEvent]) -> Finding:
     """Build the finding.
 
-    Except for functions, the least gain excludes later work, because a first batch always takes time.
+    Except for functions, the least gain excludes later work, because part of it remains: a pipeline or session that
+    the script keeps must still make each batch or run.
     """
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])
     times = f"{calls_per_step(site) * site.steps:.0f} times in {site.steps} steps"
-    basis = "at least the measured time to build it, at most also the work that follows from it"
-    low = cost if _built_object(site) in FUNCTIONS else min(building, cost)
+    if _built_object(site) in FUNCTIONS:
+        low, basis = cost, "the measured time to build and compile it"
+    else:
+        low = min(building, cost)
+        basis = "at least the measured time to build it; at most that time plus the work that follows"
     return Finding(
         rule="rebuilt",
         title=f"{site.api} builds a new {_built_object(site)} {times}",
@@ -77,20 +84,20 @@ def _finding(view: CaptureView, site: CallSite, later_events: list[LedgerEvent])
 
 
 def _is_repeated(build: CallSite) -> bool:
-    """Whether a line builds objects repeatedly.
+    """Whether a line builds the same function, or objects without a function name, at least FEWEST_BUILDS times.
 
     A call of `fit` builds one object per epoch and per validation. These do not count if the script calls `fit` only
     once or twice.
     """
-    is_once_per_epoch = 0 < len({*build.values("fit")}) < FEWEST_BUILDS
-    return most_frequent_function(build)[1] >= FEWEST_BUILDS and not is_once_per_epoch
+    is_in_few_fits = 0 < len({*build.values("fit")}) < FEWEST_BUILDS  # "fit" is the number of the `fit` call
+    return most_frequent_function(build)[1] >= FEWEST_BUILDS and not is_in_few_fits
 
 
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     """Return title and code of the cure."""
     framework = framework_of(view, site.api)
-    if _built_object(site) == ITERATOR and site.api in _BATCH_CODE:
-        return "call the model directly, which needs no pipeline", _BATCH_CODE[site.api]
+    if _built_object(site) == ITERATOR and site.api in _BATCH_CURES:
+        return _BATCH_CURES[site.api]
     if _built_object(site) == ITERATOR and framework == "keras":
         return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not `fit` in a loop"
     if _built_object(site) == ITERATOR and framework == "tensorflow":
@@ -111,9 +118,15 @@ def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     )
 
 
-_BATCH_CODE = {
-    "Model.predict": "outputs = model(batch, training=False)   # or one `predict` for all rows",
-    "Model.evaluate": "model.test_on_batch(x, y)   # or one `evaluate` for all rows",
+_BATCH_CURES = {  # api -> title and code of the cure
+    "Model.predict": (
+        "call the model directly, which needs no pipeline",
+        "outputs = model(batch, training=False)   # or one `predict` for all rows",
+    ),
+    "Model.evaluate": (
+        "use `test_on_batch`, which needs no pipeline",
+        "model.test_on_batch(x, y)   # or one `evaluate` for all rows",
+    ),
 }
 
 
