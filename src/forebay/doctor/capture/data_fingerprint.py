@@ -12,8 +12,8 @@ _PIECES = 16  # samples per array of more than SAMPLED_NBYTES, at equal distance
 def fingerprint(array: Any) -> str:
     """Return dtype, shape and a checksum of the bytes as one text.
 
-    The checksum covers all bytes up to SAMPLED_NBYTES, and samples of a larger array. Return "" if the memory is empty,
-    not C-contiguous or not readable.
+    The checksum covers all bytes of an array of at most SAMPLED_NBYTES, and only samples of a larger array. Return ""
+    if the memory is empty, not C-contiguous or not readable.
     """
     content = _bytes_of(array)
     if content is None:

@@ -30,7 +30,7 @@ _ADAPTERS = (
     tf_dataset_adapter.TFDatasetAdapter,
 )
 
-PREFETCH_BATCHES = 2  # batches that the replaced pipeline prefetches
+PREFETCH_BATCHES = 2  # batches that the dataset which repeats the first batch prefetches
 _UNKNOWN_LENGTH = -2  # cardinality of a tf.data dataset of unknown length; -1: endless
 
 Function = Callable[..., Any]  # a function of Keras
@@ -49,7 +49,7 @@ def install(emulator: Emulator) -> None:
 
 
 def wait() -> None:
-    """Do nothing: the module of the backend waits."""
+    """Do nothing: `wait` of the backend's module, such as `emulate.jax`, waits for the device."""
 
 
 def _replace_iterator(emulator: Emulator, get_iterator: Function) -> Function:

@@ -19,7 +19,8 @@ __all__ = [
 ]
 
 COPY_STREAM = -1  # simulated stream that has only prefetched copies
-UPLOAD_KINDS = ("upload", "move")  # explicit uploads, and moves that an operation makes
+# Explicit uploads, and arrays that a framework copies to the device because an operation needs them there.
+UPLOAD_KINDS = ("upload", "move")
 
 
 def remove_uploads(line: int, *, share: float = 1.0) -> Change:
@@ -109,9 +110,10 @@ def prefetch_uploads(
 
 
 def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_bytes_per_second: float) -> Change:
-    """Let other threads make the next batch during the step; the loop uploads it.
+    """Let other threads make the next batch during the step, as tf.data does.
 
-    The loop makes batches at `making_bytes_per_second`, the other threads at `producer_bytes_per_second`.
+    The loop only queues the upload. The loop makes batches at `making_bytes_per_second`, the other threads at
+    `producer_bytes_per_second`. Unlike `prefetch_batches`, this change estimates the times from the bytes.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -178,7 +180,10 @@ def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: 
 
 
 def narrow_dtype(line: int, *, share: float, kind: str = "upload") -> Change:
-    """Upload only a share of the bytes of a line."""
+    """Keep only `share` of the bytes that calls on a line copy to the device.
+
+    `kind` is the kind of these calls, such as "upload" or "move".
+    """
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
@@ -224,9 +229,9 @@ def gather_on_device(
 
 
 def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[int]:
-    """Yield the copies that calls of this kind queue on a line.
+    """Yield the indices of the copies that calls of this kind queue on a line.
 
-    For uploads, the copies to the device that compiled calls queue count too.
+    For uploads, this includes copies to the device by compiled functions.
     """
     for action in timeline.actions:
         if is_call_of(action, UPLOAD_KINDS if kind == "upload" else (kind,), line):

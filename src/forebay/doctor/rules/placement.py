@@ -54,7 +54,7 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
         seconds=cost,
         cures=(
             Cure(
-                "run it on the device that has its data",
+                "keep the operation and all its data on one device",
                 code,
                 0.0,
                 cost,
@@ -93,13 +93,14 @@ def _shorten_device(device: str) -> str:
 
 
 _MEASURED_BASIS = (
-    "the measured time of the moves, without the operation itself; waits that the moves contain may remain"
+    "the measured time of the moves, not of the operation. Part of it may be waiting for the device, which remains"
 )
 _ESTIMATE_BASIS = "an estimate from the number of bytes and moves, because moves inside a graph cannot be measured"
 _CODE = {
     "tensorflow": 'with tf.device("/GPU:0"): ...   # tf.debugging.set_log_device_placement(True) shows operations '
     "without a GPU kernel, often int32 and strings",
     "torch": "index = index.to(x.device)   # once, before the loop: keep all data of a step on one device",
-    "jax": "table = jax.device_put(table, x.device)   # once, before the loop: jnp.from_dlpack leaves it on the host",
+    "jax": "table = jax.device_put(table, x.device)   # once, before the loop; an array from jnp.from_dlpack stays on "
+    "the host until then",
     "cupy": "with cupy.cuda.Device(0): ...   # keep all data of a step on one device",
 }

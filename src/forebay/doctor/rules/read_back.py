@@ -17,8 +17,8 @@ from forebay.doctor.rules.wording import calls_per_step, frequency
 __all__ = ["READ_BASIS", "examine", "recognises"]
 
 READ_BASIS = (
-    "Python continues while the device computes; on a GPU this saves at least the round trip "
-    "of each wait. It saves at most the shorter of the wait and the rest of the step"
+    "Python continues while the device computes. The gain is at most the time of the waits or the rest of the step, "
+    "whichever is shorter. On a GPU, it is at least one round trip between host and device per wait"
 )
 
 
@@ -59,7 +59,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
         defer_waits(view, site),
     )
     framework = feed_framework(view, site.api)
-    if framework not in _SUM_CODE:
+    if framework not in _SUM_CODE:  # Keras runs the loop, so the script cannot sum in it
         return (readback_cure,)
     code = _SUM_CODE[framework]
     return Cure(
