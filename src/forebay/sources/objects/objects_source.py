@@ -32,7 +32,8 @@ _LONG_ROW_NBYTES = 4096  # bytes; copying a row of this size or more directly is
 class ObjectsSource(AbstractSource):
     """The rows of one or more objects, one object after the other."""
 
-    immutable = True  # if the store reports versions, reading a changed object raises an error
+    # Objects are assumed not to change. If the store reports versions, reading a changed object raises an error.
+    immutable = True
 
     def __init__(
         self,
@@ -71,8 +72,8 @@ class ObjectsSource(AbstractSource):
             group.release()
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Prefetcher:
-        # Two windows fit in the prefetch budget. A window has at most as many rows as the source: collecting the groups
-        # of several short epochs would delay the first group.
+        # The prefetcher plans the groups of one window together. Two windows fit in the prefetch budget. A window has
+        # at most as many rows as the source: collecting the groups of several short epochs would delay the first group.
         window_rows = max(1, min(self._length, self._prefetch_nbytes // 2 // max(1, self._row_nbytes)))
         prefetcher = Prefetcher(
             upcoming, self._plan_groups, self._reader, budget_nbytes=self._prefetch_nbytes, window_rows=window_rows
@@ -106,7 +107,7 @@ class ObjectsSource(AbstractSource):
         group = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
         if group is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in group.range_sets)):
             return group
-        if group is not None:  # the ranges of another group with an equal key
+        if group is not None:  # another group: a key contains only some of the row numbers
             group.release()
         return PrefetchedGroup.hold(rows, next(self._plan_groups([rows])), self._reader)
 
@@ -127,10 +128,10 @@ class ObjectsSource(AbstractSource):
                 yield [planner.ranges_for_rows(sorted_rows, blocks, limit_nbytes=limit) for planner, blocks in planned]
 
     def _choose_whole_blocks(self, planner: RangePlanner, rows: Array) -> Array:
-        """Return the sorted numbers of the blocks to read whole.
+        """Return the sorted numbers of the planner's blocks to read whole.
 
-        These are blocks that are cheaper to read whole, blocks that are held or cached, and blocks that the cache tiers
-        can still store.
+        A block has up to 8 MiB of consecutive rows of a column. The result contains blocks that are cheaper to read
+        whole, blocks that are held or cached, and blocks that the cache tiers can still store.
         """
         if not len(rows):
             return rows

@@ -45,10 +45,11 @@ def open_urls(
 ) -> AbstractSource:
     """Open one URL, a glob, or a list of either as one source.
 
-    fsspec receives `storage_options`. The source caches blocks in the folder `cache`, up to `cache_bytes`, and further
-    blocks in RAM, up to `ram_bytes`. It never evicts a block. Without `cache` and `ram_bytes`, it caches nothing. It
-    prefetches up to `ahead_bytes`, sends up to `connections` requests at a time, and sends a failing request up to
-    `attempts` times. `options` are the options of the file format.
+    fsspec receives `storage_options`. The source caches blocks (byte ranges of at most 8 MiB; more only for a larger
+    row) in the folder `cache`, up to `cache_bytes`, and further blocks in RAM, up to `ram_bytes`. It never evicts a
+    block. Without `cache` and `ram_bytes`, it caches nothing. It prefetches up to `ahead_bytes`, sends up to
+    `connections` requests at a time, and sends a failing request up to `attempts` times. `options` are the options of
+    the file format.
 
     If any object cannot be read in byte ranges, Forebay downloads all objects to `cache`, and `open_local` opens them.
     """
@@ -72,7 +73,7 @@ def open_urls(
     finally:
         threads.close()
     for stored_object, layout in zip(objects, layouts, strict=True):
-        _validate_same_rows(objects[0], layouts[0], stored_object, layout)
+        _validate_same_specs(objects[0], layouts[0], stored_object, layout)
     tiers = _make_tiers(cache, cache_bytes, ram_bytes)
     return ObjectsSource(
         objects,
@@ -137,8 +138,8 @@ def _choose_layout_reader(objects: Sequence[StoredObject], options: Mapping[str,
 
 def _raise_ranges_unsupported(suffixes: str, file: HeaderReads, *, spec: Tree | None = None) -> ObjectLayout:
     raise RangesUnsupportedError(
-        f"{file} cannot be read in byte ranges: the objects end in {suffixes}, and only objects that all end in .npy, "
-        "all in .npz or all in .bin can"
+        f"{file} cannot be read in byte ranges. That needs objects with one common suffix: .npy, .npz or .bin. These "
+        f"end in {suffixes}"
     )
 
 
@@ -165,28 +166,33 @@ def _make_tiers(
     return tiers
 
 
-def _validate_same_rows(
+def _validate_same_specs(
     first_object: StoredObject, first: ObjectLayout, other_object: StoredObject, other: ObjectLayout
 ) -> None:
-    if (
-        first.structure.paths == other.structure.paths
-        and first.specs == other.specs
-        and _has_same_records(first, other)
-    ):
-        return
-    raise SpecError(
-        f"the objects have different rows or byte orders: {first_object.url} has "
-        f"{describe_leaves(first.structure.paths, first.specs)} and {other_object.url} has "
-        f"{describe_leaves(other.structure.paths, other.specs)}. Use one pipeline for each, or convert one."
-    )
+    if first.structure.paths != other.structure.paths or first.specs != other.specs:
+        raise SpecError(
+            f"the rows of the objects have different specs: {first_object.url} has "
+            f"{describe_leaves(first.structure.paths, first.specs)} and {other_object.url} has "
+            f"{describe_leaves(other.structure.paths, other.specs)}. Use one pipeline for each, or convert one."
+        )
+    if not _has_same_stored_dtypes(first, other):
+        raise SpecError(
+            f"the objects have different byte orders: {first_object.url} stores {_describe_dtypes(first)} and "
+            f"{other_object.url} stores {_describe_dtypes(other)}. Use one pipeline for each, or convert one."
+        )
 
 
-def _has_same_records(first: ObjectLayout, other: ObjectLayout) -> bool:
-    """Return whether the columns of two objects have equal record dtypes, including the byte order.
+def _has_same_stored_dtypes(first: ObjectLayout, other: ObjectLayout) -> bool:
+    """Return whether the rows of two objects are stored with equal dtypes, including the byte order.
 
     A source reads each column of all objects with one dtype, and specs do not include the byte order.
     """
     return [column.record for column in first.columns] == [column.record for column in other.columns]
+
+
+def _describe_dtypes(layout: ObjectLayout) -> str:
+    """Return the stored dtypes as text, such as `>f4, <i8`."""
+    return ", ".join(column.record.base.str for column in layout.columns)
 
 
 def _run_all(threads: DaemonThreads, jobs: Sequence[Callable[[], Result]]) -> list[Result]:
