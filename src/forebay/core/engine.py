@@ -7,7 +7,8 @@ The feed calls an engine as follows:
 
     enter_worker_thread   once on each worker thread, before it fills its first slot
     consumer_scope        as `with engine.consumer_scope():`, around `reclaim` and the fills on the consumer's thread
-    open_slot             to allocate a slot, on the host and on the device
+    open_slot             to allocate a slot, on the host and on the device; with `shared`, worker processes can map
+                          its host memory
     wait_host_free        before a slot is filled again: blocks until no copy reads its host memory
     send                  after a slot is filled: starts the copy of the whole slot, or of parts (offset, nbytes)
     await_arrival         on the consumer's thread, before the hand-off: blocks until the hand-off may begin

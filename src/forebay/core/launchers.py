@@ -54,7 +54,8 @@ def detect_process_rank() -> int | None:
     The result is also None if this process is the only rank. If several launchers report a rank, the first of them in
     `LAUNCHERS` is used.
 
-    Call this function after the script has run, because some scripts initialise the launcher themselves.
+    Call this function after the user's script has run, because some scripts initialise torch.distributed or
+    jax.distributed themselves.
     """
     for launcher in LAUNCHERS:
         with suppress(Exception):  # a framework may be half imported, and a variable may not be a number
@@ -123,8 +124,8 @@ def _report_tensorflow(
 ) -> ReportedRank | None:
     """Return the rank of a TensorFlow task: 0 for the chief, then the workers.
 
-    Other tasks, such as evaluators and parameter servers, have no rank: the index of the result is None. Without
-    parameter servers in the cluster, the result itself is None.
+    Other tasks, such as evaluators and parameter servers, have no rank. For them, the index of the result is None if
+    the cluster has parameter servers; otherwise the result itself is None.
     """
     chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
     count = len(chiefs) + len(workers)

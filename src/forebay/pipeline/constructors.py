@@ -82,7 +82,7 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
     return Pipeline(RowStream(make, spec))
 
 
-def from_batches(loader: Iterable[Tree]) -> Pipeline:
+def from_batches(loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> Pipeline:
     """Feed the ready-made batches of another loader.
 
     `loader` is any iterable of batches, such as a tf.data dataset, a DataLoader, a Grain loader or a list. It can also

@@ -12,8 +12,11 @@ from forebay.transforms.workers.ray_cluster import ClusterShare
 __all__ = ["INDEX_NBYTES", "INDEX_ROWS", "LENT_SLOTS", "MIN_INDEX_ROWS", "Plan", "PlanInput"]
 
 LENT_SLOTS = 2  # slots: the group that the consumer reads, and the previous group until its last batch is dropped
-INDEX_ROWS = 1 << 18  # row numbers that the feed computes at a time; each time, the training loop waits for the GIL
-MIN_INDEX_ROWS = 1 << 14  # if host_bytes is small, the planner reduces the number while it is larger than this
+# Row numbers that the feed computes at a time. Each time, the training loop waits for the GIL. So a larger number slows
+# the loop less, but needs more memory.
+INDEX_ROWS = 1 << 18
+# To fit into host_bytes, the planner divides `index_rows` by 4 while it is larger than this.
+MIN_INDEX_ROWS = 1 << 14
 INDEX_NBYTES = 48  # bytes per row number: 8 in each of three cached arrays, and 24 while an array is computed
 
 

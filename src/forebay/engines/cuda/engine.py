@@ -2,8 +2,8 @@
 
     fill        the slot's stream waits for the work that the consumer queued before it dropped the slot, then copies
     hand-off    the consumer's stream waits for the copy; if the framework hides its stream, the consumer's thread waits
-    use         if the framework hides its stream and has `syncs_on_import`, the consumer may queue work for one group
-                more than the device has finished
+    use         if the framework hides its stream and itself waits for the rows on import (`syncs_on_import`), the
+                consumer may be at most one group ahead of the device
     reclaim     the consumer's thread records an event on every stream that used the slot; if the framework hides its
                 stream, the thread queues one marker
 
@@ -70,6 +70,7 @@ class CudaEngine:
         return self.device
 
     def open_slot(self, nbytes: int, *, shared: bool = False) -> CudaMemory:
+        """Allocate a slot. With `shared`, worker processes can map its host buffer."""
         with self._mutex:
             stream = next(self._next_stream)
         # `with self.device` sets the relaxed capture mode. In another mode, the framework's allocator could not call
@@ -157,8 +158,8 @@ class CudaEngine:
     def hand_out(self, memory: CudaMemory) -> None:
         """Make the calling thread's stream wait for the rows, and remember the stream for `reclaim`.
 
-        The feed may have closed the slot already, if other threads took many batches since the hand-off. In that case
-        all rows have arrived.
+        Another thread may have closed the slot before this thread takes the batch. A closed slot has all its rows, so
+        `make_stream_wait_for_arrival` does not wait.
         """
         stream = self.device_handoff.stream()
         if stream is None or stream in memory.consumer_streams:

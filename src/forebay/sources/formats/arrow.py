@@ -1,8 +1,8 @@
 """Arrow IPC files and streams, including Feather 2, as a source.
 
-Arrow stores numbers without nulls and lists of one length like NumPy. Rows of these columns are gathered from the
-mapped file. Other columns are converted one record batch at a time: booleans, which Arrow stores as bits, columns in
-compressed batches, and columns with a decode function.
+Arrow stores columns of numbers without nulls, and of lists that all have the same length, in the layout of a NumPy
+array. Rows of these columns are gathered from the mapped file. Other columns are converted one record batch at a time:
+booleans, which Arrow stores as bits, columns in compressed batches, and columns with a decode function.
 """
 
 import struct
@@ -181,7 +181,7 @@ def _open_column(memory: Array, batches: _Batches, column: ArrowColumn) -> Colum
 def _find_offsets(memory: Array, batches: _Batches, column: ArrowColumn) -> Array | None:
     """Return the file offset of the first row of each batch.
 
-    Return None if the file does not store the rows like NumPy, or has no record batches.
+    Return None if the file does not store the rows in the layout of a NumPy array, or has no record batches.
     """
     if column.decode is not None or column.spec.dtype == np.bool_ or column.spec.nbytes == 0:
         return None

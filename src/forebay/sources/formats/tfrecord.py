@@ -39,10 +39,10 @@ def open_tfrecord(
 ) -> "RecordSource":
     """Open one TFRecord file of Examples. A row is a dict of features.
 
-    Numbers become float32 and int64 leaves; all rows must have the length of the first row. Bytes become the array that
-    `spec={"image": ArraySpec((28, 28), "uint8")}` describes, or the result of `decode={"image": function}`.
-    `members=["x", "y"]` selects features. `decode=function` converts any record to a row, a tree of arrays. Forebay
-    decompresses a gzip file into memory, up to `max_held_nbytes`.
+    Numbers become float32 and int64 leaves. Each feature must have as many numbers in every row as in the first row.
+    Bytes become the array that `spec={"image": ArraySpec((28, 28), "uint8")}` describes, or the result of
+    `decode={"image": function}`. `members=["x", "y"]` selects features. `decode=function` converts any record to a row,
+    a tree of arrays. Forebay decompresses a gzip file into memory, up to `max_held_nbytes`.
     """
     file = _open_records(path, max_held_nbytes)
     spans = scan_records(file)
