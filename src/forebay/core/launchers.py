@@ -136,7 +136,7 @@ def _report_tensorflow(
 
 
 def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
-    """Return the rank from two environment variables, or None if they have none.
+    """Return the rank from two environment variables, or None if they contain no rank.
 
     The variable for the number of ranks may be unset.
     """

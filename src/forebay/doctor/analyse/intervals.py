@@ -31,11 +31,11 @@ class Intervals:
         return int(self._length_before[-1])
 
     def covered_lengths(self, starts: Any, ends: Any) -> Any:
-        """Return for each interval, from start to end, how much of it this set covers."""
+        """Return how many nanoseconds this set covers between each start and its end."""
         return np.maximum(0, self._length_until(ends) - self._length_until(starts))
 
     def contains(self, times: Any) -> Any:
-        """Return for each time whether an interval contains it."""
+        """Return a mask of the times that are inside an interval. The end of an interval is outside."""
         times = np.asarray(times, np.int64)
         index = np.searchsorted(self.starts, times, "right") - 1
         return (index >= 0) & (times < self.ends[index]) if len(self) else np.zeros(len(times), bool)

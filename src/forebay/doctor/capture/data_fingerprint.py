@@ -30,7 +30,7 @@ def fingerprint(array: Any) -> str:
 
 
 def _bytes_of(array: Any) -> memoryview | None:
-    """Return a flat view of the bytes of an array, or None."""
+    """Return a flat view of the bytes of an array, or None if it has none."""
     try:
         view = memoryview(array)
         return view.cast("B") if view.contiguous and view.nbytes else None

@@ -16,13 +16,13 @@ class Cure:
     code: str
     low: float  # seconds saved per step, at least
     high: float  # seconds saved per step, at most
-    basis: str = "the measured time of the calls that it removes"  # what `low` and `high` rest on
+    basis: str = "the measured time of the calls that it removes"  # the reason for `low` and `high`
     # One change of the timeline per possible outcome of the cure. Without changes, the gain is not simulated.
     changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def gain(self) -> float:
-        """The middle between `low` and `high`."""
+        """The mean of `low` and `high`, in seconds per step."""
         return (self.low + self.high) / 2
 
 

@@ -43,15 +43,19 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per build site.
 
-    The later work of one kind counts only once, for the first build site that causes it.
+    Later work is what `_CAUSES` lists. The work of one kind counts only once, for the first build site that causes it.
     """
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
-    later = {kind: [event for site in sites_for(view, "rebuilt", kind) for event in site.events] for kind in _CAUSES}
+    later_by_kind = {
+        kind: [event for site in sites_for(view, "rebuilt", kind) for event in site.events] for kind in _CAUSES
+    }
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     for build in builds:
         if _built_object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
-        later_events = next((later.pop(kind) for kind in [*later] if _built_object(build) in _CAUSES[kind]), [])
+        later_events = next(
+            (later_by_kind.pop(kind) for kind in [*later_by_kind] if _built_object(build) in _CAUSES[kind]), []
+        )
         if build in loaders[:1]:
             later_events += [event for other in builds if _built_object(other) == ITERATOR for event in other.events]
         yield _finding(view, build, later_events)

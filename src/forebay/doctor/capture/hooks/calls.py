@@ -36,7 +36,7 @@ class CallHook:
     """What a hook does at each call of a function."""
 
     api: str  # the name of the function in events and notes
-    on_return: Callable[[HookedCall], None]
+    on_return: Callable[[HookedCall], None]  # called when the function has returned
     should_record: Callable[..., bool] | None = None  # gets the arguments of a call; None: accept every call
     nested: Literal["recorded", "ignored"] = "ignored"  # whether other hooks record calls inside this call
 

@@ -14,7 +14,7 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["external_source"]
 
-THREADS = 4  # of DALI itself; they only pass batches on
+THREADS = 4  # threads of DALI's pipeline; they do not gather rows
 DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
 
 
