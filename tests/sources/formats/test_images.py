@@ -1,11 +1,13 @@
 """Image files: each file is one row, decoded when the row is read."""
 
+import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 from forebay.core.spec import ArraySpec
 from forebay.errors import SourceChangedError, SourceError, SpecError
@@ -104,8 +106,78 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
 def test_an_image_that_pillow_only_warns_about_is_refused(tmp_path, monkeypatch):
     path = save(tmp_path, "a", pixels(20, 20))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300)
-    with pytest.raises(SourceError, match="20 x 20 pixels, more than Pillow's safety limit of 300"):
+    with pytest.raises(SourceError, match=r"a\.png has more pixels than Pillow's safety limit of 300.*Raise PIL"):
         open_image(path)
+
+
+def test_a_tiff_whose_tiles_have_too_many_pixels_is_refused(tmp_path):
+    """Without a limit, Pillow allocates 2 GiB for the one tile of this file."""
+    path = tmp_path / "a.tiff"
+    path.write_bytes(tiff_bytes(tile_length=46_000, data=zlib.compress(bytes(100))))
+    with pytest.raises(SourceError, match=r"a\.tiff has more pixels than Pillow's safety limit"):
+        open_image(path)
+
+
+def test_a_tiff_of_tiles_larger_than_the_image_is_read(tmp_path):
+    path = tmp_path / "a.tiff"
+    path.write_bytes(tiff_bytes(tile_length=16, data=zlib.compress(bytes([7]) * 256)))
+    assert_rows(open_image(path), slice(0, 1), [np.full((1, 10, 10, 1), 7, "u1")])
+
+
+def test_a_postscript_file_named_png_does_not_start_ghostscript(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *arguments: calls.append(arguments))
+    (tmp_path / "a.png").write_bytes(POSTSCRIPT)
+    with pytest.raises(SourceError, match=r"a\.png cannot be decoded.*not an image of a format that Forebay reads"):
+        open_image(tmp_path / "a.png").gather(slice(0, 1), [np.empty((1, 10, 10, 3), "u1")])
+    assert not calls
+
+
+@pytest.mark.parametrize("form", ["EPS", "ICO", "PCX", "PDF", "SGI", "TGA", "XBM"])
+def test_an_image_of_an_unsupported_format_is_refused_whatever_its_suffix(tmp_path, form):
+    image = Image.fromarray(pixels(5, 7)).convert("1" if form == "XBM" else "RGB")
+    image.save(tmp_path / "a.png", form)
+    with pytest.raises(SourceError, match="not an image of a format that Forebay reads"):
+        open_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("form", ["BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP"])
+def test_an_image_of_a_supported_format_is_read_whatever_its_suffix(tmp_path, form):
+    Image.fromarray(pixels(5, 7, 3)).save(tmp_path / "a.png", form)
+    with Image.open(tmp_path / "a.png") as image:
+        right = np.asarray(image.convert("RGB"))
+    assert_rows(open_image(tmp_path / "a.png"), slice(0, 1), [right[None]])
+
+
+@pytest.mark.parametrize("form", ["GIF", "TIFF", "WEBP"])
+def test_an_animation_becomes_its_first_frame(tmp_path, form):
+    frames = [Image.fromarray(np.full((5, 7, 3), value, "u1")) for value in (0, 255)]
+    frames[0].save(tmp_path / "a.png", form, save_all=True, append_images=frames[1:])
+    assert_rows(open_image(tmp_path / "a.png", channels=3), slice(0, 1), [np.zeros((1, 5, 7, 3), "u1")])
+
+
+def test_an_image_with_less_pixel_data_than_its_header_says_is_refused(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(png_bytes(height=10, width=10, data=bytes(50)))
+    source = open_image(path)
+    with pytest.raises(SourceError, match=r"a\.png cannot be decoded"):
+        source.gather(slice(0, 1), [np.empty((1, 10, 10, 1), "u1")])
+
+
+def test_a_header_with_an_absurd_size_is_refused(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(png_bytes(height=2**31 - 1, width=2**31 - 1, data=bytes(50)))
+    with pytest.raises(SourceError, match=r"a\.png has more pixels than Pillow's safety limit"):
+        open_image(path)
+
+
+def test_an_image_that_changes_its_size_when_it_is_loaded_is_refused(tmp_path, monkeypatch):
+    """Some versions of Pillow rotate a TIFF file when they load it."""
+    path = save(tmp_path, "a", pixels(5, 7, 3))
+    source = open_image(path)
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", rotate)
+    with pytest.raises(SourceError, match=r"a\.png is 7 x 5, but .*a\.png is 5 x 7"):
+        source.gather(slice(0, 1), [np.empty((1, 5, 7, 3), "u1")])
 
 
 def test_a_truncated_image_is_refused(tmp_path):
@@ -141,6 +213,30 @@ def test_without_pillow_the_error_says_how_to_install_it():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "FrameworkError" in done.stderr
     assert "pip install 'forebay[images]'" in done.stderr
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def png_bytes(*, height, width, data):
+    """Return a gray PNG file whose header may contradict its data."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in chunks
+    )
+
+
+def tiff_bytes(*, tile_length, data):
+    """Return a gray, deflated TIFF file of 10 x 10 pixels in one square tile."""
+    tags = {256: 10, 257: 10, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile_length, 323: tile_length, 324: 134}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in {**tags, 325: len(data)}.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags) + 1) + entries + bytes(4) + data
+
+
+def rotate(image):
+    image._size = image.size[::-1]
 
 
 def save(folder, name, image):

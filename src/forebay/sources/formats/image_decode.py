@@ -1,7 +1,9 @@
 """Decoding of images with Pillow, to arrays of one shape."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,7 +13,7 @@ from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError, SpecError
 
 try:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 except ModuleNotFoundError as missing:
     raise FrameworkError(
         "Pillow, which decodes images, is not installed. Install it: pip install 'forebay[images]'.", name="PIL"
@@ -19,9 +21,14 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["ImageDecoder"]
 
+# Formats that Forebay decodes, whatever the suffix of a file. Pillow knows more, but they are rare in datasets, and
+# some are dangerous in untrusted files: Pillow starts Ghostscript to decode EPS.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of the array -> Pillow mode
 # Pillow mode -> channels of the array, for modes with at most 8 bits per channel. uint8 cannot hold the others.
 _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "LA": 4, "PA": 4, "RGBA": 4}
+
+_TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # of TIFF
 
 
 class ImageDecoder:
@@ -51,6 +58,8 @@ class ImageDecoder:
         height, width, channels = self._shape
         with _open_image(name, file) as image:
             self._validate(name, image)
+            image.load()
+            self._validate(name, image)  # Pillow before 11 rotates a TIFF file with an orientation tag when it loads it
             converted = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)
@@ -75,26 +84,42 @@ class ImageDecoder:
 def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
     """Open an image and read its header. Raise a `SourceError` for any error of Pillow."""
     try:
-        with Image.open(file) as image:
-            _validate_pixel_count(name, image)
+        with Image.open(file, formats=_installed_formats()) as image:
+            if _count_pixels(image) > (Image.MAX_IMAGE_PIXELS or math.inf):
+                raise Image.DecompressionBombError  # Pillow itself only warns, up to twice the limit
             yield image
     except SourceError:
         raise
+    except Image.DecompressionBombError as error:
+        raise SourceError(
+            f"{name} has more pixels than Pillow's safety limit of {Image.MAX_IMAGE_PIXELS}. "
+            "Raise PIL.Image.MAX_IMAGE_PIXELS if you trust the file."
+        ) from error
+    except UnidentifiedImageError as error:
+        raise SourceError(
+            f"{name} cannot be decoded: its content is damaged, or is not an image of a format that Forebay reads "
+            f"({', '.join(_installed_formats())}). Convert it, or write or download it again."
+        ) from error
     except Exception as error:
         raise SourceError(f"{name} cannot be decoded: {error}. Write or download it again.") from error
 
 
-def _validate_pixel_count(name: str, image: Any) -> None:
-    """Raise an error if the image exceeds Pillow's pixel limit.
+def _count_pixels(image: Any) -> int:
+    """Return the largest number of pixels that decoding the image allocates at once.
 
-    Pillow itself only warns, up to twice the limit.
+    The tiles of a TIFF file may be larger than the image. Pillow does not limit them.
     """
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
-        raise SourceError(
-            f"{name} has {image.width} x {image.height} pixels, more than Pillow's safety limit of {limit}. "
-            "Raise PIL.Image.MAX_IMAGE_PIXELS if you trust the file."
-        )
+    pixels = image.width * image.height
+    if image.format == "TIFF":
+        pixels = max(pixels, image.tag_v2.get(_TILE_WIDTH_TAG, 0) * image.tag_v2.get(_TILE_LENGTH_TAG, 0))
+    return int(pixels)
+
+
+@cache
+def _installed_formats() -> tuple[str, ...]:
+    """Return the formats in `_FORMATS` that this version of Pillow knows. AVIF is new in Pillow 11.3."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 def _count_channels(name: str, image: Any) -> int:
