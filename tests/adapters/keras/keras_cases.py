@@ -7,7 +7,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
-from tests.feed.test_device_transforms import DeviceLikeEngine, FakeDeviceHandOff
+from tests.feed.test_build import DeviceLikeEngine, FakeDeviceHandOff
 
 import forebay as fb
 from forebay.adapters.keras import internals
