@@ -19,7 +19,7 @@ __all__ = ["MeasuredCeilings", "measure_ceilings", "measure_machine"]
 
 ReportProgress: TypeAlias = Callable[[str], None]
 # Folders to measure if the temporary folder is in memory. The files of /var/tmp survive a restart, so it is on a disk.
-DISK_FOLDERS = (Path("/var/tmp"),)
+DISK_FOLDERS = (Path("/var/tmp"),)  # nosec B108  # files there get random names
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _try_dump(error: BaseException, pickler: Callable[[object], bytes]) -> bytes
 
 def _try_load(pickled: bytes | None) -> Exception | None:
     try:
-        error = None if pickled is None else pickle.loads(pickled)
+        error = None if pickled is None else pickle.loads(pickled)  # nosec B301  # our own worker
     except Exception:  # for example, an exception whose `__init__` does not accept its `args`
         return None
     return error if isinstance(error, Exception) else None

@@ -88,7 +88,7 @@ class RayWorker:
         self._references: list[Any] = []
         self._stored: list[Any] | None = None
         try:
-            self._job = pickle.loads(payload).open()
+            self._job = pickle.loads(payload).open()  # nosec B301  # from the driver of the cluster
         except BaseException as error:
             self._failure = Failure.of(error)
 
