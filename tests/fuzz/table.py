@@ -27,7 +27,9 @@ class FuzzResult:
         for name, counts in self.counts.items():
             lines.append(_row(name, counts))
             total += counts
-        return [*lines, _row("all", total), *self._describe_failures(seed)]
+        failed = len(self.failures)
+        summary = f"{total.total() - failed:,} cases passed, {failed:,} failed"
+        return [*lines, _row("all", total), *self._describe_failures(seed), "", summary]
 
     def _describe_failures(self, seed: int) -> list[str]:
         groups: dict[tuple[str, str, str], list[FuzzedCase]] = {}
