@@ -1,6 +1,8 @@
 """The parent's handle of a worker process: its pipe, lifetime and mapped memory blocks."""
 
 import multiprocessing
+import multiprocessing.process
+import os
 import pickle
 import signal
 import threading
@@ -16,12 +18,14 @@ from typing import Any
 from forebay.core.shared_memory import BlockHandle, SharedBlock
 from forebay.errors import FeedClosedError, ForebayError, PipelineError, WorkerError
 from forebay.transforms.workers.pickling import Failure, dump
-from forebay.transforms.workers.process_main import run_worker
+from forebay.transforms.workers.process_main import open_standard_descriptors, run_worker
 
 __all__ = ["ProcessHandle", "describe_exit"]
 
 _REAP_SECONDS = 1.0  # seconds to wait for the exit code of a process that was killed or has died
 _SPAWN = multiprocessing.get_context("spawn")
+
+_processes: "weakref.WeakSet[SpawnProcess]" = weakref.WeakSet()  # all worker processes of this process
 
 
 class ProcessHandle:
@@ -51,7 +55,7 @@ class ProcessHandle:
             if not self._is_ready:
                 self._send_function()
             retired = self._find_retired_blocks()
-            answer = pickle.loads(self._exchange(dump((block.handle, retired, task))))
+            answer = pickle.loads(self._exchange(dump((block.handle, retired, task))))  # nosec B301  # our own worker
             self._update_mapped_blocks(block, retired)
         if isinstance(answer, Failure):
             raise answer.rebuild(str(self))
@@ -110,7 +114,7 @@ class ProcessHandle:
         `_start` does not send it, because sending blocks until the worker has imported the script. Workers would then
         start one after the other.
         """
-        answer = pickle.loads(self._exchange(self._payload))
+        answer = pickle.loads(self._exchange(self._payload))  # nosec B301  # our own worker
         if isinstance(answer, Failure):
             raise PipelineError(
                 f"{self} could not load {self._function_name}: {answer.summary}. Workers cannot import a function that "
@@ -151,10 +155,15 @@ class ProcessHandle:
 
 def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
     """Start a worker process. Return the parent's end of the pipe, and the process."""
-    parent_end, worker_end = _SPAWN.Pipe(duplex=True)
-    process = _SPAWN.Process(target=run_worker, args=(worker_end,), name=f"forebay-worker-{index}", daemon=True)
     try:
-        with _block_interrupts():
+        open_standard_descriptors()
+        parent_end, worker_end = _SPAWN.Pipe(duplex=True)
+        with (
+            worker_end,
+            _block_interrupts(),
+        ):  # then only the worker holds its end: the pipe closes when the worker dies
+            process = _SPAWN.Process(target=run_worker, args=(worker_end,), name=f"forebay-worker-{index}", daemon=True)
+            _processes.add(process)
             process.start()
     except RuntimeError:
         raise WorkerError(
@@ -163,8 +172,6 @@ def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
         ) from None
     except (OSError, AssertionError) as error:  # AssertionError: this process is a daemon of another pool
         raise WorkerError(f'could not start worker {index}: {error}. Use fewer workers, or where="thread".') from error
-    finally:
-        worker_end.close()  # now only the worker holds this end, so the pipe closes when the worker dies
     return parent_end, process
 
 
@@ -183,6 +190,20 @@ def _block_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _disown_processes() -> None:
+    """Remove the workers from the list of children that `multiprocessing` keeps.
+
+    This runs in a forked process. At its exit, `multiprocessing` would otherwise end the workers of the parent.
+    """
+    children: set[Any] = multiprocessing.process._children  # type: ignore[attr-defined]  # no public function removes one
+    children.difference_update(_processes)
+    _processes.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_processes)
 
 
 def _reap(process: SpawnProcess, connection: Connection) -> None:

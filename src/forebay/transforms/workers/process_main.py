@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 from forebay.core.shared_memory import BlockHandle, SharedBlock
 from forebay.transforms.workers.pickling import Failure, dump
 
-__all__ = ["READY", "WorkerFunction", "run_worker"]
+__all__ = ["READY", "WorkerFunction", "open_standard_descriptors", "run_worker"]
 
 WorkerFunction: TypeAlias = Callable[[Any, Any], Any]  # (memory, task) -> result
 
 READY = "ready"  # answer of a worker that has loaded its function
 
 _PARENT_CHECK_SECONDS = 1.0  # seconds between two checks that the parent process is alive
-_STDERR = 2  # file descriptor
+_STDERR = 2  # file descriptor; 0 and 1 are stdin and stdout
 
 
 def run_worker(connection: Connection) -> None:
@@ -34,11 +34,23 @@ def run_worker(connection: Connection) -> None:
         return
 
 
+def open_standard_descriptors() -> None:
+    """Open the null device as stdin, stdout or stderr if the script has closed them.
+
+    Otherwise a pipe or shared memory could get the number of a closed descriptor, and output of the script would reach
+    it. `multiprocessing` also cannot pass these numbers to a new process.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def _set_up_process() -> None:
     """Set up signals, crash reports on stderr, and the thread that watches the parent.
 
     After Ctrl-C, the terminal sends SIGINT to every process. Workers ignore it, because the parent ends them.
     """
+    open_standard_descriptors()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -61,7 +73,7 @@ def _exit_with_parent() -> None:
 def _receive_function(connection: Connection) -> WorkerFunction:
     payload = connection.recv_bytes()
     try:
-        function: WorkerFunction = pickle.loads(payload)
+        function: WorkerFunction = pickle.loads(payload)  # nosec B301  # from the process that started this one
     except BaseException as error:
         connection.send_bytes(dump(Failure.of(error)))
         sys.exit(1)
@@ -79,7 +91,7 @@ def _answer_requests(connection: Connection, function: WorkerFunction) -> None:
 def _run_request(request: bytes, function: WorkerFunction, attached_blocks: dict[BlockHandle, SharedBlock]) -> bytes:
     """Run one task, and return its pickled result or failure."""
     try:
-        handle, retired, task = pickle.loads(request)
+        handle, retired, task = pickle.loads(request)  # nosec B301  # from the process that started this one
         for retired_handle in retired:
             attached_blocks.pop(retired_handle, None)
         block = attached_blocks.get(handle)
