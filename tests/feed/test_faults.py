@@ -359,6 +359,28 @@ def test_a_batch_that_could_not_be_handed_off_does_not_count_as_received(failing
         assert_resumes_after(MemoryError, feed, epoch)
 
 
+@pytest.mark.parametrize("failing", [0, 1, 30])
+def test_a_device_map_that_raises_stop_iteration_does_not_end_the_epoch(failing):
+    def stop(leaves, key):
+        if leaves[0][0] == 8 * failing:
+            raise StopIteration
+        return leaves[0]
+
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
+        epoch = iter(feed)
+        epoch._device_transforms = stop
+        assert_resumes_after(RuntimeError, feed, epoch)
+
+
+def test_a_hand_off_that_raises_stop_iteration_does_not_end_the_epoch():
+    with fb.from_arrays(np.arange(400)).batch(8).feed("numpy") as feed:
+        epoch = iter(feed)
+        next(epoch)
+        epoch._hand_off = lambda roots: next(iter(()))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            received(epoch)
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 @pytest.mark.parametrize("failing", [0, 1, 30])
 def test_a_batch_whose_device_map_failed_does_not_count_as_received(failing, error):

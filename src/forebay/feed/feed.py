@@ -12,6 +12,7 @@ from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
 from forebay.feed.build import build_feed
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
+from forebay.feed.slot_exchange import reject_stop_iteration
 from forebay.order.schedule import Cursor, Group, Schedule
 from forebay.pipeline.explain import explain, summarise
 from forebay.pipeline.options import FeedOptions
@@ -115,9 +116,7 @@ class Feed:
         return next(self._current_epoch)
 
     def _next_cursor(self) -> Cursor:
-        if self._requested_cursor is not None:
-            return self._requested_cursor
-        return Cursor(epoch=self._progress.cursor.epoch + 1)
+        return self._requested_cursor or Cursor(epoch=self._progress.cursor.epoch + 1)
 
     # State
 
@@ -302,8 +301,9 @@ class Epoch:
             if slot is not None:
                 self._begin_group(slot)
                 return
-        except BaseException:
+        except BaseException as error:
             progress.end()
+            reject_stop_iteration(error)
             raise
         progress.end()
         progress.is_finished = True
@@ -316,8 +316,9 @@ class Epoch:
         try:
             self._runner.engine.hand_out(slot.memory)
             return self._build_tree(leaves) if self._device_transforms is None else self._device_transforms(leaves, key)
-        except BaseException:
+        except BaseException as error:
             self._progress.fail(batch)
+            reject_stop_iteration(error)
             raise
 
     def _seed_key(self, group: Group, batch: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from forebay.feed.slot import Slot
 from forebay.order.schedule import Cursor
 from forebay.pipeline.plan import LENT_SLOTS
 
-__all__ = ["SlotExchange"]
+__all__ = ["SlotExchange", "reject_stop_iteration"]
 
 _NO_TASK = object()  # the default of next(), because None is a valid task
 
@@ -136,7 +136,8 @@ class SlotExchange:
         error = self.errors.pop(self.ring.next_sequence, None)
         if error is not None:
             self.ring.set_end(self.ring.next_sequence)
-            raise _wrap_stop_iteration(error)
+            reject_stop_iteration(error)
+            raise error
         slot_id = self.ring.deliver()
         if slot_id is None:
             return None
@@ -176,13 +177,9 @@ def _catch_failure(tasks: Iterator[Any]) -> Iterator[Any]:
         yield _TaskFailure(error)
 
 
-def _wrap_stop_iteration(error: BaseException) -> BaseException:
-    """Return the error, or a RuntimeError instead of a StopIteration.
-
-    A StopIteration would end the epoch silently.
-    """
-    if not isinstance(error, StopIteration):
-        return error
-    wrapped = RuntimeError("a map or a source raised StopIteration, which would end the epoch. Raise another error.")
-    wrapped.__cause__ = error
-    return wrapped
+def reject_stop_iteration(error: BaseException) -> None:
+    """Raise a RuntimeError if the error is a StopIteration, which would end the epoch silently."""
+    if isinstance(error, StopIteration):
+        raise RuntimeError(
+            "a map or a source raised StopIteration, which would end the epoch. Raise another error."
+        ) from error

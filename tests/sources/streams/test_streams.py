@@ -340,6 +340,25 @@ def test_empty_batches_pass_through(rows):
     assert received(fb.from_batches(loader).feed("numpy")) == [batch.tolist() for batch in loader]
 
 
+class StoppingLoader:
+    """A loader of ten batches whose function raises StopIteration at the fourth."""
+
+    def __len__(self):
+        return 10
+
+    def __iter__(self):
+        return map(self.load, range(10))
+
+    def load(self, number):
+        return np.full(2, number) if number != 3 else next(iter(()))
+
+
+def test_a_loader_that_ends_before_its_length_is_reported(caplog):
+    with fb.from_batches(StoppingLoader()).feed("numpy") as feed:
+        assert len(received(feed)) == 3
+    assert "the loader ended after 3 batches, but its length is 10" in caplog.text
+
+
 def test_single_rows_are_refused_and_the_error_suggests_from_generator():
     with pytest.raises(SpecError, match=r"from_generator\(\)"):
         fb.from_batches([(np.zeros(3), 1), (np.zeros(3), 0)])

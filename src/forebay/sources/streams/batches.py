@@ -1,5 +1,6 @@
 """Ready-made batches from another loader: tf.data, DataLoader, Grain, a list or a generator."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -11,6 +12,8 @@ from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SourceError, SpecError
 
 __all__ = ["BatchReader", "BatchStream"]
+
+_log = logging.getLogger(__name__)
 
 
 class BatchStream(PipelineInput):
@@ -99,6 +102,7 @@ class BatchReader:
         """
         tree = next(self._batches, _END)
         if tree is _END:
+            self._warn_if_short()
             return None
         leaves = self._validate_batch(tree)
         self._batch_number += 1
@@ -115,6 +119,20 @@ class BatchReader:
         close = getattr(self._iterator, "close", None)  # generators have it, other iterators may not
         if close is not None:
             close()
+
+    def _warn_if_short(self) -> None:
+        """Warn if the loader has ended before its length.
+
+        Python cannot tell the end of an iterator from a StopIteration that a function inside the loader raises.
+        """
+        length = self._stream.length
+        if length is not None and self._batch_number < length:
+            _log.warning(
+                "the loader ended after %d batches, but its length is %d. If a dataset or a collate function raised "
+                "StopIteration, batches are lost: raise another error there.",
+                self._batch_number,
+                length,
+            )
 
     def _validate_batch(self, tree: Tree) -> list[Array]:
         """Return the leaves of a batch. Raise SpecError if they do not match the specs."""
