@@ -3,12 +3,13 @@
 import io
 import json
 import os
+import pickle
 import tarfile
 
 import numpy as np
 import pytest
 import webdataset
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 import forebay as fb
 from forebay.core.spec import ArraySpec
@@ -224,6 +225,51 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.npy", npy_bytes(np.array([{}])))])
     with pytest.raises(SourceError, match="Only pickle can read"):
         open_webdataset(path)
+
+
+@pytest.mark.parametrize("extension", ["pickle", "pkl", "pyd", "pth", "npz"])
+def test_a_member_that_may_contain_a_pickle_is_never_loaded(tmp_path, extension):
+    payload = pickle.dumps(Payload(tmp_path / "trapped"))
+    path = write_members(tmp_path / "x.tar", [(f"0.{extension}", payload), ("0.cls", b"3")])
+    with pytest.raises(SourceError, match=rf"'0\.{extension}' in .* is no image, array or number"):
+        open_webdataset(path)
+    assert_rows(open_webdataset(path, members=["cls"]), slice(0, 1), [np.array([3])])
+    assert not (tmp_path / "trapped").exists()
+
+
+class Payload:
+    """An object that makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_an_array_of_a_single_value_is_a_scalar(tmp_path):
+    members = [(f"{row}.npy", npy_bytes(np.float32(row))) for row in range(3)]
+    source = open_webdataset(write_members(tmp_path / "x.tar", members))
+    assert source.specs == (ArraySpec((), "float32"),)
+    assert_rows(source, slice(0, 3), [np.arange(3, dtype="f4")])
+
+
+@pytest.mark.parametrize("shape", [(1,) * 80, (2,), (2**40,), (0, 2**40), (-1,), (True,)])
+def test_an_array_with_an_absurd_shape_is_refused(tmp_path, shape):
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).encode()
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(4)
+    with pytest.raises(SourceError, match=r"'0\.npy' in .*x\.tar (is damaged|cannot be read as \.npy)"):
+        open_webdataset(write_members(tmp_path / "x.tar", [("0.npy", content)]))
+
+
+def test_a_postscript_file_named_png_does_not_start_ghostscript(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *arguments: calls.append(arguments))
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    path = write_members(tmp_path / "x.tar", [("0.png", png_bytes(np.zeros((10, 10, 3), "u1"))), ("1.png", postscript)])
+    with pytest.raises(SourceError, match=r"'1\.png' in .* not an image of a format that Forebay reads"):
+        open_webdataset(path).gather(slice(0, 2), [np.empty((2, 10, 10, 3), "u1")])
+    assert not calls
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"x" * 2000])

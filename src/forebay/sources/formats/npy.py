@@ -59,10 +59,10 @@ class NpyHeader:
         return ArraySpec((*self.shape[1:], *self.dtype.shape), self.dtype.base)
 
 
-def parse_header(head: bytes, name: str) -> NpyHeader:
+def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
     """Parse the header in the first bytes of a file.
 
-    Error messages use `name` for the file.
+    Error messages use `name` for the file. With `has_rows`, a file of a single value is refused.
     """
     stream = io.BytesIO(head[:MAX_HEADER_NBYTES])
     try:
@@ -74,6 +74,8 @@ def parse_header(head: bytes, name: str) -> NpyHeader:
     except Exception as error:  # for a damaged header, the parser raises anything from struct.error to RecursionError
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
     header = NpyHeader(shape, dtype, "F" if fortran_order else "C", stream.tell())
+    if has_rows and not header.shape:
+        raise SourceError(f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis.")
     _validate_header(header, name)
     return header
 
@@ -84,10 +86,8 @@ def _validate_header(header: NpyHeader, name: str) -> None:
             f"{name} holds Python objects (dtype {header.dtype}). Only pickle can read them, and a pickle can run any "
             "code. Save it with a plain dtype, for example array.astype('float32')."
         )
-    if not header.shape:
-        raise SourceError(f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis.")
     # The size of the file cannot confirm the shape of an array without rows or without bytes.
-    is_plausible = header.shape[0] > 0 or header.row_spec.nbytes <= _MAX_UNCONFIRMED_ROW_NBYTES
+    is_plausible = header.shape[:1] != (0,) or header.row_spec.nbytes <= _MAX_UNCONFIRMED_ROW_NBYTES
     if header.dtype.itemsize == 0 or not is_plausible or not _is_addressable(header):
         raise SourceError(
             f"{name} is damaged: it claims to hold {header.dtype} of shape {header.shape}. Write or download it again."

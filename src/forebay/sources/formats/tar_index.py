@@ -5,25 +5,31 @@ The members of a sample follow each other, and have the same folder and the same
 
 import io
 import mmap
+import posixpath
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple
 
 import numpy as np
 
 from forebay.errors import SourceError
-from forebay.sources.formats.gzip_file import GunzippedFile, ReadableFile
+from forebay.sources.formats.gzip_file import ReadableFile
 
 __all__ = ["Sample", "TarMember", "list_samples", "scan_headers"]
 
 _BLOCK_NBYTES = 512  # bytes; tar stores headers and data in blocks of this size
+_MAX_READ_NBYTES = 1 << 20  # bytes; a longer extended header is refused
+_SEARCH_NBYTES = 1 << 20  # bytes that `_find_nonzero` reads at a time
+_LABEL_TYPES = (b"V", b"D")  # type flags of GNU tar for the label of an archive and the list of a folder; not files
 
 
-@dataclass(frozen=True, slots=True)
-class TarMember:
-    """Name and position of one file in the archive."""
+class TarMember(NamedTuple):
+    """Name and position of one file in the archive.
+
+    This is no dataclass because an archive has many members, and a named tuple is made faster.
+    """
 
     name: str
     offset: int  # of the first byte of data
@@ -45,11 +51,10 @@ def list_samples(file: ReadableFile) -> list[Sample]:
     """Read all headers and return the samples in the order of the archive."""
     samples: list[Sample] = []
     for member in _list_members(file):
-        folder, _, base = member.name.rpartition("/")
-        stem, _, extension = base.partition(".")
-        key, extension = f"{folder}/{stem}", extension.lower()
-        if base.startswith((".", "__")) or not extension:
-            continue  # not part of a sample: a hidden file, a file that a tool added, or a file without an extension
+        split = _split_name(member.name)
+        if split is None:
+            continue
+        key, extension = split
         if not samples or samples[-1].key != key:
             samples.append(Sample(key, {}))
         if extension in samples[-1].members:
@@ -58,40 +63,143 @@ def list_samples(file: ReadableFile) -> list[Sample]:
     return samples
 
 
+def _split_name(name: str) -> tuple[str, str] | None:
+    """Return the sample key and the extension of a member.
+
+    Return None if it is not part of a sample: a hidden file, a file that a tool added, or one without an extension.
+    """
+    folder, _, base = name.rpartition("/")
+    stem, _, extension = base.partition(".")
+    if base.startswith((".", "__")) or not extension:
+        return None
+    return f"{folder}/{stem}", extension.lower()
+
+
 def _list_members(file: ReadableFile) -> Sequence[TarMember]:
     members = scan_headers(file.view(), file.nbytes)
-    return _list_with_tarfile(file) if members is None else [TarMember(*member) for member in members]
+    return _list_with_tarfile(file) if members is None else list(map(TarMember._make, members))
 
 
 def _list_with_tarfile(file: ReadableFile) -> Sequence[TarMember]:
+    collector = _FileCollector(file.path)
     try:
-        with _open_stream(file) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
-            members = [
-                TarMember(info.name, info.offset_data, info.size)
-                for info in archive
-                if _is_regular_file(file.path, info)
-            ]
+        with tarfile.open(fileobj=_HeaderStream(file.view()), mode="r:") as archive:
+            for info in archive:
+                if info.size < 0:  # some versions of Python would read such an archive forever
+                    raise ValueError(f"{info.name!r} claims to have {info.size} bytes")
+                collector.add(info)
             end = archive.offset
-    except (tarfile.TarError, OSError, ValueError, EOFError) as error:
+    except SourceError:
+        raise
+    except Exception as error:  # for a damaged archive, tarfile raises anything from IndexError to RecursionError
         raise SourceError(f"{file.path} cannot be read as tar: {error}. Write or download it again.") from error
-    if file.read(end, _BLOCK_NBYTES).strip(b"\0"):  # tarfile stops at a damaged header without an error
+    _validate_end(file, end)
+    return collector.resolve_links()
+
+
+class _HeaderStream(io.BufferedIOBase):
+    """The stream from which `tarfile` reads headers.
+
+    It refuses long reads. Otherwise `tarfile` would allocate any size that an extended header claims to have.
+    """
+
+    def __init__(self, memory: mmap.mmap | bytes) -> None:
+        self._memory, self._position = memory, 0
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        self._position = position
+        return position
+
+    def read(self, nbytes: int | None = None, /) -> bytes:
+        if nbytes is None or not 0 <= nbytes <= _MAX_READ_NBYTES:
+            raise ValueError(f"an extended header claims to have {nbytes} bytes")
+        data = self._memory[self._position : self._position + nbytes]
+        self._position += len(data)
+        return data
+
+
+class _FileCollector:
+    """Collects the files of an archive. A link has the data of the file to which it refers."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._members: list[TarMember | tarfile.TarInfo] = []  # a TarInfo is a symbolic link
+        self._files: dict[str, TarMember] = {}  # normalized name -> the last file with this name
+
+    def add(self, info: tarfile.TarInfo) -> None:
+        """Add the next entry of the archive.
+
+        Raise an error if the entry belongs to a sample and its data cannot be read.
+        """
+        if info.isfile() and not info.issparse():
+            self._add_file(TarMember(info.name, info.offset_data, info.size))
+        elif info.isdir() or info.type in _LABEL_TYPES or _split_name(info.name) is None:
+            return
+        elif info.islnk():  # a hard link follows its target
+            self._add_file(self._follow(info, info.linkname))
+        elif info.issym():
+            self._members.append(info)
+        else:
+            kind = "sparse file" if info.isfile() else f"special file (type {info.type!r})"
+            raise SourceError(
+                f"{info.name!r} in {self._path} is a {kind}, whose data Forebay cannot read. "
+                "Write the archive again without it, or without the option --sparse."
+            )
+
+    def resolve_links(self) -> list[TarMember]:
+        """Return all files in the order of the archive."""
+        return [
+            member
+            if isinstance(member, TarMember)
+            else self._follow(member, posixpath.join(posixpath.dirname(member.name), member.linkname))
+            for member in self._members
+        ]
+
+    def _add_file(self, member: TarMember) -> None:
+        self._members.append(member)
+        self._files[posixpath.normpath(member.name)] = member
+
+    def _follow(self, link: tarfile.TarInfo, target: str) -> TarMember:
+        member = self._files.get(posixpath.normpath(target))
+        if member is None:
+            raise SourceError(
+                f"{link.name!r} in {self._path} is a link to {link.linkname!r}, which is not a file of the archive. "
+                "Write the archive again with the option --dereference."
+            )
+        return TarMember(link.name, member.offset, member.nbytes)
+
+
+def _validate_end(file: ReadableFile, end: int) -> None:
+    """Raise an error unless an end marker and nothing else follows byte `end`.
+
+    `tarfile` takes a damaged header for the end of the archive. It does not read archives that were appended either.
+    """
+    stray = _find_nonzero(file.view(), end, file.nbytes)
+    if stray is not None and stray < end + _BLOCK_NBYTES:
         raise SourceError(f"{file.path} cannot be read as tar from byte {end} on. Write or download it again.")
-    if members and members[-1].offset + members[-1].nbytes > file.nbytes:
+    if stray is not None:
         raise SourceError(
-            f"{file.path} is truncated: {members[-1].name!r} ends after the end of the file ({file.nbytes} bytes). "
-            "Write or download it again."
+            f"{file.path} goes on after the end of its archive at byte {end}: byte {stray} is not zero. It is damaged, "
+            "or contains several archives. Pass each archive as a file of its own, or join them with tar --concatenate."
         )
-    return members
+    if file.nbytes < end + _BLOCK_NBYTES:
+        raise SourceError(
+            f"{file.path} has no end marker after byte {end}, so it may be truncated. Write or download it again. If "
+            f"it is complete, append the marker: truncate --size=+1024 {str(file.path)!r}."
+        )
 
 
-def _open_stream(file: ReadableFile) -> IO[bytes]:
-    return io.BytesIO(file.view()) if isinstance(file, GunzippedFile) else file.path.open("rb")
-
-
-def _is_regular_file(path: Path, info: tarfile.TarInfo) -> bool:
-    if info.isfile() and info.issparse():
-        raise SourceError(f"{info.name!r} in {path} is a sparse file. Write the archive again without --sparse.")
-    return info.isfile()
+def _find_nonzero(memory: mmap.mmap | bytes, start: int, stop: int) -> int | None:
+    """Return the position of the first byte that is not zero, or None."""
+    for position in range(start, stop, _SEARCH_NBYTES):
+        part = memory[position : min(position + _SEARCH_NBYTES, stop)]
+        rest = part.lstrip(b"\0")
+        if rest:
+            return position + len(part) - len(rest)
+    return None
 
 
 _FILE_TYPES, _FOLDER_TYPE, _EXTENDED_TYPE = b"0\0", b"5", b"x"  # values of the type flag
@@ -112,7 +220,7 @@ def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int,
     position = 0
     while position + _BLOCK_NBYTES <= nbytes:
         header = memory[position : position + _BLOCK_NBYTES]
-        if header[0] == 0:  # empty blocks mark the end of the archive
+        if header[0] == 0:  # blocks of zeros mark the end of the archive
             break
         size, type_flag, start = _parse_octal(header[124:136]), header[156], position + _BLOCK_NBYTES
         if size is None or start + size > nbytes:
@@ -125,7 +233,8 @@ def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int,
             return None
         headers.append(header)
         position = start + -(-size // _BLOCK_NBYTES) * _BLOCK_NBYTES
-    return files if _have_valid_checksums(headers) and position + _BLOCK_NBYTES <= nbytes else None
+    has_end = position + _BLOCK_NBYTES <= nbytes and _find_nonzero(memory, position, nbytes) is None
+    return files if has_end and _have_valid_checksums(headers) else None
 
 
 def _parse_octal(field: bytes) -> int | None:

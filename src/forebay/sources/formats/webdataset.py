@@ -199,11 +199,11 @@ class _ImageDecoder:
 
 
 def _load_npy(name: str, data: bytes) -> Array:
-    header = parse_header(data[:MAX_HEADER_NBYTES], name)
+    header = parse_header(data[:MAX_HEADER_NBYTES], name, has_rows=False)
     try:
         array: Array = np.ndarray(header.shape, header.dtype, data, header.nbytes, order=header.order)
-    except TypeError as error:
-        raise SourceError(f"{name} is truncated: {error}. Write or download the archive again.") from error
+    except (TypeError, ValueError) as error:
+        raise SourceError(f"{name} is damaged: {error}. Write or download the archive again.") from error
     # Rows use the byte order of this machine.
     return array.astype(header.dtype.newbyteorder("="), copy=False)
 
