@@ -22,7 +22,7 @@ from forebay.doctor.rules.wording import (
 __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step; the gain is at most the shorter of the two"
-LEAST_SHARE = 0.05  # the smallest reported share of a step; from this share on, XProf calls a loop input-bound
+MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
 # Speed of a conversion of an array, which copies the array.
 FASTEST_BYTES_PER_SECOND = 10e9  # the speed at which one core copies memory
 SLOWEST_BYTES_PER_SECOND = 1e9  # the speed of TensorFlow, the slowest framework
@@ -32,7 +32,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether synchronous conversions of the site take a reportable share of a step."""
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
     converts = site.in_loop and is_copy(site) and not is_asynchronous
-    return converts and cost_of(view, site.events) >= LEAST_SHARE * view.step_seconds
+    return converts and cost_of(view, site.events) >= MIN_REPORTED_SHARE * view.step_seconds
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

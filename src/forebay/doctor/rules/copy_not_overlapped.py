@@ -28,7 +28,7 @@ from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.05  # the smallest reported share of a step
+MIN_REPORTED_SHARE = 0.05  # of a step
 WAIT_NS = 20_000  # nanoseconds; a kernel that starts this soon after the end of a copy waited for the copy
 BASIS = (
     "the copies overlap the computation; the gain is at most the shorter of the two, "
@@ -46,7 +46,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     copies = _mask_awaited(device_view, unexplained & is_page_locked) | (unexplained & mask_batch_fetches(device_view))
     uploads = _upload_intervals(device_view, copies)
     cost = min(seconds_per_step(device_view, uploads.difference(device_view.computing)), view.step_seconds)
-    if cost >= LEAST_SHARE * view.step_seconds:
+    if cost >= MIN_REPORTED_SHARE * view.step_seconds:
         yield _finding(view, device_view, copies, cost, seconds_per_step(device_view, uploads))
 
 

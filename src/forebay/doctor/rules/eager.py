@@ -15,7 +15,7 @@ __all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_st
 
 FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the two cases that `recognises` lists
 TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
-LEAST_SHARE = 0.1  # smallest reported share of a step that calls take; XProf uses the same limit for eager execution
+MIN_REPORTED_SHARE = 0.1  # of a step, for the time in calls; XProf uses the same limit for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long
@@ -35,7 +35,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     is_eager = sum(map(operations_per_step, sites)) >= FEWEST_OPERATIONS
     is_eager = is_eager or (_is_step_inferred(view) and _are_short(view, sites))
     is_eager = is_eager or _transform_share(view, sites) >= TRANSFORM_SHARE
-    return not has_compiled_call and is_eager and calling_seconds(view, sites)[0] >= LEAST_SHARE * view.step_seconds
+    return (
+        not has_compiled_call and is_eager and calling_seconds(view, sites)[0] >= MIN_REPORTED_SHARE * view.step_seconds
+    )
 
 
 def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:

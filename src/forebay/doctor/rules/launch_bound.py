@@ -20,7 +20,7 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.15  # the smallest reported share of a step
+MIN_REPORTED_SHARE = 0.15  # of a step
 FEWEST_LAUNCHES = 50  # per step; the rule does not report fewer
 LONGEST_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
 LEAST_GAIN_SHARE = 0.5  # of the launch time; the cure saves at least this share
@@ -37,7 +37,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     launching = view.step_parts.get(LAUNCHING, 0.0)
     if (
         device_view.kernels_per_step < FEWEST_LAUNCHES
-        or launching < LEAST_SHARE * view.step_seconds
+        or launching < MIN_REPORTED_SHARE * view.step_seconds
         or _median_kernel_seconds(device_view) > LONGEST_KERNEL_SECONDS
     ):
         return

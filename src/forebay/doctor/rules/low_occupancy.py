@@ -26,7 +26,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MOST_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
-LEAST_SHARE = 0.2  # the smallest reported share of a step
+MIN_REPORTED_SHARE = 0.2  # of a step
 SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
 BASIS = "at most 15/16 of the time, if the work of these kernels can run in parallel; otherwise nothing"
 
@@ -40,7 +40,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     others = intervals_of(device_view, device_view.is_kernel & ~few_blocks_mask)
     only_few_blocks = intervals_of(device_view, few_blocks_mask).difference(others)
     cost = min(seconds_per_step(device_view, only_few_blocks), view.step_seconds)
-    if cost >= LEAST_SHARE * view.step_seconds:
+    if cost >= MIN_REPORTED_SHARE * view.step_seconds:
         yield _finding(view, device_view, few_blocks_mask, cost)
 
 

@@ -17,7 +17,7 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.1  # the smallest reported share of a step; from this share on, TraceML calls a loop input-bound
+MIN_REPORTED_SHARE = 0.1  # of a step; from this share on, TraceML calls a loop input-bound
 _FRAMEWORK_WORK = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
 )
@@ -39,7 +39,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     for site in view.sites_of(EventKind.UPLOAD):
         gaps = _python_gaps(view, site, events, ends) if site.in_loop else []
         cost = min(max(0.0, cost_of(view, gaps) - _operation_seconds(view)), _idle_seconds(view))
-        if cost >= LEAST_SHARE * view.step_seconds > 0:
+        if cost >= MIN_REPORTED_SHARE * view.step_seconds > 0:
             yield _finding(view, site, gaps, cost)
 
 

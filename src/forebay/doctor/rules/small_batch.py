@@ -15,7 +15,7 @@ __all__ = ["examine"]
 
 LARGEST_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
 FEW_ROWS = 8  # per batch, at most
-LEAST_SHARE = 0.6  # the smallest reported share of a step that fixed costs take
+MIN_REPORTED_SHARE = 0.6  # of a step, for the fixed costs
 LONGEST_SECONDS = 5e-3  # the shortest step must not take longer; computation takes most of a longer step
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
@@ -33,7 +33,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     has_few_rows = 0 < rows <= FEW_ROWS
     fixed = min(view.step_seconds, unexplained_seconds(view) + (_compiled_seconds(view) if has_few_rows else 0.0))
     is_small = 0 < nbytes <= LARGEST_NBYTES and (view.has_gpu or has_few_rows)
-    if is_small and fixed >= LEAST_SHARE * view.step_seconds and _shortest_step(view) <= LONGEST_SECONDS:
+    if is_small and fixed >= MIN_REPORTED_SHARE * view.step_seconds and _shortest_step(view) <= LONGEST_SECONDS:
         yield _finding(view, nbytes, rows, fixed)
 
 

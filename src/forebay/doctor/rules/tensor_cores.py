@@ -1,8 +1,8 @@
 """The rule for slow matrix products: float64, float32 without TF32, or unaligned sizes.
 
 The rule finds such products by the names of their kernels. It does not report kernels whose names show no dtype, as in
-newer libraries. The torch profiler reports scripts without tensor cores, and XProf scripts with less than 10 % of
-16-bit computation.
+newer libraries. For comparison: the torch profiler warns if a script uses no tensor cores, and XProf warns if less than
+10 % of the computation is in 16 bits.
 """
 
 import re
@@ -27,7 +27,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-LEAST_SHARE = 0.1  # the smallest reported share of a step
+MIN_REPORTED_SHARE = 0.1  # of a step
 LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
 LONG_KERNEL_SECONDS = 100e-6  # computation, not memory, limits a kernel this long
 
@@ -38,8 +38,8 @@ class SlowProducts:
 
     name: str
     pattern: re.Pattern[str]  # of kernel names
-    least_share: float  # share of the products' time that the cure saves at least, if kernels are long
-    most_share: float  # share of the products' time that the cure saves at most
+    least_saved_share: float  # share of the products' time that the cure saves at least, if kernels are long
+    most_saved_share: float  # share of the products' time that the cure saves at most
     cure: str  # title of the cure
     code: dict[str, str]  # by framework
 
@@ -56,16 +56,16 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     for slow in _SLOW_PRODUCTS:
         products = mask_kernels_named(device_view, slow.pattern.search)
         cost = min(seconds_per_step(device_view, intervals_of(device_view, products)), view.step_seconds)
-        if cost >= LEAST_SHARE * view.step_seconds:
+        if cost >= MIN_REPORTED_SHARE * view.step_seconds:
             yield _finding(view, device_view, slow, products, cost)
 
 
 def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, products: Any, cost: float) -> Finding:
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     kernel_seconds = cost * device_view.steps_done / max(1, int(products.sum()))
-    least_share = slow.least_share if kernel_seconds >= LONG_KERNEL_SECONDS else 0.0
-    low, high = gain_on_device(view, device_view, cost * least_share, cost * slow.most_share)
-    speedup = 1 / (1 - slow.most_share)
+    least_saved_share = slow.least_saved_share if kernel_seconds >= LONG_KERNEL_SECONDS else 0.0
+    low, high = gain_on_device(view, device_view, cost * least_saved_share, cost * slow.most_saved_share)
+    speedup = 1 / (1 - slow.most_saved_share)
     basis = f"the cure makes these products at most {speedup:.0f} times as fast; products limited by memory gain less"
     return Finding(
         rule="tensor_cores",
@@ -95,13 +95,13 @@ _FLOAT32_CODE = {
     "cupy": 'x = x.astype("float32")   # once, before the loop',
 }
 _PADDING_CODE = {
-    "torch": "layer = nn.Linear(512, 1008)   # multiples of 8: pad 1001 classes to 1008, a vocabulary to 50304",
+    "torch": "layer = nn.Linear(512, 1008)   # multiples of 8: 1001 classes to 1008, a vocabulary of 50257 to 50264",
     "tensorflow": "layer = keras.layers.Dense(1008)   # multiples of 8: pad 1001 classes to 1008",
     "jax": "x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % 8)))   # multiples of 8",
 }
 _SLOW_PRODUCTS = (
     SlowProducts(
-        "Products in float64",
+        "Matrix products in float64",
         re.compile(r"dgemm|d884gemm|f64f64", re.IGNORECASE),
         0.3,
         15 / 16,
@@ -109,7 +109,7 @@ _SLOW_PRODUCTS = (
         _FLOAT32_CODE,
     ),
     SlowProducts(
-        "Products in float32 without TF32",
+        "Matrix products in float32 without TF32",
         re.compile(r"sgemm|f32f32_f32f32", re.IGNORECASE),
         0.5,
         7 / 8,
@@ -117,7 +117,7 @@ _SLOW_PRODUCTS = (
         _TF32_CODE,
     ),
     SlowProducts(
-        "Products in 16 bits with sizes that are not multiples of 8",
+        "Matrix products in 16 bits with sizes that are not multiples of 8",
         re.compile(r"(f16|bf16|16816|1688|h884).*align[12](?!\d)", re.IGNORECASE),
         0.0,
         1 / 2,
