@@ -92,7 +92,7 @@ def test_plan_of_raw_files_uses_the_given_shape_and_dtype(tmp_path):
     [
         (["plan", "nothing*.npy", "--batch", "8"], "matches nothing"),
         (["plan", "missing.npy", "--batch", "8"], "missing.npy"),
-        (["plan", "DATA", "--batch", "0"], "batch=0 must be a whole number"),
+        (["plan", "DATA", "--batch", "0"], "batch(0): pass a whole number"),
         (["plan", "DATA", "--batch", "8", "--to", "theano"], "cannot feed 'theano'"),
         (["plan", "DATA", "--batch", "8", "--host-bytes", "1KB"], "too small"),
     ],

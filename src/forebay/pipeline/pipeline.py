@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
 
 __all__ = ["Batching", "Pipeline"]
 
-OPEN_BLOCKS_NBYTES = 32 << 20  # default size in bytes of all open blocks together; it must fit into host_bytes twice
+OPEN_BLOCKS_NBYTES = 32 << 20  # default size in bytes of all open blocks together
 MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of open blocks
 
 
@@ -81,20 +81,20 @@ class Pipeline:
     ) -> Self:
         """Shuffle the rows, with a different random order in each epoch.
 
-        By default the shuffle is exact: any row can appear at any position. It depends only on `seed` and the epoch.
+        `block=None` is an exact shuffle: any row can appear at any position. `block="auto"` is exact too, unless the
+        source proposes blocks, as do chunked files and stored objects that do not fit in memory.
 
-        If the data is larger than RAM, a block shuffle reads it faster. `block=4096` reads blocks of 4096 rows in
-        random order and mixes the rows of several open blocks. `mix` sets the number of open blocks, or
-        `window="64MB"` sets their total size. The default is 32 MiB, but 16 to 1024 blocks. Rows of one block stay
-        near each other; `explain()` reports the distance. `block="auto"` uses blocks only for files that are read in
-        chunks and do not fit in memory when decompressed. `block=None` never uses blocks.
+        A block shuffle reads data larger than RAM faster. `block=4096` reads blocks of 4096 rows in random order and
+        mixes the rows of several open blocks. `mix` sets the number of open blocks, or `window="64MB"` sets their
+        total size. By default, as many blocks are open as fit in 32 MiB, but at least 16 and at most 1024. Rows of one
+        block stay near each other; `explain()` reports the distance. The order depends only on `seed` and the epoch.
 
-        A stream cannot be indexed, so `window` is required: Forebay keeps a window of this size in memory and takes
-        rows from it in random order.
+        A stream needs a `window`: Forebay keeps a window of this size in memory and takes rows from it at random.
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
-        seed, mix = _check_number(seed, "seed"), None if mix is None else _check_count(mix, "mix")
+        seed = _check_number(seed, "shuffle(seed={})")
+        mix = None if mix is None else _check_count(mix, "shuffle(mix={})")
         if isinstance(self.source, BatchStream):
             raise PipelineError("ready-made batches cannot be shuffled here. Shuffle in the loader that makes them.")
         if self.order is None:
@@ -107,7 +107,7 @@ class Pipeline:
             block, mix = (blocks.rows, mix or blocks.max_open_blocks) if blocks else (None, mix)
         if block is None:
             return replace(self, order=Shuffled(self.order, seed), seed=seed)
-        block = _check_count(block, "block")
+        block = _check_count(block, "shuffle(block={})")
         order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
         return replace(self, order=order, seed=seed)
 
@@ -128,7 +128,7 @@ class Pipeline:
             return replace(self, rank="auto")
         if isinstance(index, str) or count is None:
             raise PipelineError(f"shard({index!r}, {count!r}): use shard(index, count), or shard('auto') alone.")
-        count, index = _check_count(count, "count"), _check_number(index, "index")
+        count, index = _check_count(count, "shard(count={})"), _check_number(index, "shard(index={})")
         if not 0 <= index < count:
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
         return replace(self, shard_index=index, shard_count=count)
@@ -167,7 +167,7 @@ class Pipeline:
             raise PipelineError(f"map() needs a function, got {function!r}.")
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
         seed = self.seed if seed is None else seed
-        workers = None if workers is None else _check_count(workers, "workers")
+        workers = None if workers is None else _check_count(workers, "map(workers={})")
         transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers)
         return replace(self, transforms=(*self.transforms, transform))
 
@@ -181,7 +181,7 @@ class Pipeline:
             raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
         if self.batching is not None:
             raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
-        rows = _check_count(rows, "batch")
+        rows = _check_count(rows, "batch({})")
         self._check_batch_rows(rows, drop_remainder)
         return replace(self, batching=Batching(rows, drop_remainder, pad))
 
@@ -190,7 +190,7 @@ class Pipeline:
 
         Without a `count`, the epoch never ends.
         """
-        count = None if count is None else _check_count(count, "repeat")
+        count = None if count is None else _check_count(count, "repeat({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
             if self.batch_limit is not None:
                 raise PipelineError("repeat() after take() on batches is not supported: call take() last.")
@@ -201,7 +201,7 @@ class Pipeline:
 
     def take(self, count: int) -> Self:
         """Keep only the first `count` rows (before `batch()`) or batches (after it) of each epoch."""
-        count = _check_count(count, "take")
+        count = _check_count(count, "take({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
             return replace(self, batch_limit=min(count, self.batch_limit or count))
         if self.order is None:
@@ -280,9 +280,9 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the rows and their order, without batch size, shards and transforms.
+        """A hash of the order, the row specs, the passes and the batch limit.
 
-        A state resumes only on a pipeline with an equal fingerprint.
+        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
         parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
@@ -303,7 +303,7 @@ class Pipeline:
                 "shuffle(window=) is for streams, or replaces mix= as in shuffle(block=4096, window='64MB'). This "
                 "source can be indexed: shuffle(seed=...) mixes all of its rows."
             )
-        return max(1, parse_nbytes(window, "window") // self._block_nbytes(_check_count(block, "block")))
+        return max(1, parse_nbytes(window, "window") // self._block_nbytes(_check_count(block, "shuffle(block={})")))
 
     def _default_open_blocks(self, block: int) -> int:
         return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, OPEN_BLOCKS_NBYTES // self._block_nbytes(block)))
@@ -332,19 +332,19 @@ class Pipeline:
         return self.source
 
 
-def _check_count(count: Any, name: str) -> int:
+def _check_count(count: Any, call: str) -> int:
     """Return a whole number of at least 1 as int, or raise PipelineError."""
-    number = _check_number(count, name)
+    number = _check_number(count, call)
     if number < 1:
-        raise PipelineError(f"{name}={count!r} must be a whole number of at least 1.")
+        raise PipelineError(f"{call.format(count)}: pass a whole number of at least 1.")
     return number
 
 
-def _check_number(number: Any, name: str) -> int:
-    """Return an integer as int. Raise PipelineError for a bool or another type."""
+def _check_number(number: Any, call: str) -> int:
+    """Return an integer as int, or raise PipelineError. `call` is the user's call, such as "batch({})"."""
     try:
         if not isinstance(number, bool):
             return operator.index(number)
     except TypeError:
         pass
-    raise PipelineError(f"{name}={number!r} must be a whole number, such as {name}=8.")
+    raise PipelineError(f"{call.format(repr(number))}: pass a whole number, such as {call.format(8)}.")
