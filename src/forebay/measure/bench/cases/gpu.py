@@ -11,7 +11,9 @@ __all__ = ["GPU_CASES"]
 
 SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
-TIMEOUT_SECONDS = 90.0  # per reply; below the default, because no GPU case permutes a billion rows
+TIMEOUT_SECONDS = (
+    90.0  # per reply of a contender process; the default is longer for a CPU case that permutes a billion rows
+)
 
 # All entries of a case share one GPU, so no framework may reserve all of its memory.
 ENVIRONMENT = {
@@ -21,6 +23,8 @@ ENVIRONMENT = {
 }
 # "stamped": each row contains its row number, so that consumers can check the rows.
 # "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
+# "to": the framework that receives the batches. Its consumer reads them, unless "consumer" names another one:
+# "torch_bytes" sums all bytes of a batch. The consumer "driver" reads nothing.
 STREAMED = {"environment": ENVIRONMENT, "stamped": True, "device": "cuda", "resident": "never"}
 RESIDENT = {**STREAMED, "resident": "always", "consumer": "torch_bytes"}
 
@@ -36,6 +40,7 @@ TO_CUPY = Entry("forebay to CuPy", "gpu_forebay_cupy", {"to": "cupy"})
 SPDL = Entry("SPDL 12 threads, pinned", "gpu_spdl", {"to": "torch"})
 TF_DATA = Entry("tf.data shuffle(4096)", "gpu_tf_slices", {"to": "tensorflow"})
 TORCH_INDEX = Entry("torch index + pin", "gpu_torch_index", {"to": "torch"})
+# gpu_torch_ahead copies each batch before the step that needs it.
 PREFETCHED_COPIES = Entry("plain copies, not shuffled", "gpu_torch_ahead", {"to": "torch"})
 LOADER = Entry("DataLoader 14 workers + pin", "gpu_torch_loader", {"to": "torch", "workers": 14})
 DALI = (
@@ -98,7 +103,7 @@ STREAMING_CASES = (
     Case(
         name="gpu-images-npy",
         title="gpu-images from a mapped .npy file in the page cache",
-        meaning="Forebay reads the rows from the page cache, and never loads the file.",
+        meaning="Forebay takes the rows directly from the page cache. It makes no copy of the file in its own memory.",
         work=IMAGES,
         meter="device_throughput",
         columns=(SPEED, CORES),
@@ -195,7 +200,8 @@ OTHER_CASES = (
 
 
 def _keras_case(backend: str, name: str, framework: str, *other_loaders: Entry) -> Case:
-    one_batch, feed = Entry("one batch on the GPU", f"gpu_keras_{backend}_again"), f"gpu_forebay_keras_{backend}"
+    one_batch = Entry("one batch on the GPU", f"gpu_keras_{backend}_again")  # repeats one batch
+    forebay_contender = f"gpu_forebay_keras_{backend}"
     return Case(
         name=name,
         title=f"Keras fit on {framework}, a small CNN on 64x64x3 float32, batch 256",
@@ -205,8 +211,8 @@ def _keras_case(backend: str, name: str, framework: str, *other_loaders: Entry) 
         columns=(ResultColumn("step", "ms", "step", ratio=True),),
         entries=(
             one_batch,
-            Entry("forebay", feed),
-            Entry("forebay streamed", feed, {"resident": "never"}),
+            Entry("forebay", forebay_contender),
+            Entry("forebay streamed", forebay_contender, {"resident": "never"}),
             *other_loaders,
             Entry("NumPy arrays", f"gpu_keras_{backend}_arrays"),
         ),

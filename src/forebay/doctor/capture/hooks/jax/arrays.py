@@ -74,20 +74,21 @@ def _describe(sharding: Any, dtype: Any, shape: tuple[int, ...]) -> dict[str, An
 
 def describe_converted(array: Any, data: Any) -> dict[str, Any]:
     """Describe a JAX array and the NumPy or Python data from which JAX made it."""
-    source = _describe_source([data], array.dtype) if is_host_array(data) else {"from_dtype": type(data).__name__}
+    source = _describe_host_side([data], array.dtype) if is_host_array(data) else {"from_dtype": type(data).__name__}
     return describe_array(array) | source
 
 
 def describe_host_data(data: Sequence[Any], device: str | None) -> tuple[int, dict[str, Any]]:
     """Return the bytes that an upload of host arrays copies, and its event's details.
 
-    The dtype and the shape are those of the largest array. The key contains the fingerprints of the largest arrays.
+    The dtype and the shape are those of the largest array. `detail["key"]` joins the fingerprints of the largest
+    arrays; rules use it to recognise repeated uploads.
     """
     nbytes = sum(array.size * _jax_dtype(array.dtype).itemsize for array in data)
     largest = max(data, key=_nbytes)
     dtype = _jax_dtype(largest.dtype)
     detail = {"dtype": _dtype_name(dtype), "shape": list(largest.shape)}
-    return nbytes, detail | ({"device": device} if device else {}) | _describe_source(data, dtype)
+    return nbytes, detail | ({"device": device} if device else {}) | _describe_host_side(data, dtype)
 
 
 def estimate_upload_end(start: int, end: int, nbytes: int) -> int:
@@ -98,10 +99,10 @@ def estimate_upload_end(start: int, end: int, nbytes: int) -> int:
     return min(end, start + _NS_PER_UPLOAD + nbytes // _BYTES_PER_NS)
 
 
-def _describe_source(data: Sequence[Any], dtype: Any) -> dict[str, Any]:
-    """Describe host data: its fingerprints, and its dtype if it differs from `dtype`.
+def _describe_host_side(data: Sequence[Any], dtype: Any) -> dict[str, Any]:
+    """Return the fingerprints of host data, and its dtype if it differs from `dtype`.
 
-    The dtype is that of the largest array.
+    `dtype` is the dtype on the device. The host dtype is that of the largest array.
     """
     by_size = sorted((array for array in data if array.nbytes >= _MIN_FINGERPRINT_NBYTES), key=_nbytes, reverse=True)
     keys = [fingerprint(array) for array in by_size[:_MAX_FINGERPRINTS]]
