@@ -1,10 +1,9 @@
-"""Errors of other libraries are classified, retried if transient, and reported without secrets."""
+"""Errors of other libraries are classified, and retried if transient."""
 
 import socket
 
 import pytest
 
-from forebay.sources.objects.redact import Redactor, redact_url
 from forebay.sources.objects.retry import RequestCounters, Retry
 from forebay.sources.objects.store_errors import StoreFault, classify, describe_cause
 from forebay.sources.objects.stored_object import find_md5, find_version, is_md5
@@ -44,7 +43,8 @@ class NoCredentialsError(Exception):
         (FileNotFoundError("a"), StoreFault.MISSING),
         (PermissionError("a"), StoreFault.DENIED),
         (ConnectionResetError(), StoreFault.TRUNCATED),
-        (TimeoutError(), StoreFault.TRUNCATED),
+        (TimeoutError(), StoreFault.TIMED_OUT),
+        (ClientError(416, "InvalidRange"), StoreFault.CHANGED),
         (EOFError(), StoreFault.TRUNCATED),
         (ConnectionRefusedError(), StoreFault.UNREACHABLE),
         (socket.gaierror(), StoreFault.UNREACHABLE),
@@ -84,37 +84,31 @@ def test_retries_end_after_the_last_attempt():
     assert counters.counts()["requests"] == 3
 
 
+def test_a_listing_gives_an_unreachable_store_up_sooner():
+    counters, answers = RequestCounters(), iter([ConnectionRefusedError()] * 9)
+    with pytest.raises(ConnectionRefusedError):
+        Retry(5, counters)(lambda: _next(answers), unreachable_attempts=2)
+    assert counters.counts()["requests"] == 2
+
+
+def test_a_stopped_retry_sends_one_more_request():
+    counters = RequestCounters()
+    retry = Retry(9, counters)
+
+    def fail():
+        retry.stop()
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        retry(fail)
+    assert counters.counts()["requests"] == 2
+
+
 def _next(answers):
     answer = next(answers)
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def test_secrets_of_nested_options_are_removed():
-    redact = Redactor({"key": "AKIA123", "client_kwargs": {"aws_session_token": "tok-tok"}, "anon": False})
-    assert redact("failed with AKIA123 and tok-tok") == "failed with *** and ***"
-
-
-def test_a_secret_in_the_cause_of_an_error_is_detected():
-    error = ValueError("plain")
-    error.__cause__ = ValueError("with AKIA123 in it")
-    assert not Redactor({"key": "AKIA123"}).is_clean(error)
-    assert Redactor({"key": "other"}).is_clean(error)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("https://me:pw@host/a.npy", "https://***@host/a.npy"),
-        ("https://h/a?X-Amz-Signature=ab&x=1", "https://h/a?X-Amz-Signature=***&x=1"),
-        ("https://h/a?sv=1&sig=ab%3D", "https://h/a?sv=1&sig=***"),
-        ("Authorization: Bearer abcdefgh.ijk", "Authorization: Bearer ***"),
-        ("s3://bucket/keys/a.npy", "s3://bucket/keys/a.npy"),
-    ],
-)
-def test_urls_are_shown_without_credentials(text, expected):
-    assert redact_url(text) == expected
 
 
 def test_the_etag_of_a_multipart_upload_is_not_an_md5():

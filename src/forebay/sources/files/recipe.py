@@ -9,7 +9,7 @@ from forebay.core.spec import ArraySpec, Tree
 from forebay.errors import SourceChangedError
 from forebay.sources.files.many_files import open_files
 from forebay.sources.files.paths import Paths, expand_paths, has_url
-from forebay.sources.objects.redact import redact_url
+from forebay.sources.objects.redact import redact_text
 
 __all__ = ["FileSourceRecipe"]
 
@@ -28,7 +28,7 @@ class FileSourceRecipe:
         return f"FileSourceRecipe({self})"
 
     def __str__(self) -> str:
-        return redact_url(str(self.paths))
+        return redact_text(str(self.paths))
 
     def with_absolute_paths(self) -> "FileSourceRecipe":
         """Return a recipe that is valid in any working directory. URLs stay unchanged."""

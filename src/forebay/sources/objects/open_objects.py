@@ -21,6 +21,7 @@ from forebay.sources.objects.header_reads import HeaderReads
 from forebay.sources.objects.object_layout import ObjectLayout, RangesUnsupportedError, find_layout_reader
 from forebay.sources.objects.objects_source import ObjectsSource
 from forebay.sources.objects.range_reader import RangeReader
+from forebay.sources.objects.retry import wait_for_result
 from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import StoredObject
 
@@ -58,14 +59,14 @@ def open_urls(
     _validate_counts(connections=connections, attempts=attempts)
     url_list = [_make_url(url) for url in ([urls] if isinstance(urls, str | os.PathLike) else urls)]
     _validate_one_protocol(url_list)
-    store = ObjectStore(url_list[0], storage_options or {}, attempts=attempts, connections=connections)
+    store = ObjectStore(url_list, storage_options or {}, attempts=attempts, connections=connections)
     threads = DaemonThreads(connections)
     try:
         objects = _list_objects(store, url_list, threads)
         read_layout = _choose_layout_reader(objects, options)
         try:
             jobs = [partial(read_layout, HeaderReads(store, stored_object), spec=spec) for stored_object in objects]
-            layouts = _run_all(threads, jobs)
+            layouts = _run_all(store, threads, jobs)
         except RangesUnsupportedError as error:
             budget_nbytes = parse_nbytes(cache_bytes, "cache_bytes")
             paths = download_objects(store, objects, _download_folder(cache, error), budget_nbytes, threads)
@@ -110,7 +111,7 @@ def _validate_one_protocol(urls: Sequence[str]) -> None:
 
 
 def _list_objects(store: ObjectStore, urls: Sequence[str], threads: DaemonThreads) -> list[StoredObject]:
-    listings = _run_all(threads, [partial(store.list_objects, url) for url in urls])
+    listings = _run_all(store, threads, [partial(store.list_objects, url) for url in urls])
     for url, listing in zip(urls, listings, strict=True):
         if not listing:
             raise SourceError(f"the glob {store.redact(url)!r} matches no object. Check the URL and the bucket.")
@@ -195,5 +196,5 @@ def _describe_dtypes(layout: ObjectLayout) -> str:
     return ", ".join(column.record.base.str for column in layout.columns)
 
 
-def _run_all(threads: DaemonThreads, jobs: Sequence[Callable[[], Result]]) -> list[Result]:
-    return [future.result() for future in [threads.submit(job) for job in jobs]]
+def _run_all(store: ObjectStore, threads: DaemonThreads, jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    return [wait_for_result(future, store.counters) for future in [threads.submit(job) for job in jobs]]

@@ -1,24 +1,44 @@
-"""Backends that read a byte range of an object through fsspec."""
+"""The interface of backends that read byte ranges, and the backend for any fsspec file system."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from forebay.sources.objects.stored_object import StoredObject, find_version
 
-__all__ = ["FsspecRangeBackend", "HttpRangeBackend", "RangeBackend", "RangeResponse"]
+__all__ = ["ContentRange", "FsspecRangeBackend", "RangeBackend", "RangeResponse", "parse_content_range"]
+
+_CONTENT_RANGE = re.compile(r"\s*bytes\s+([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)\s*", re.IGNORECASE)
+
+
+class ContentRange(NamedTuple):
+    """The bytes from `start` to `stop` (exclusive) that a response contains, by its Content-Range header."""
+
+    start: int
+    stop: int
+    object_nbytes: int | None  # None if the server does not report the length of the object
+
+    def __str__(self) -> str:
+        return f"bytes {self.start} to {self.stop}"
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResponse:
-    """The bytes of a range, with the version and MD5 that the store reports."""
+    """The bytes of a range, with the version, range and MD5 that the store reports."""
 
     data: bytes
     version: str  # "" if the store reports none
+    content_range: ContentRange | None = None  # None if the store reports none
     md5: str | None = None  # of the whole object, in hex; None if the response has none
 
 
 class RangeBackend(Protocol):
     """Reads byte ranges, each in one attempt. Thread-safe."""
+
+    def info(self, path: str) -> Mapping[str, Any]:
+        """Return name, type, size and version of one object, with the keys of `info` in fsspec."""
+        ...
 
     def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
         """Read the bytes from `start` to `stop` (exclusive)."""
@@ -31,27 +51,22 @@ class FsspecRangeBackend:
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
 
+    def info(self, path: str) -> Mapping[str, Any]:
+        info: Mapping[str, Any] = self._file_system.info(path)
+        return info
+
     def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
         data = self._file_system.cat_file(stored_object.path, start=start, end=stop)
-        return RangeResponse(
-            data, find_version(self._file_system.info(stored_object.path)) if stored_object.version else ""
-        )
+        return RangeResponse(data, find_version(self.info(stored_object.path)) if stored_object.version else "")
 
 
-class HttpRangeBackend:
-    """Reads a range with an `If-Match` header, so that the server rejects a changed object.
+def parse_content_range(header: str | None) -> ContentRange | None:
+    """Return the range of a Content-Range header, or None if it names none.
 
-    `If-Match` requires a strong ETag, which begins with a quote. `FsspecRangeBackend` reads
-    objects with any other version.
+    >>> parse_content_range("bytes 0-9/200")
+    ContentRange(start=0, stop=10, object_nbytes=200)
     """
-
-    def __init__(self, file_system: Any) -> None:
-        self._file_system, self._fallback = file_system, FsspecRangeBackend(file_system)
-
-    def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
-        if not stored_object.version.startswith('"'):
-            return self._fallback.read(stored_object, start, stop)
-        data = self._file_system.cat_file(
-            stored_object.path, start=start, end=stop, headers={"If-Match": stored_object.version}
-        )
-        return RangeResponse(data, stored_object.version)
+    match = _CONTENT_RANGE.fullmatch(header or "")
+    if match is None:
+        return None
+    return ContentRange(int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3]))

@@ -16,6 +16,7 @@ import numpy as np
 
 from forebay.core.rows import find_parts
 from forebay.core.spec import Array
+from forebay.errors import SourceError
 from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
 __all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "RecordColumn"]
@@ -23,6 +24,7 @@ __all__ = ["BLOCK_NBYTES", "REQUEST_NBYTES", "RangePlanner", "RangeSet", "Record
 BLOCK_NBYTES = 8 << 20  # bytes; blocks are not longer, unless a single row is
 # Bytes that take as long to read, at 100 MB/s, as one more request with an assumed latency of 5 to 20 ms.
 REQUEST_NBYTES = 1 << 20
+_MAX_BLOCKS = 1 << 24  # of one column; a table of block starts has 8 bytes for each, and 16 Mi blocks hold 128 TiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class RangePlanner:
         self._object_starts = np.cumsum([0, *row_counts])
         self._row_nbytes = column.record.itemsize
         self.block_rows = _choose_block_rows(row_counts, self._row_nbytes)
+        self._validate_block_count(row_counts)
         self._block_starts = np.concatenate(
             [self._find_block_starts(number, count) for number, count in enumerate(row_counts)]
         )
@@ -132,6 +135,17 @@ class RangePlanner:
     def block_range(self, block: int) -> ByteRange:
         """Return the byte range of a whole block."""
         return self._range_of_block(block)[0]
+
+    def _validate_block_count(self, row_counts: Sequence[int]) -> None:
+        """Refuse lengths that no real object has, before a table is made for them."""
+        block_count = sum(-(-count // self.block_rows) for count in row_counts)
+        if block_count > _MAX_BLOCKS:
+            largest = max(self._objects, key=lambda stored_object: stored_object.nbytes)
+            raise SourceError(
+                f"the objects have {sum(row_counts)} rows in {block_count} blocks, but Forebay reads at most "
+                f"{_MAX_BLOCKS} blocks. The largest is {largest.url} with {largest.nbytes} bytes. Check whether the "
+                "server reports the correct length, or pass fewer objects."
+            )
 
     def _find_block_starts(self, number: int, count: int) -> Array:
         start = int(self._object_starts[number])

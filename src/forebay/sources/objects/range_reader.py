@@ -17,6 +17,7 @@ from forebay.core.spec import Array, format_nbytes
 from forebay.errors import SourceError
 from forebay.sources.objects.cache_tiers import CacheTier
 from forebay.sources.objects.daemon_threads import DaemonThreads
+from forebay.sources.objects.retry import RequestCounters, wait_for_result
 from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import ByteRange, StoredObject
 
@@ -31,6 +32,7 @@ class HeldRange:
     """
 
     byte_range: ByteRange
+    counters: RequestCounters  # of the source
     future: "Future[Array] | None" = None  # None if a cache tier already had the bytes in memory
     data: Array | None = None  # set when the bytes have arrived
     users: int = 1  # groups that use the range
@@ -42,7 +44,7 @@ class HeldRange:
             return self.data
         assert self.future is not None
         try:
-            return self.future.result()
+            return wait_for_result(self.future, self.counters)
         except CancelledError:
             raise SourceError(
                 "the source was closed during a read. Create the pipeline again to read from it."
@@ -115,12 +117,12 @@ class RangeReader:
         for tier in self._tiers:
             data = tier.get(byte_range)
             if data is not None:
-                return HeldRange(byte_range, data=data)
+                return HeldRange(byte_range, self.counters, data=data)
         held_range = self._held_ranges.get(byte_range)
         if held_range is not None:
             held_range.users += 1
             return held_range
-        held_range = self._held_ranges[byte_range] = HeldRange(byte_range, nbytes=byte_range.nbytes)
+        held_range = self._held_ranges[byte_range] = HeldRange(byte_range, self.counters, nbytes=byte_range.nbytes)
         self._held_nbytes += held_range.nbytes
         held_range.future = self._threads.submit(partial(self._read_range, held_range))
         return held_range

@@ -25,7 +25,7 @@ from botocore.credentials import Credentials
 from botocore.session import Session
 from fsspec.asyn import sync
 
-from forebay.sources.objects.range_backends import RangeResponse
+from forebay.sources.objects.range_backends import RangeResponse, parse_content_range
 from forebay.sources.objects.s3_signed_get import SignedGet
 from forebay.sources.objects.stored_object import StoredObject, is_md5
 
@@ -62,7 +62,7 @@ class S3RangeBackend:
 
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
-        file_system.retries = 1
+        file_system.retries = 1  # s3fs counts attempts: 1 means no retry
         extra = {
             name: value
             for name, value in file_system.s3_additional_kwargs.items()
@@ -74,11 +74,15 @@ class S3RangeBackend:
         self._signed_get: Any = None
         self._lock = threading.Lock()
 
+    def info(self, path: str) -> Mapping[str, Any]:
+        info: Mapping[str, Any] = self._file_system.info(path)
+        return info
+
     def read(self, stored_object: StoredObject, start: int, stop: int) -> RangeResponse:
         bucket, key, version_id = self._file_system.split_path(stored_object.path)
         arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **self._extra_arguments}
         if stored_object.version:
-            arguments["IfMatch"] = stored_object.version
+            arguments["IfMatch"] = stored_object.version  # the ETag from the listing
         if version_id:
             arguments["VersionId"] = version_id
         if self._has_user_session:
@@ -86,7 +90,8 @@ class S3RangeBackend:
         else:
             headers, data = self._get_blocking(arguments)
         etag = str(headers.get("ETag") or "")
-        return RangeResponse(data, etag, etag.strip('"') if _is_object_md5(bucket, etag, headers) else None)
+        md5 = etag.strip('"') if _is_object_md5(bucket, etag, headers) else None
+        return RangeResponse(data, etag, parse_content_range(headers.get("ContentRange")), md5)
 
     def _get_blocking(self, arguments: dict[str, Any]) -> tuple[Mapping[str, Any], bytes]:
         client, signed_get = self._blocking_clients()

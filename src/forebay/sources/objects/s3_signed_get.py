@@ -33,6 +33,7 @@ __all__ = ["SignedGet"]
 _REQUEST_HEADERS = {"Range": "Range", "IfMatch": "If-Match"}  # argument of `client.get_object` -> header
 _SIGNATURES = (None, "s3v4", UNSIGNED)  # signature versions that this module supports
 _RESPONSE_HEADERS = {  # key in the response of `client.get_object` -> header
+    "ContentRange": "Content-Range",
     "ETag": "ETag",
     "ServerSideEncryption": "x-amz-server-side-encryption",
     "SSECustomerAlgorithm": "x-amz-server-side-encryption-customer-algorithm",

@@ -1,17 +1,17 @@
 """Listing of an object store, and verified reads of byte ranges.
 
-A response must have the requested length and the version in the listing. `ObjectStore` repeats a request whose response
-is too short. For a changed object, it raises an error with the URL.
+A response must have the requested range and length, and the version in the listing. `ObjectStore` repeats a request
+whose response has other bytes. For a changed object, it raises an error with the URL.
 """
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fsspec.core import has_magic, url_to_fs
 
 from forebay.errors import FrameworkError, SourceChangedError, SourceError, StoreError
-from forebay.sources.objects.range_backends import FsspecRangeBackend, HttpRangeBackend, RangeBackend
+from forebay.sources.objects.range_backends import FsspecRangeBackend, RangeBackend, RangeResponse
 from forebay.sources.objects.redact import Redactor
 from forebay.sources.objects.retry import RequestCounters, Retry
 from forebay.sources.objects.store_errors import StoreFault, classify, describe_cause
@@ -19,7 +19,10 @@ from forebay.sources.objects.stored_object import StoredObject, find_md5, find_v
 
 __all__ = ["ObjectStore"]
 
-_LIST_ATTEMPTS = 4  # fewer than the default of 8 for reads, so that a wrong host name fails soon
+Result = TypeVar("Result")
+
+_UNREACHABLE_ATTEMPTS = 4  # of a listing; fewer than the default of 8, so that a wrong host name fails soon
+_MAX_MESSAGE_LENGTH = 500  # characters of a message of another library
 _ADVICE = {
     StoreFault.MISSING: "the bucket or object does not exist. Check the URL and the name of the bucket",
     StoreFault.EXPIRED: "the credentials have expired. Renew them and create the pipeline again",
@@ -30,7 +33,13 @@ _ADVICE = {
     StoreFault.DENIED: "access was denied. Check the credentials and their permissions to list and read",
     StoreFault.BUSY: "the store is too busy. Try again later, or pass a smaller connections=",
     StoreFault.UNREACHABLE: "the store cannot be reached. Check the network and endpoint_url in storage_options",
-    StoreFault.TRUNCATED: "the response is truncated every time. Check the network and whether the object is complete",
+    StoreFault.TIMED_OUT: (
+        "the store did not answer in time. Check the network, or pass longer timeouts in storage_options"
+    ),
+    StoreFault.TRUNCATED: (
+        "the response is truncated every time, or has other bytes. Check the network, proxies, and whether the object "
+        "is complete"
+    ),
     StoreFault.CHANGED: "the object has changed. Create the pipeline again",
     StoreFault.PERMANENT: "the request failed. A plain status 400 usually means expired credentials; renew them",
 }
@@ -39,33 +48,30 @@ _ADVICE = {
 class ObjectStore:
     """Lists and reads the objects of one fsspec protocol, such as `s3` or `https`."""
 
-    def __init__(self, url: str, options: Mapping[str, Any], *, attempts: int, connections: int) -> None:
+    def __init__(self, urls: Sequence[str], options: Mapping[str, Any], *, attempts: int, connections: int) -> None:
         self.counters = RequestCounters()
         self._md5s: dict[str, str] = {}  # path -> MD5 of the whole object, from response headers
-        self.redact = Redactor(options)
+        self.redact = Redactor(options, urls)
         self._retry = Retry(attempts, self.counters)
-        self.protocol = url.partition("://")[0]
-        self._file_system, self._backend = self._open(url, dict(options), connections)
+        self.protocol = urls[0].partition("://")[0]
+        self._file_system, self._backend = self._open(urls[0], dict(options), connections)
 
     def list_objects(self, url: str) -> list[StoredObject]:
         """Return the object at a URL, or all objects that a glob matches."""
-        try:
-            return self._retry(lambda: self._request_listing(url), attempts=_LIST_ATTEMPTS)
-        except Exception as error:
-            self._raise_store_error(error, "cannot list", self.redact(url))
+        return self._send(
+            lambda: self._retry(lambda: self._request_listing(url), unreachable_attempts=_UNREACHABLE_ATTEMPTS),
+            lambda error: self._make_error(error, "cannot list", self.redact(url)),
+        )
 
     def read(self, stored_object: StoredObject, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop` (exclusive) of the listed version."""
-        try:
-            return self._retry(lambda: self._request_range(stored_object, start, stop))
-        except SourceError:
-            raise
-        except Exception as error:
+
+        def make_error(error: Exception) -> Exception:
             if classify(error) in (StoreFault.CHANGED, StoreFault.MISSING):
-                raise self._changed_error(
-                    stored_object, "the listed object does not exist any more"
-                ) from self._error_to_chain(error)
-            self._raise_store_error(error, f"cannot read bytes {start} to {stop} of", stored_object.url)
+                return self._changed_error(stored_object, "the listed object does not exist any more")
+            return self._make_error(error, f"cannot read bytes {start} to {stop} of", stored_object.url)
+
+        return self._send(lambda: self._retry(lambda: self._request_range(stored_object, start, stop)), make_error)
 
     def check_md5(self, stored_object: StoredObject, actual: str) -> None:
         """Raise `EOFError` if an MD5 differs from the MD5 that the store reports.
@@ -80,35 +86,34 @@ class ObjectStore:
         """End all pauses between attempts. New reads get one attempt."""
         self._retry.stop()
 
+    def _send(self, send: Callable[[], Result], make_error: Callable[[Exception], Exception]) -> Result:
+        """Call `send`. Raise an error of Forebay instead of one of another library.
+
+        The cause is chained only if it contains no secret. Raising outside the `except` block keeps it out of
+        `__context__` as well.
+        """
+        try:
+            return send()
+        except (SourceError, FrameworkError):
+            raise
+        except Exception as error:
+            cause = error
+        raise make_error(cause) from (cause if self.redact.is_clean(cause) else None)
+
     def _open(self, url: str, options: dict[str, Any], connections: int) -> tuple[Any, RangeBackend]:
         protocol = self.protocol.rpartition("::")[2]
-        try:
-            if protocol in ("s3", "s3a"):
-                # Imported here, because other stores need no botocore.
-                from forebay.sources.objects.s3 import S3RangeBackend, make_s3_options
-
-                file_system = _open_file_system(url, make_s3_options(options, connections))
-                return file_system, S3RangeBackend(file_system)
-            file_system = _open_file_system(url, options)
-        except ImportError as error:
-            raise FrameworkError(
-                f"{protocol}:// needs a package that is not installed: {error}. "
-                "For s3 and http, run pip install 'forebay[remote]'.",
-                name=protocol,
-            ) from error
-        except Exception as error:
-            self._raise_store_error(error, "cannot open", self.redact(url))
-        if protocol in ("http", "https"):
-            return file_system, HttpRangeBackend(file_system)
-        return file_system, FsspecRangeBackend(file_system)
+        return self._send(
+            lambda: _open_backend(protocol, url, options, connections),
+            lambda error: self._make_error(error, "cannot open", self.redact(url)),
+        )
 
     def _request_listing(self, url: str) -> list[StoredObject]:
         path = self._file_system._strip_protocol(url)
         if not self._is_glob(path):
-            return [self._make_stored_object(self._file_system.info(path))]
+            return [self._make_stored_object(self._backend.info(path))]
         infos = self._file_system.glob(path, detail=True)
         if not infos and self._file_system.exists(path):  # brackets may be part of an object's name
-            infos = {path: self._file_system.info(path)}
+            infos = {path: self._backend.info(path)}
         return [self._make_stored_object(info) for info in infos.values() if info["type"] == "file"]
 
     def _is_glob(self, path: str) -> bool:
@@ -120,7 +125,7 @@ class ObjectStore:
         return bool(has_magic(path.partition(query)[0]))
 
     def _make_stored_object(self, info: Mapping[str, Any]) -> StoredObject:
-        url = self.redact(self._file_system.unstrip_protocol(info["name"]))
+        url = self.redact.url(self._file_system.unstrip_protocol(info["name"]))
         if info["type"] != "file":
             raise SourceError(f"{url} is a folder. Pass a glob of its objects, like {url.rstrip('/') + '/*.npy'!r}.")
         if info.get("size") is None:
@@ -139,16 +144,8 @@ class ObjectStore:
 
     def _request_range(self, stored_object: StoredObject, start: int, stop: int) -> bytes:
         response = self._backend.read(stored_object, start, stop)
-        if stored_object.version and response.version != stored_object.version:
-            versions = f"its version was {stored_object.version} and is now {response.version or 'unknown'}"
-            raise self._changed_error(stored_object, versions)
-        if len(response.data) > stop - start:
-            raise StoreError(
-                f"{stored_object.url} returned {len(response.data)} bytes instead of {stop - start}: its server does "
-                "not support byte ranges. Download it first."
-            )
-        if len(response.data) != stop - start:
-            raise EOFError(f"the response has {len(response.data)} bytes instead of {stop - start}")
+        self._verify_version(stored_object, response)
+        self._verify_range(stored_object, start, stop, response)
         if response.md5 is not None:
             self._md5s[stored_object.path] = response.md5
         if stop - start == stored_object.nbytes:
@@ -156,22 +153,64 @@ class ObjectStore:
         self.counters.add(fetched_nbytes=stop - start)
         return response.data
 
-    def _raise_store_error(self, error: Exception, action: str, url: str) -> NoReturn:
-        """Raise a `StoreError` with the message of the store and advice."""
-        if isinstance(error, SourceError):
-            raise error
-        message = self.redact(f"{describe_cause(error)}: {error}".strip())
-        raise StoreError(f"{action} {url}: {message}: {_ADVICE[classify(error)]}.") from self._error_to_chain(error)
+    def _verify_version(self, stored_object: StoredObject, response: RangeResponse) -> None:
+        if stored_object.version and response.version != stored_object.version:
+            versions = f"its version was {stored_object.version} and is now {response.version or 'unknown'}"
+            raise self._changed_error(stored_object, versions)
+        content_range = response.content_range
+        if content_range is not None and content_range.object_nbytes not in (None, stored_object.nbytes):
+            lengths = f"it had {stored_object.nbytes} bytes and has {content_range.object_nbytes} now"
+            raise self._changed_error(stored_object, lengths)
 
-    def _error_to_chain(self, error: Exception) -> Exception | None:
-        """Return the error as the cause to chain, or None if it contains a secret."""
-        return error if self.redact.is_clean(error) else None
+    def _verify_range(self, stored_object: StoredObject, start: int, stop: int, response: RangeResponse) -> None:
+        """Raise `EOFError` if a response has other bytes, so that `Retry` repeats the request."""
+        content_range, nbytes = response.content_range, len(response.data)
+        if content_range is not None and content_range[:2] != (start, stop):
+            raise EOFError(f"the response has {content_range} instead of bytes {start} to {stop}")
+        if content_range is None and nbytes > stop - start:
+            raise StoreError(
+                f"{stored_object.url} returned {nbytes} bytes instead of {stop - start}: its server does not support "
+                "byte ranges. Download it first."
+            )
+        if nbytes != stop - start:
+            raise EOFError(f"the response has {nbytes} bytes instead of {stop - start}")
+
+    def _make_error(self, error: Exception, action: str, url: str) -> StoreError:
+        """Return a `StoreError` with the message of the store and advice."""
+        message = self.redact(f"{describe_cause(error)}: {error}".strip())
+        if len(message) > _MAX_MESSAGE_LENGTH:
+            message = f"{message[:_MAX_MESSAGE_LENGTH]}..."
+        return StoreError(f"{action} {url}: {message}: {_ADVICE[classify(error)]}.")
 
     def _changed_error(self, stored_object: StoredObject, reason: str) -> SourceChangedError:
         return SourceChangedError(
             f"{stored_object.url} was replaced or deleted after it was listed: {reason}. Do not change objects while a "
             "feed reads them. Create the pipeline again."
         )
+
+
+def _open_backend(protocol: str, url: str, options: dict[str, Any], connections: int) -> tuple[Any, RangeBackend]:
+    """Return the file system of a URL and the backend that reads from it."""
+    try:
+        # Imported here, because other stores need neither botocore nor aiohttp.
+        if protocol in ("s3", "s3a"):
+            from forebay.sources.objects.s3 import S3RangeBackend, make_s3_options
+
+            file_system = _open_file_system(url, make_s3_options(options, connections))
+            return file_system, S3RangeBackend(file_system)
+        if protocol in ("http", "https"):
+            from forebay.sources.objects.http import HttpRangeBackend, make_http_options
+
+            file_system = _open_file_system(url, make_http_options(options))
+            return file_system, HttpRangeBackend(file_system)
+        file_system = _open_file_system(url, options)
+        return file_system, FsspecRangeBackend(file_system)
+    except ImportError as error:
+        raise FrameworkError(
+            f"{protocol}:// needs a package that is not installed: {error}. "
+            "For s3 and http, run pip install 'forebay[remote]'.",
+            name=protocol,
+        ) from error
 
 
 def _open_file_system(url: str, options: dict[str, Any]) -> Any:

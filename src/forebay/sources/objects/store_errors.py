@@ -4,6 +4,7 @@ Stores raise errors of several libraries: botocore, aiohttp, file systems of fss
 of them. It looks at the HTTP status, the error code, the class name and the built-in base classes of an error.
 """
 
+import re
 import socket
 from collections.abc import Iterator
 from enum import Enum
@@ -13,15 +14,30 @@ __all__ = ["StoreFault", "classify", "describe_cause"]
 
 _BUSY_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 # Parts of the class names of errors:
-_CONNECTION_ERRORS = ("Connector", "ConnectTimeout", "EndpointConnection", "ProxyConnection", "SSL")  # no connection
-_BODY_ERRORS = ("Payload", "ContentLength", "TransferEncoding", "IncompleteRead", "Checksum")  # an incomplete response
-_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Timeout", "Closed")  # a connection that broke or stalled
+_CONNECTION_ERRORS = (  # no connection
+    "Connector",
+    "ConnectTimeout",
+    "ConnectionTimeout",
+    "EndpointConnection",
+    "ProxyConnection",
+    "SSL",
+)
+_BODY_ERRORS = (  # an incomplete or malformed response, such as one with more bytes than its Content-Length
+    "Payload",
+    "ContentLength",
+    "TransferEncoding",
+    "IncompleteRead",
+    "Checksum",
+    "BadStatusLine",
+    "BadHttpMessage",
+)
+_STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Closed")  # a connection that broke
 
 
 class StoreFault(Enum):
     """The kind of a store error.
 
-    `TRUNCATED` includes connections that broke and requests that timed out. `PERMANENT` is any other error.
+    `TRUNCATED` includes connections that broke and responses with other bytes. `PERMANENT` is any other error.
     """
 
     CHANGED = "changed"
@@ -31,13 +47,14 @@ class StoreFault(Enum):
     DENIED = "access denied"
     BUSY = "busy"
     UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed out"
     TRUNCATED = "truncated"
     PERMANENT = "failed"
 
     @property
     def is_transient(self) -> bool:
         """Whether the same request may succeed later."""
-        return self in (StoreFault.BUSY, StoreFault.UNREACHABLE, StoreFault.TRUNCATED)
+        return self in (StoreFault.BUSY, StoreFault.UNREACHABLE, StoreFault.TIMED_OUT, StoreFault.TRUNCATED)
 
 
 def classify(error: BaseException) -> StoreFault:
@@ -60,13 +77,14 @@ def describe_cause(error: BaseException) -> str:
     chain = list(_error_chain(error))
     status = next(filter(None, map(_http_status, chain)), 0)
     code = next(filter(None, map(_error_code, chain)), "")
-    if status and classify(error) is not StoreFault.TRUNCATED:
+    if status and classify(error) not in (StoreFault.TIMED_OUT, StoreFault.TRUNCATED):
         return f"{status} {code}".strip() if code != str(status) else code
     return type(error).__name__
 
 
 def _classify_status(status: int, code: str) -> StoreFault | None:
-    if status == 412 or code == "PreconditionFailed":
+    # 416: the object has become shorter than the requested range
+    if status in (412, 416) or code in ("PreconditionFailed", "InvalidRange"):
         return StoreFault.CHANGED
     if status in _BUSY_STATUSES or code in ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout"):
         return StoreFault.BUSY
@@ -87,7 +105,9 @@ def _classify_type(chain: list[BaseException]) -> StoreFault:
     unreachable = ConnectionRefusedError | socket.gaierror
     if any(isinstance(link, unreachable) or _has_name_part(link, _CONNECTION_ERRORS) for link in chain):
         return StoreFault.UNREACHABLE
-    if any(isinstance(link, TimeoutError | ConnectionError) or _has_name_part(link, _STREAM_ERRORS) for link in chain):
+    if any(isinstance(link, TimeoutError) or _has_name_part(link, ("Timeout",)) for link in chain):
+        return StoreFault.TIMED_OUT
+    if any(isinstance(link, ConnectionError) or _has_name_part(link, _STREAM_ERRORS) for link in chain):
         return StoreFault.TRUNCATED
     return StoreFault.PERMANENT
 
@@ -120,5 +140,6 @@ def _http_status(error: BaseException) -> int:
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     else:
-        status = getattr(error, "status", None) or getattr(error, "code", None) or 0
-    return int(status) if isinstance(status, int) or str(status).isdecimal() else 0
+        status = getattr(error, "status", None)
+        status = getattr(error, "code", 0) if status is None else status  # aiohttp warns if `code` is read
+    return int(status) if isinstance(status, int) or re.fullmatch("[0-9]{1,9}", str(status)) else 0

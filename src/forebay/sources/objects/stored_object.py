@@ -4,14 +4,24 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 __all__ = ["ByteRange", "StoredObject", "combine_versions", "find_md5", "find_version", "is_md5"]
 
 # Keys of `info` in fsspec. The first key with a value gives the version.
-_VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "last_modified", "updated", "mtime", "created")
+_VERSION_KEYS = (
+    "ETag",
+    "etag",
+    "generation",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "mtime",
+    "created",
+)
 _MD5_KEYS = ("md5Hash", "content_md5")  # Google Cloud Storage and Azure; base64 or bytes
 
 
@@ -20,7 +30,7 @@ class StoredObject:
     """An object as the listing reports it."""
 
     url: str  # for error messages, without credentials
-    path: str  # for fsspec
+    path: str = field(repr=False)  # for fsspec; may contain credentials
     nbytes: int
     version: str  # ETag, generation or modification time; "" if the store reports none
     md5: str | None = None  # in hex, if the store reports it
