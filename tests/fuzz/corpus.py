@@ -104,6 +104,8 @@ def _hdf5() -> Iterator[Sample]:
     stream = io.BytesIO()
     with h5py.File(stream, "w", libver="latest") as file:
         file.create_dataset("x", data=array_rows(), chunks=(4, 3), maxshape=(None, 3))
+        file["fields"] = np.zeros(24, [("a", "<f4", (2,)), ("b", ">i8")])
+        file.create_dataset("scaled", data=_LABELS, chunks=(8,), scaleoffset=0)
     yield Sample("latest", {"x.h5": stream.getvalue()}, "x.h5")
 
 
@@ -124,6 +126,19 @@ def _table() -> Any:
     return pa.table({"x": lists, "y": _LABELS, "flag": _LABELS > 2})
 
 
+def _list_table() -> Any:
+    """Return a table of lists that have the same length, which the type does not say."""
+    import pyarrow as pa
+
+    return pa.table({"x": pa.array(array_rows().tolist(), pa.list_(pa.float32()))})
+
+
+def _list_spec() -> dict[str, Any]:
+    import forebay as fb
+
+    return {"spec": {"x": fb.ArraySpec((3,), "f4")}}
+
+
 def _parquet() -> Iterator[Sample]:
     import pyarrow.parquet as pq
 
@@ -137,6 +152,9 @@ def _parquet() -> Iterator[Sample]:
         stream = io.BytesIO()
         pq.write_table(_table(), stream, **options)
         yield Sample(name, {"x.parquet": stream.getvalue()}, "x.parquet")
+    stream = io.BytesIO()
+    pq.write_table(_list_table(), stream)
+    yield Sample("lists", {"x.parquet": stream.getvalue()}, "x.parquet", _list_spec())
 
 
 def _arrow() -> Iterator[Sample]:
@@ -151,12 +169,16 @@ def _arrow() -> Iterator[Sample]:
     with pa.ipc.new_stream(stream, _table().schema) as file:
         file.write_table(_table())
     yield Sample("stream", {"x.arrow": stream.getvalue()}, "x.arrow")
+    stream = io.BytesIO()
+    with pa.ipc.new_file(stream, _list_table().schema) as file:
+        file.write_table(_list_table())
+    yield Sample("lists", {"x.arrow": stream.getvalue()}, "x.arrow", _list_spec())
 
 
 def _zarr() -> Iterator[Sample]:
     import numcodecs
     import zarr
-    from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+    from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
     v2: dict[str, Any] = {
         "none": None,
@@ -183,10 +205,16 @@ def _zarr() -> Iterator[Sample]:
             chunks = [path for path in files if re.search(r"/x/(c/)?\d", path)]
             checked = dict.fromkeys(chunks, WHOLE_FILE) if name == "crc32c" else {}
             yield Sample(f"v{version} {name}", files, "x.zarr", checked=checked)
-    store = {}
-    array = zarr.create_array(store, shape=(24, 3), chunks=(2, 3), shards=(8, 3), dtype="f4")
-    array[...] = array_rows()
-    yield Sample("v3 sharded", {f"x.zarr/{key}": value.to_bytes() for key, value in store.items()}, "x.zarr")
+    others: dict[str, dict[str, Any]] = {
+        "v3 sharded": {"chunks": (2, 3), "shards": (8, 3), "dtype": "f4"},
+        "v2 filters": {"chunks": (5, 2), "dtype": ">i8", "filters": numcodecs.Delta(">i8"), "zarr_format": 2},
+        "v2 fortran": {"chunks": (5, 2), "dtype": "f4", "order": "F", "zarr_format": 2},
+        "v3 transpose": {"chunks": (5, 2), "dtype": "f8", "filters": [TransposeCodec(order=(1, 0))]},
+    }
+    for name, options in others.items():
+        store = {}
+        zarr.create_array(store, shape=(24, 3), **options)[...] = array_rows()
+        yield Sample(name, {f"x.zarr/{key}": value.to_bytes() for key, value in store.items()}, "x.zarr")
 
 
 def _tar() -> Iterator[Sample]:
@@ -236,7 +264,15 @@ def _images() -> Iterator[Sample]:
         files = {f"{number}.{suffix}": _image_bytes(kind, pixels + number) for number in range(2)}
         yield Sample(kind.lower(), files, f"*.{suffix}")
         yield Sample(f"{kind.lower()} resized", files, f"*.{suffix}", {"size": (4, 4), "channels": 3})
-    yield Sample("tiff lzw", {"x.tiff": _image_bytes("TIFF", pixels, compression="tiff_lzw")}, "x.tiff")
+    variants: dict[str, tuple[str, dict[str, Any]]] = {
+        "lzw.tiff": ("TIFF", {"compression": "tiff_lzw"}),
+        "deflate.tiff": ("TIFF", {"compression": "tiff_adobe_deflate"}),
+        "jpeg.tiff": ("TIFF", {"compression": "jpeg"}),
+        "progressive.jpg": ("JPEG", {"progressive": True}),
+        "lossless.webp": ("WEBP", {"lossless": True}),
+    }
+    for name, (kind, options) in variants.items():
+        yield Sample(name, {name: _image_bytes(kind, pixels, **options)}, name)
 
 
 def _image_bytes(kind: str, pixels: np.ndarray[Any, Any], **options: Any) -> bytes:

@@ -12,8 +12,22 @@ from typing import Any
 
 __all__ = ["FAULTS", "VERSION_STYLES", "FaultyServer", "ServerPlan"]
 
+SILENCE_SECONDS = 1.5  # longer than the timeout of the client
 STATUSES = (301, 400, 401, 403, 404, 408, 410, 412, 416, 418, 425, 429, 500, 502, 503, 504, 599)
-FAULTS = ("status", "stall", "cut", "reset", "short", "long", "shifted", "whole", "chunked", "garbage", "header")
+FAULTS = (
+    "status",
+    "stall",
+    "silence",
+    "cut",
+    "reset",
+    "short",
+    "long",
+    "shifted",
+    "whole",
+    "chunked",
+    "garbage",
+    "header",
+)
 VERSION_STYLES = ("strong ETag", "weak ETag", "Last-Modified", "none")
 _BAD_HEADERS = (
     {"Content-Length": "-1"},
@@ -120,7 +134,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._reset()
         else:
             self.server_state.note_version(self.path, is_new=is_new, is_range="Range" in self.headers)
-            time.sleep(rng.uniform(0.02, 0.2) if fault == "stall" else 0)
+            time.sleep({"stall": rng.uniform(0.02, 0.2), "silence": SILENCE_SECONDS}.get(fault, 0))
             self._send_object(versions[is_new], _Version(plan.version_style, is_new), fault, rng, has_body)
 
     def _send_object(self, data: bytes, version: "_Version", fault: str, rng: Random, has_body: bool) -> None:

@@ -22,6 +22,7 @@ FORMAT = "http"
 OBJECTS = 3
 MAX_REQUESTS = 40  # faults are planned for so many requests
 ATTEMPTS = 3
+TIMEOUT_SECONDS = 0.7  # the default is 30 s
 
 
 def make_plan(seed: int, index: int) -> ServerPlan:
@@ -74,10 +75,14 @@ def run_case(seed: int, index: int, folder: Path) -> Verdict:
 
 
 def _read(server: FaultyServer, plan: ServerPlan, folder: Path) -> Any:
+    import aiohttp
+
     import forebay as fb
 
     urls = [server.url + path for path in plan.objects]
     options: dict[str, Any] = {} if urls[0].endswith(".npy") else {"cache": str(folder / "cache")}
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS, sock_read=TIMEOUT_SECONDS)
+    options["storage_options"] = {"client_kwargs": {"timeout": timeout}}
     pipeline = fb.from_files(urls, attempts=ATTEMPTS, connections=4, **options)
     with pipeline.batch(16).feed("numpy") as feed:
         return np.concatenate([np.array(batch) for batch in feed])
