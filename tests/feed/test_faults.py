@@ -224,6 +224,37 @@ def test_a_feed_in_a_forked_child_raises_because_its_threads_are_gone():
     assert done.returncode == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("where", ["thread", "process"])
+@pytest.mark.parametrize(
+    ("ending", "status"), [("os._exit(3)", 3), ("sys.exit(3)", 3), ("raise OSError('in the child')", 0), ("pass", 0)]
+)
+def test_a_process_that_a_map_forks_ends_and_the_feed_continues(where, ending, status):
+    done = run_script(f"""
+        import os, sys, time
+        import numpy as np, forebay as fb
+        def fork_on_fifty(batch):
+            if 50 in batch:
+                child = os.fork()
+                if child == 0:
+                    {ending}
+                    return -batch
+                for _ in range(3000):
+                    pid, status = os.waitpid(child, os.WNOHANG)
+                    if pid:
+                        return np.full_like(batch, os.waitstatus_to_exitcode(status))
+                    time.sleep(0.01)
+                os.kill(child, 9)
+                raise TimeoutError("the child hangs")
+            return batch
+        pipeline = fb.from_arrays(np.arange(100)).batch(10).map(fork_on_fifty, where="{where}")
+        print([int(batch[0]) for _ in range(2) for batch in pipeline.feed("numpy")])
+    """)
+    exit_code = status if where == "process" or "_exit" in ending else 0  # Python ignores sys.exit() in a thread
+    epoch = [0, 10, 20, 30, 40, exit_code, 60, 70, 80, 90]
+    assert (done.stdout, done.returncode) == (f"{epoch * 2}\n", 0), done.stderr
+
+
 @pytest.mark.parametrize(
     "source", ["fb.from_generator(blocked).batch(4)", "fb.from_arrays(np.arange(9)).batch(4).map(stuck)"]
 )

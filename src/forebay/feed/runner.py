@@ -131,7 +131,7 @@ class Runner:
 
         Do nothing in a forked process.
         """
-        if os.getpid() != self._pid:
+        if self._is_forked:
             return  # a forked process has no worker threads, and its parent still uses the memory
         with self._lock:
             if self._is_closed:
@@ -193,9 +193,17 @@ class Runner:
         if generation != self._generation:
             raise FeedError("another iteration of this feed began, which ended this one. Use the newer iterator.")
 
+    @property
+    def _is_forked(self) -> bool:
+        """True in a process that was forked from the process of this feed."""
+        return os.getpid() != self._pid
+
     def _check_usable(self) -> None:
         self._raise_if_closed()
-        if os.getpid() != self._pid:
+        self._check_process()
+
+    def _check_process(self) -> None:
+        if self._is_forked:
             raise FeedError(
                 f"this feed was started in process {self._pid} and its threads stayed there when the process forked. "
                 "Make the feed in the process that uses it, or start processes with the 'spawn' method."
@@ -226,7 +234,7 @@ class Runner:
                 read_result = self._read(fill, task, worker)
             group = self._finish(fill, read_result, worker)
         except BaseException as error:  # the consumer raises the error later
-            if fill is None:
+            if fill is None or self._is_forked:
                 raise
             self._exchange.report_failed(fill, error)
             return True
@@ -255,6 +263,8 @@ class Runner:
             slot = self._exchange.slots[fill.slot]
             slot.group = group = self._filler.finish(slot, read_result, worker)
             slot.send()
+        # A map may fork. End this thread in the forked process, whose copy of the lock may stay locked for ever.
+        self._check_process()
         self._exchange.report_filled(fill, is_end=read_result is None)
         return group
 
@@ -277,6 +287,8 @@ class Runner:
 
         Each thread calls this when it ends, because a thread may run the user's code long after `close()`.
         """
+        if self._is_forked:
+            return
         with self._lock:
             in_use = self._other_live_threads() or self._filling_consumer_ids
             if in_use or not self._is_closed or self._has_closed_resources:

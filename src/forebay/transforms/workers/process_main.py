@@ -83,20 +83,26 @@ def _receive_function(connection: Connection) -> WorkerFunction:
 
 def _answer_requests(connection: Connection, function: WorkerFunction) -> None:
     attached_blocks: dict[BlockHandle, SharedBlock] = {}
+    worker_pid = os.getpid()
     while True:
         request = connection.recv_bytes()
-        connection.send_bytes(_run_request(request, function, attached_blocks))
+        try:
+            answer = dump(_run_task(request, function, attached_blocks))
+        except BaseException as error:
+            if os.getpid() != worker_pid:
+                raise
+            answer = dump(Failure.of(error))
+        if os.getpid() != worker_pid:  # the function has forked this process; only the worker may answer
+            return
+        connection.send_bytes(answer)
 
 
-def _run_request(request: bytes, function: WorkerFunction, attached_blocks: dict[BlockHandle, SharedBlock]) -> bytes:
-    """Run one task, and return its pickled result or failure."""
-    try:
-        handle, retired, task = pickle.loads(request)  # nosec B301  # from the process that started this one
-        for retired_handle in retired:
-            attached_blocks.pop(retired_handle, None)
-        block = attached_blocks.get(handle)
-        if block is None:
-            block = attached_blocks[handle] = SharedBlock.attach(handle)
-        return dump(function(block.memory, task))
-    except BaseException as error:
-        return dump(Failure.of(error))
+def _run_task(request: bytes, function: WorkerFunction, attached_blocks: dict[BlockHandle, SharedBlock]) -> Any:
+    """Run the task of a request, and return its result."""
+    handle, retired, task = pickle.loads(request)
+    for retired_handle in retired:
+        attached_blocks.pop(retired_handle, None)
+    block = attached_blocks.get(handle)
+    if block is None:
+        block = attached_blocks[handle] = SharedBlock.attach(handle)
+    return function(block.memory, task)
