@@ -18,7 +18,14 @@ from forebay.core.spec import Array, ArraySpec
 from forebay.sources.arrays import make_gather
 from forebay.sources.files.chunk_cache import ChunkCache
 
-__all__ = ["ChunkedColumn", "DecompressChunk", "chunk_policy_of", "share_budget"]
+__all__ = [
+    "MIN_CACHED_CHUNKS",
+    "ChunkBoundaries",
+    "ChunkedColumn",
+    "DecompressChunk",
+    "chunk_policy_of",
+    "share_budget",
+]
 
 # `decompress(chunk, out)` writes the rows of chunk number `chunk` to `out`. Several threads may call it at once.
 DecompressChunk: TypeAlias = Callable[[int, Array], None]
@@ -26,7 +33,7 @@ ChunkBoundaries: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 # The cache holds this many chunks even if they exceed the budget. With fewer cached chunks, shuffled reads would
 # decompress the same chunks again and again.
-_MIN_CACHED_CHUNKS = 4
+MIN_CACHED_CHUNKS = 4
 _SMALL_COLUMN_DIVISOR = 8  # a column with less than 1/8 of the bytes of the largest column is small
 
 
@@ -59,12 +66,12 @@ class ChunkedColumn:
     def set_budget(self, nbytes: int) -> int:
         """Set the budget of the cache and return how many chunks it can hold.
 
-        It can hold at least `_MIN_CACHED_CHUNKS`, or all chunks if there are fewer. This replaces the cache with an
+        It can hold at least `MIN_CACHED_CHUNKS`, or all chunks if there are fewer. This replaces the cache with an
         empty one.
         """
         chunks = len(self._boundaries) - 1
         fitting = nbytes // max(1, self.chunk_rows * self.spec.nbytes)
-        cached = chunks if self.nbytes <= nbytes else min(chunks, max(_MIN_CACHED_CHUNKS, fitting))
+        cached = chunks if self.nbytes <= nbytes else min(chunks, max(MIN_CACHED_CHUNKS, fitting))
         # If all chunks fit, row i of the leaf is row i of the array, and no lookup is needed.
         first_rows = self._boundaries[:-1] if cached == chunks else np.arange(cached, dtype=np.int64) * self.chunk_rows
         rows = self.length if cached == chunks else cached * self.chunk_rows

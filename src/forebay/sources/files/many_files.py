@@ -25,6 +25,7 @@ from forebay.core.spec import Array, ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.arrays import make_gather
 from forebay.sources.files.decompress_ahead import DecompressAhead
+from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.match_spec import describe_leaves
 from forebay.sources.files.open_pool import SourcePool
 from forebay.sources.files.paths import Paths, expand_paths, format_suffix, is_in_object_store
@@ -41,7 +42,7 @@ def open_files(
     *,
     spec: Tree | None = None,
     max_open_files: int = 256,
-    max_held_bytes: int | str = "1GiB",
+    max_held_bytes: int | str | None = None,
     **options: Any,
 ) -> AbstractSource:
     """Open one path, a glob, or a list of both as one source.
@@ -49,8 +50,10 @@ def open_files(
     All files must have the same specs. Row numbers continue from file to file. Files keep the order of a list; files
     of a glob are sorted naturally (2 before 10). `options` go to the opener of the format, such as `delimiter=` for
     `.csv` or `size=` for images. At most `max_open_files` files stay open, and their decompressed or parsed data takes
-    at most `max_held_bytes`. Files that threads use at the same time may exceed both limits, and a single large file
-    may exceed `max_held_bytes`.
+    at most `max_held_bytes` (1 GiB for None). Files that threads use at the same time may exceed both limits.
+
+    A `.npz`, HDF5 or Zarr file that needs more than `max_held_bytes` is refused. Without `max_held_bytes`, one file may
+    need up to half of the memory of this machine.
     """
     paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
     if is_in_object_store(paths, options):
@@ -61,7 +64,7 @@ def open_files(
     openers = [registry.load_source_opener(format_suffix(file)) for file in files]
     for file, opener in zip(files, openers, strict=True):
         _validate_options(file, opener, options)
-    max_held_nbytes = parse_nbytes(max_held_bytes, "max_held_bytes")
+    max_held_nbytes = None if max_held_bytes is None else parse_nbytes(max_held_bytes, "max_held_bytes")
     open_many = find_multi_file_opener(openers[0])
     if open_many is not None and all(opener is openers[0] for opener in openers):
         return adapt_source(open_many(files, spec=spec, **options))
@@ -73,7 +76,8 @@ def open_files(
         return file_openers[0]()
     if max_open_files < 1:
         raise SourceError(f"max_open_files={max_open_files} allows no open file. Pass 1 or more.")
-    return FilesSource(file_openers, max_open=max_open_files, max_held_nbytes=max_held_nbytes)
+    held_nbytes = DEFAULT_HELD_NBYTES if max_held_nbytes is None else max_held_nbytes
+    return FilesSource(file_openers, max_open=max_open_files, max_held_nbytes=held_nbytes)
 
 
 class FilesSource(AbstractSource):
@@ -286,10 +290,15 @@ def _open_file(opener: Callable[..., Any], file: Path, **options: Any) -> Abstra
     return adapt_source(opener(file, **options))
 
 
-def _bind_budget(opener: Callable[..., Any], max_held_nbytes: int) -> Callable[..., Any]:
-    """Bind the memory budget if the opener has the parameter `max_held_nbytes`."""
-    takes_budget = "max_held_nbytes" in inspect.signature(opener).parameters
-    return partial(opener, max_held_nbytes=max_held_nbytes) if takes_budget else opener
+def _bind_budget(opener: Callable[..., Any], max_held_nbytes: int | None) -> Callable[..., Any]:
+    """Bind the memory budget if the opener has the parameter `max_held_nbytes`.
+
+    Without a budget of the user, an opener whose default is None chooses the budget itself.
+    """
+    parameter = inspect.signature(opener).parameters.get("max_held_nbytes")
+    if parameter is None or (max_held_nbytes is None and parameter.default is None):
+        return opener
+    return partial(opener, max_held_nbytes=DEFAULT_HELD_NBYTES if max_held_nbytes is None else max_held_nbytes)
 
 
 def _validate_options(file: Path, opener: Callable[..., Any], options: Mapping[str, Any]) -> None:

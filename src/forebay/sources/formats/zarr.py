@@ -1,22 +1,31 @@
 """Zarr stores (formats 2 and 3) as a source.
 
-The zarr library decompresses arrays chunk by chunk, with all its codecs. It reads and decodes in its own threads, so
-several gathers may call it at once. Each call takes a fixed time, in which zarr could decompress several hundred KiB. A
-sharded array is therefore read one shard at a time, unless its shards are too large.
+The zarr library decompresses arrays chunk by chunk. It reads and decodes in its own threads, so several gathers may
+call it at once. Each call takes a fixed time, in which zarr could decompress several hundred KiB. A sharded array is
+therefore read one shard at a time, unless its shards are too large.
+
+The metadata may come from an untrusted store. Forebay checks the names of the codecs and all claimed sizes before it
+reads a chunk.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import zarr
 
 from forebay.core.spec import Array, ArraySpec, Structure, Tree
-from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.files.chunked import ChunkedColumn
+from forebay.errors import ForebayError, SourceChangedError, SourceError
+from forebay.sources.files.chunk_budget import ChunkBudget, ChunkClaim
+from forebay.sources.files.chunked import ChunkBoundaries, ChunkedColumn
 from forebay.sources.files.columns import ColumnsSource, FileHandle, dict_structure, select_members
+from forebay.sources.files.held_budget import HeldBudget
 from forebay.sources.files.mapped import PathName
+from forebay.sources.formats.zarr_codecs import describe_codecs, validate_codecs
+from forebay.sources.formats.zarr_limits import limit_codecs
+from forebay.sources.formats.zarr_store import CheckedStore
 
 __all__ = ["open_zarr"]
 
@@ -29,37 +38,60 @@ def open_zarr(
     spec: Tree | None = None,
     members: Sequence[str] | None = None,
     group: str = "",
-    max_held_nbytes: int = 2**30,
+    codecs: Collection[str] = (),
+    max_held_nbytes: int | None = None,
 ) -> ColumnsSource:
     """Open one store, a folder that ends in `.zarr`, without reading data.
 
     A row is a dict of arrays by name, or a single array if the store is one array. `members=["x", "y"]` selects arrays.
     `group="train"` opens only that group. With `spec=`, the names of its leaves select arrays, which must match the
-    spec. A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay
-    in memory, but at least 4 chunks per array.
+    spec.
+
+    Forebay reads all codecs of zarr and numcodecs that are known to be safe. `codecs=["name"]` adds others. Pass only
+    codecs that you trust with this store.
+
+    A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in
+    memory (1 GiB for None), but at least 4 chunks per array. A store that claims larger chunks is refused. Without
+    `max_held_nbytes`, these 4 chunks may take half of the memory of this machine.
     """
-    path = Path(path)
-    node = _find_arrays(path, group)
+    path, budget = Path(path), HeldBudget.of(max_held_nbytes)
+    node = _find_arrays(CheckedStore(path, budget.max_nbytes), group, codecs)
     handle = FileHandle(path, lambda: _validate_exists(path), lambda: None)
+    chunk_budget, nbytes = ChunkBudget(budget), budget.cached_nbytes
     if isinstance(node, zarr.Array):
-        column = _open_column(path, "array", node)
-        return ColumnsSource(handle, [column], Structure(None), spec=spec, max_held_nbytes=max_held_nbytes)
+        column = _open_column(f"'array' in {path}", node, codecs, chunk_budget)
+        return ColumnsSource(handle, [column], Structure(None), spec=spec, max_held_nbytes=nbytes)
     names = select_members(path, "array", sorted(node), members=members, spec=spec)
-    columns = [_open_column(path, name, node[name]) for name in names]
-    return ColumnsSource(handle, columns, dict_structure(names), spec=spec, max_held_nbytes=max_held_nbytes)
+    columns = [_open_column(f"{name!r} in {path}", node[name], codecs, chunk_budget) for name in names]
+    return ColumnsSource(handle, columns, dict_structure(names), spec=spec, max_held_nbytes=nbytes)
 
 
-def _find_arrays(path: Path, group: str) -> Any:
+def _find_arrays(store: CheckedStore, group: str, codecs: Collection[str]) -> Any:
     """Return a single array, or a dict of all arrays in the group."""
-    _validate_exists(path)
+    _validate_exists(store.root)
+    node_name = f"group {group!r} of {store.root}" if group else str(store.root)
     try:
-        node = zarr.open(str(path), mode="r", path=group or None)
-        if isinstance(node, zarr.Array):
-            return node
-        return {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
-    except Exception as error:  # for damaged or missing metadata, zarr raises many kinds of errors
-        node_name = f"group {group!r} of {path}" if group else str(path)
-        raise SourceError(f"{node_name} cannot be read as Zarr: {error}. Write or download it again.") from error
+        with _convert_errors(node_name):
+            node = zarr.open(store, mode="r", path=group or None)
+            if isinstance(node, zarr.Array):
+                return node
+            return {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
+    except SourceError:
+        if store.error is not None:
+            raise store.error from None
+        validate_codecs(node_name, store.codec_names, codecs)  # the error of zarr may not name the codec
+        raise
+
+
+@contextmanager
+def _convert_errors(name: str) -> Iterator[None]:
+    """Convert errors of zarr: for damaged or missing metadata, it raises many kinds of errors."""
+    try:
+        yield
+    except ForebayError:
+        raise
+    except Exception as error:
+        raise SourceError(f"{name} cannot be read as Zarr: {error}. Write or download it again.") from error
 
 
 def _validate_exists(path: Path) -> None:
@@ -73,17 +105,13 @@ def _validate_exists(path: Path) -> None:
         )
 
 
-def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
-    if not array.shape:
-        raise SourceError(f"{name!r} in {path} is a single value, not rows. Choose others with members=[...].")
-    if array.dtype.hasobject:
-        raise SourceError(
-            f"{name!r} in {path} holds {array.dtype}, which has no fixed shape. Choose others with members=[...], "
-            "or store it as numbers."
-        )
-    spec = ArraySpec(array.shape[1:], array.dtype)
-    chunk_rows = _choose_chunk_rows(array, spec)
-    boundaries = np.append(np.arange(0, array.shape[0], chunk_rows, dtype=np.int64), array.shape[0])
+def _open_column(name: str, array: Any, codecs: Collection[str], budget: ChunkBudget) -> ChunkedColumn:
+    """Return the column of one array. `name` names the array and its store."""
+    with _convert_errors(name):
+        _validate_rows(name, array)
+        validate_codecs(name, [codec for codec, _ in describe_codecs(array.metadata)], codecs)
+        boundaries = _validate_chunks(name, array, budget)
+        spec, array = ArraySpec(array.shape[1:], array.dtype), limit_codecs(array, name)
 
     def decompress(chunk: int, target: Array) -> None:
         first = int(boundaries[chunk])
@@ -91,17 +119,38 @@ def _open_column(path: Path, name: str, array: Any) -> ChunkedColumn:
             target[...] = array[first : first + len(target)]
         except Exception as error:  # each codec has its own errors
             raise SourceError(
-                f"{name!r} in {path}, rows {first} to {first + len(target) - 1}, cannot be decompressed: {error}. "
+                f"{name}, rows {first} to {first + len(target) - 1}, cannot be decompressed: {error}. "
                 "Write or download it again."
             ) from error
 
     return ChunkedColumn(spec, boundaries, decompress)
 
 
-def _choose_chunk_rows(array: Any, spec: ArraySpec) -> int:
+def _validate_rows(name: str, array: Any) -> None:
+    if not array.shape:
+        raise SourceError(f"{name} is a single value, not rows. Choose others with members=[...].")
+    if array.dtype.hasobject:
+        raise SourceError(
+            f"{name} holds {array.dtype}, which has no fixed shape. Choose others with members=[...], "
+            "or store it as numbers."
+        )
+
+
+def _validate_chunks(name: str, array: Any, budget: ChunkBudget) -> ChunkBoundaries:
+    """Return the first row of each read. Raise an error if the claimed sizes exceed the budget."""
+    shards = [ChunkClaim(name, array.shards, array.dtype, array.chunks, array.shards[0])] if array.shards else []
+    for shard in shards:  # zarr decodes the index of a whole shard
+        budget.validate_read(shard)
+    return budget.boundaries(
+        ChunkClaim(name, array.shape, array.dtype, array.chunks, rows_per_read=_choose_rows_per_read(array))
+    )
+
+
+def _choose_rows_per_read(array: Any) -> int:
     """Return the number of rows to read at a time.
 
     These are the rows of a shard. If the array has no shards, or too large ones, they are the rows of a chunk.
     """
     shard_rows: int = array.shards[0] if array.shards else 0
-    return shard_rows if 0 < shard_rows * spec.nbytes <= _MAX_SHARD_NBYTES else int(array.chunks[0])
+    row_nbytes = math.prod(array.shape[1:]) * array.dtype.itemsize
+    return shard_rows if 0 < shard_rows * row_nbytes <= _MAX_SHARD_NBYTES else int(array.chunks[0])

@@ -1,0 +1,142 @@
+"""Limits on the size of decompressed data.
+
+A few kilobytes can decompress to gigabytes. Some codecs take a limit (`decompress_limited`). For the others,
+`declared_nbytes` computes from the compressed bytes how much memory the codec will use.
+"""
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+__all__ = ["Decompressor", "declared_nbytes", "decompress_limited", "find_decompressor"]
+
+_MAX_DICTIONARY_NBYTES = 512 * 2**20  # bytes; the highest preset of lzma uses 64 MiB
+_GZIP = 16 + zlib.MAX_WBITS  # window bits for data with a gzip header
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the last 4 bits are arbitrary
+_ZSTD_MAX_BLOCK_NBYTES = 128 * 1024
+_ZSTD_RLE_BLOCK, _ZSTD_COMPRESSED_BLOCK = 1, 2
+_BLOSC_HEADER_NBYTES = 16
+
+
+class Decompressor(Protocol):
+    """The interface that `zlib.decompressobj`, `bz2.BZ2Decompressor` and `lzma.LZMADecompressor` share."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: Any, max_length: int, /) -> bytes: ...
+
+
+NewDecompressor: TypeAlias = Callable[[], Decompressor]
+
+
+def find_decompressor(codec: str, config: Mapping[str, Any]) -> NewDecompressor | None:
+    """Return a function that starts a decompressor of a numcodecs codec; None for other codecs.
+
+    `config` has the parameters of the codec.
+    """
+    if codec == "lzma":
+        return lambda: _new_lzma(config)
+    makers: dict[str, NewDecompressor] = {
+        "gzip": lambda: zlib.decompressobj(_GZIP),
+        "zlib": zlib.decompressobj,
+        "bz2": bz2.BZ2Decompressor,
+    }
+    return makers.get(codec)
+
+
+def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> bytes:
+    """Decompress one or more streams that follow each other, and ignore other bytes behind them.
+
+    Raise ValueError if the result is longer than `max_nbytes`, or if a stream is incomplete.
+    """
+    parts, left = list[bytes](), max_nbytes
+    while not parts or len(data):
+        decompressor = new()
+        try:
+            # The limit is one byte above the expected size, to detect a stream that is too long.
+            part = decompressor.decompress(data, left + 1)
+        except (OSError, zlib.error, lzma.LZMAError):
+            if parts:
+                break
+            raise
+        if len(part) > left:
+            raise ValueError(f"it decompresses to more than {max_nbytes} bytes")
+        if not decompressor.eof:
+            raise ValueError("its data ends early")
+        parts.append(part)
+        left -= len(part)
+        data = decompressor.unused_data.lstrip(b"\0")  # some writers pad the data with zeros
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def declared_nbytes(codec: str, data: Any) -> int:
+    """Return how many bytes a codec allocates for its result; 0 if the codec cannot enlarge data.
+
+    For a Zstandard frame that does not state its size, this is an upper bound.
+    """
+    view = memoryview(data).cast("B")
+    if codec == "blosc":
+        return _read_int(view, 4, 4) if len(view) >= _BLOSC_HEADER_NBYTES else 0
+    if codec == "lz4":
+        return _read_int(view, 0, 4)
+    return _zstd_nbytes(view) if codec == "zstd" else 0
+
+
+def _new_lzma(config: Mapping[str, Any]) -> lzma.LZMADecompressor:
+    stream_format, filters = config.get("format", lzma.FORMAT_XZ), config.get("filters")
+    if stream_format != lzma.FORMAT_RAW:
+        return lzma.LZMADecompressor(stream_format, _MAX_DICTIONARY_NBYTES, filters)
+    # The metadata, not the data, states the size of the dictionary.
+    if any(item.get("dict_size", 0) > _MAX_DICTIONARY_NBYTES for item in filters or ()):
+        raise ValueError(f"its dictionary is larger than {_MAX_DICTIONARY_NBYTES} bytes")
+    return lzma.LZMADecompressor(stream_format, None, filters)
+
+
+def _zstd_nbytes(data: memoryview) -> int:
+    """Return the size of all frames (RFC 8878)."""
+    total, offset = 0, 0
+    while offset < len(data):
+        magic = _read_int(data, offset, 4)
+        if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
+            offset += 8 + _read_int(data, offset + 4, 4)
+        elif magic == _ZSTD_MAGIC:
+            nbytes, offset = _read_zstd_frame(data, offset + 4)
+            total += nbytes
+        else:
+            raise ValueError("it is not Zstandard data")
+    return total
+
+
+def _read_zstd_frame(data: memoryview, offset: int) -> tuple[int, int]:
+    """Return the size of a frame and the offset of its end. `offset` is behind the magic number."""
+    flags = _read_int(data, offset, 1)
+    is_single_segment = flags >> 5 & 1
+    offset += 1 + (1 - is_single_segment) + (0, 1, 2, 4)[flags & 3]  # window size and number of a dictionary
+    size_length = (is_single_segment, 2, 4, 8)[flags >> 6]
+    declared = _read_int(data, offset, size_length) + (256 if size_length == 2 else 0)
+    block_nbytes, offset = _read_zstd_blocks(data, offset + size_length)
+    offset += 4 * (flags >> 2 & 1)  # checksum
+    return declared if size_length else block_nbytes, offset
+
+
+def _read_zstd_blocks(data: memoryview, offset: int) -> tuple[int, int]:
+    """Return an upper bound for the size of the blocks of a frame, and the offset of their end."""
+    total, is_last = 0, 0
+    while not is_last:
+        header = _read_int(data, offset, 3)
+        is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        total += _ZSTD_MAX_BLOCK_NBYTES if kind == _ZSTD_COMPRESSED_BLOCK else size
+        offset += 3 + (1 if kind == _ZSTD_RLE_BLOCK else size)
+    return total, offset
+
+
+def _read_int(data: memoryview, offset: int, length: int) -> int:
+    field = data[offset : offset + length]
+    if len(field) < length:
+        raise ValueError("its data ends early")
+    return int.from_bytes(field, "little")
