@@ -1,5 +1,6 @@
 """The command `forebay doctor` in real processes with real files, and its errors."""
 
+import gzip
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.report.trace_reader import read_trace
+from tests.support.paths import DOCTOR
 
 COMMAND = [sys.executable, "-m", "forebay", "doctor"]
 PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
@@ -54,10 +56,55 @@ def test_a_capture_gives_every_kind_of_report(folder):
     assert doctor("b.gz", cwd=folder).stdout == done.stdout
 
 
+SECRETS = {"data": "DATA-4242", "argument": "ARGV-99", "source": "SOURCE-7", "folder": "secret-folder"}
+OUTPUTS = ["--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "--capture", "a.gz"]
+
+
+FAILING_LOOP = """
+import cupy
+total = cupy.ones(1).sum()
+for _ in range(40):
+    total = total + 1.0
+    value = float(total)  # SOURCE-7
+raise ValueError("DATA-4242")
+"""
+
+
+def exposed(folder, *options):
+    """Return the secrets that any report contains, for a loop in a folder of its own that fails at its end."""
+    (folder / "secret-folder").mkdir()
+    script = folder / "secret-folder" / "train.py"
+    script.write_text(FAILING_LOOP)
+    (folder / "site-packages").symlink_to(DOCTOR / "stand_in")  # the doctor takes it for library code
+    settings = {"PYTHONPATH": str(folder / "site-packages"), "XLA_FLAGS": f"--xla_dump_to={script.parent}/dump"}
+    done = doctor(*OUTPUTS, *options, script, "--password=ARGV-99", cwd=folder, **settings)
+    assert done.stderr.count("wrote") == 4, done.stderr
+    reports = [(folder / name).read_bytes() for name in ("a.html", "a.json", "a.pftrace")]
+    reports += [gzip.decompress((folder / "a.gz").read_bytes()), done.stdout.encode()]
+    return {name for name, secret in SECRETS.items() if any(secret.encode() in report for report in reports)}
+
+
+def test_reports_contain_neither_arguments_nor_error_texts(folder):
+    assert exposed(folder) == {"source", "folder"}
+
+
+def test_reports_contain_arguments_and_error_texts_on_request(folder):
+    assert exposed(folder, "--with-arguments") == {"argument", "data", "source", "folder"}
+
+
+def test_with_no_source_reports_contain_no_folder_either(folder):
+    assert exposed(folder, "--no-source") == set()
+
+
 def test_with_no_source_no_file_contains_source_text(folder):
     doctor("--no-source", "--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "run.gz", cwd=folder)
     written = b"".join((folder / name).read_bytes() for name in ("a.html", "a.json", "a.pftrace"))
     assert b"losses.append" not in written
+    assert b"/home/me" not in written
+
+
+def test_no_source_and_with_arguments_exclude_each_other(folder):
+    assert "not allowed with" in doctor("--no-source", "--with-arguments", "train.py", cwd=folder).stderr
 
 
 def test_a_script_keeps_its_arguments_and_its_output(folder):
@@ -77,7 +124,7 @@ def test_the_exception_of_a_script_is_shown_and_reported(folder):
     assert done.returncode == 2
     assert done.stderr.endswith("ValueError: no such column\n")
     terminal_text = " ".join(done.stdout.split())
-    assert "The script ended with ValueError: no such column" in terminal_text
+    assert "The script ended with ValueError. This report" in terminal_text
     assert "The script had not imported a framework yet." in terminal_text
     assert "Give the doctor the script that trains" not in terminal_text
 
@@ -152,7 +199,7 @@ def test_a_script_whose_name_is_not_unicode_is_reported(folder):
 
 def test_a_script_may_close_its_output(folder):
     (folder / "closes.py").write_text("import sys\nsys.stdout.close()\n")
-    assert "No training loop was found" in doctor("closes.py", cwd=folder).stderr
+    assert "No training loop was found" in doctor("closes.py", cwd=folder).stdout
 
 
 @pytest.mark.parametrize(

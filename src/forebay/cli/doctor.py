@@ -1,30 +1,32 @@
 """`forebay doctor train.py`: profile a training script, and report bottlenecks and cures."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from forebay.cli.console import result_console
 from forebay.cli.doctor_io import (
     OUTPUTS,
     check_outputs,
-    print_status,
+    find_rank_captures,
+    is_capture,
     profile,
     rename_for_rank,
     verify_cure,
     write_outputs,
 )
+from forebay.cli.doctor_terminal import DoctorTerminal
 from forebay.doctor.analyse.steps import FEWEST_STEPS
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.redaction import without_arguments, without_source
 from forebay.doctor.predict.machines import validate_machine
-from forebay.doctor.report.compare import Document, compare, read_document
+from forebay.doctor.report.compare import Document, compare, read_document, validate_document
 from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal import render
 from forebay.doctor.report.terminal_compare import render_comparison
@@ -102,7 +104,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="run the script again with the main cure emulated, and compare"
     )
-    parser.add_argument("--no-source", action="store_true", help="omit the text of source lines")
+    privacy = parser.add_mutually_exclusive_group()
+    privacy.add_argument(
+        "--with-arguments",
+        action="store_true",
+        help="include the script's arguments and the text of its error, which all reports omit by default",
+    )
+    privacy.add_argument("--no-source", action="store_true", help="omit source lines, and the folders of all files")
     parser.add_argument(
         "--fail-on",
         choices=FAIL_ON,
@@ -117,28 +125,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # print the report even if the terminal cannot show a character
-    if arguments.compare:
-        return _compare(arguments)
-    check_outputs(arguments)
-    validate_machine(arguments.device, arguments.link)
-    if arguments.verify and arguments.script and _is_capture(arguments.script):
-        raise CaptureError(f"--verify runs the script again, but {arguments.script} is a capture. Pass the script.")
-    if _rank_captures(arguments):
-        return _compare_ranks(arguments)
-    capture = _load_or_record(arguments)
-    if capture.rank is not None and not _is_capture(arguments.script):
+    with DoctorTerminal() as terminal:
+        if arguments.compare:
+            return _compare(arguments, terminal)
+        check_outputs(arguments)
+        validate_machine(arguments.device, arguments.link)
+        if arguments.verify and arguments.script and is_capture(arguments.script):
+            raise CaptureError(f"--verify runs the script again, but {arguments.script} is a capture. Pass the script.")
+        if find_rank_captures(arguments):
+            return _compare_ranks(arguments, terminal)
+        return _examine(arguments, terminal)
+
+
+def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
+    """Record or load one capture, and report on it."""
+    capture = _load_or_record(arguments, terminal)
+    if capture.rank is not None and not is_capture(arguments.script):
         rename_for_rank(arguments, capture.rank)
     diagnosis = _diagnose(capture, arguments)
     if arguments.verify:
-        diagnosis = verify_cure(diagnosis, arguments, partial(print_status, style="dim"))
-    written = write_outputs(diagnosis, arguments)
-    result_console().print(render(diagnosis, width=result_console().width))
-    return _exit_code(diagnosis, arguments.fail_on) if written else 2
+        diagnosis = replace(diagnosis, verification=verify_cure(capture, arguments, terminal))
+    written = write_outputs(diagnosis, arguments, terminal)
+    printed = terminal.report(render(diagnosis, width=terminal.width))
+    return _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
 
 
-def _compare(arguments: argparse.Namespace) -> int:
+def _compare(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     superfluous = [f"--{name}" for name in OUTPUTS if getattr(arguments, name)]
     if arguments.script:
         superfluous.append(arguments.script)
@@ -146,46 +158,46 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise CaptureError(f"--compare only reads two files. Omit {', '.join(superfluous)}.")
     before, after = arguments.compare
     comparison = compare(_read_document(before), _read_document(after))
-    result_console().print(render_comparison(comparison, (before, after), width=result_console().width))
+    terminal.report(render_comparison(comparison, (before, after), width=terminal.width))
     return int(arguments.fail_on != "never" and comparison.is_worse(arguments.fail_on))
 
 
 def _read_document(path: str) -> Document:
     """Return the JSON document in a file of --json, or diagnose a capture."""
-    return to_document(diagnose(Capture.load(path))) if _is_capture(path) else read_document(path)
+    if not is_capture(path):
+        return read_document(path)
+    return validate_document(to_document(diagnose(Capture.load(path))), path)
 
 
 def _diagnose(capture: Capture, arguments: argparse.Namespace) -> Diagnosis:
-    reported_capture = capture.without_text() if arguments.no_source else capture
-    return diagnose(reported_capture, device=arguments.device, link=arguments.link)
+    """Diagnose the capture without the user data that the options exclude."""
+    if not arguments.with_arguments:
+        capture = (without_source if arguments.no_source else without_arguments)(capture)
+    return diagnose(capture, device=arguments.device, link=arguments.link)
 
 
-def _rank_captures(arguments: argparse.Namespace) -> list[str]:
-    """Return the paths of several captures; empty if the user passed anything else."""
-    paths = [arguments.script, *arguments.arguments] if arguments.script else []
-    return paths if len(paths) > 1 and all(map(_is_capture, paths)) else []
-
-
-def _compare_ranks(arguments: argparse.Namespace) -> int:
+def _compare_ranks(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     """Print a table of all ranks, then report on the slowest rank."""
     if arguments.capture:
         raise CaptureError("--capture writes one run, but several captures are given. Omit --capture.")
-    captures = [Capture.load(path) for path in _rank_captures(arguments)]
+    captures = [Capture.load(path) for path in find_rank_captures(arguments)]
     ranks = compare_ranks([_diagnose(capture, arguments) for capture in captures])
     diagnosis = ranks.slowest.diagnosis
-    written = write_outputs(diagnosis, arguments, ranks)
-    result_console().print(render_ranks(ranks, width=result_console().width))
-    result_console().print(render(diagnosis, width=result_console().width))
-    return _exit_code(diagnosis, arguments.fail_on) if written else 2
+    written = write_outputs(diagnosis, arguments, terminal, ranks)
+    printed = terminal.report(render_ranks(ranks, width=terminal.width))
+    printed &= terminal.report(render(diagnosis, width=terminal.width))
+    return _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
 
 
-def _load_or_record(arguments: argparse.Namespace) -> Capture:
+def _load_or_record(arguments: argparse.Namespace, terminal: DoctorTerminal) -> Capture:
     """Load a capture, or record one by running the script."""
     if arguments.script is None:
         raise CaptureError("there is nothing to run. Pass a script, a capture, or --compare and two files.")
-    if not _is_capture(arguments.script):
+    if not is_capture(arguments.script):
         _check_script(arguments.script, module=arguments.module)
-        return profile(arguments)
+        capture = profile(arguments)
+        terminal.end_script_output()
+        return capture
     if arguments.arguments:
         misplaced = " ".join(arguments.arguments)
         raise CaptureError(
@@ -201,9 +213,9 @@ def _check_script(script: str, *, module: bool) -> None:
     if module:
         if PathFinder.find_spec(script.partition(".")[0], [str(Path.cwd()), *sys.path]) is None:
             raise CaptureError(f"there is no module {script!r} on Python's path or in {Path.cwd()}. Check its name.")
-    elif path.is_dir():
+    elif path.is_dir() and not (path / "__main__.py").is_file():
         raise CaptureError(f"{script} is a directory. Pass the script in it, or -m and the name of a module.")
-    elif not path.is_file():
+    elif not path.exists():
         similar = get_close_matches(path.name, [file.name for file in path.absolute().parent.glob("*.py")], n=1)
         hint = (
             f"Did you mean {path.with_name(similar[0])}?"
@@ -211,12 +223,8 @@ def _check_script(script: str, *, module: bool) -> None:
             else "Pass its path, or -m and the name of a module."
         )
         raise CaptureError(f"there is no script {script!r}. {hint}")
-
-
-def _is_capture(path: str) -> bool:
-    with suppress(OSError), Path(path).open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"  # captures are gzip files, which start with these bytes
-    return False
+    elif not os.access(path, os.R_OK):
+        raise CaptureError(f"{script} cannot be read: permission denied. Change its permissions.")
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

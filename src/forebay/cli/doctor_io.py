@@ -3,17 +3,17 @@
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 
-from forebay.cli.console import error_console
+from forebay.cli.doctor_terminal import DoctorTerminal, reserved_descriptors
 from forebay.doctor.capture.profiled_run import RunRequest, profile_run
 from forebay.doctor.diagnosis.compare_ranks import RankComparison
-from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.diagnosis.subprocess_run import profile_in_subprocess
 from forebay.doctor.diagnosis.verify import verify
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.emulation import EmulationKind
+from forebay.doctor.model.emulation import EmulationKind, Verification
 from forebay.doctor.report.document import to_document
 from forebay.doctor.report.html import save_page
 from forebay.doctor.report.perfetto import save_trace
@@ -22,7 +22,8 @@ from forebay.errors import CaptureError
 __all__ = [
     "OUTPUTS",
     "check_outputs",
-    "print_status",
+    "find_rank_captures",
+    "is_capture",
     "profile",
     "rename_for_rank",
     "verify_cure",
@@ -37,11 +38,12 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
     The script may run for hours before a bad path fails, and it may change the working directory.
     """
+    inputs = {Path(path).absolute() for path in find_rank_captures(arguments) or [arguments.script] if path}
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is None:
             continue
-        if arguments.script and path.absolute() == Path(arguments.script).absolute():
+        if path.absolute() in inputs:
             raise CaptureError(f"--{name} {path} would overwrite the input. Choose another file.")
         if path.is_dir():
             raise CaptureError(f"--{name} {path} is a directory. Pass the name of a file.")
@@ -52,6 +54,19 @@ def check_outputs(arguments: argparse.Namespace) -> None:
         setattr(arguments, name, path.absolute())
 
 
+def is_capture(path: str) -> bool:
+    """Whether a file looks like a capture."""
+    with suppress(OSError, ValueError), Path(path).open("rb") as file:  # ValueError: a null character in the path
+        return file.read(2) == b"\x1f\x8b"  # captures are gzip files, which start with these bytes
+    return False
+
+
+def find_rank_captures(arguments: argparse.Namespace) -> list[str]:
+    """Return the paths of several captures; empty if the user passed anything else."""
+    paths = [arguments.script, *arguments.arguments] if arguments.script else []
+    return paths if len(paths) > 1 and all(map(is_capture, paths)) else []
+
+
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
     """Add the rank to the names of the output files, so that ranks write different files."""
     for name in OUTPUTS:
@@ -60,7 +75,9 @@ def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
             setattr(arguments, name, path.with_suffix(f".rank{rank}{path.suffix}"))
 
 
-def write_outputs(diagnosis: Diagnosis, arguments: argparse.Namespace, ranks: RankComparison | None = None) -> bool:
+def write_outputs(
+    diagnosis: Diagnosis, arguments: argparse.Namespace, terminal: DoctorTerminal, ranks: RankComparison | None = None
+) -> bool:
     """Write the requested files, and return whether all of them could be written."""
     writers: dict[str, Callable[[Path], None]] = {
         "capture": diagnosis.view.capture.save,
@@ -74,21 +91,16 @@ def write_outputs(diagnosis: Diagnosis, arguments: argparse.Namespace, ranks: Ra
         if path is None:
             continue
         try:
-            save(path)
-            print_status(f"wrote {path}{_HOW_TO_OPEN.get(name, '')}", style="dim")
+            with reserved_descriptors():
+                save(path)
+            terminal.status(f"wrote {path}{_HOW_TO_OPEN.get(name, '')}", style="dim")
         except OSError as error:
-            print_status(f"{path} could not be written: {error}", style="red")
+            terminal.status(f"{path} could not be written: {error}", style="red")
             all_written = False
     return all_written
 
 
 _HOW_TO_OPEN = {"html": " (open it in a browser)", "trace": " (open it in ui.perfetto.dev)"}
-
-
-def print_status(text: str, *, style: str) -> None:
-    """Print one line to stderr."""
-    # soft_wrap keeps long paths on one line, so that they can be copied.
-    error_console().print(f"forebay doctor: {text}", style=style, markup=False, soft_wrap=True)
 
 
 def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -> None:
@@ -103,13 +115,14 @@ def profile(arguments: argparse.Namespace) -> Capture:
     return (profile_in_subprocess if arguments.verify else profile_run)(_run_request(arguments))
 
 
-def verify_cure(diagnosis: Diagnosis, arguments: argparse.Namespace, report: Callable[[str], None]) -> Diagnosis:
-    """Run the script with the main cure emulated; return the diagnosis with the result."""
+def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> Verification:
+    """Run the script with the main cure emulated. `capture` is complete, because the emulation needs whole paths."""
 
     def begin(kind: EmulationKind) -> None:
-        report(f"running the script again, which also writes its files again. Emulation: {kind.description}")
+        text = f"running the script again, which also writes its files again. Emulation: {kind.description}"
+        terminal.status(text, style="dim")
 
-    return replace(diagnosis, verification=verify(diagnosis, _run_request(arguments), begin=begin))
+    return verify(diagnose(capture), _run_request(arguments), begin=begin)
 
 
 def _run_request(arguments: argparse.Namespace) -> RunRequest:

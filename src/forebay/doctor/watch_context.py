@@ -100,4 +100,4 @@ def _describe_end(error: BaseException | None) -> str:
     """Return the value of `Capture.ended`."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"  # not an error: users interrupt a notebook cell that has trained for long enough
-    return "done" if error is None else f"{type(error).__name__}: {error}"
+    return "done" if error is None else type(error).__name__  # its text may contain user data

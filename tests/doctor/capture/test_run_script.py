@@ -9,6 +9,15 @@ import pytest
 from forebay.doctor.capture.run_script import run_module, run_script
 
 
+@pytest.fixture(autouse=True)
+def restored_interpreter(monkeypatch):
+    """Restore what the script changes in this process. A script that ended keeps its `__main__`, see main_module.py."""
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, sys.modules["__main__"])
+    for name in ("argv", "orig_argv", "path"):
+        monkeypatch.setattr(sys, name, [*getattr(sys, name)])
+
+
 @pytest.fixture
 def write(tmp_path):
     def write_script(text):
@@ -61,10 +70,11 @@ def test_sigterm_ends_a_forked_child_as_usual(write, capsys):
     assert capsys.readouterr().out == "-15\n"
 
 
-def test_argv_and_path_are_restored(write):
-    before = sys.argv, sys.path[:]
-    run_script(write(""), ["x"])
-    assert (sys.argv, sys.path) == before
+def test_the_main_module_stays_for_threads_and_exit_handlers(write):
+    run_script(write("value = 1\n"), ["x"])
+    assert sys.modules["__main__"].value == 1
+    assert sys.modules["__mp_main__"] is sys.modules["__main__"]
+    assert sys.argv[1:] == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,6 @@ def test_a_saved_capture_loads_again(tmp_path):
     assert Capture.load(tmp_path / "run.capture") == CAPTURE
 
 
-def test_source_text_can_be_left_out():
-    assert CAPTURE.without_text().lines == (Line("train.py", 3, "train", ""),)
-
-
 @pytest.mark.parametrize(
     "content",
     [b"", b"plain text", *(gzip.compress(text, mtime=0) for text in (b"[]", b"{", b"{}"))],

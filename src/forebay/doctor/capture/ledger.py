@@ -10,6 +10,7 @@ from typing import Any
 
 from forebay.doctor.capture.source_lines import SourceLines
 from forebay.doctor.model.events import EventKind, LedgerEvent
+from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["AT_NEXT_EVENT", "MAX_EVENTS", "NEVER", "Ledger", "NextReport", "SiteKey"]
 
@@ -71,7 +72,7 @@ class Ledger:
 
     def note_failure(self, api: str, error: Exception) -> None:
         """Add a note about an error in a hook. A hook must not raise in the script."""
-        self.note(f"{api} is recorded only in part: {type(error).__name__}: {error}")
+        self.note(f"{api} is recorded only in part: {describe_error(error)}")
 
     def can_begin(self) -> bool:
         """Whether `begin` would return True now.

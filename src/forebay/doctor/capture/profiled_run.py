@@ -9,6 +9,8 @@ from time import monotonic
 
 from forebay.doctor.capture.run_script import run_module, run_script
 from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
+from forebay.doctor.capture.sigterm_deadline import sigterm_deadline
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
 
@@ -35,7 +37,6 @@ def profile_run(run: RunRequest) -> Capture:
 
 def run_profiled(run: RunRequest, session: Session) -> Capture:
     """Run a script in `session`, wait for its threads, and return the capture."""
-    original_streams = sys.stdout, sys.stderr
     session.start()
     try:
         ended = (run_module if run.module else run_script)(run.script, run.arguments)
@@ -43,10 +44,6 @@ def run_profiled(run: RunRequest, session: Session) -> Capture:
             ended = wait_for_threads(lambda: session.ledger.event_count, session.is_done)
     finally:
         session.stop()
-        sys.stdout, sys.stderr = original_streams  # the script may have redirected them
-        if sys.stdout.closed:
-            sys.stdout = sys.stderr
-    sys.stdout.write("\n")  # the script may have left a line unfinished
     return session.capture(run.script, run.arguments, ended=ended)
 
 
@@ -63,14 +60,17 @@ POLL_SECONDS = 0.05
 
 
 def wait_for_threads(event_count: Callable[[], int], is_done: Callable[[], bool]) -> str:
-    """Wait for the threads of the script; return "done", or "interrupted" if the user interrupts.
+    """Wait for the threads of the script; return "done", or "interrupted" or "terminated" after a signal.
 
     The wait ends early if enough steps were recorded, or if the threads record no events for SILENT_SECONDS.
     """
     try:
-        _wait(event_count, is_done)
+        with sigterm_deadline(), raise_on_sigterm():
+            _wait(event_count, is_done)
     except KeyboardInterrupt:
         return "interrupted"
+    except SigtermReceived:
+        return "terminated"
     return "done"
 
 

@@ -1,14 +1,15 @@
 """Runs a user script or module in this process, as `python` would run it."""
 
 import os
-import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 
+from forebay.doctor.capture.main_module import install_module, install_script
 from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm, restore_handlers_on_failure
+from forebay.doctor.capture.sigterm_deadline import sigterm_deadline
 
 __all__ = ["run_module", "run_script"]
 
@@ -17,26 +18,12 @@ _CAPTURE_FOLDER = str(Path(__file__).parent)
 
 def run_script(path: str, arguments: Sequence[str]) -> str:
     """Run a file; return how it ended, as in `Capture.ended`."""
-    file = str(Path(path).absolute())  # absolute, because the script may change the working directory
-    with _argv_and_path([path, *arguments], str(Path(path).resolve().parent)):
-        return _run_in_this_process(lambda: runpy.run_path(file, run_name="__main__"))
+    return _run_in_this_process(install_script(path, arguments))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> str:
     """Run a module as `python -m name` does; return how it ended, as in `Capture.ended`."""
-    with _argv_and_path([name, *arguments], str(Path.cwd())):
-        return _run_in_this_process(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
-
-
-@contextmanager
-def _argv_and_path(argv: list[str], folder: str) -> Iterator[None]:
-    """Set `sys.argv`, and replace `sys.path[0]` by `folder`; restore both at the end."""
-    old_argv, old_path = sys.argv, sys.path[:]
-    sys.argv, sys.path[0:1] = argv, [folder]
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = old_argv, old_path
+    return _run_in_this_process(install_module(name, arguments))
 
 
 def _run_in_this_process(run: Callable[[], object]) -> str:
@@ -57,30 +44,58 @@ def _exit_code(ended: str) -> int:
 
 
 def _run(run: Callable[[], object]) -> str:
+    """Return how the run ended. Python handles the exceptions below after it has left all `except` blocks."""
+    match _raised_by(run):
+        case None:
+            return "done"
+        case SystemExit(code=code):
+            return _end_with(code)
+        case SigtermReceived():
+            return "terminated"
+        case KeyboardInterrupt() as error:
+            if sys.excepthook is not sys.__excepthook__:  # else it prints a traceback, which says less than the report
+                _call_excepthook(error)
+            return "interrupted"
+        case error:
+            _call_excepthook(error)
+            return f"{type(error).__name__}: {error}"
+
+
+def _raised_by(run: Callable[[], object]) -> BaseException | None:
     try:
-        with restore_handlers_on_failure(), raise_on_sigterm():
+        with restore_handlers_on_failure(), sigterm_deadline(), raise_on_sigterm():
             run()
-    except SystemExit as exit_error:
-        if exit_error.code is not None and not isinstance(exit_error.code, int):
-            sys.stderr.write(f"{exit_error.code}\n")  # as Python does
-        return "done" if exit_error.code in (None, 0) else f"exit {exit_error.code}"
-    except KeyboardInterrupt:
-        return "interrupted"
-    except SigtermReceived:
-        return "terminated"
     except BaseException as error:
-        _print_traceback(error)
-        return f"{type(error).__name__}: {error}"
-    return "done"
+        return error
+    return None
 
 
-def _print_traceback(error: BaseException) -> None:
-    """Print the traceback of the script, without the outer frames of Forebay and `runpy`."""
-    trace = error.__traceback__
-    while trace is not None and _is_runner_file(trace.tb_frame.f_code.co_filename):
+def _end_with(code: object) -> str:
+    """Print an exit code that is not a number, as Python does; return how the script ended."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)  # noqa: T201
+    return "done" if code in (None, 0) else f"exit {code}"
+
+
+def _call_excepthook(error: BaseException) -> None:
+    """Call `sys.excepthook` as Python does, with the traceback of the script."""
+    error.__traceback__ = _without_runner(error.__traceback__)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error  # type: ignore[attr-defined]  # since Python 3.12
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException as hook_error:
+        if isinstance(hook_error, SystemExit):
+            return
+        hook_error.__traceback__ = _without_runner(hook_error.__traceback__)
+        print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201
+        traceback.print_exception(hook_error)
+        print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201
+        traceback.print_exception(error)
+
+
+def _without_runner(trace: TracebackType | None) -> TracebackType | None:
+    """Return the traceback without the outer frames of Forebay."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_CAPTURE_FOLDER):
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
-
-
-def _is_runner_file(file: str) -> bool:
-    return file.startswith((_CAPTURE_FOLDER, "<frozen runpy")) or file.endswith("runpy.py")
+    return trace

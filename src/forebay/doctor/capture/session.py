@@ -22,6 +22,7 @@ from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import process_facts
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture, Window
+from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["HOOKS", "Session"]
 
@@ -125,7 +126,7 @@ class Session:
         try:
             importlib.import_module(HOOKS[name]).install(self._patches)
         except Exception as error:
-            self.ledger.notes.append(f"{name} is not recorded: {type(error).__name__}: {error}")
+            self.ledger.notes.append(f"{name} is not recorded: {describe_error(error)}")
 
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
         """Pass the report of a site to the step detector, and apply its decisions.

@@ -9,7 +9,9 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-__all__ = ["SigtermReceived", "raise_on_sigterm", "restore_handlers_on_failure"]
+__all__ = ["SigtermReceived", "is_sigterm_pending", "raise_on_sigterm", "restore_handlers_on_failure"]
+
+_received = threading.Event()  # SIGTERM has raised `SigtermReceived`
 
 
 class SigtermReceived(BaseException):
@@ -27,6 +29,7 @@ def raise_on_sigterm() -> Iterator[None]:
         yield
         return
     _restore_default_in_children()
+    _received.clear()
     signal.signal(signal.SIGTERM, _handle_sigterm)
     try:
         yield
@@ -34,7 +37,13 @@ def raise_on_sigterm() -> Iterator[None]:
         _restore_default()
 
 
+def is_sigterm_pending() -> bool:
+    """Whether a SIGTERM that has arrived raises `SigtermReceived`, or has raised it; not a handler of the script."""
+    return _received.is_set() or signal.getsignal(signal.SIGTERM) is _handle_sigterm
+
+
 def _handle_sigterm(number: int, frame: FrameType | None) -> None:
+    _received.set()
     _restore_default()  # so that a second SIGTERM ends the process
     raise SigtermReceived
 

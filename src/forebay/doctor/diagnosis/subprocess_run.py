@@ -14,15 +14,13 @@ from typing import Any
 
 from forebay.doctor.capture.profiled_run import RunRequest, profile_run
 from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
+from forebay.doctor.capture.sigterm_deadline import GRACE_SECONDS
 from forebay.doctor.emulate.rerun import StepEnd, rerun
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.emulation import Emulation
 from forebay.errors import CaptureError
 
 __all__ = ["profile_in_subprocess", "rerun_in_subprocess"]
-
-# A script that received SIGTERM together with the doctor may take this long to end. Then the doctor sends SIGTERM too.
-GRACE_SECONDS = 5.0
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:
@@ -59,6 +57,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
     The terminal sends Ctrl-C to the script too, so this function then waits again. At SIGTERM it terminates the process
     and waits again. It kills the process after a second Ctrl-C or SIGTERM, or if a wait takes longer than `seconds`.
     """
+    reason = "was killed after a second signal"
     for _ in range(2):
         try:
             with raise_on_sigterm():
@@ -69,14 +68,15 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
         except SigtermReceived:
             _terminate(process)
         except subprocess.TimeoutExpired:
+            reason = "was killed because it took too long"
             break
     process.kill()
     process.wait()
-    return "was killed because it took too long" if seconds else "was killed"
+    return reason
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, unless the script ends within GRACE_SECONDS because it received the signal too."""
+    """Send SIGTERM, unless the script ends within GRACE_SECONDS because it received SIGTERM with the doctor."""
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:

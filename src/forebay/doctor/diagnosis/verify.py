@@ -15,6 +15,7 @@ from forebay.doctor.diagnosis.subprocess_run import rerun_in_subprocess
 from forebay.doctor.emulate.rerun import StepEnd
 from forebay.doctor.model.emulation import EmulationKind, Verification
 from forebay.doctor.model.formatting import predicted_step_seconds
+from forebay.doctor.model.redaction import without_arguments
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.errors import CaptureError
 
@@ -47,7 +48,7 @@ def verify(
         capture = rerun_in_subprocess(_with_short_warm_up(run, view), emulation, end, seconds=_time_limit(view))
     except CaptureError as error:
         return Verification(emulation.kind, trouble=str(error).rstrip("."))
-    cure, rerun = _emulated_cure(finding, emulation.kind), CaptureView(capture)
+    cure, rerun = _emulated_cure(finding, emulation.kind), CaptureView(without_arguments(capture))
     trouble = _find_trouble(rerun, end)
     return Verification(
         emulation.kind,

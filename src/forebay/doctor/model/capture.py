@@ -33,8 +33,8 @@ class Window:
 class Capture:
     """Everything that one profiled run recorded.
 
-    A capture contains sizes, dtypes, times, source lines and checksums of data samples, but no training data. The field
-    names are the keys of the capture file.
+    A capture contains sizes, dtypes, times, source lines and checksums of data samples, but no training data. The
+    functions in `model.redaction` remove arguments, error texts and source. The field names are the keys of the file.
     """
 
     script: str
@@ -50,10 +50,6 @@ class Capture:
     facts: dict[str, Any] = field(default_factory=dict)  # about the process: frameworks, settings, memory, GPUs
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
-
-    def without_text(self) -> "Capture":
-        """Return a copy without source text."""
-        return replace(self, lines=tuple(line._replace(text="") for line in self.lines))
 
     def save(self, path: str | Path) -> None:
         """Write the capture as compressed JSON."""

@@ -82,6 +82,11 @@ def read_document(path: str | Path) -> Document:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CaptureError(f"{path} cannot be read as a document of the doctor: {error}. {_HINT}") from error
+    return validate_document(document, path)
+
+
+def validate_document(document: Any, path: str | Path) -> Document:
+    """Return a document that can be compared; raise CaptureError for any other JSON value."""
     if not isinstance(document, dict) or not document.keys() >= _REQUIRED_KEYS:
         raise CaptureError(f"{path} is JSON, but not a document of the doctor. {_HINT}")
     if document["schema_version"] != SCHEMA_VERSION:

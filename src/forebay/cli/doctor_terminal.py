@@ -1,0 +1,113 @@
+"""The terminal of the doctor: copies of stdout and stderr that the script can neither close nor redirect."""
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self, TextIO
+
+from rich.console import Console, RenderableType
+
+__all__ = ["DoctorTerminal", "reserved_descriptors"]
+
+# The number of the first copy. A script that closes all files from 3 on, as daemons do, often stops at 256.
+FIRST_COPY = 300
+
+
+class DoctorTerminal:
+    """Prints reports on stdout and status lines on stderr. Create it before the script runs."""
+
+    def __init__(self) -> None:
+        self._stdout, self._stderr = _StreamCopy(sys.stdout), _StreamCopy(sys.stderr)
+        self.width = self._stdout.console.width  # columns
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stdout.close()
+        self._stderr.close()
+
+    def end_script_output(self) -> None:
+        """Write what the script has left in its buffers, and end its last line."""
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the script may have closed the stream or replaced it by any object
+                stream.flush()
+        with suppress(OSError):
+            self._stdout.print("")
+
+    def report(self, renderable: RenderableType) -> bool:
+        """Print a part of the report; return False if it could not be printed."""
+        try:
+            self._stdout.print(renderable)
+        except OSError as error:
+            self.status(f"the report could not be printed: {error}", style="red")
+            return False
+        return True
+
+    def status(self, text: str, *, style: str) -> None:
+        """Print one line to stderr. Without a usable stderr, print nothing."""
+        with suppress(OSError):
+            # soft_wrap keeps long paths on one line, so that they can be copied.
+            self._stderr.print(f"forebay doctor: {text}", style=style, markup=False, soft_wrap=True)
+
+
+class _QuietConsole(Console):
+    """Stops printing when the reader of a pipe, such as `head`, has closed it."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+class _StreamCopy:
+    """Prints on a copy of a stream's file descriptor, or on the stream itself if it has none."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._copy: TextIO | None = None
+        self._identity: tuple[int, int] | None = None  # device and inode of the copied file
+        if stream is not None:
+            with suppress(AttributeError, OSError, ValueError):  # not a file, for example in a notebook or a test
+                self._copy = _duplicate(stream)
+                self._identity = _identity(self._copy.fileno())
+        self.console = _QuietConsole(file=self._copy or stream, quiet=stream is None, highlight=False, emoji=False)
+
+    def print(self, renderable: RenderableType, **options: Any) -> None:
+        if self._copy is not None and _identity(self._copy.fileno()) != self._identity:
+            raise OSError("the script has closed it")  # its number may belong to another file now
+        with suppress(BrokenPipeError):
+            self.console.print(renderable, **options)
+
+    def close(self) -> None:
+        if self._copy is not None:
+            with suppress(OSError):
+                self._copy.close()
+
+
+def _duplicate(stream: TextIO) -> TextIO:
+    """Return a stream for the same file. It replaces characters that the terminal cannot show."""
+    descriptor = fcntl.fcntl(stream.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_COPY)
+    return os.fdopen(descriptor, "w", encoding=stream.encoding, errors="replace")
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def reserved_descriptors() -> Iterator[None]:
+    """Keep the numbers of stdin, stdout and stderr from new files, if the script has closed these streams.
+
+    Otherwise an output file of the doctor would get such a number, and prints of the script would go into this file.
+    """
+    reserved: list[int] = []
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        reserved.append(descriptor)
+    os.close(descriptor)
+    try:
+        yield
+    finally:
+        for descriptor in reserved:
+            with suppress(OSError):
+                os.close(descriptor)

@@ -1,0 +1,89 @@
+"""The deadline of a script that received SIGTERM.
+
+In plain Python, SIGTERM ends a script at once. The doctor raises an exception in the script instead, so that it can
+still report. The script may swallow the exception, hang in its cleanup, or never run Python code again because a
+library waits. After the deadline, the process ends without a report.
+"""
+
+import _thread
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+
+from forebay.doctor.capture.signal_handlers import is_sigterm_pending
+
+__all__ = ["GRACE_SECONDS", "sigterm_deadline"]
+
+GRACE_SECONDS = 5.0  # from SIGTERM until the script must have ended
+_EXIT_CODE = 2  # of the doctor, if the script was terminated
+_MESSAGE = (
+    "forebay doctor: the script did not end within {:.0f} s after SIGTERM, so the doctor ended it without a report.\n"
+)
+
+
+@contextmanager
+def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
+    """End the process if the block does not end within `seconds` after SIGTERM.
+
+    Python writes the number of a signal to the wakeup file descriptor as soon as it arrives, even while the main thread
+    executes no Python code. Does nothing outside of the main thread, or if the descriptor is in use.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _reset_wakeup_in_children()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    ended = threading.Event()
+    _set_wakeup(writer)
+    _thread.start_new_thread(_watch, (reader, ended, seconds))  # not in `threading.enumerate()`, which the script sees
+    try:
+        yield
+    finally:
+        ended.set()
+        _clear_wakeup(writer)
+        with suppress(OSError):  # the script may have closed it
+            os.close(writer)  # ends the thread
+
+
+def _watch(reader: int, ended: threading.Event, seconds: float) -> None:
+    """Read the numbers of signals, and end the process `seconds` after the first SIGTERM that must end the script."""
+    with suppress(OSError):
+        while number := os.read(reader, 1):
+            if number[0] != signal.SIGTERM or not is_sigterm_pending():
+                continue
+            if not ended.wait(seconds):
+                with suppress(OSError):
+                    os.write(2, _MESSAGE.format(seconds).encode())
+                os._exit(_EXIT_CODE)
+        os.close(reader)
+
+
+_writers: set[int] = set()  # wakeup descriptors that this module has set
+
+
+def _set_wakeup(writer: int) -> None:
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if previous != -1:  # in use, for example by an event loop around the doctor
+        signal.set_wakeup_fd(previous)
+        return
+    _writers.add(writer)
+
+
+def _clear_wakeup(writer: int) -> None:
+    """Unset the wakeup descriptor, unless the script has set another one since."""
+    if writer not in _writers:
+        return
+    _writers.discard(writer)
+    current = signal.set_wakeup_fd(-1)
+    if current not in (-1, writer):
+        signal.set_wakeup_fd(current)
+
+
+@cache  # runs once in a process, because a fork callback cannot be removed
+def _reset_wakeup_in_children() -> None:
+    """Keep the signals of forked children out of the pipe, which they share with this process."""
+    os.register_at_fork(after_in_child=lambda: [*map(_clear_wakeup, [*_writers])])
