@@ -116,7 +116,7 @@ class TestVirtualDataset(SourceTests):
             layout[number * 50 : number * 50 + 50] = h5py.VirtualSource(path, "y", (50,))
         with h5py.File(tmp_path / "x.h5", "w") as file:
             file.create_virtual_dataset("y", layout)
-        return open_hdf5(tmp_path / "x.h5"), {"y": np.tile(tree()["y"], 2)}
+        return open_hdf5(tmp_path / "x.h5", external_files="read"), {"y": np.tile(tree()["y"], 2)}
 
 
 class TestManyFiles(SourceTests):

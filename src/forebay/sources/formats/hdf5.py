@@ -5,20 +5,24 @@ Rows of most uncompressed datasets are gathered from the mapped file. Other data
 The HDF5 library runs one thread at a time. Forebay therefore asks the library only where chunks are stored, and threads
 of Forebay read and inflate the chunks in parallel. This works for chunks without a filter, and for chunks with the
 deflate filter, the byte shuffle filter or both. The library itself reads all other datasets, such as those with other
-filters or in other files.
+filters.
+
+The file may come from an untrusted source. It could name any other file of this machine, so Forebay reads other files
+only if the user asks for it. Sizes that the file claims are checked before memory is allocated.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import h5py
 import numpy as np
 
 from forebay.core.spec import Array, ArraySpec, Tree
 from forebay.errors import ForebayError, SourceError
-from forebay.sources.files.chunked import ChunkedColumn
+from forebay.sources.files.chunk_budget import ChunkBudget, ChunkClaim
+from forebay.sources.files.chunked import ChunkBoundaries, ChunkedColumn
 from forebay.sources.files.columns import (
     ColumnProtocol,
     ColumnsSource,
@@ -27,11 +31,16 @@ from forebay.sources.files.columns import (
     dict_structure,
     select_members,
 )
+from forebay.sources.files.held_budget import HeldBudget, validate_claim
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.files.segmented import SegmentedColumn
 from forebay.sources.formats.hdf5_chunks import Hdf5Chunks, can_decompress, stores_numpy_values
+from forebay.sources.formats.hdf5_external import find_external_storage, is_in_file, open_group
+from forebay.sources.formats.hdf5_filters import FilterLimits
 
-__all__ = ["open_hdf5"]
+__all__ = ["ExternalFiles", "open_hdf5"]
+
+ExternalFiles: TypeAlias = Literal["refuse", "read"]
 
 _H5PY_READ_NBYTES = 1 << 20  # bytes per read of the HDF5 library, for a dataset without chunks
 
@@ -42,23 +51,34 @@ def open_hdf5(
     spec: Tree | None = None,
     members: Sequence[str] | None = None,
     group: str = "/",
-    max_held_nbytes: int = 2**30,
+    external_files: ExternalFiles = "refuse",
+    max_held_nbytes: int | None = None,
 ) -> ColumnsSource:
     """Open one HDF5 file as a source, without reading its data.
 
     A row is a dict with one array per dataset. The keys are names such as `x` or `train/x`.
 
     `members=["x", "y"]` selects datasets. `group="train"` opens only that group. With `spec=`, the names of its leaves
-    select datasets, which must match the spec. A chunk is decompressed when its rows are first needed. At most
-    `max_held_nbytes` of decompressed chunks stay in memory, but at least 4 chunks per dataset.
+    select datasets, which must match the spec.
+
+    A dataset may be stored in other files: as external raw data, as a virtual dataset, or behind an external link. Such
+    a dataset is refused, because a file from an untrusted source could name any file of this machine. Pass
+    `external_files="read"` if you trust the file.
+
+    A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in
+    memory (1 GiB for None), but at least 4 chunks per dataset. A file that claims larger chunks is refused. Without
+    `max_held_nbytes`, these 4 chunks may take half of the memory of this machine.
     """
-    mapped_file = MappedFile(path)
+    if external_files not in get_args(ExternalFiles):
+        raise SourceError(f"external_files={external_files!r} is unknown. Choose 'refuse' or 'read'.")
+    mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     with _open_h5_file(mapped_file.path) as h5_file:
-        datasets = _find_datasets(mapped_file.path, h5_file, group)
+        opener = _ColumnOpener(mapped_file, h5_file, external_files, ChunkBudget(budget))
+        datasets = opener.find_datasets(group)
         names = select_members(mapped_file.path, "dataset", list(datasets), members=members, spec=spec)
-        columns = [_open_column(mapped_file, h5_file, name, datasets[name]) for name in names]
+        columns = [opener.open_column(name, datasets[name]) for name in names]
         file = FileHandle(mapped_file.path, mapped_file.check_size, h5_file.close)
-        return ColumnsSource(file, columns, dict_structure(names), spec=spec, max_held_nbytes=max_held_nbytes)
+        return ColumnsSource(file, columns, dict_structure(names), spec=spec, max_held_nbytes=budget.cached_nbytes)
 
 
 @contextmanager
@@ -80,70 +100,91 @@ def _open_h5_file(path: Path) -> Iterator[Any]:
         raise SourceError(f"{path} cannot be read as HDF5: {error}. Write or download it again.") from error
 
 
-def _find_datasets(path: Path, h5_file: Any, group: str) -> dict[str, Any]:
-    """Return all datasets in a group by name, in the order of h5py."""
-    group_node = h5_file.get(group)
-    if not isinstance(group_node, h5py.Group):
-        raise SourceError(f"{path} has no group {group!r}. It has {', '.join(map(repr, h5_file)) or 'nothing'}.")
-    datasets: dict[str, Any] = {}
-    group_node.visititems(lambda name, node: datasets.update({name: node}) if isinstance(node, h5py.Dataset) else None)
-    return datasets
+class _ColumnOpener:
+    """Opens the datasets of one file as columns."""
 
+    def __init__(
+        self, mapped_file: MappedFile, h5_file: Any, external_files: ExternalFiles, budget: ChunkBudget
+    ) -> None:
+        self._mapped_file, self._h5_file, self._budget = mapped_file, h5_file, budget
+        self._path, self._reads_other_files = mapped_file.path, external_files == "read"
 
-def _open_column(mapped_file: MappedFile, h5_file: Any, name: str, dataset: Any) -> ColumnProtocol:
-    if not dataset.shape:
-        raise SourceError(
-            f"{name!r} in {mapped_file.path} is a single value, not rows. Choose others with members=[...]."
+    def find_datasets(self, group: str) -> dict[str, Any]:
+        """Return all datasets in a group by name, in the order of h5py."""
+        group_node = open_group(self._path, self._h5_file, group, follow_external_links=self._reads_other_files)
+        datasets: dict[str, Any] = {}
+        group_node.visititems(
+            lambda name, node: datasets.update({name: node}) if isinstance(node, h5py.Dataset) else None
         )
-    if dataset.dtype.hasobject:
-        raise SourceError(
-            f"{name!r} in {mapped_file.path} holds strings or lists of any length ({dataset.dtype}), which have no "
-            "fixed shape. Choose others with members=[...], or store it as numbers."
-        )
-    spec = ArraySpec(dataset.shape[1:], dataset.dtype)
-    if not (stores_numpy_values(dataset) and h5_file.userblock_size == 0):
-        return _open_with_h5py(spec, dataset, mapped_file.path)
-    if dataset.chunks is None:
+        return datasets
+
+    def open_column(self, name: str, dataset: Any) -> ColumnProtocol:
+        self._validate_dataset(name, dataset)
+        spec = ArraySpec(dataset.shape[1:], dataset.dtype)
+        is_plain = stores_numpy_values(dataset) and is_in_file(dataset, self._h5_file)
+        if not (is_plain and self._h5_file.userblock_size == 0):
+            return self._open_with_h5py(spec, name, dataset)
+        if dataset.chunks is not None:
+            return self._open_chunks(spec, name, dataset)
         offset = dataset.id.get_offset()
         if offset is None:  # nothing was written, or the data is inside the header
-            return _open_with_h5py(spec, dataset, mapped_file.path)
-        return MappedColumn(mapped_file.array(dataset.shape, dataset.dtype, offset=offset))
-    return _open_chunks(mapped_file, spec, name, dataset)
+            return self._open_with_h5py(spec, name, dataset)
+        return MappedColumn(self._mapped_file.array(dataset.shape, dataset.dtype, offset=offset))
 
-
-def _open_chunks(mapped_file: MappedFile, spec: ArraySpec, name: str, dataset: Any) -> ColumnProtocol:
-    if not can_decompress(dataset):
-        return _open_with_h5py(spec, dataset, mapped_file.path)
-    chunks = Hdf5Chunks(mapped_file, name, dataset)
-    boundaries = _chunk_boundaries(len(dataset), dataset.chunks[0])
-    offsets = chunks.find_row_offsets()
-    if offsets is None:
-        return ChunkedColumn(spec, boundaries, chunks.decompress)
-    memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
-    return SegmentedColumn(spec, boundaries, memory, offsets, is_swapped=not dataset.dtype.isnative)
-
-
-def _open_with_h5py(spec: ArraySpec, dataset: Any, path: Path) -> ChunkedColumn:
-    """Return a column that h5py reads, one thread at a time.
-
-    h5py supports all filters, including plug-ins.
-    """
-    chunk_rows = dataset.chunks[0] if dataset.chunks else max(1, _H5PY_READ_NBYTES // max(1, spec.nbytes))
-    boundaries = _chunk_boundaries(len(dataset), chunk_rows)
-
-    def decompress(chunk: int, target: Array) -> None:
-        first = int(boundaries[chunk])
-        try:
-            dataset.read_direct(target, np.s_[first : first + len(target)])
-        except Exception as error:
+    def _validate_dataset(self, name: str, dataset: Any) -> None:
+        storage = find_external_storage(dataset)  # before `shape`, which opens the files of a virtual dataset
+        if storage and not self._reads_other_files:
             raise SourceError(
-                f"{dataset.name!r} in {path}, rows {first} to {first + len(target) - 1}, cannot be decompressed: "
-                f"{error}. If a filter is missing, import hdf5plugin first."
-            ) from error
+                f"{name!r} in {self._path} is {storage}. A file from an untrusted source could name any file of this "
+                "machine. If you trust the file, pass external_files='read'. Otherwise choose other datasets with "
+                "members=[...]."
+            )
+        if not dataset.shape:
+            raise SourceError(
+                f"{name!r} in {self._path} is a single value, not rows. Choose others with members=[...]."
+            )
+        if dataset.dtype.hasobject:
+            raise SourceError(
+                f"{name!r} in {self._path} holds strings or lists of any length ({dataset.dtype}), which have no "
+                "fixed shape. Choose others with members=[...], or store it as numbers."
+            )
+        validate_claim(f"{name!r} in {self._path}", dataset.shape, dataset.dtype)
 
-    return ChunkedColumn(spec, boundaries, decompress, f"h5py itself reads {dataset.name!r}, one thread at a time")
+    def _open_chunks(self, spec: ArraySpec, name: str, dataset: Any) -> ColumnProtocol:
+        if not can_decompress(dataset):
+            return self._open_with_h5py(spec, name, dataset)
+        boundaries = self._boundaries(name, dataset, dataset.chunks[0])
+        chunks = Hdf5Chunks(self._mapped_file, name, dataset)
+        offsets = chunks.find_row_offsets()
+        if offsets is None:
+            return ChunkedColumn(spec, boundaries, chunks.decompress)
+        memory = self._mapped_file.array((self._mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
+        return SegmentedColumn(spec, boundaries, memory, offsets, is_swapped=not dataset.dtype.isnative)
 
+    def _open_with_h5py(self, spec: ArraySpec, name: str, dataset: Any) -> ChunkedColumn:
+        """Return a column that h5py reads, one thread at a time.
 
-def _chunk_boundaries(length: int, chunk_rows: int) -> Any:
-    """Return the first row of each chunk, then the number of rows."""
-    return np.append(np.arange(0, length, chunk_rows, dtype=np.int64), length)
+        h5py supports all filters, including plug-ins.
+        """
+        chunk_rows = dataset.chunks[0] if dataset.chunks else max(1, _H5PY_READ_NBYTES // max(1, spec.nbytes))
+        boundaries, path = self._boundaries(name, dataset, chunk_rows), self._path
+        validate_chunks = FilterLimits(dataset, self._budget.max_nbytes).validate
+
+        def decompress(chunk: int, target: Array) -> None:
+            first = int(boundaries[chunk])
+            try:
+                validate_chunks(first)
+                dataset.read_direct(target, np.s_[first : first + len(target)])
+            except Exception as error:
+                raise SourceError(
+                    f"{dataset.name!r} in {path}, rows {first} to {first + len(target) - 1}, cannot be decompressed: "
+                    f"{error}. If a filter is missing, import hdf5plugin first."
+                ) from error
+
+        return ChunkedColumn(spec, boundaries, decompress, f"h5py itself reads {dataset.name!r}, one thread at a time")
+
+    def _boundaries(self, name: str, dataset: Any, chunk_rows: int) -> ChunkBoundaries:
+        """Return the first row of each chunk. Raise an error if the claimed sizes exceed the budget."""
+        chunk_shape = dataset.chunks or (chunk_rows, *(max(1, length) for length in dataset.shape[1:]))
+        claim = ChunkClaim(f"{name!r} in {self._path}", dataset.shape, dataset.dtype, chunk_shape, chunk_rows)
+        return self._budget.boundaries(claim)

@@ -16,6 +16,8 @@ from isal import isal_zlib  # twice as fast as zlib
 from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
+from forebay.sources.formats.hdf5_filters import list_filters
+from forebay.sources.formats.inflate_limit import decompress_limited
 
 __all__ = ["Hdf5Chunks", "can_decompress", "stores_numpy_values"]
 
@@ -34,7 +36,7 @@ def stores_numpy_values(dataset: Any) -> bool:
 
 def can_decompress(dataset: Any) -> bool:
     """Return whether this module supports all filters of a dataset."""
-    return all(code in (_DEFLATE, _SHUFFLE) for code, _ in _list_filters(dataset))
+    return all(code in (_DEFLATE, _SHUFFLE) for code, _ in list_filters(dataset))
 
 
 class Hdf5Chunks:
@@ -46,7 +48,7 @@ class Hdf5Chunks:
     def __init__(self, file: MappedFile, name: str, dataset: Any) -> None:
         self._file, self._name, self._dataset = file, name, dataset
         self._shape, self._chunk_shape, self._dtype = dataset.shape, dataset.chunks, dataset.dtype
-        self._filters, self._fill_value = _list_filters(dataset), dataset.fillvalue
+        self._filters, self._fill_value = list_filters(dataset), dataset.fillvalue
         self._chunk_nbytes = int(np.prod(self._chunk_shape)) * self._dtype.itemsize
         # First index of each chunk of a chunk row, along each axis after the first.
         self._axis_starts = [
@@ -63,9 +65,11 @@ class Hdf5Chunks:
         if self._filters or self._chunk_shape[1:] != self._shape[1:]:
             return None
         infos = self._chunk_infos()
+        if len(infos) < -(-self._shape[0] // self._chunk_shape[0]):
+            return None  # a chunk that was never written has the fill value and no offset
         starts = [(row, *(0,) * (len(self._shape) - 1)) for row in range(0, self._shape[0], self._chunk_shape[0])]
         if not starts or any(start not in infos for start in starts):
-            return None  # a chunk that was never written has the fill value and no offset
+            return None
         offsets = np.asarray([infos[start].byte_offset for start in starts], np.int64)
         return offsets if offsets.max() + self._chunk_nbytes <= self._file.nbytes else None
 
@@ -93,8 +97,16 @@ class Hdf5Chunks:
             return self._infos
 
     def _list_chunks(self, infos: dict[tuple[int, ...], Any]) -> None:
+        # A chunk takes at least a byte of the file, so a longer list is damaged. It could exhaust the memory.
+        max_chunks = self._file.nbytes // (1 if self._filters else max(1, self._chunk_nbytes))
+
+        def add(info: Any) -> None:
+            if len(infos) >= max_chunks:
+                raise ValueError(f"it has more than {max_chunks} chunks, which the file cannot contain")
+            infos[info.chunk_offset] = info
+
         try:
-            self._dataset.id.chunk_iter(lambda info: infos.update({info.chunk_offset: info}))
+            self._dataset.id.chunk_iter(add)
         except Exception as error:
             raise SourceError(
                 f"the chunks of {self._name!r} in {self._file.path} cannot be found: {error}. "
@@ -125,22 +137,15 @@ class Hdf5Chunks:
         The caller verifies the length of the result.
         """
         try:
-            inflated: bytes = isal_zlib.decompress(data, bufsize=self._chunk_nbytes)
-        except isal_zlib.error as error:  # type: ignore[misc]  # the stubs declare an instance, not a class
+            return decompress_limited(isal_zlib.decompressobj, data, self._chunk_nbytes)
+        except (ValueError, isal_zlib.error) as error:  # type: ignore[misc]  # the stubs declare an instance
             raise self._damage_error(start, str(error)) from error
-        return inflated
 
     def _damage_error(self, start: tuple[int, ...], reason: str) -> SourceError:
         return SourceError(
             f"the chunk of {self._name!r} in {self._file.path} that begins at {start} cannot be decompressed: "
             f"{reason}. Write or download the file again."
         )
-
-
-def _list_filters(dataset: Any) -> list[tuple[int, Any]]:
-    """Return the code and the parameters of each filter."""
-    properties = dataset.id.get_create_plist()
-    return [properties.get_filter(number)[::2] for number in range(properties.get_nfilters())]
 
 
 def _unshuffle(data: Any, itemsize: int) -> Array:
