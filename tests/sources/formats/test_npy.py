@@ -94,6 +94,23 @@ def test_a_file_that_is_not_npy_is_refused(tmp_path, content):
         open_npy(path)
 
 
+@pytest.mark.parametrize("shape", [(1,) * 80, (0,) + (1,) * 79, (2**62, 2), (2**64,)], ids=str)
+def test_a_shape_that_numpy_cannot_represent_is_refused(tmp_path, shape):
+    header = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).encode()
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
+    with pytest.raises(SourceError, match=r"x\.npy is damaged: it claims to hold float32 of shape"):
+        open_npy(path)
+
+
+def test_a_dtype_that_has_too_many_axes_with_the_array_is_refused(tmp_path):
+    header = repr({"descr": ("<f4", (1,) * 40), "fortran_order": False, "shape": (1,) * 40}).encode()
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
+    with pytest.raises(SourceError, match=r"x\.npy"):
+        open_npy(path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(SourceError, match=r"nowhere\.npy': No such file"):
         open_npy(tmp_path / "nowhere.npy")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from forebay.core.spec import ArraySpec
-from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.errors import BudgetError, SourceChangedError, SourceError, SpecError
+from forebay.sources.files.many_files import open_files
 from forebay.sources.formats.inflate import DeflatedData
 from forebay.sources.formats.npz import open_npz
 from forebay.testing.sources import SourceTests, assert_rows, random_rows
@@ -168,6 +169,43 @@ def test_a_declared_size_that_deflate_cannot_reach_is_refused(tmp_path):
     data[place : place + 4] = struct.pack("<L", 2**31)
     (tmp_path / "x.npz").write_bytes(data)
     with pytest.raises(SourceError, match="deflate cannot do"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_members_that_inflate_to_more_than_the_budget_are_refused_with_their_size(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**27, "u1"), y=np.zeros(3))
+    with pytest.raises(BudgetError, match=rf"claims members that inflate to {2**27 + 128} bytes.*max_held_bytes="):
+        open_files(tmp_path / "x.npz", members=["x"], max_held_bytes="64MiB")
+    assert len(open_files(tmp_path / "x.npz", members=["x"], max_held_bytes="130MiB")) == 2**27
+    assert len(open_files(tmp_path / "x.npz", members=["y"], max_held_bytes="64MiB")) == 3
+
+
+def test_without_a_budget_of_the_user_the_limit_follows_from_the_memory(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**27, "u1"))
+    assert len(open_files(tmp_path / "x.npz")) == 2**27
+    monkeypatch.setattr("forebay.sources.files.held_budget._half_of_memory", lambda: 2**26)
+    monkeypatch.setattr("forebay.sources.files.held_budget.DEFAULT_HELD_NBYTES", 2**26)
+    with pytest.raises(BudgetError, match=r"more than the limit of 64\.0 MiB"):
+        open_files(tmp_path / "x.npz")
+
+
+def test_members_that_share_bytes_are_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(3), b=np.zeros(3))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    entries = [place for place in range(len(data)) if data.startswith(b"PK\x01\x02", place)]
+    data[entries[1] + 42 : entries[1] + 46] = data[entries[0] + 42 : entries[0] + 46]  # the offset of the member
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(SourceError, match=r"'a' ends at byte \d+, after the start of 'b' at byte 0"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_a_member_that_reaches_into_the_directory_is_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(3))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    place = data.index(b"PK\x01\x02") + 20
+    data[place : place + 8] = struct.pack("<LL", 2**20, 2**20)  # stored and inflated size
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(SourceError, match="after the start of 'the directory'"):
         open_npz(tmp_path / "x.npz")
 
 

@@ -55,11 +55,11 @@ class HeldBudget:
 
 
 def validate_claim(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Raise SourceError if no NumPy array can have this shape and dtype.
+    """Raise SourceError if no NumPy array can have this shape and dtype, or if a single value is absurdly long.
 
     `name` names the array and its file.
     """
-    if not is_valid_claim(shape, dtype):
+    if not is_valid_claim(shape, dtype) or dtype.itemsize > MAX_ITEM_NBYTES:
         raise SourceError(
             f"{name} is damaged: it claims to hold {_shorten(dtype)} of shape {_shorten(tuple(shape))}. "
             "Write or download it again."
@@ -74,8 +74,8 @@ def is_valid_claim(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     axes = (*shape, *dtype.shape)  # a dtype may have its own shape, such as ("f4", (3,))
     if len(axes) > _MAX_AXES or not all(type(length) is int and length >= 0 for length in axes):
         return False
-    nbytes = math.prod(length for length in axes if length) * dtype.base.itemsize
-    return dtype.base.itemsize <= MAX_ITEM_NBYTES and nbytes < _MAX_ARRAY_NBYTES
+    nbytes: int = math.prod(length for length in axes if length) * dtype.base.itemsize
+    return nbytes < _MAX_ARRAY_NBYTES
 
 
 def _shorten(value: object) -> str:

@@ -5,7 +5,6 @@ bytes. Forebay then compares the claimed array size with the file size.
 """
 
 import io
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import SourceError
+from forebay.sources.files.held_budget import is_valid_claim
 from forebay.sources.files.mapped import MappedFile, MappedSource, PathName
 from forebay.sources.files.match_spec import match_spec
 
@@ -23,7 +23,6 @@ _MAX_LITERAL_NBYTES = 10_000
 MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # 12 bytes of magic, version and length, then the literal
 # Largest row size that Forebay accepts in an array without rows. There, the file size cannot confirm the row size.
 _MAX_UNCONFIRMED_ROW_NBYTES = 2**30
-_MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1
 _PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -88,17 +87,7 @@ def _validate_header(header: NpyHeader, name: str) -> None:
         )
     # The size of the file cannot confirm the shape of an array without rows or without bytes.
     is_plausible = header.shape[:1] != (0,) or header.row_spec.nbytes <= _MAX_UNCONFIRMED_ROW_NBYTES
-    if header.dtype.itemsize == 0 or not is_plausible or not _is_addressable(header):
+    if header.dtype.itemsize == 0 or not is_plausible or not is_valid_claim(header.shape, header.dtype):
         raise SourceError(
             f"{name} is damaged: it claims to hold {header.dtype} of shape {header.shape}. Write or download it again."
         )
-
-
-def _is_addressable(header: NpyHeader) -> bool:
-    """Return whether NumPy accepts the shape.
-
-    Lengths must be nonnegative integers. The nonzero lengths times the item size must be below `_MAX_ARRAY_NBYTES`.
-    """
-    if not all(type(length) is int and length >= 0 for length in header.shape):
-        return False
-    return math.prod(length for length in header.shape if length) * header.dtype.itemsize < _MAX_ARRAY_NBYTES

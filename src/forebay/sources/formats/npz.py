@@ -26,6 +26,7 @@ from forebay.errors import SourceError
 from forebay.sources.arrays import GatherFunction, locate_extents, make_gather, memory_region
 from forebay.sources.files.columns import common_length, dict_structure, validate_names
 from forebay.sources.files.decompress_ahead import DecompressAhead
+from forebay.sources.files.held_budget import HeldBudget
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.formats.inflate import DeflatedData, describe_codec
@@ -35,19 +36,30 @@ from forebay.sources.formats.zip_index import ZipMember, list_members
 __all__ = ["NpzSource", "open_npz", "validate_member_size"]
 
 
-def open_npz(path: PathName, *, spec: Tree | None = None, members: Sequence[str] | None = None) -> "NpzSource":
+def open_npz(
+    path: PathName,
+    *,
+    spec: Tree | None = None,
+    members: Sequence[str] | None = None,
+    max_held_nbytes: int | None = None,
+) -> "NpzSource":
     """Open one `.npz` file as a source, without reading its data.
 
     A row is a dict with one array per member. `members=["x", "y"]` selects members. With `spec=`, the names of its
     leaves select members, which must match the spec. Members written by `numpy.savez` are mapped and use no memory.
     Members written by `savez_compressed` are inflated when a row is first needed. They stay in memory until the source
     is closed. In a source of many files, the file pool may close a file earlier.
+
+    A file whose compressed members take more than `max_held_nbytes` is refused. Without `max_held_nbytes`, they may take
+    half of the memory of this machine.
     """
     file = MappedFile(path)
     zip_members = {member.name: member for member in list_members(file)}
     if members is None:
         members = list(zip_members) if spec is None else as_specs(spec)[1].paths
     validate_names(path, "member", members, list(zip_members))
+    held_nbytes = sum(zip_members[name].nbytes for name in members if zip_members[name].is_deflated)
+    HeldBudget.of(max_held_nbytes).validate(f"{path} claims members that inflate to {held_nbytes} bytes", held_nbytes)
     return NpzSource(file, [_open_member(file, zip_members[name]) for name in members], list(members), spec)
 
 

@@ -4,6 +4,7 @@ import struct
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from forebay.errors import SourceError
@@ -41,10 +42,11 @@ def list_members(file: ArchiveFile) -> list[ZipMember]:
     """
     try:
         with zipfile.ZipFile(file.path) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
+            infos, directory_offset = [info for info in archive.infolist() if not info.is_dir()], archive.start_dir
     except Exception as error:  # for a damaged directory, zipfile raises anything from struct.error to KeyError
         raise SourceError(f"{file.path} cannot be read as .npz: {error}. Write or download it again.") from error
     members = [_locate_member(file, info) for info in infos]
+    _validate_no_overlap(file, infos, members, directory_offset)
     for name, count in Counter(member.name for member in members).items():
         if count > 1:
             raise SourceError(f"{file.path} has {count} members named {name!r}. Write it with one member of that name.")
@@ -69,6 +71,22 @@ def _locate_member(file: ArchiveFile, info: zipfile.ZipInfo) -> ZipMember:
         nbytes=info.file_size,
         crc=info.CRC,
     )
+
+
+def _validate_no_overlap(
+    file: ArchiveFile, infos: list[zipfile.ZipInfo], members: list[ZipMember], directory_offset: int
+) -> None:
+    """Raise an error if members share bytes. A small archive with such members can claim any size."""
+    parts = sorted(
+        (info.header_offset, member.offset + member.stored_nbytes, member.name)
+        for info, member in zip(infos, members, strict=True)
+    )
+    for (_, end, name), (next_start, _, next_name) in pairwise([*parts, (directory_offset, 0, "the directory")]):
+        if end > next_start:
+            raise SourceError(
+                f"{file.path} is damaged: {name!r} ends at byte {end}, after the start of {next_name!r} at byte "
+                f"{next_start}. Write or download it again."
+            )
 
 
 def _validate_method(file: ArchiveFile, info: zipfile.ZipInfo) -> None:
