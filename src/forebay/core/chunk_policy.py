@@ -46,7 +46,9 @@ class ChunkPolicy:
 
     def explain(self, length: int, blocks: ShuffleBlocks | None) -> Decision:
         """Return the decision about reading chunks, for `Feed.explain()`."""
-        if blocks is None:
+        if self.rows <= 1:
+            why = "a chunk is a single row, so a shuffle reads rows in any order"
+        elif blocks is None:
             why = f"all chunks fit in memory ({format_nbytes(length * self.row_nbytes)}): each is decompressed once"
         else:
             limit = format_nbytes(blocks.held * self.rows * self.row_nbytes)

@@ -196,3 +196,8 @@ def test_an_explicit_block_overrides_the_source():
 
 def test_block_none_shuffles_exactly():
     assert fb.from_source(Chunked()).shuffle(seed=3, block=None).order.describe()[0] == "shuffled"
+
+
+def test_chunks_of_one_row_are_not_said_to_fit_in_memory():
+    policy = ChunkPolicy(1, 100)
+    assert policy.explain(10**9, policy.shuffle_blocks(10**9, 1000)).why.startswith("a chunk is a single row")

@@ -206,6 +206,28 @@ def test_only_parsed_rows_count_as_held(tmp_path):
     assert source.held_nbytes == 32 * 16
 
 
+def test_rows_beyond_the_budget_are_not_held(tmp_path):
+    np.savetxt(tmp_path / "x.csv", numbers(), delimiter=",")
+    source = open_csv(tmp_path / "x.csv", max_held_nbytes=numbers().nbytes - 1)
+    assert_rows(source, slice(0, 101), [numbers()])
+    assert source.held_nbytes == 0
+
+
+@pytest.mark.parametrize("comments", [0, 1, 30, 31, 32, 33, 999, 1000])
+def test_the_header_is_found_after_any_number_of_comments(tmp_path, comments):
+    (tmp_path / "x.csv").write_text("# a comment\n" * comments + "a,b\n1,2\n3,4\n")
+    source = open_csv(tmp_path / "x.csv", spec={"b": "float64"})
+    assert_rows(source, slice(0, 2), [np.array([2.0, 4.0])])
+
+
+def test_only_the_first_lines_are_read_to_find_the_header(tmp_path, monkeypatch):
+    (tmp_path / "x.csv").write_text("a,b\n" + "1,2\n" * 2000)
+    read, stops = csv_lines.LineIndex.read, []
+    monkeypatch.setattr(csv_lines.LineIndex, "read", lambda self, *args: stops.append(args[-1]) or read(self, *args))
+    open_csv(tmp_path / "x.csv")
+    assert stops == [32]
+
+
 def test_an_unchanged_table_is_reopened_without_a_second_scan(tmp_path, monkeypatch):
     source = open_csv(write(tmp_path, "1,2\n3,4\n"))
     source.close()

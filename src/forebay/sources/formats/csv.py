@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 from forebay.core.spec import Tree
 from forebay.errors import SourceError
+from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.formats.csv_columns import CsvColumns, assign_columns
 from forebay.sources.formats.csv_lines import LineIndex, scan_lines
@@ -18,7 +19,14 @@ Header: TypeAlias = Literal["auto", "present", "absent"]
 _MAX_COMMENT_LINES = 1000  # most lines that begin with "#" at the top of a file; with more, the file is rejected
 
 
-def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", header: Header = "auto") -> TableSource:
+def open_csv(
+    path: PathName,
+    *,
+    spec: Tree | None = None,
+    delimiter: str = ",",
+    header: Header = "auto",
+    max_held_nbytes: int = DEFAULT_HELD_NBYTES,
+) -> TableSource:
     """Open a table of numbers as a source with one row per line.
 
     Without `spec=`, a row is one float64 array of all columns, as in `numpy.loadtxt`.
@@ -29,21 +37,31 @@ def open_csv(path: PathName, *, spec: Tree | None = None, delimiter: str = ",", 
 
     Lines at the top that begin with `#` are skipped. The last of them may name the columns. With `header="auto"`, the
     next line is a header if it contains no number. Quoted fields in rows raise an error.
+
+    If the parsed rows take at most 256 MiB and at most `max_held_nbytes`, they stay in memory.
     """
     if len(delimiter) != 1 or delimiter in '\r\n"#':
         raise SourceError(f"delimiter={delimiter!r} cannot separate columns. Pass one character, such as ',' or ';'.")
-    return _open_table(path, spec, delimiter, header)
+    return _open_table(path, spec, delimiter, header, max_held_nbytes)
 
 
-def open_txt(path: PathName, *, spec: Tree | None = None, header: Header = "auto") -> TableSource:
+def open_txt(
+    path: PathName,
+    *,
+    spec: Tree | None = None,
+    header: Header = "auto",
+    max_held_nbytes: int = DEFAULT_HELD_NBYTES,
+) -> TableSource:
     """Open a table of numbers separated by white space, as `numpy.savetxt` writes it.
 
     `open_csv` describes the options.
     """
-    return _open_table(path, spec, None, header)
+    return _open_table(path, spec, None, header, max_held_nbytes)
 
 
-def _open_table(path: PathName, spec: Tree | None, delimiter: str | None, header: Header) -> TableSource:
+def _open_table(
+    path: PathName, spec: Tree | None, delimiter: str | None, header: Header, max_held_nbytes: int
+) -> TableSource:
     if header not in get_args(Header):
         raise SourceError(f"header={header!r} is unknown. Choose one of {', '.join(map(repr, get_args(Header)))}.")
     file = MappedFile(path)
@@ -53,7 +71,7 @@ def _open_table(path: PathName, spec: Tree | None, delimiter: str | None, header
     first_line, names, column_count = _read_header(file, line_index, delimiter, header)
     selected_columns, specs, structure = assign_columns(file.path, names, column_count, spec)
     columns = CsvColumns(file.path, first_line, delimiter, column_count, selected_columns, specs, structure)
-    return TableSource(file, line_index, columns)
+    return TableSource(file, line_index, columns, max_held_nbytes)
 
 
 def _read_header(
@@ -63,8 +81,7 @@ def _read_header(
 
     The list of names is empty if neither a header nor a comment names the columns.
     """
-    lines = [line.rstrip("\r") for line in line_index.read(file, 0, min(line_index.count, _MAX_COMMENT_LINES + 2))]
-    first_line = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    lines, first_line = _read_first_lines(file, line_index)
     if first_line > _MAX_COMMENT_LINES:
         raise SourceError(
             f"the first {first_line} lines of {file.path} begin with '#', so it has no table. Check the file."
@@ -85,6 +102,20 @@ def _read_header(
             f"Correct one of them, or check the delimiter ({delimiter or 'white space'!r})."
         )
     return first_line, names if len(names) == column_count else [], column_count
+
+
+def _read_first_lines(file: MappedFile, line_index: LineIndex) -> tuple[list[str], int]:
+    """Return the comments at the top and at least two more lines, and the number of comments.
+
+    Read few lines at a time, because lines may be long.
+    """
+    lines, count = list[str](), min(line_index.count, _MAX_COMMENT_LINES + 2)
+    while True:
+        stop = min(len(lines) + line_index.step, count)
+        lines += [line.rstrip("\r") for line in line_index.read(file, len(lines), stop)]
+        comments = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        if len(lines) >= min(comments + 2, count):
+            return lines, comments
 
 
 def _split_line(file: MappedFile, line: str, delimiter: str | None) -> list[str]:

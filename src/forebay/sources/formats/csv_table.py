@@ -1,7 +1,7 @@
 """A text table as a source: lines are parsed when their rows are gathered.
 
-Parsing with `numpy.loadtxt` is slow. If the parsed rows take at most 256 MiB, the source caches them and parses each
-line once. In a larger table, each gather parses its lines again.
+Parsing with `numpy.loadtxt` is slow. If the parsed rows take at most 256 MiB and fit in the user's budget, the source
+caches them and parses each line once. In a larger table, each gather parses its lines again.
 """
 
 import threading
@@ -30,12 +30,13 @@ class TableSource(AbstractSource):
 
     immutable = True
 
-    def __init__(self, file: MappedFile, index: LineIndex, columns: CsvColumns) -> None:
+    def __init__(self, file: MappedFile, index: LineIndex, columns: CsvColumns, max_held_nbytes: int) -> None:
         self.specs, self.structure = columns.specs, columns.structure
         self._length = index.count - columns.first_line
         self._path, self._stamp, self._index, self._columns = file.path, file.stamp, index, columns
         self._reader: _RecordReader | None = _RecordReader(file, index, columns)
-        is_small = self._length * columns.record.itemsize <= _MAX_CACHED_NBYTES
+        self._max_held_nbytes = max_held_nbytes
+        is_small = self._length * columns.record.itemsize <= min(_MAX_CACHED_NBYTES, max_held_nbytes)
         self._cache = _RecordCache(self._length, columns) if is_small else None
 
     def __len__(self) -> int:
@@ -72,7 +73,7 @@ class TableSource(AbstractSource):
     def _reopen(self) -> "TableSource":
         file = MappedFile(self._path)
         index = self._index if file.stamp == self._stamp else scan_lines(file)
-        return TableSource(file, index, self._columns)
+        return TableSource(file, index, self._columns, self._max_held_nbytes)
 
 
 class _RecordReader:
