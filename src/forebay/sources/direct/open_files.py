@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 
 from forebay.core.spec import Array
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.direct.address_space import AddressSpace
+from forebay.sources.direct.address_space import AddressSpace, Integers
+from forebay.sources.files.mapped import ChangeCheck, Stamp, make_stamp
 
 __all__ = ["OpenFiles", "aligned_memory", "direct_alignment"]
 
@@ -35,6 +37,8 @@ class OpenFiles:
             raise
         self.descriptors: Array = np.array(self._open_descriptors, np.int32)
         self.nbytes: Array = np.array([stamp[1] for stamp in space.stamps], np.int64)
+        files = zip(space.paths, space.stamps, self._open_descriptors, strict=True)
+        self._change_checks = [ChangeCheck(path, stamp, descriptor) for path, stamp, descriptor in files]
 
     def path(self, file: int) -> Path:
         """Return the path of a file."""
@@ -43,6 +47,13 @@ class OpenFiles:
     def current_nbytes(self, file: int) -> int:
         """Return the current length of a file in bytes."""
         return os.fstat(self._open_descriptors[file]).st_size
+
+    def check_unchanged(self, files: Integers) -> None:
+        """Raise an error if one of these files was recently changed in place."""
+        now = time.monotonic()
+        for file in np.unique(files).tolist():
+            if now >= self._change_checks[file].due_at:
+                self._change_checks[file]()
 
     def close(self) -> None:
         """Close the files. No thread may read after this call."""
@@ -107,10 +118,10 @@ def _open_file(path: Path, flags: int) -> int:
         raise SourceError(f"could not open {path}: {error.strerror}.") from error
 
 
-def _check_stamp(path: Path, stamp: tuple[int, int, int], file: int) -> None:
-    status = os.fstat(file)
-    if (status.st_ino, status.st_size, status.st_mtime_ns) != stamp:
+def _check_stamp(path: Path, stamp: Stamp, file: int) -> None:
+    current = make_stamp(os.fstat(file))
+    if current != stamp:
         raise SourceChangedError(
-            f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes and now has "
-            f"{status.st_size}. Create the pipeline again."
+            f"{path} was changed or replaced after it was opened: it had {stamp[1]} bytes and now has {current[1]}. "
+            "Create the pipeline again."
         )

@@ -111,6 +111,7 @@ def read_fully(read: ReadFunction, files: OpenFiles, reads: DiskReads, memory: A
         # An aligned read may extend past the end of its file. It then returns only the bytes up to the end.
         wanted = np.minimum(reads.nbytes, files.nbytes[numbers] - offsets)
         if (results >= wanted).all():
+            files.check_unchanged(numbers)
             return
         incomplete = np.flatnonzero(results < wanted)
         _raise_if_not_retryable(files, reads, results, incomplete)

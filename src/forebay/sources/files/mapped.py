@@ -1,29 +1,47 @@
 """A file mapped read-only into memory, and a source of its arrays.
 
 If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So each read
-first checks the file size, which takes less than a microsecond. One risk remains: the file may shrink after the check,
-while a batch is copied. A file that is deleted, or replaced by renaming, stays readable while it is mapped.
+first checks the file size, which takes less than a microsecond, and a large gather checks it again for every few MiB.
+One risk remains: the file may shrink after the check, while these bytes are copied. `pread` has no such risk, but in
+turns with the mapped path it reached only 0.04 to 0.90 of its speed (docs/measurements.md#mapped-rows).
+
+A file that was changed in place, or that shrank and grew again, has another modification time. Forebay compares it
+every `CHECK_SECONDS`. A file that is deleted, or replaced by renaming, stays readable while it is mapped.
 """
 
 import math
 import mmap
 import os
 import stat
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, select_rows
 from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.arrays import locate_extents, make_gather, memory_region
 
-__all__ = ["MappedFile", "MappedSource", "PathName", "shrunk_file_error", "validate_file"]
+__all__ = [
+    "ChangeCheck",
+    "MappedFile",
+    "MappedSource",
+    "PathName",
+    "Stamp",
+    "make_stamp",
+    "shrunk_file_error",
+    "validate_file",
+]
 
 PathName: TypeAlias = str | os.PathLike[str]
+Stamp: TypeAlias = tuple[int, int, int]  # inode, size and modification time (ns); they identify the content of a file
+
+CHECK_SECONDS = 0.1  # seconds between two checks of a stamp, which takes 2 us; a check per gather would slow many files
+PIECE_NBYTES = 8 << 20  # bytes that a gather copies between two checks of the file size, in about a millisecond
 
 
 class MappedFile:
@@ -34,13 +52,13 @@ class MappedFile:
         validate_file(self.path)
         try:
             with self.path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                # Inode, size and modification time identify the file's content.
-                self.nbytes, self.stamp = status.st_size, (status.st_ino, status.st_size, status.st_mtime_ns)
+                self.stamp = make_stamp(os.fstat(file.fileno()))
+                self.nbytes = self.stamp[1]
                 # The operating system refuses to map an empty file.
                 self._mapping = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ) if self.nbytes else None
         except (OSError, ValueError) as error:
             raise SourceError(f"{self.path} cannot be mapped: {error}. Check the file and its permissions.") from error
+        self._check_change = ChangeCheck(self.path, self.stamp)
 
     @property
     def held_nbytes(self) -> int:
@@ -48,10 +66,12 @@ class MappedFile:
         return 0
 
     def check_size(self) -> None:
-        """Raise an error if the file was shortened after it was opened."""
+        """Raise an error if the file was shortened, or recently changed in place, after it was opened."""
         current_nbytes = self._mapping.size() if self._mapping is not None else 0
         if current_nbytes < self.nbytes:
             raise shrunk_file_error(self.path, self.nbytes, current_nbytes)
+        if time.monotonic() >= self._check_change.due_at:
+            self._check_change()
 
     def read(self, start: int, nbytes: int) -> bytes:
         """Return a copy of up to `nbytes` bytes, from byte `start` on."""
@@ -106,11 +126,18 @@ class MappedSource(AbstractSource):
         self._file = file
         self._arrays = list(arrays)
         self._gathers = [make_gather(array) for array in arrays]
+        self._piece_rows = max(1, PIECE_NBYTES // max(1, sum(spec.nbytes for spec in self.specs)))
 
     def __len__(self) -> int:
         return self._length
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        count, piece_rows = len(out[0]), self._piece_rows
+        if count > piece_rows:
+            for start in range(0, count, piece_rows):
+                stop = min(start + piece_rows, count)
+                self.gather(select_rows(rows, start, stop), [leaf[start:stop] for leaf in out])
+            return
         gathers = self._gathers
         if not gathers:
             raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
@@ -132,6 +159,37 @@ class MappedSource(AbstractSource):
         self._arrays, self._gathers = [], []
 
 
+class ChangeCheck:
+    """Raises an error if a file was changed in place after it was opened.
+
+    The owner calls it when it is due, which is `CHECK_SECONDS` after the last call.
+    """
+
+    __slots__ = ("_descriptor", "_path", "_stamp", "due_at")
+
+    def __init__(self, path: Path, stamp: Stamp, descriptor: int | None = None) -> None:
+        """Check an open file if it has a descriptor, else the file at the path."""
+        self._path, self._stamp, self._descriptor = path, stamp, descriptor
+        self.due_at = 0.0  # seconds of the monotonic clock
+
+    def __call__(self) -> None:
+        self.due_at = time.monotonic() + CHECK_SECONDS
+        try:
+            stamp = make_stamp(self._path.stat() if self._descriptor is None else os.fstat(self._descriptor))
+        except OSError:  # a deleted file stays readable
+            return
+        if stamp[0] == self._stamp[0] and stamp != self._stamp:  # another inode: a new file was renamed over this one
+            raise SourceChangedError(
+                f"{self._path} was changed while it was read: it had {self._stamp[1]} bytes when it was opened and has "
+                f"{stamp[1]} now, or its bytes were written again. {_REPLACE_HINT}"
+            )
+
+
+def make_stamp(status: os.stat_result) -> Stamp:
+    """Return the stamp of a file."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def validate_file(path: Path) -> None:
     """Raise an error unless the path is a regular file.
 
@@ -148,10 +206,14 @@ def validate_file(path: Path) -> None:
         raise SourceError(f"{path} is not a regular file. Use from_generator() for a pipe or a device.")
 
 
+_REPLACE_HINT = (
+    "Do not change a file in place while a feed reads it. To replace it, write another file and rename it to this name."
+)
+
+
 def shrunk_file_error(path: Path, opened_nbytes: int, current_nbytes: int) -> SourceChangedError:
     """Return the error for a file that another process shortened."""
     return SourceChangedError(
         f"{path} shrank while it was read: it had {opened_nbytes} bytes when it was opened and has {current_nbytes} "
-        "now. Do not change a file in place while a feed reads it. To replace it, write a new file and rename it over "
-        "the old one."
+        f"now. {_REPLACE_HINT}"
     )
