@@ -5,26 +5,38 @@ array. Rows of these columns are gathered from the mapped file. Other columns ar
 booleans, which Arrow stores as bits, columns in compressed batches, and columns with a decode function.
 """
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from forebay.core.spec import Array, Tree
-from forebay.errors import SourceError
+from forebay.errors import BudgetError, ForebayError, SourceError
 from forebay.sources.files.chunked import ChunkedColumn
 from forebay.sources.files.columns import ColumnProtocol, ColumnsSource, FileHandle, dict_structure
+from forebay.sources.files.held_budget import HeldBudget
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.files.segmented import SegmentedColumn
-from forebay.sources.formats.arrow_columns import ArrowColumn, ColumnDecoders, select_columns
+from forebay.sources.formats.arrow_columns import (
+    ArrowColumn,
+    ColumnDecoders,
+    make_boundaries,
+    read_value,
+    select_columns,
+    validate_chunks,
+    validate_row_count,
+    validate_rows,
+)
+from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
 
 __all__ = ["open_arrow"]
 
 _MAGIC = b"ARROW1"
+_BATCH_TYPES = ("record batch", "dictionary")
 
 
 def open_arrow(
@@ -33,16 +45,16 @@ def open_arrow(
     spec: Tree | None = None,
     columns: Sequence[str] | None = None,
     decode: ColumnDecoders | None = None,
-    max_held_nbytes: int = 2**30,
+    max_held_nbytes: int | None = None,
 ) -> ColumnsSource:
     """Open one Arrow file as a source.
 
     A row is a dict with one array per column. The file may have the IPC file format or the IPC stream format.
     `open_parquet` describes the options.
     """
-    mapped_file = MappedFile(path)
+    mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
-    batches = _read_batches(mapped_file, memory)
+    batches = _read_batches(mapped_file, memory, budget)
     selected_columns = select_columns(
         mapped_file.path,
         batches.schema,
@@ -51,10 +63,14 @@ def open_arrow(
         decode=decode,
         read_first_value=batches.read_first_value,
     )
-    leaf_columns = [_open_column(memory, batches, column) for column in selected_columns]
+    validate_rows(selected_columns, batches.boundaries)
+    offsets = [_find_offsets(memory, batches, column) for column in selected_columns]
+    stored_columns = list(zip(selected_columns, offsets, strict=True))
+    validate_chunks([column for column, found in stored_columns if found is None], batches.boundaries, budget)
+    leaf_columns = [_open_column(memory, batches, column, found) for column, found in stored_columns]
     handle = FileHandle(mapped_file.path, mapped_file.check_size, lambda: None)
     structure = dict_structure([column.name for column in selected_columns])
-    return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=max_held_nbytes)
+    return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=budget.cached_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,39 +86,44 @@ class _Batches:
         try:
             column = self.read(batch).column(name)
             column.validate()  # otherwise a damaged file could crash the process later
-            return column
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except BudgetError:
+            raise
+        except Exception as error:  # for a damaged file, pyarrow raises anything from KeyError to MemoryError
             raise SourceError(
                 f"record batch {batch} of {self.file.path} cannot be read: {error}. Write or download the file again."
             ) from error
+        validate_row_count(self.file.path, f"record batch {batch}", column, self.boundaries[batch : batch + 2])
+        return column
 
     def read_first_value(self, name: str) -> Any:
         for batch, rows in enumerate(np.diff(self.boundaries)):
             if rows:
-                return self.read_column(name, batch)[0].as_py()
+                return read_value(self.file.path, name, self.read_column(name, batch))
         raise SourceError(
             f"{self.file.path} has no rows, so the result of decode= for {name!r} is unknown. Describe it with spec=."
         )
 
 
-def _read_batches(mapped_file: MappedFile, memory: Array) -> _Batches:
+def _read_batches(mapped_file: MappedFile, memory: Array, budget: HeldBudget) -> _Batches:
     try:
         _validate_end(memory)
         schema, messages = _read_messages(memory)
-        _ = schema.names  # raises UnicodeDecodeError (a ValueError) if a name is not UTF-8
+        _ = schema.names  # raises UnicodeDecodeError if a name is not UTF-8
         if any(pa.types.is_dictionary(column_type) for column_type in schema.types):
+            _validate_budget(mapped_file.path, messages, budget)
             batches = _read_all_batches(memory)
             row_counts, read = [batch.num_rows for batch in batches], batches.__getitem__
         else:
-            row_counts = [_parse_row_count(message) for message in messages]
-            read = partial(_read_message, schema, messages)
-        if min(row_counts, default=0) < 0:
-            raise ValueError(f"a record batch claims to have {min(row_counts)} rows")
-    except (pa.ArrowException, OSError, EOFError, ValueError, struct.error) as error:
+            record_batches = [message for message in messages if message.type == "record batch"]
+            row_counts = list(map(parse_row_count, record_batches))
+            read = partial(_read_message, mapped_file.path, schema, record_batches, budget)
+        return _Batches(mapped_file, schema, make_boundaries(mapped_file.path, row_counts), read)
+    except ForebayError:
+        raise
+    except Exception as error:  # for a damaged file, pyarrow raises anything from OSError to MemoryError
         raise SourceError(
             f"{mapped_file.path} cannot be read as Arrow: {error}. Write or download it again."
         ) from error
-    return _Batches(mapped_file, schema, np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)]), read)
 
 
 def _validate_end(memory: Array) -> None:
@@ -115,7 +136,7 @@ def _is_file_format(memory: Array) -> bool:
 
 
 def _read_messages(memory: Array) -> tuple[Any, list[Any]]:
-    """Return the schema and the record batch messages.
+    """Return the schema, and the messages of record batches and dictionaries.
 
     The file format contains a stream after its first 8 bytes.
     """
@@ -124,11 +145,19 @@ def _read_messages(memory: Array) -> tuple[Any, list[Any]]:
     messages = list(reader)
     if not messages:
         raise EOFError("it is empty")
-    return pa.ipc.read_schema(messages[0]), [message for message in messages if message.type == "record batch"]
+    return pa.ipc.read_schema(messages[0]), [message for message in messages if message.type in _BATCH_TYPES]
 
 
-def _read_message(schema: Any, messages: Sequence[Any], number: int) -> Any:
+def _read_message(path: Path, schema: Any, messages: Sequence[Any], budget: HeldBudget, number: int) -> Any:
+    """Read a record batch of a file without dictionaries."""
+    _validate_budget(path, messages[number : number + 1], budget)
     return pa.ipc.read_record_batch(messages[number], schema)
+
+
+def _validate_budget(path: Path, messages: Sequence[Any], budget: HeldBudget) -> None:
+    """Raise BudgetError if pyarrow would allocate more than the budget to decompress batches at once."""
+    nbytes = sum(map(declared_nbytes, messages))
+    budget.validate(f"{path} claims batches that decompress to {nbytes} bytes", nbytes)
 
 
 def _read_all_batches(memory: Array) -> list[Any]:
@@ -143,32 +172,8 @@ def _read_all_batches(memory: Array) -> list[Any]:
     return [batches.get_batch(number) for number in range(batches.num_record_batches)]
 
 
-def _parse_row_count(message: Any) -> int:
-    """Parse the row count from the FlatBuffers metadata of a batch.
-
-    pyarrow would read the data as well. Field 2 of a `Message` is its `RecordBatch`, whose field 0 is the row count.
-    """
-    metadata = message.metadata.to_pybytes()
-    (message_table,) = struct.unpack_from("<I", metadata)
-    batch_field = _find_field(metadata, message_table, 2)
-    if not batch_field:
-        return 0
-    batch_table = batch_field + struct.unpack_from("<I", metadata, batch_field)[0]
-    count_field = _find_field(metadata, batch_table, 0)
-    return int(struct.unpack_from("<q", metadata, count_field)[0]) if count_field else 0
-
-
-def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field in a FlatBuffers table, or 0 if missing."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    (vtable_nbytes,) = struct.unpack_from("<H", data, vtable)
-    entry = 4 + 2 * number
-    (offset,) = struct.unpack_from("<H", data, vtable + entry) if entry < vtable_nbytes else (0,)
-    return table + offset if offset else 0
-
-
-def _open_column(memory: Array, batches: _Batches, column: ArrowColumn) -> ColumnProtocol:
-    offsets = _find_offsets(memory, batches, column)
+def _open_column(memory: Array, batches: _Batches, column: ArrowColumn, offsets: Array | None) -> ColumnProtocol:
+    """Open a column in the mapped file if `offsets` are known, otherwise a column of chunks."""
     if offsets is not None:
         return SegmentedColumn(column.spec, batches.boundaries, memory, offsets)
 

@@ -14,9 +14,22 @@ import pyarrow.compute as pc
 
 from forebay.core.spec import Array, ArraySpec, Tree, as_specs
 from forebay.errors import SourceError, SpecError
+from forebay.sources.files.chunked import MIN_CACHED_CHUNKS
 from forebay.sources.files.columns import validate_names
+from forebay.sources.files.held_budget import HeldBudget, validate_claim
 
-__all__ = ["ArrowColumn", "ColumnDecoders", "select_columns"]
+__all__ = [
+    "ArrowColumn",
+    "ColumnDecoders",
+    "make_boundaries",
+    "read_value",
+    "select_columns",
+    "validate_chunks",
+    "validate_row_count",
+    "validate_rows",
+]
+
+_MAX_ROWS = 2**62  # of one file; safely below the largest int64
 
 ColumnDecoders: TypeAlias = Mapping[str, Callable[[Any], Any]]  # column name -> function from a value to an array
 
@@ -39,11 +52,10 @@ class ArrowColumn:
             return self._decode_values(self.decode, column, first_row)
         try:
             return self._flatten_lists(column, first_row)
-        except pa.ArrowException as error:
-            raise SourceError(
-                f"{self.name!r} in {self.path} is damaged from row {first_row} on: {error}. "
-                "Write or download the file again."
-            ) from error
+        except SourceError:
+            raise
+        except (pa.ArrowException, ValueError) as error:
+            raise _damage_error(self.path, self.name, first_row, error) from error
 
     def _flatten_lists(self, column: Any, first_row: int) -> Array:
         values = column.storage if isinstance(column, pa.ExtensionArray) else column
@@ -75,9 +87,14 @@ class ArrowColumn:
             )
 
     def _decode_values(self, decode: Callable[[Any], Any], column: Any, first_row: int) -> Array:
+        _validate_values(self.path, self.name, column, first_row)
         out = self.spec.empty(len(column))
-        for position, value in enumerate(column):
-            array = np.asarray(decode(value.as_py()))
+        for position, scalar in enumerate(column):
+            try:
+                value = scalar.as_py()
+            except Exception as error:  # the conversion raises anything from UnicodeDecodeError to KeyError
+                raise _damage_error(self.path, self.name, first_row + position, error) from error
+            array = np.asarray(decode(value))
             if (array.shape, array.dtype) != (self.spec.shape, self.spec.dtype):
                 raise SpecError(
                     f"decode[{self.name!r}] returns {ArraySpec(array.shape, array.dtype)} for row "
@@ -86,6 +103,70 @@ class ArrowColumn:
                 )
             out[position] = array
         return out
+
+
+def read_value(path: Path, name: str, column: Any) -> Any:
+    """Return the first value of a column, for a decode function."""
+    _validate_values(path, name, column, 0)
+    try:
+        return column[0].as_py()
+    except Exception as error:  # see `_decode_values`
+        raise _damage_error(path, name, 0, error) from error
+
+
+def _validate_values(path: Path, name: str, column: Any, first_row: int) -> None:
+    """Raise an error if offsets or indices of values are wrong. Reading such a value could crash the process."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowException as error:
+        raise _damage_error(path, name, first_row, error) from error
+
+
+def _damage_error(path: Path, name: str, first_row: int, error: Exception) -> SourceError:
+    return SourceError(
+        f"{name!r} in {path} is damaged from row {first_row} on: {error}. Write or download the file again."
+    )
+
+
+def make_boundaries(path: Path, row_counts: Sequence[int]) -> Array:
+    """Return the first row of each row group or record batch, then the number of rows.
+
+    Raise SourceError if the file claims impossible numbers.
+    """
+    if min(row_counts, default=0) < 0 or sum(row_counts) >= _MAX_ROWS:
+        raise SourceError(
+            f"{path} is damaged: it claims to have {sum(row_counts)} rows, and {min(row_counts)} in one part. "
+            "Write or download it again."
+        )
+    return np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)])
+
+
+def validate_row_count(path: Path, part: str, column: Any, boundaries: Array) -> None:
+    """Raise an error if a part of a column has another number of rows than the metadata of the file says."""
+    expected_rows = int(boundaries[1] - boundaries[0])
+    if len(column) != expected_rows:
+        raise SourceError(
+            f"{path} is damaged: {part} has {len(column)} rows instead of {expected_rows}. Write or download it again."
+        )
+
+
+def validate_rows(columns: Sequence[ArrowColumn], boundaries: Array) -> None:
+    """Raise an error if no array can hold the rows that a file claims."""
+    for column in columns:
+        name = f"{column.name!r} in {column.path}"
+        validate_claim(name, column.spec.batch_shape(int(boundaries[-1])), column.spec.dtype)
+
+
+def validate_chunks(columns: Sequence[ArrowColumn], boundaries: Array, budget: HeldBudget) -> None:
+    """Raise BudgetError if the smallest cache of these columns exceeds the budget.
+
+    A file of a few bytes can claim any number of rows, because equal values take no space.
+    """
+    rows = int(np.diff(boundaries).max(initial=0))
+    row_nbytes = sum(column.spec.nbytes for column in columns)
+    for column in columns[:1]:
+        claim = f"{column.path} claims {rows} rows of {row_nbytes} bytes in one row group or record batch"
+        budget.validate(claim, min(len(boundaries) - 1, MIN_CACHED_CHUNKS) * rows * row_nbytes)
 
 
 def select_columns(
@@ -107,6 +188,12 @@ def select_columns(
     names = list(columns if columns is not None else user_specs or schema.names)
     decode = decode or {}
     validate_names(path, "column", [*names, *decode], schema.names)
+    duplicates = [name for name in names if schema.names.count(name) > 1]
+    if duplicates:
+        raise SourceError(
+            f"{path} has two columns named {duplicates[0]!r}. Write it with different names, or choose other columns "
+            "with columns=[...]."
+        )
     return [
         _make_column(path, schema.field(name), user_specs.get(name), decode.get(name), read_first_value)
         for name in names

@@ -16,8 +16,18 @@ from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.chunked import ChunkedColumn, DecompressChunk
 from forebay.sources.files.columns import ColumnsSource, FileHandle, dict_structure
+from forebay.sources.files.held_budget import HeldBudget
 from forebay.sources.files.mapped import MappedFile, PathName
-from forebay.sources.formats.arrow_columns import ArrowColumn, ColumnDecoders, select_columns
+from forebay.sources.formats.arrow_columns import (
+    ArrowColumn,
+    ColumnDecoders,
+    make_boundaries,
+    read_value,
+    select_columns,
+    validate_chunks,
+    validate_row_count,
+    validate_rows,
+)
 
 __all__ = ["open_parquet"]
 
@@ -28,7 +38,7 @@ def open_parquet(
     spec: Tree | None = None,
     columns: Sequence[str] | None = None,
     decode: ColumnDecoders | None = None,
-    max_held_nbytes: int = 2**30,
+    max_held_nbytes: int | None = None,
 ) -> ColumnsSource:
     """Open one Parquet file as a source. Opening reads only the metadata.
 
@@ -36,9 +46,10 @@ def open_parquet(
     column type does not define the length, `spec=` must define it. `columns=["x", "y"]` selects columns.
     `decode={"image": function}` converts each value of a column to an array. Without a spec for that column, opening
     also decodes its first value, to learn the spec. At most `max_held_nbytes` of decompressed row groups stay in
-    memory, but at least 4 row groups per column.
+    memory (1 GiB for None), but at least 4 row groups per column. A file is refused if these 4 row groups need more
+    than `max_held_nbytes`, or more than half of the memory of this machine for None.
     """
-    mapped_file = MappedFile(path)
+    mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     parquet_file = _ParquetFile(mapped_file)
     selected_columns = select_columns(
         mapped_file.path,
@@ -48,13 +59,15 @@ def open_parquet(
         decode=decode,
         read_first_value=parquet_file.read_first_value,
     )
+    validate_rows(selected_columns, parquet_file.boundaries)
+    validate_chunks(selected_columns, parquet_file.boundaries, budget)
     leaf_columns = [
         ChunkedColumn(column.spec, parquet_file.boundaries, parquet_file.make_decompress(column))
         for column in selected_columns
     ]
     handle = FileHandle(mapped_file.path, mapped_file.check_size, parquet_file.close)
     structure = dict_structure([column.name for column in selected_columns])
-    return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=max_held_nbytes)
+    return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=budget.cached_nbytes)
 
 
 class _ParquetFile:
@@ -66,16 +79,27 @@ class _ParquetFile:
     def __init__(self, mapped_file: MappedFile) -> None:
         self._mapped_file, self._readers = mapped_file, threading.local()
         self._metadata: Any = None
-        reader = self._thread_reader()
-        self._metadata, self.schema = reader.metadata, reader.schema_arrow
-        row_counts = [self._metadata.row_group(number).num_rows for number in range(self._metadata.num_row_groups)]
+        try:
+            reader = self._thread_reader()
+            self._metadata, self.schema = reader.metadata, reader.schema_arrow
+            _ = self.schema.names  # raises UnicodeDecodeError if a name is not UTF-8
+            row_counts = [self._metadata.row_group(number).num_rows for number in range(self._metadata.num_row_groups)]
+        except Exception as error:  # see `_read_row_group`
+            raise SourceError(
+                f"{mapped_file.path} cannot be read as Parquet: {error}. Write or download it again."
+            ) from error
         # First row of each row group, then the number of rows.
-        self.boundaries = np.concatenate([[0], np.cumsum(row_counts, dtype=np.int64)])
+        self.boundaries = make_boundaries(mapped_file.path, row_counts)
 
     def read_first_value(self, name: str) -> Any:
         """Return the first value of a column."""
-        for batch in self._thread_reader().iter_batches(1, columns=[name]):
-            return batch.column(0)[0].as_py()
+        try:
+            batch = next(self._thread_reader().iter_batches(1, columns=[name], use_threads=False), None)
+            first = None if batch is None else batch.column(name)
+        except Exception as error:  # see `_read_row_group`
+            raise self._damage_error(0, name, error) from error
+        if first is not None:
+            return read_value(self._mapped_file.path, name, first)
         raise SourceError(
             f"{self._mapped_file.path} has no rows, so the result of decode= for {name!r} is unknown. "
             "Describe it with spec=."
@@ -96,28 +120,23 @@ class _ParquetFile:
         try:
             table = self._thread_reader().read_row_group(group, columns=[name], use_threads=False)
             table.validate()  # otherwise a damaged file could crash the process later
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise SourceError(
-                f"row group {group} of {name!r} in {self._mapped_file.path} cannot be read: {error}. "
-                "Write or download the file again."
-            ) from error
-        expected_rows = self.boundaries[group + 1] - self.boundaries[group]
-        if len(table) != expected_rows:
-            raise SourceError(
-                f"{self._mapped_file.path} is damaged: row group {group} of {name!r} has {len(table)} rows instead of "
-                f"{expected_rows}. Write or download it again."
-            )
-        return table.column(0).combine_chunks()
+            column = table.column(name).combine_chunks()
+        except Exception as error:  # for a damaged file, pyarrow raises anything from OSError to MemoryError
+            raise self._damage_error(group, name, error) from error
+        part = f"row group {group} of {name!r}"
+        validate_row_count(self._mapped_file.path, part, column, self.boundaries[group : group + 2])
+        return column
+
+    def _damage_error(self, group: int, name: str, error: Exception) -> SourceError:
+        return SourceError(
+            f"row group {group} of {name!r} in {self._mapped_file.path} cannot be read: {error}. "
+            "Write or download the file again."
+        )
 
     def _thread_reader(self) -> Any:
         reader = getattr(self._readers, "reader", None)  # the reader of this thread
         if reader is None:
             memory = self._mapped_file.array((self._mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
-            try:
-                reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self._metadata)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise SourceError(
-                    f"{self._mapped_file.path} cannot be read as Parquet: {error}. Write or download it again."
-                ) from error
+            reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self._metadata)
             self._readers.reader = reader
         return reader

@@ -1,0 +1,207 @@
+"""Damaged and hostile Parquet and Arrow files raise a Forebay error that names the file.
+
+They never crash the process, run foreign code or allocate more than the budget.
+"""
+
+import io
+import os
+import pickle
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forebay.core.spec import ArraySpec
+from forebay.errors import BudgetError, ForebayError, SourceError
+from forebay.sources.formats.arrow import open_arrow
+from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
+from forebay.sources.formats.parquet import open_parquet
+
+in_a_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+TABLE = pa.table({"x": np.arange(50), "raw": [b"ab"] * 50, "pair": [[1.0, 2.0]] * 50})
+OPTIONS = [
+    {"columns": ["x"]},
+    {"columns": ["raw"], "decode": {"raw": lambda raw: np.frombuffer(raw, "u1")}},
+    {"columns": ["pair"], "spec": {"pair": ArraySpec((2,), "float64")}},
+]
+
+
+def arrow_bytes(table, *, form=pa.ipc.new_stream, compression=None, rows=20):
+    stream = io.BytesIO()
+    with form(stream, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return stream.getvalue()
+
+
+def parquet_bytes(table, **options):
+    stream = io.BytesIO()
+    pq.write_table(table, stream, **options)
+    return stream.getvalue()
+
+
+def read_messages(content):
+    return list(pa.ipc.MessageReader.open_stream(pa.BufferReader(content)))
+
+
+@st.composite
+def damaged(draw, files):
+    """Draw a file with changed bytes."""
+    content = bytearray(draw(st.sampled_from(files)))
+    places = st.integers(0, len(content) - 1)
+    for place, value in draw(st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=4)):
+        content[place] = value
+    return bytes(content)
+
+
+ARROW_FILES = [
+    arrow_bytes(TABLE, form=form, compression=compression)
+    for form in (pa.ipc.new_file, pa.ipc.new_stream)
+    for compression in (None, "lz4", "zstd")
+]
+PARQUET_FILES = [parquet_bytes(TABLE, row_group_size=20, compression=name) for name in ("none", "snappy", "zstd")]
+
+
+@in_a_folder
+@given(content=damaged(ARROW_FILES), options=st.sampled_from(OPTIONS))
+def test_a_damaged_arrow_file_is_refused_by_name_or_read(tmp_path, content, options):
+    read_or_refuse(open_arrow, tmp_path / "x.arrow", content, options)
+
+
+@in_a_folder
+@given(content=damaged(PARQUET_FILES), options=st.sampled_from(OPTIONS))
+def test_a_damaged_parquet_file_is_refused_by_name_or_read(tmp_path, content, options):
+    read_or_refuse(open_parquet, tmp_path / "x.parquet", content, options)
+
+
+def read_or_refuse(opener, path, content, options):
+    path.write_bytes(content)
+    message = str(path)
+    try:
+        source = opener(path, max_held_nbytes=2**20, **options)
+        rows = min(len(source), 60)
+        source.gather(slice(0, rows), [spec.empty(rows) for spec in source.specs])
+    except ForebayError as error:
+        message = str(error)
+    assert str(path) in message
+
+
+@pytest.mark.parametrize("values", [[b"ab"] * 9, ["ab"] * 9])
+def test_wrong_offsets_of_decoded_values_do_not_crash_the_process(tmp_path, values):
+    content = arrow_bytes(pa.table({"raw": values}))
+    offsets = struct.pack("<9i", *range(0, 18, 2))
+    assert offsets in content
+    path = tmp_path / "x.arrow"
+    path.write_bytes(content.replace(offsets, struct.pack("<9i", 0, 2, 4, 6, 2**30, 2**31 - 1, -5, 14, 16)))
+    with pytest.raises(SourceError, match=r"'raw' in .*x\.arrow is damaged from row 0 on"):
+        open_arrow(path, decode={"raw": len})
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    path = tmp_path / "x.parquet"
+    path.write_bytes(parquet_bytes(pa.table({"text": ["abcd"]}), compression="none").replace(b"abcd", b"ab\xff\xfe"))
+    with pytest.raises(SourceError, match=r"'text' in .*x\.parquet is damaged from row 0 on"):
+        open_parquet(path, decode={"text": len})
+
+
+def test_a_batch_with_fewer_rows_than_its_metadata_says_is_refused(tmp_path):
+    content = arrow_bytes(pa.table({"x": np.arange(1000, 1007)}))
+    counts = [place for place in range(len(content) - 8) if content[place : place + 8] == struct.pack("<q", 7)]
+    for place in counts:
+        path = tmp_path / f"{place}.arrow"
+        path.write_bytes(content[:place] + struct.pack("<q", 8) + content[place + 8 :])
+        with pytest.raises(SourceError, match=rf"{place}\.arrow"):
+            open_arrow(path)
+    assert len(counts) == 2  # the length of the batch and of its column
+
+
+@pytest.mark.parametrize("rows", [-1, 2**40, 2**62])
+def test_a_batch_that_claims_absurd_rows_is_refused(tmp_path, rows):
+    content = arrow_bytes(pa.table({"x": np.arange(1000, 1007)}))
+    path = tmp_path / "x.arrow"
+    path.write_bytes(content.replace(struct.pack("<q", 7), struct.pack("<q", rows)))
+    with pytest.raises(ForebayError, match=r"x\.arrow"):
+        open_arrow(path, decode={"x": np.float64})
+
+
+@pytest.mark.parametrize("options", [{}, {"decode": {"x": lambda value: np.zeros(3)}}])
+def test_a_row_group_beyond_the_budget_is_refused_with_a_fix(tmp_path, options):
+    """Equal values take almost no space in the file."""
+    path = tmp_path / "x.parquet"
+    path.write_bytes(parquet_bytes(pa.table({"x": np.zeros(2**24)}), row_group_size=2**24))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(BudgetError, match=r"x\.parquet claims 16777216 rows.*max_held_bytes=[0-9]+ or more"):
+        open_parquet(path, max_held_nbytes=2**20, **options)
+
+
+@pytest.mark.parametrize("has_dictionary", [False, True])
+def test_a_compressed_batch_beyond_the_budget_is_refused_before_it_is_decompressed(tmp_path, has_dictionary):
+    table = bomb(has_dictionary)
+    path = tmp_path / "x.arrow"
+    path.write_bytes(arrow_bytes(table, compression="zstd"))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(BudgetError, match=r"x\.arrow claims batches that decompress to [0-9]+ bytes.*max_held_bytes="):
+        open_arrow(path, columns=["x"], max_held_nbytes=2**20)
+
+
+def bomb(has_dictionary):
+    """Return a table of one row with 128 MiB of text, which compress to a few kilobytes."""
+    text = pa.array(["x" * 2**27])
+    return pa.table({"x": [1], "text": text.dictionary_encode() if has_dictionary else text})
+
+
+@pytest.mark.parametrize("opener", [open_arrow, open_parquet])
+def test_two_columns_of_one_name_are_refused(tmp_path, opener):
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    path = tmp_path / "x"
+    path.write_bytes(arrow_bytes(table) if opener is open_arrow else parquet_bytes(table))
+    with pytest.raises(SourceError, match="has two columns named 'x'"):
+        opener(path)
+
+
+def test_a_parquet_column_is_not_confused_with_one_that_extends_its_name(tmp_path):
+    path = tmp_path / "x.parquet"
+    path.write_bytes(parquet_bytes(pa.table({"a.b": [1, 2], "a": [3, 4]})))
+    out = np.empty(2, "i8")
+    open_parquet(path, columns=["a"]).gather(slice(0, 2), [out])
+    assert out.tolist() == [3, 4]
+
+
+class Payload:
+    """An object that makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("opener", [open_arrow, open_parquet])
+def test_a_pickle_in_the_type_of_a_column_is_never_loaded(tmp_path, opener):
+    metadata = {
+        "ARROW:extension:name": "arrow.py_extension_type",
+        "ARROW:extension:metadata": pickle.dumps(Payload(tmp_path / "trapped"), protocol=0),
+    }
+    schema = pa.schema([pa.field("x", pa.int64(), metadata=metadata)])
+    table = pa.Table.from_arrays([pa.array([1, 2])], schema=schema)
+    path = tmp_path / "x"
+    path.write_bytes(arrow_bytes(table) if opener is open_arrow else parquet_bytes(table))
+    read_or_refuse(opener, path, path.read_bytes(), {})
+    assert not (tmp_path / "trapped").exists()
+
+
+@given(
+    columns=st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5), min_size=1, max_size=3),
+    compression=st.sampled_from([None, "lz4", "zstd"]),
+)
+def test_the_metadata_of_a_message_has_its_rows_and_its_decompressed_size(columns, compression):
+    table = pa.table({str(number): column for number, column in enumerate(columns)})
+    _, message = read_messages(arrow_bytes(table, compression=compression))
+    assert parse_row_count(message) == 5
+    assert declared_nbytes(message) in (0, 40 * len(columns))
