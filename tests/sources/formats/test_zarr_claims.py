@@ -106,6 +106,23 @@ def test_a_named_pipe_in_place_of_metadata_is_refused(tmp_path):
         open_zarr(tmp_path / "x.zarr")
 
 
+def test_a_link_out_of_the_store_is_refused_unless_the_user_asks_for_it(tmp_path):
+    folder = claim_version_3(tmp_path)
+    (tmp_path / "secret").write_bytes(np.arange(4, dtype="f4").tobytes())
+    (folder / "c/0").symlink_to(tmp_path / "secret")
+    with pytest.raises(SourceError, match=r"c/0 is behind a symbolic link.*external_files='read'"):
+        read_first(folder)
+    assert_rows(open_zarr(folder, external_files="read"), slice(0, 4), [np.arange(4, dtype="f4")])
+
+
+def test_links_inside_the_store_and_to_the_store_are_followed(tmp_path):
+    folder = claim_version_3(tmp_path)
+    (folder / "data").write_bytes(np.arange(4, dtype="f4").tobytes())
+    (folder / "c/0").symlink_to("../data")
+    (tmp_path / "link.zarr").symlink_to(folder)
+    assert_rows(open_zarr(tmp_path / "link.zarr"), slice(0, 4), [np.arange(4, dtype="f4")])
+
+
 def test_a_chunk_file_larger_than_the_memory_is_refused_with_its_size(tmp_path):
     folder = claim_version_3(tmp_path)
     (folder / "c/0").touch()

@@ -14,7 +14,7 @@ only if the user asks for it. Sizes that the file claims are checked before memo
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import h5py
 import numpy as np
@@ -31,6 +31,7 @@ from forebay.sources.files.columns import (
     dict_structure,
     select_members,
 )
+from forebay.sources.files.external_files import ExternalFiles, external_file_error, reads_external_files
 from forebay.sources.files.held_budget import HeldBudget, validate_claim
 from forebay.sources.files.mapped import MappedFile, PathName
 from forebay.sources.files.segmented import SegmentedColumn
@@ -38,9 +39,7 @@ from forebay.sources.formats.hdf5_chunks import Hdf5Chunks, can_decompress, stor
 from forebay.sources.formats.hdf5_external import find_external_storage, is_in_file, open_group
 from forebay.sources.formats.hdf5_filters import FilterLimits
 
-__all__ = ["ExternalFiles", "open_hdf5"]
-
-ExternalFiles: TypeAlias = Literal["refuse", "read"]
+__all__ = ["open_hdf5"]
 
 _H5PY_READ_NBYTES = 1 << 20  # bytes per read of the HDF5 library, for a dataset without chunks
 
@@ -69,11 +68,10 @@ def open_hdf5(
     memory (1 GiB for None), but at least 4 chunks per dataset. A file that claims larger chunks is refused. Without
     `max_held_nbytes`, these 4 chunks may take half of the memory of this machine.
     """
-    if external_files not in get_args(ExternalFiles):
-        raise SourceError(f"external_files={external_files!r} is unknown. Choose 'refuse' or 'read'.")
+    reads_other_files = reads_external_files(external_files)
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     with _open_h5_file(mapped_file.path) as h5_file:
-        opener = _ColumnOpener(mapped_file, h5_file, external_files, ChunkBudget(budget))
+        opener = _ColumnOpener(mapped_file, h5_file, ChunkBudget(budget), reads_other_files=reads_other_files)
         datasets = opener.find_datasets(group)
         names = select_members(mapped_file.path, "dataset", list(datasets), members=members, spec=spec)
         columns = [opener.open_column(name, datasets[name]) for name in names]
@@ -103,11 +101,9 @@ def _open_h5_file(path: Path) -> Iterator[Any]:
 class _ColumnOpener:
     """Opens the datasets of one file as columns."""
 
-    def __init__(
-        self, mapped_file: MappedFile, h5_file: Any, external_files: ExternalFiles, budget: ChunkBudget
-    ) -> None:
+    def __init__(self, mapped_file: MappedFile, h5_file: Any, budget: ChunkBudget, *, reads_other_files: bool) -> None:
         self._mapped_file, self._h5_file, self._budget = mapped_file, h5_file, budget
-        self._path, self._reads_other_files = mapped_file.path, external_files == "read"
+        self._path, self._reads_other_files = mapped_file.path, reads_other_files
 
     def find_datasets(self, group: str) -> dict[str, Any]:
         """Return all datasets in a group by name, in the order of h5py."""
@@ -134,11 +130,7 @@ class _ColumnOpener:
     def _validate_dataset(self, name: str, dataset: Any) -> None:
         storage = find_external_storage(dataset)  # before `shape`, which opens the files of a virtual dataset
         if storage and not self._reads_other_files:
-            raise SourceError(
-                f"{name!r} in {self._path} is {storage}. A file from an untrusted source could name any file of this "
-                "machine. If you trust the file, pass external_files='read'. Otherwise choose other datasets with "
-                "members=[...]."
-            )
+            raise external_file_error(f"{name!r} in {self._path} is {storage}")
         if not dataset.shape:
             raise SourceError(
                 f"{name!r} in {self._path} is a single value, not rows. Choose others with members=[...]."

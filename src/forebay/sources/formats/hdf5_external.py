@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 
 from forebay.errors import SourceError
+from forebay.sources.files.external_files import external_file_error
 
 __all__ = ["find_external_storage", "is_in_file", "open_group"]
 
@@ -51,10 +52,7 @@ def _validate_links(path: Path, start: Any, name: str, soft_links_left: int) -> 
             continue
         link = node.get(part, getlink=True)
         if isinstance(link, h5py.ExternalLink):
-            raise SourceError(
-                f"{part!r} in {path} is a link to another file, {link.filename!r}. A file from an untrusted source "
-                "could name any file of this machine. If you trust the file, pass external_files='read'."
-            )
+            raise external_file_error(f"{part!r} in {path} is a link to another file, {link.filename!r}")
         if not isinstance(link, h5py.SoftLink):
             node = node.get(part)
         elif soft_links_left:

@@ -21,6 +21,7 @@ from forebay.errors import ForebayError, SourceChangedError, SourceError
 from forebay.sources.files.chunk_budget import ChunkBudget, ChunkClaim
 from forebay.sources.files.chunked import ChunkBoundaries, ChunkedColumn
 from forebay.sources.files.columns import ColumnsSource, FileHandle, dict_structure, select_members
+from forebay.sources.files.external_files import ExternalFiles, reads_external_files
 from forebay.sources.files.held_budget import HeldBudget
 from forebay.sources.files.mapped import PathName
 from forebay.sources.formats.zarr_codecs import describe_codecs, validate_codecs
@@ -39,6 +40,7 @@ def open_zarr(
     members: Sequence[str] | None = None,
     group: str = "",
     codecs: Collection[str] = (),
+    external_files: ExternalFiles = "refuse",
     max_held_nbytes: int | None = None,
 ) -> ColumnsSource:
     """Open one store, a folder that ends in `.zarr`, without reading data.
@@ -48,14 +50,16 @@ def open_zarr(
     spec.
 
     Forebay reads all codecs of zarr and numcodecs that are known to be safe. `codecs=["name"]` adds others. Pass only
-    codecs that you trust with this store.
+    codecs that you trust with this store. Symbolic links that lead out of the store are refused, unless you pass
+    `external_files="read"`.
 
     A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in
     memory (1 GiB for None), but at least 4 chunks per array. A store that claims larger chunks is refused. Without
     `max_held_nbytes`, these 4 chunks may take half of the memory of this machine.
     """
     path, budget = Path(path), HeldBudget.of(max_held_nbytes)
-    node = _find_arrays(CheckedStore(path, budget.max_nbytes), group, codecs)
+    store = CheckedStore(path, budget.max_nbytes, follows_links=reads_external_files(external_files))
+    node = _find_arrays(store, group, codecs)
     handle = FileHandle(path, lambda: _validate_exists(path), lambda: None)
     chunk_budget, nbytes = ChunkBudget(budget), budget.cached_nbytes
     if isinstance(node, zarr.Array):

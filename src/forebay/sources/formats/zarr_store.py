@@ -1,6 +1,7 @@
 """A folder with a Zarr store, whose files are checked before zarr reads them."""
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from zarr.storage import LocalStore
 
 from forebay.core.spec import format_nbytes
 from forebay.errors import SourceError
+from forebay.sources.files.external_files import external_file_error
 from forebay.sources.files.held_budget import MAX_ITEM_NBYTES
 from forebay.sources.formats.zarr_codecs import names_in_document
 
@@ -28,9 +30,11 @@ class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
     so `error` keeps it.
     """
 
-    def __init__(self, root: Path, max_file_nbytes: int) -> None:
+    def __init__(self, root: Path, max_file_nbytes: int, *, follows_links: bool) -> None:
+        """`follows_links` tells whether symbolic links may lead out of the store."""
         super().__init__(root, read_only=True)
-        self.max_file_nbytes = max_file_nbytes
+        self.max_file_nbytes, self.follows_links = max_file_nbytes, follows_links
+        self._real_root = os.path.realpath(root)
         self.codec_names: list[str] = []  # in all metadata that zarr read
         self.error: SourceError | None = None
 
@@ -47,13 +51,15 @@ class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
         return value
 
     def _validate_file(self, key: str, max_nbytes: int) -> None:
-        """Raise an error for a pipe, which would block zarr forever, and for a file that exceeds the limit."""
+        """Raise an error for a pipe, which would block zarr forever, for a link, and for a file above the limit."""
         try:
             status = (self.root / key).stat()
         except OSError:
             return  # zarr returns the fill value for a missing chunk
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise SourceError(f"{self.root / key} is not a regular file. Write or download the store again.")
+        if not (self.follows_links or os.path.realpath(self.root / key).startswith(self._real_root + os.sep)):
+            raise external_file_error(f"{self.root / key} is behind a symbolic link that leads out of the store")
         if status.st_size > max_nbytes:
             raise SourceError(
                 f"{self.root / key} has {status.st_size} bytes, more than the limit of {format_nbytes(max_nbytes)} for "

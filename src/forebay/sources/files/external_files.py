@@ -1,0 +1,27 @@
+"""The option that lets a file read other files.
+
+A file from an untrusted source could name any file of this machine.
+"""
+
+from typing import Literal, TypeAlias, get_args
+
+from forebay.errors import SourceError
+
+__all__ = ["ExternalFiles", "external_file_error", "reads_external_files"]
+
+ExternalFiles: TypeAlias = Literal["refuse", "read"]
+
+
+def reads_external_files(option: ExternalFiles) -> bool:
+    """Return whether other files may be read. Raise SourceError if the value of the option is unknown."""
+    if option not in get_args(ExternalFiles):
+        raise SourceError(f"external_files={option!r} is unknown. Choose 'refuse' or 'read'.")
+    return option == "read"
+
+
+def external_file_error(problem: str) -> SourceError:
+    """Return the error for data in another file. `problem` names the data and where it is."""
+    return SourceError(
+        f"{problem}. A file from an untrusted source could name any file of this machine. If you trust it, pass "
+        "external_files='read'."
+    )
