@@ -45,7 +45,9 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     - `.csv`: `delimiter`, `header`
     - `.bin`: `byteorder`, `skip_nbytes` (length of the header). `spec` is required.
     - images: `size` as (height, width), `channels`
-    - `.h5`, `.zarr`: `members`, `group`
+    - `.h5`, `.zarr`: `members`, `group`, `external_files`. Data in other files is refused unless you pass
+      `external_files="read"`.
+    - `.zarr`: `codecs`, the names of codecs that you trust in addition to those that are known to be safe
     - `.parquet`, `.arrow`: `columns`, `decode`
     - `.tar`: `members`, `decode`, `size`, `channels`
     - `.tfrecord`: `members`, `decode`
@@ -53,7 +55,9 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     `decode={"name": function}` converts each value of a column or member to an array.
 
     For all formats, Forebay keeps at most `max_open_files` files open and at most `max_held_bytes` of decompressed rows
-    in memory. Files that several threads read at the same time may exceed these limits.
+    in memory (1 GiB by default). Files that several threads read at the same time may exceed these limits. An `.npz`,
+    HDF5 or Zarr file that alone needs more than `max_held_bytes` is refused; by default, one file may need half of the
+    memory of this machine.
 
     Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
 
