@@ -19,6 +19,7 @@ __all__ = ["FORMATS", "load_samples"]
 _RECORDED = Path(__file__).parents[1] / "doctor" / "recorded"
 _CAPTURES = ("torch/*.gz", "tensorflow/*.gz", "jax/*.gz", "cupy/*.gz")
 _LABELS = np.arange(24) % 5
+_ZARR_CHECKSUMS = ("crc32c", "gzip", "zlib", "bz2")  # codecs whose data has a checksum
 
 
 @cache
@@ -99,7 +100,7 @@ def _hdf5() -> Iterator[Sample]:
         with h5py.File(stream, "w") as file:
             file.create_dataset("train/x", data=array_rows(), **options)
             file.create_dataset("y", data=_LABELS)
-        checked = {"x.h5": tuple(_hdf5_chunks(stream))} if name == "fletcher32" else {}
+        checked = {"x.h5": tuple(_hdf5_chunks(stream))} if name in ("fletcher32", "gzip") else {}
         yield Sample(name, {"x.h5": stream.getvalue()}, "x.h5", checked=checked)
     stream = io.BytesIO()
     with h5py.File(stream, "w", libver="latest") as file:
@@ -203,7 +204,7 @@ def _zarr() -> Iterator[Sample]:
             group.create_array("y", shape=(24,), chunks=(12,), dtype="i8")[...] = _LABELS
             files = {f"x.zarr/{key}": value.to_bytes() for key, value in store.items()}
             chunks = [path for path in files if re.search(r"/x/(c/)?\d", path)]
-            checked = dict.fromkeys(chunks, WHOLE_FILE) if name == "crc32c" else {}
+            checked = dict.fromkeys(chunks, WHOLE_FILE) if name in _ZARR_CHECKSUMS else {}
             yield Sample(f"v{version} {name}", files, "x.zarr", checked=checked)
     others: dict[str, dict[str, Any]] = {
         "v3 sharded": {"chunks": (2, 3), "shards": (8, 3), "dtype": "f4"},

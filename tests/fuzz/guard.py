@@ -80,7 +80,7 @@ class Guard:
             self._found.append(f"code executed: {event}{arguments[:2]!r}"[:200])
         elif event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             self._check_open(os.fsdecode(arguments[0]), arguments[2])
-        elif event in _CHANGE_EVENTS and not self._is_inside(os.fsdecode(arguments[0])):
+        elif event in _CHANGE_EVENTS and not self._is_inside(arguments[0]):
             self._found.append(f"file outside touched: {event} {arguments[0]}"[:200])
         elif event == "socket.connect" and arguments[1][0] not in ("127.0.0.1", "::1", "localhost"):
             self._found.append(f"file outside touched: connects to {arguments[1]!r}"[:200])
@@ -92,8 +92,10 @@ class Guard:
         if not path.startswith(allowed):
             self._found.append(f"file outside touched: {'write' if is_write else 'read'} {path}"[:200])
 
-    def _is_inside(self, name: str) -> bool:
-        return os.path.abspath(name).startswith(str(self.folder))  # noqa: PTH100
+    def _is_inside(self, name: str | bytes | int) -> bool:
+        if isinstance(name, int):  # an open file; `_check_open` has seen its path
+            return True
+        return os.path.abspath(os.fsdecode(name)).startswith(str(self.folder))  # noqa: PTH100
 
 
 def _write_canary_h5(path: Path) -> None:
