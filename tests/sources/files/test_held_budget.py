@@ -1,0 +1,48 @@
+"""The memory budget of one file, and the sizes that a file may claim."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.errors import BudgetError, SourceError
+from forebay.sources.files.chunk_budget import ChunkBudget, ChunkClaim
+from forebay.sources.files.held_budget import HeldBudget, validate_claim
+
+LENGTHS = st.integers(0, 2**40)
+
+
+@given(shape=st.lists(LENGTHS, min_size=1, max_size=3), chunk=st.lists(LENGTHS, min_size=3, max_size=3))
+def test_columns_within_the_budget_need_no_more_memory_than_it_allows(shape, chunk):
+    budget = HeldBudget.of(2**20)
+    claim = ChunkClaim("x", shape, np.dtype("f4"), chunk[: len(shape)], max(1, chunk[0]))
+    try:
+        boundaries = ChunkBudget(budget).boundaries(claim)
+    except (BudgetError, SourceError):
+        return
+    row_nbytes = 4 * int(np.prod(shape[1:], dtype=object))
+    assert boundaries.nbytes <= 2**20
+    assert boundaries[-1] == shape[0]
+    assert int(np.diff(boundaries).max(initial=0)) * row_nbytes <= budget.max_nbytes
+
+
+def test_a_budget_of_the_user_limits_one_file():
+    with pytest.raises(BudgetError, match=r"x claims much\. This needs 200000000 bytes.*max_held_bytes=200000000"):
+        HeldBudget.of(10**8).validate("x claims much", 2 * 10**8)
+
+
+def test_a_small_budget_allows_64_mib_for_one_file():
+    HeldBudget.of(1).validate("x", 2**26)
+    with pytest.raises(BudgetError, match="more than the limit of 64"):
+        HeldBudget.of(1).validate("x", 2**26 + 1)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2**62,), (1,) * 65, (True,)], ids=str)
+def test_a_shape_that_numpy_cannot_represent_is_refused(shape):
+    with pytest.raises(SourceError, match="'x' is damaged: it claims to hold float32"):
+        validate_claim("'x'", shape, np.dtype("f4"))
+
+
+def test_a_value_above_64_mib_is_refused():
+    with pytest.raises(SourceError, match="is damaged: it claims to hold"):
+        validate_claim("'x'", (1,), np.dtype(f"S{2**26 + 1}"))
