@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+from forebay.sources.objects.cache_folder import CachePart
 from forebay.sources.objects.cache_tiers import RamTier
 from forebay.sources.objects.disk_cache import DiskTier
 from forebay.sources.objects.stored_object import ByteRange, StoredObject
@@ -85,13 +86,13 @@ def test_a_tier_stores_nothing_if_its_folder_cannot_be_created(tmp_path, caplog)
     (tmp_path / "file").write_text("no folder")
     tier = DiskTier(tmp_path / "file", 4096)
     assert tier.put(OBJECT, BLOCKS[0], DATA) is None
-    assert "the disk cache stores no more blocks; reading continues" in caplog.text
+    assert "the disk cache stores nothing more; reading continues" in caplog.text
     assert tier.decisions()[0].choice == "read-only"
 
 
 def test_a_tier_stores_no_more_blocks_on_a_full_disk(tmp_path, caplog, monkeypatch):
     tier = DiskTier(tmp_path, 4096)
-    monkeypatch.setattr("forebay.sources.objects.disk_cache._write_block", _full_disk)
+    monkeypatch.setattr(CachePart, "write", _full_disk)
     with caplog.at_level(logging.WARNING):
         assert tier.put(OBJECT, BLOCKS[0], DATA) is None
     assert "No space left on device" in caplog.text
@@ -99,7 +100,7 @@ def test_a_tier_stores_no_more_blocks_on_a_full_disk(tmp_path, caplog, monkeypat
     assert tier.free_nbytes == 0
 
 
-def _full_disk(part, data):
+def _full_disk(_, data):
     with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - a device
         full.write(data)
 
@@ -120,7 +121,7 @@ def test_processes_share_one_budget(tmp_path):
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert sum(file.stat().st_size for file in tmp_path.glob("*.*")) == 5 * 1004
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.block")) == 5 * 1004
     assert DiskTier(tmp_path, 6000).free_nbytes == 6000 - 5 * 1004
 
 

@@ -1,76 +1,171 @@
-"""Downloads of whole objects whose rows cannot be read in byte ranges."""
+"""Downloads of whole objects whose rows cannot be read in byte ranges.
+
+A copy in the cache folder is named `HASH.whole.NAME`, and its length and checksum are in `HASH.crc32`. The hash is that
+of URL, version and size, so that a changed object gets a new name. Forebay verifies a copy whenever it opens the
+object. It downloads an object without a version again each time, because its copy may be out of date.
+"""
 
 import hashlib
 import logging
-import os
-from collections.abc import Sequence
-from functools import partial
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from forebay.core.spec import format_nbytes
 from forebay.errors import BudgetError, SourceError, StoreError
+from forebay.sources.objects.cache_folder import CacheFolder, CachePart
 from forebay.sources.objects.daemon_threads import DaemonThreads
+from forebay.sources.objects.retry import wait_for_result
 from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import StoredObject
 
 __all__ = ["download_objects"]
 
 _RANGE_NBYTES = 16 << 20  # bytes per request; after a failure, only these bytes are requested again
+_CHECK_NBYTES = 1 << 20  # bytes per read when a copy is verified
+_MAX_CHECKSUM_NBYTES = 40  # of the file with length and checksum
+_MAX_NAME_NBYTES = 150  # of an object's name in the name of its copy; file systems allow 255 bytes in all
 
 _log = logging.getLogger(__name__)
 
 
 def download_objects(
-    store: ObjectStore, objects: Sequence[StoredObject], folder: Path, budget_nbytes: int, threads: DaemonThreads
+    store: ObjectStore, objects: Sequence[StoredObject], cache: CacheFolder, threads: DaemonThreads
 ) -> list[Path]:
-    """Download objects that are not in the folder. Return the local path of each object."""
-    paths = [_local_path(folder, stored_object) for stored_object in objects]
-    # The dictionary has one entry per path, so an object that is listed twice is downloaded once.
-    missing_objects = {
-        path: stored_object for stored_object, path in zip(objects, paths, strict=True) if not path.exists()
-    }
-    missing_nbytes = sum(stored_object.nbytes for stored_object in missing_objects.values())
-    used_nbytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if used_nbytes + missing_nbytes > budget_nbytes:
-        raise BudgetError(
-            f"{len(missing_objects)} objects ({format_nbytes(missing_nbytes)} in total) must be downloaded, and "
-            f"{folder} already holds {format_nbytes(used_nbytes)}. Together this exceeds "
-            f"cache_bytes={format_nbytes(budget_nbytes)}. Pass a larger cache_bytes=."
-        )
-    if missing_objects:
-        _log.info("downloading %d objects (%s) to %s", len(missing_objects), format_nbytes(missing_nbytes), folder)
-    for future in [
-        threads.submit(partial(_download, store, stored_object, path))
-        for path, stored_object in missing_objects.items()
-    ]:
-        future.result()
-    return paths
+    """Download objects that have no valid copy in the cache folder. Return the local path of each object."""
+    names = cache.names()
+    # One download per digest, so an object that is listed twice is downloaded once.
+    downloads = {_digest(stored_object): _Download(store, stored_object, cache) for stored_object in objects}
+    missing = [each for each in downloads.values() if not each.stored_object.version or each.name not in names]
+    for download in missing:
+        cache.delete_copy_of_0_1(_digest(download.stored_object))
+    missing_nbytes = sum(download.stored_object.nbytes for download in missing)
+    if cache.used_nbytes + missing_nbytes > cache.budget_nbytes:
+        raise _budget_error(cache, len(missing), missing_nbytes)
+    if missing:
+        _log.info("downloading %d objects (%s) to %s", len(missing), format_nbytes(missing_nbytes), cache.path)
+    futures = {digest: threads.submit(download.provide) for digest, download in downloads.items()}
+    paths = {digest: wait_for_result(future, store.counters) for digest, future in futures.items()}
+    return [paths[_digest(stored_object)] for stored_object in objects]
 
 
-def _local_path(folder: Path, stored_object: StoredObject) -> Path:
+@dataclass(frozen=True, slots=True)
+class _Download:
+    """The copy of one object."""
+
+    store: ObjectStore
+    stored_object: StoredObject
+    cache: CacheFolder
+
+    @property
+    def name(self) -> str:
+        return f"{_digest(self.stored_object)}.whole.{_object_name(self.stored_object)}"
+
+    @property
+    def checksum_name(self) -> str:
+        return f"{_digest(self.stored_object)}.crc32"
+
+    def provide(self) -> Path:
+        """Return the path of a verified copy. Download the object if there is none."""
+        with self.cache.hold_object_lock(_digest(self.stored_object), self.store.counters.note_progress):
+            try:
+                if not (self.stored_object.version and self._has_valid_copy()):
+                    self._download()
+            except (OSError, EOFError) as error:
+                if isinstance(error, SourceError):
+                    raise
+                raise StoreError(
+                    f"{self.stored_object.url} could not be copied to {self.cache.path}: {error}. Try again, or pass "
+                    "another cache=."
+                ) from error
+        return self.cache.path / self.name
+
+    def _has_valid_copy(self) -> bool:
+        """Verify the length and the checksum of the copy. Delete a damaged copy."""
+        actual, expected = self._describe_copy(), self._read_checksum()
+        if actual is None:
+            return False
+        if actual == expected and actual.startswith(f"{self.stored_object.nbytes} "):
+            return True
+        _log.warning("the cached copy of %s is damaged; Forebay downloads it again", self.stored_object.url)
+        self.cache.delete(self.name)
+        return False
+
+    def _describe_copy(self) -> str | None:
+        """Return the length and the checksum of the copy, or None if there is no copy."""
+        file = self.cache.open(self.name)
+        if file is None:
+            return None
+        nbytes = checksum = 0
+        with file:
+            while data := file.read(_CHECK_NBYTES):
+                nbytes, checksum = nbytes + len(data), zlib.crc32(data, checksum)
+                self.store.counters.note_progress()
+        return f"{nbytes} {checksum:08x}"
+
+    def _read_checksum(self) -> str | None:
+        file = self.cache.open(self.checksum_name)
+        if file is None:
+            return None
+        with file:
+            return file.read(_MAX_CHECKSUM_NBYTES).decode(errors="replace")
+
+    def _download(self) -> None:
+        """Download the object to a temporary file, verify its MD5 and publish the file."""
+        if self.cache.problem:
+            raise StoreError(
+                f"{self.stored_object.url} must be downloaded, but the cache folder cannot be written: "
+                f"{self.cache.problem}. Pass another cache=."
+            )
+        with self._reserve(self.stored_object.nbytes) as part:
+            description = self._write(part)
+            with self._reserve(0) as checksum_part:
+                checksum_part.write(description.encode())
+                self.cache.publish(checksum_part, self.checksum_name, replace=True)
+            # Another process may use an equal copy of an object without a version. Do not replace that copy.
+            if self._describe_copy() != description:
+                self.cache.publish(part, self.name, replace=True)
+
+    @contextmanager
+    def _reserve(self, nbytes: int) -> Iterator[CachePart]:
+        """Reserve a temporary file. Delete it at the end, unless it was published."""
+        part = self.cache.reserve(nbytes)
+        if part is None:
+            raise _budget_error(self.cache, 1, nbytes)
+        try:
+            yield part
+        finally:
+            self.cache.discard(part)
+
+    def _write(self, part: CachePart) -> str:
+        """Write the bytes of the object. Return their length and checksum."""
+        checksum, digest, nbytes = 0, hashlib.md5(usedforsecurity=False), self.stored_object.nbytes
+        for start in range(0, nbytes, _RANGE_NBYTES):
+            data = self.store.read(self.stored_object, start, min(start + _RANGE_NBYTES, nbytes))
+            checksum = zlib.crc32(data, checksum)
+            digest.update(data)
+            part.write(data)
+        self.store.check_md5(self.stored_object, digest.hexdigest())
+        return f"{nbytes} {checksum:08x}"
+
+
+def _budget_error(cache: CacheFolder, count: int, nbytes: int) -> BudgetError:
+    return BudgetError(
+        f"{count} objects ({format_nbytes(nbytes)} in total) must be downloaded, and {cache.path} already holds "
+        f"{format_nbytes(cache.used_nbytes)}. Together this exceeds cache_bytes={format_nbytes(cache.budget_nbytes)}. "
+        "Pass a larger cache_bytes=."
+    )
+
+
+def _digest(stored_object: StoredObject) -> str:
     text = f"{stored_object.url}\0{stored_object.version}\0{stored_object.nbytes}"
-    name = PurePosixPath(urlsplit(stored_object.url).path).name
-    return folder / "whole" / hashlib.sha256(text.encode()).hexdigest()[:40] / name
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _download(store: ObjectStore, stored_object: StoredObject, path: Path) -> None:
-    """Download an object to a temporary file, verify its MD5 and rename the file."""
-    part_path = path.with_name(f"{path.name}.{os.getpid()}.part")
-    digest = hashlib.md5(usedforsecurity=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part_path.open("wb") as file:
-            for start in range(0, stored_object.nbytes, _RANGE_NBYTES):
-                data = store.read(stored_object, start, min(start + _RANGE_NBYTES, stored_object.nbytes))
-                digest.update(data)
-                file.write(data)
-        store.check_md5(stored_object, digest.hexdigest())
-        part_path.rename(path)
-    except (OSError, EOFError) as error:
-        part_path.unlink(missing_ok=True)
-        if isinstance(error, SourceError):
-            raise
-        raise StoreError(
-            f"{stored_object.url} could not be copied to {path}: {error}. Try again, or pass another cache=."
-        ) from error
+def _object_name(stored_object: StoredObject) -> str:
+    """Return the end of the object's name, which has the suffix of the format."""
+    name = PurePosixPath(urlsplit(stored_object.url).path).name.replace("\0", "_")
+    return name.encode(errors="replace")[-_MAX_NAME_NBYTES:].decode(errors="ignore")

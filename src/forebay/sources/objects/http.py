@@ -1,8 +1,8 @@
 """Reads of byte ranges over HTTP.
 
 fsspec makes the aiohttp session from the user's options. This module sends the requests itself, because the read
-methods of fsspec do not return the headers of a response. A response must have the status 206, the requested range and
-the listed version: a strong or weak ETag, or else the time of the last modification.
+methods of fsspec do not return the headers of a response. A response must have the status 206 (or 200 for a whole
+object), the requested range and the listed version: a strong or weak ETag, or else the time of the last modification.
 """
 
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ class HttpRangeBackend:
 
 
 async def _read_body(response: ClientResponse, nbytes: int) -> bytes:
-    """Return the body. Raise `EOFError` for another length, before more than `nbytes` bytes are in memory."""
+    """Return the body. Raise `EOFError` if it does not have `nbytes` bytes, without reading all of a longer body."""
     length = response.content_length
     if length is not None and length != nbytes:
         raise EOFError(f"the response has {length} bytes instead of {nbytes}")
@@ -110,7 +110,7 @@ async def _read_body(response: ClientResponse, nbytes: int) -> bytes:
 
 
 def _raise_for_status(response: ClientResponse) -> None:
-    """Raise an error unless the response has the requested object, such as for a redirect to nowhere."""
+    """Raise an error for each status except 200 and 206, such as for a redirect without a location."""
     response.raise_for_status()
     if response.status not in (200, 206):
         raise ClientResponseError(

@@ -13,6 +13,7 @@ from forebay.core.spec import Tree, parse_nbytes
 from forebay.errors import SourceError, SpecError
 from forebay.sources.files.match_spec import describe_leaves
 from forebay.sources.files.paths import format_suffix, natural_sort_key
+from forebay.sources.objects.cache_folder import CacheFolder
 from forebay.sources.objects.cache_tiers import CacheTier, RamTier
 from forebay.sources.objects.daemon_threads import DaemonThreads
 from forebay.sources.objects.disk_cache import DiskTier
@@ -69,7 +70,8 @@ def open_urls(
             layouts = _run_all(store, threads, jobs)
         except RangesUnsupportedError as error:
             budget_nbytes = parse_nbytes(cache_bytes, "cache_bytes")
-            paths = download_objects(store, objects, _download_folder(cache, error), budget_nbytes, threads)
+            folder = CacheFolder(_download_folder(cache, error), budget_nbytes)
+            paths = download_objects(store, objects, folder, threads)
             return open_local(paths, spec=spec, **options)
     finally:
         threads.close()
@@ -149,7 +151,7 @@ def _download_folder(cache: str | os.PathLike[str] | None, error: RangesUnsuppor
         raise SourceError(
             f"{error}. So the objects must be downloaded. Pass a folder: cache='/scratch/forebay', cache_bytes='50GiB'."
         ) from error
-    return Path(cache).expanduser()
+    return Path(cache)
 
 
 def _make_tiers(

@@ -177,7 +177,7 @@ class ObjectStore:
 
     def _make_error(self, error: Exception, action: str, url: str) -> StoreError:
         """Return a `StoreError` with the message of the store and advice."""
-        message = self.redact(f"{describe_cause(error)}: {error}".strip())
+        message = self.redact(f"{describe_cause(error)}: {error}".strip(": "))
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = f"{message[:_MAX_MESSAGE_LENGTH]}..."
         return StoreError(f"{action} {url}: {message}: {_ADVICE[classify(error)]}.")

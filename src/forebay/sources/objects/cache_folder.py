@@ -1,0 +1,291 @@
+"""A folder of cached files, with one budget that all processes share.
+
+To store a file, a process takes a lock, adds the size of the file to the number in the file `used`, and creates a
+temporary file of the full length. This reserves the bytes. The process then releases the lock, writes the bytes and
+renames the file. A temporary file has a random name, and its writer holds a lock on it. If nobody holds this lock, the
+writer has died, and the next process that opens the folder deletes the file.
+
+Another user may have put anything into the folder. Forebay therefore follows no symbolic link in it, and reads and
+writes only regular files of the current user or of root. It creates files that only their owner can read.
+"""
+
+import errno
+import logging
+import os
+import re
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from forebay.sources.objects.locked_files import open_safely, release_lock, try_lock, unlock, wait_for_lock
+
+__all__ = ["CacheFolder", "CachePart"]
+
+_PART = re.compile(r"[0-9a-f]{32}\.part")
+_PART_OF_0_1 = re.compile(r".+\.[0-9]+\.part", re.DOTALL)  # 0.1 locked no temporary files
+# Names of the files that count: blocks, whole objects, temporary files. `used`, locks and checksums do not count.
+_COUNTED = re.compile(
+    rf"[0-9a-f]{{40}}(?:\.block|\.whole\..*)|{_PART.pattern}|.+\.block\.[0-9]+\.[0-9]+\.part", re.DOTALL
+)
+_FOLDER_OF_0_1 = "whole"  # 0.1 stored whole objects in folders below this one, without checksums
+_FOLDER_NAME_OF_0_1 = re.compile(r"[0-9a-f]{40}")
+_STALE_SECONDS = 3600  # Forebay assumes that the writer of a file has died after an hour without a change
+_USED_WIDTH = 20  # characters of the number in `used`, so that one write replaces it
+_LOCK_POLL_SECONDS = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CachePart:
+    """A temporary file of the full length. Its open file holds a lock."""
+
+    path: Path
+    file: BinaryIO  # without a buffer
+    nbytes: int
+
+    def write(self, data: bytes) -> None:
+        """Append bytes. On a nearly full disk, a single system call may write only some of them."""
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[self.file.write(remaining) :]
+
+
+class CacheFolder:
+    """Opens, reserves, publishes and deletes the files of one cache folder. Thread-safe.
+
+    If the folder cannot be written, `problem` says why. Files in it can still be read.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], budget_nbytes: int) -> None:
+        self.path, self.budget_nbytes = Path(folder).expanduser(), budget_nbytes
+        self.problem = ""  # why nothing more is stored; "" while files are stored
+        self.used_nbytes = 0  # bytes of all processes, as this process last read or wrote them in the file `used`
+        self._lock = threading.Lock()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._hold_locks():
+                self._delete_abandoned_parts()
+                self._write_used_nbytes(sum(self._counted_sizes().values()))
+        except OSError as error:
+            self.stop_storing(error)
+
+    @property
+    def free_nbytes(self) -> int:
+        """Bytes that can still be stored."""
+        return 0 if self.problem else max(0, self.budget_nbytes - self.used_nbytes)
+
+    def names(self) -> set[str]:
+        """Return the names of all files that count."""
+        with suppress(OSError):
+            return set(self._counted_sizes())
+        return set()
+
+    def open(self, name: str) -> BinaryIO | None:
+        """Open a file for reading. Return None if it is missing or cannot be trusted."""
+        try:
+            return os.fdopen(open_safely(self.path / name, os.O_RDONLY), "rb")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.warning("Forebay does not use %s: %s", self.path / name, error.strerror)
+            return None
+
+    def reserve(self, nbytes: int) -> CachePart | None:
+        """Create a temporary file, or return None if it does not fit in the budget."""
+        with self._hold_locks():
+            used_nbytes = self._read_used_nbytes()
+            if used_nbytes + nbytes > self.budget_nbytes:
+                self.used_nbytes = used_nbytes
+                return None
+            part = self._create_part(nbytes)
+            self._write_used_nbytes(used_nbytes + nbytes)
+        return part
+
+    def publish(self, part: CachePart, name: str, *, replace: bool) -> bool:
+        """Give a complete file its name, and release its lock.
+
+        Delete it instead, and return False, if `replace` is False and another process has stored a file of this name
+        and length, such as another rank on this host.
+        """
+        path = self.path / name
+        with self._hold_locks():
+            is_published = replace or _regular_nbytes(path) != part.nbytes
+            freed_nbytes = _counted_nbytes(path) if is_published else part.nbytes
+            if is_published:
+                part.path.rename(path)
+            else:
+                part.path.unlink()
+            self._write_used_nbytes(max(0, self._read_used_nbytes() - freed_nbytes))
+        release_lock(part.file.fileno())
+        return is_published
+
+    def discard(self, part: CachePart) -> None:
+        """Delete a temporary file."""
+        part.file.close()
+        self.delete(part.path.name)
+
+    def delete(self, name: str) -> None:
+        """Delete a file and free its bytes in the budget."""
+        path = self.path / name
+        with suppress(OSError), self._hold_locks():
+            nbytes = _counted_nbytes(path)
+            path.unlink()
+            self._write_used_nbytes(max(0, self._read_used_nbytes() - nbytes))
+
+    def delete_copy_of_0_1(self, digest: str) -> None:
+        """Delete the copy of a whole object that 0.1 has stored. It has no checksum."""
+        folder = self.path / _FOLDER_OF_0_1 / digest
+        if folder.parent.is_symlink() or folder.is_symlink() or not folder.is_dir():
+            return
+        for entry in _files(folder):
+            if not entry.name.endswith(".part"):
+                _log.info("Forebay 0.1 stored %s without a checksum; Forebay downloads the object again", entry.path)
+                self.delete(f"{_FOLDER_OF_0_1}/{digest}/{entry.name}")
+        with suppress(OSError):
+            folder.rmdir()
+
+    @contextmanager
+    def hold_object_lock(self, digest: str, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Lock out other threads and processes that download the same object. Call `on_wait` while waiting.
+
+        The digest selects one of 256 lock files. Without a lock, two processes may download the object twice.
+        """
+        descriptor = -1
+        with suppress(OSError):
+            descriptor = open_safely(self.path / f"{digest[:2]}.lock", os.O_RDWR | os.O_CREAT)
+        try:
+            while descriptor >= 0 and try_lock(descriptor) is False:
+                on_wait()
+                time.sleep(_LOCK_POLL_SECONDS)
+            yield
+        finally:
+            if descriptor >= 0:
+                unlock(descriptor)
+
+    def stop_storing(self, error: OSError | ValueError) -> None:
+        """Store nothing more, and log the reason once."""
+        if not self.problem:
+            self.problem = f"{self.path}: {getattr(error, 'strerror', None) or error}"
+            _log.warning("the disk cache stores nothing more; reading continues: %s", self.problem)
+
+    def _create_part(self, nbytes: int) -> CachePart:
+        path = self.path / f"{secrets.token_hex(16)}.part"
+        file = os.fdopen(open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "r+b", buffering=0)
+        try:
+            try_lock(file.fileno())
+            file.truncate(nbytes)
+        except OSError:
+            file.close()
+            path.unlink()
+            raise
+        return CachePart(path, file, nbytes)
+
+    def _read_used_nbytes(self) -> int:
+        """Return the number in `used`, or count the files if it is not a valid number."""
+        with suppress(OSError, ValueError):
+            descriptor = open_safely(self.path / "used", os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as file:
+                used_nbytes = int(file.read(_USED_WIDTH + 1) or b"0")
+            if 0 <= used_nbytes < 1 << 62:
+                return used_nbytes
+        return sum(self._counted_sizes().values())
+
+    def _write_used_nbytes(self, nbytes: int) -> None:
+        descriptor = open_safely(self.path / "used", os.O_RDWR | os.O_CREAT)
+        try:
+            if os.fstat(descriptor).st_nlink != 1:
+                raise OSError(errno.EMLINK, "the file 'used' has other names outside the folder. Delete it")
+            os.pwrite(descriptor, f"{nbytes:<{_USED_WIDTH}}".encode(), 0)
+            os.ftruncate(descriptor, _USED_WIDTH)
+        finally:
+            os.close(descriptor)
+        self.used_nbytes = nbytes
+
+    def _counted_sizes(self) -> dict[str, int]:
+        """Return the sizes of the files that count, by their paths below the folder."""
+        sizes = {entry.name: _entry_nbytes(entry) for entry in _files(self.path) if _COUNTED.fullmatch(entry.name)}
+        for folder in _folders_of_0_1(self.path):
+            sizes |= {f"{_FOLDER_OF_0_1}/{folder.name}/{entry.name}": _entry_nbytes(entry) for entry in _files(folder)}
+        return sizes
+
+    def _delete_abandoned_parts(self) -> None:
+        for folder in [self.path, *map(Path, _folders_of_0_1(self.path))]:
+            for entry in _files(folder):
+                is_ours = folder != self.path or _COUNTED.fullmatch(entry.name) is not None
+                if is_ours and _is_abandoned(Path(entry.path)):
+                    with suppress(OSError):
+                        Path(entry.path).unlink()
+
+    @contextmanager
+    def _hold_locks(self) -> Iterator[None]:
+        """Lock out other threads and, with a file lock, other processes."""
+        with self._lock:
+            descriptor = open_safely(self.path / "lock", os.O_RDWR | os.O_CREAT)
+            try:
+                wait_for_lock(descriptor)
+                yield
+            finally:
+                unlock(descriptor)
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Return whether a file is a temporary file whose writer has died."""
+    if not (_PART.fullmatch(path.name) or _PART_OF_0_1.fullmatch(path.name)):
+        return False
+    try:
+        descriptor = open_safely(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        is_old = time.time() - os.fstat(descriptor).st_mtime > _STALE_SECONDS
+        is_locked = try_lock(descriptor)
+        return is_locked is not False and (is_old or (is_locked is True and _PART.fullmatch(path.name) is not None))
+    finally:
+        unlock(descriptor)
+
+
+def _files(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+
+
+def _folders_of_0_1(cache: Path) -> list[os.DirEntry[str]]:
+    """Return the folders in which 0.1 stored whole objects. Do not follow symbolic links."""
+    folder = cache / _FOLDER_OF_0_1
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return [
+            entry
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and _FOLDER_NAME_OF_0_1.fullmatch(entry.name)
+        ]
+
+
+def _entry_nbytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:  # deleted in the meantime
+        return 0
+
+
+def _regular_nbytes(path: Path) -> int | None:
+    """Return the length of a file, or None if it is missing or not a regular file."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _counted_nbytes(path: Path) -> int:
+    """Return the bytes of a file that count against the budget."""
+    is_counted = _COUNTED.fullmatch(path.name) or _FOLDER_NAME_OF_0_1.fullmatch(path.parent.name)
+    return (_regular_nbytes(path) or 0) if is_counted else 0

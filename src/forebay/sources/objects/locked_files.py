@@ -1,0 +1,72 @@
+"""Safe opening of files in a folder that other users may write to, and file locks."""
+
+import errno
+import fcntl
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["open_safely", "release_lock", "try_lock", "unlock", "wait_for_lock"]
+
+# O_NONBLOCK, because opening a named pipe would otherwise wait for its other end.
+_SAFE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# Errors of file systems without file locks, such as Lustre without the mount option "flock".
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+
+
+def open_safely(path: Path, flags: int) -> int:
+    """Open a regular file of the current user or of root. Do not follow a symbolic link."""
+    try:
+        descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, f"{path.name!r} is a symbolic link. Delete it, or pass another cache=") from None
+        raise
+    status = os.fstat(descriptor)
+    problem = ""
+    if not stat.S_ISREG(status.st_mode):
+        problem = "is not a regular file"
+    elif status.st_uid not in (os.geteuid(), 0):
+        problem = f"belongs to another user (uid {status.st_uid})"
+    if problem:
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, f"{path.name!r} {problem}. Delete it, or pass another cache=")
+    return descriptor
+
+
+def release_lock(descriptor: int) -> None:
+    """Release a lock. A forked process may have the file open too, so closing the file is not enough."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def unlock(descriptor: int) -> None:
+    """Release a lock and close its file."""
+    release_lock(descriptor)
+    os.close(descriptor)
+
+
+def wait_for_lock(descriptor: int) -> None:
+    """Lock a file. Wait while another process holds the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:  # without locks, processes may exceed the budget together
+            raise
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock a file without waiting.
+
+    Return False if another writer holds the lock, and None if the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
