@@ -239,6 +239,68 @@ def test_a_decoded_record_with_another_shape_than_the_first_is_named(tmp_path):
         source.gather(slice(0, 2), [np.empty((2, 2), "u1")])
 
 
+def test_a_decoded_feature_of_another_shape_with_as_many_elements_is_refused(tmp_path):
+    path = write(tmp_path / "x.tfrecord", *(example(image=raw(bytes(rows))) for rows in (2, 4)))
+    decode = {"image": lambda data: np.zeros((len(data), 8 // len(data)))}
+    source = open_tfrecord(path, decode=decode)
+    with pytest.raises(SpecError, match=r"float64\[4, 2\] for record 1 of .*x\.tfrecord, but float64\[2, 4\]"):
+        source.gather(slice(0, 2), [np.empty((2, 2, 4))])
+
+
+@pytest.mark.parametrize("second", [ints(3), raw(b"a", b"b"), raw()])
+def test_a_record_without_one_value_for_the_decode_function_is_named(tmp_path, second):
+    path = write(tmp_path / "x.tfrecord", example(x=raw(b"a")), example(x=second))
+    source = open_tfrecord(path, decode={"x": len})
+    with pytest.raises(SourceError, match=r"record 1 of .*x\.tfrecord does not match"):
+        source.gather(slice(0, 2), [np.empty(2, "i8")])
+
+
+def test_an_error_in_a_decode_function_keeps_its_type(tmp_path):
+    source = open_tfrecord(
+        write(tmp_path / "x.tfrecord", example(x=raw(b"1")), example(x=raw(b"a"))), decode={"x": int}
+    )
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        source.gather(slice(0, 2), [np.empty(2, "i8")])
+    assert not isinstance(raised.value, ForebayError)
+
+
+@pytest.mark.parametrize(
+    "numbers", [field(2, field(1, b"abc")), field(3, field(1, b"\xff")), field(3, field(1, b"\xff" * 11))]
+)
+def test_damaged_numbers_in_the_first_record_are_refused_by_name(tmp_path, numbers):
+    with pytest.raises(SourceError, match=r"record 0 of .*x\.tfrecord is not a tf\.train\.Example"):
+        open_tfrecord(write(tmp_path / "x.tfrecord", example(x=numbers)))
+
+
+def test_empty_values_are_read(tmp_path):
+    path = write(tmp_path / "x.tfrecord", *(example(x=raw(b""), y=floats(), z=ints(row)) for row in range(3)))
+    spec = {"x": ArraySpec((0,), "float32"), "y": ArraySpec((0,), "float32"), "z": "int64"}
+    source = open_tfrecord(path, spec=spec)
+    right = [np.empty((3, 0), "f4"), np.empty((3, 0), "f4"), np.arange(3)]
+    assert_rows(source, slice(0, 3), right)
+    assert_rows(source, slice(0, 3), right)
+
+
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40])
+def test_a_length_beyond_the_file_with_a_valid_checksum_is_refused(tmp_path, length):
+    path = write(tmp_path / "x.tfrecord", example(x=ints(3)))
+    head = struct.pack("<Q", length)
+    path.write_bytes(path.read_bytes() + head + struct.pack("<L", masked_crc(head)) + bytes(20))
+    with pytest.raises(SourceError, match="truncated in record 1"):
+        open_tfrecord(path)
+
+
+def test_lengths_are_verified_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr("forebay.sources.formats.tfrecord._VERIFIED_RECORDS", 3)
+    path = write(tmp_path / "x.tfrecord", *(example(x=ints(row)) for row in range(10)))
+    assert_rows(open_tfrecord(path), slice(0, 10), [np.arange(10)])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 10 * 7] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="the length of record 7 is wrong"):
+        open_tfrecord(path)
+
+
 def test_a_wrong_checksum_of_a_record_raises_an_error(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=ints(4)))
     data = bytearray(path.read_bytes())

@@ -38,30 +38,27 @@ class FeatureColumn:
         """Number of array elements in one row."""
         return math.prod(length or 0 for length in self.spec.shape)
 
-    def write(self, record: bytes, feature: Feature, row: Array) -> None:
-        """Write the values of a record to `row[0]`. `row` has length 1.
+    def read(self, record: bytes, feature: Feature) -> Any:
+        """Return the array of a record, or the bytes for the decode function.
 
-        Raise `ValueError` if the kind, the number of elements or the dtype differs from this column.
+        Raise `ValueError` if the kind or the number of elements differs from this column.
         """
         if feature.kind != self.kind:
             raise ValueError(f"{self.name!r} has values of type {feature.kind} instead of {self.kind}")
-        values = self._read_values(record, feature)
-        if values.size != self.count or values.dtype != self.spec.dtype:
-            actual_spec = ArraySpec(values.shape, values.dtype)
-            raise ValueError(f"{self.name!r} has {actual_spec} instead of {self.spec}")
-        row[0] = values.reshape(row.shape[1:])
-
-    def _read_values(self, record: bytes, feature: Feature) -> Array:
         if self.kind != "bytes":
-            return feature.numbers(record)
-        if len(feature.spans) != 1:
-            raise ValueError(f"{self.name!r} has {len(feature.spans)} values instead of one")
-        data = record[slice(*feature.spans[0])]
-        if self.decode is not None:
-            return np.asarray(self.decode(data))
-        if len(data) != self.spec.nbytes:
-            raise ValueError(f"{self.name!r} has {len(data)} bytes, but {self.spec} needs {self.spec.nbytes}")
-        return np.frombuffer(data, self.spec.dtype)
+            values = feature.numbers(record)
+        else:
+            if len(feature.spans) != 1:
+                raise ValueError(f"{self.name!r} has {len(feature.spans)} values instead of one")
+            data = record[slice(*feature.spans[0])]
+            if self.decode is not None:
+                return data
+            if len(data) != self.spec.nbytes:
+                raise ValueError(f"{self.name!r} has {len(data)} bytes, but {self.spec} needs {self.spec.nbytes}")
+            values = np.frombuffer(data, self.spec.dtype) if data else np.empty(0, self.spec.dtype)
+        if values.size != self.count:
+            raise ValueError(f"{self.name!r} has {ArraySpec(values.shape, values.dtype)} instead of {self.spec}")
+        return values.reshape(self.spec.batch_shape(1)[1:])
 
 
 def make_column(

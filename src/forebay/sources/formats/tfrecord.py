@@ -5,6 +5,7 @@ when it builds the index, and the checksum of a record when it reads the record.
 without TensorFlow. For other messages, the user passes a function.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -27,6 +28,7 @@ RecordDecoders: TypeAlias = Callable[[bytes], Any] | Mapping[str, Callable[[byte
 
 _HEAD_NBYTES = 12  # bytes before the data: 8 of length and 4 of its checksum
 _FOOT_NBYTES = 4  # bytes after the data: its checksum
+_VERIFIED_RECORDS = 2**16  # lengths that are verified together; this bounds the memory for the copies of their bytes
 
 
 def open_tfrecord(
@@ -115,24 +117,29 @@ class RecordSource(AbstractSource):
 
 def scan_records(file: ReadableFile) -> Array:
     """Return start and stop (exclusive) of the data of each record."""
-    memory, position = file.view(), 0
-    heads: list[bytes] = []
-    spans: list[tuple[int, int]] = []
+    memory, position, verified = file.view(), 0, 0
+    heads: list[bytes] = []  # of the records whose lengths are not verified yet
+    spans = array("q")
     while position + _HEAD_NBYTES <= file.nbytes:
+        if len(heads) == _VERIFIED_RECORDS:
+            _validate_lengths(file, verified, heads)
+            verified, heads = verified + len(heads), []
         heads.append(memory[position : position + _HEAD_NBYTES])
         start = position + _HEAD_NBYTES
         stop = start + int.from_bytes(heads[-1][:8], "little")
-        spans.append((start, stop))
         position = stop + _FOOT_NBYTES
-    _validate_lengths(file, heads)
+        if position <= file.nbytes:
+            spans.extend((start, stop))
+    _validate_lengths(file, verified, heads)
     if position != file.nbytes:
-        raise _damage_error(file, f"it is truncated in record {len(spans) - (position > file.nbytes)}")
-    return np.asarray(spans, np.int64).reshape(-1, 2)
+        raise _damage_error(file, f"it is truncated in record {len(spans) // 2}")
+    return np.array(spans, np.int64).reshape(-1, 2)
 
 
-def _validate_lengths(file: ReadableFile, heads: Sequence[bytes]) -> None:
+def _validate_lengths(file: ReadableFile, first: int, heads: Sequence[bytes]) -> None:
+    """Verify the checksums of consecutive lengths. `first` is the number of the first of these records."""
     stored_crcs = np.frombuffer(b"".join([head[8:] for head in heads]), "<u4")
-    wrong_records = np.flatnonzero(_mask(google_crc32c.value(head[:8]) for head in heads) != stored_crcs)
+    wrong_records = first + np.flatnonzero(_mask(google_crc32c.value(head[:8]) for head in heads) != stored_crcs)
     if wrong_records.size and wrong_records[0]:
         raise _damage_error(file, f"the length of record {wrong_records[0]} is wrong")
     if wrong_records.size:

@@ -78,6 +78,7 @@ class ExampleReader:
             user_specs = dict(zip(structure.paths, specs, strict=True))
         names = list(members if members is not None else user_specs or sorted(features))
         validate_names(path, "feature", [*names, *decode], sorted(features))
+        self._validate_numbers(first_record, [features[name] for name in names])
         self._columns = [
             make_column(name, first_record, features[name], user_specs.get(name), decode.get(name)) for name in names
         ]
@@ -125,22 +126,39 @@ class ExampleReader:
                 f"record {number} of {self._path} has no feature {column.name!r}. It has {feature_names}. Choose "
                 "features that all records have with members=[...]."
             )
-        if column.decode is not None:
-            column.write(record, features[column.name], target)  # errors of the user's function are raised unchanged
-            return
         try:
-            column.write(record, features[column.name], target)
+            values = column.read(record, features[column.name])
         except ValueError as error:
             raise SourceError(
                 f"record {number} of {self._path} does not match the spec of the rows: {error}. Give all records one "
                 "shape and dtype, correct spec=, or use decode=."
             ) from error
+        if column.decode is not None:
+            values = np.asarray(column.decode(values))  # errors of the user's function are raised unchanged
+            if (values.shape, values.dtype) != (column.spec.shape, column.spec.dtype):
+                raise SpecError(
+                    f"decode[{column.name!r}] returns {ArraySpec(values.shape, values.dtype)} for record {number} of "
+                    f"{self._path}, but {column.spec} for the first record. Return one shape and dtype."
+                )
+        target[0] = values
 
     def _parse_record(self, number: int, record: bytes) -> dict[str, Feature]:
         try:
             return parse_example(record)
         except ValueError as error:
-            raise SourceError(
-                f"record {number} of {self._path} is not a tf.train.Example: {error}. Pass decode=function to convert "
-                "each record to a row."
-            ) from error
+            raise self._format_error(number, error) from error
+
+    def _validate_numbers(self, first_record: bytes, features: Sequence[Feature]) -> None:
+        """Raise an error if the numbers of the first record, which determine the specs, are damaged."""
+        try:
+            for feature in features:
+                if feature.kind != "bytes":
+                    feature.numbers(first_record)
+        except ValueError as error:
+            raise self._format_error(0, error) from error
+
+    def _format_error(self, number: int, error: ValueError) -> SourceError:
+        return SourceError(
+            f"record {number} of {self._path} is not a tf.train.Example: {error}. Pass decode=function to convert "
+            "each record to a row."
+        )
