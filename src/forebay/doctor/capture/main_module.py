@@ -1,6 +1,6 @@
 """The `__main__` module of the profiled script, created as `python` creates it.
 
-The module stays in place when the script has ended. Its threads, its exit handlers and `pickle` still need it.
+The module stays in place when the script has ended. `pickle` and the script's threads and exit handlers still need it.
 """
 
 import builtins

@@ -11,8 +11,9 @@ not know. The keys by event kind:
               (the line of a map that handles one row per call); `nbytes` is the size of the batch
     prepare   what (row, collate, map, generator), count (of calls or rows)
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph)
-    build     what (such as Dataset, Session, DataLoader, function, iterator), shuffle_rows, prefetch, workers, fit
-              (the number of the `fit` call that created the iterator), constants_nbytes
+    build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
+              workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
+              (the number of the `fit` call that created the iterator)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)

@@ -52,7 +52,10 @@ def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
 
 
 def _move_comment_up(line: str, columns: int) -> list[str]:
-    """Split a line that is too long into two lines: its comment, and its statement."""
+    """Split a line that is too long into two lines: its comment, and its statement.
+
+    The code of cures has three spaces before a comment.
+    """
     statement, separator, comment = line.partition("   # ")
     if not separator or len(line) <= columns:
         return [line]
@@ -81,7 +84,10 @@ def place_left_and_right(left: Text, right: Text, width: int, *, indent: int = 0
 
 
 def draw_bar(share: float, columns: int) -> str:
-    """Return a bar that fills this share of the columns; it is never empty."""
+    """Return a bar that fills this share of the columns, padded with spaces.
+
+    Its length is at least an eighth of a column.
+    """
     eighths = min(columns * 8, max(1, round(share * columns * 8)))
     drawn = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
     return set_cell_size(drawn, columns)

@@ -15,7 +15,7 @@ __all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_st
 
 FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the two cases that `recognises` lists
 TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
-MIN_REPORTED_SHARE = 0.1  # of a step, for the time in calls; XProf uses the same limit for eager execution
+MIN_REPORTED_SHARE = 0.1  # of a step; less time in calls is not reported; XProf has the same limit for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long

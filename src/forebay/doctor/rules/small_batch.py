@@ -15,7 +15,7 @@ __all__ = ["examine"]
 
 LARGEST_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
 FEW_ROWS = 8  # per batch, at most
-MIN_REPORTED_SHARE = 0.6  # of a step, for the fixed costs
+MIN_REPORTED_SHARE = 0.6  # of a step; fixed costs with a smaller share are not reported
 LONGEST_SECONDS = 5e-3  # the shortest step must not take longer; computation takes most of a longer step
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 

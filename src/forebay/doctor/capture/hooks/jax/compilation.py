@@ -15,7 +15,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["CompileListener", "Spans"]
 
-_API = "jax.jit"  # operations of jnp are jitted functions too
+_API = "jax.jit"  # in events, also for operations of jnp, which are jitted functions too
 _TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"
 _LOWER_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"

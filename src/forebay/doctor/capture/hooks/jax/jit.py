@@ -49,8 +49,8 @@ _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
 # Some arguments are trees, such as the parameters of a model. Searching a large tree for NumPy data takes half as long
 # as the call. Therefore the hook searches fewer calls while it finds no such data in trees.
-_FULLY_EXAMINED_CALLS = 8  # the hook searches the trees of so many consecutive calls without NumPy data in trees
-_EXAMINED_INTERVAL = 32  # then it searches the trees of every 32nd call
+_FULLY_EXAMINED_CALLS = 8  # calls whose trees the hook always searches: the next ones after NumPy data in a tree
+_EXAMINED_INTERVAL = 32  # after these, the hook searches the trees of every 32nd call
 
 
 class JittedFunction:
@@ -63,7 +63,7 @@ class JittedFunction:
         self._original = original
         self._parameters = Parameters(original)
         self._last_signature: Signature | None = None  # of the call that caused the last compilation
-        self._calls_without_data = 0  # consecutive calls in which no NumPy data was found in trees
+        self._calls_without_data = 0  # calls since the hook last found NumPy data in a tree
 
     def should_examine(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Count a call, and return whether to examine its arguments. Hot path."""

@@ -1,6 +1,6 @@
 """Hooks for `tf.function`: when compiled functions are created, traced and called.
 
-During such a call, other hooks record too, so that they do not miss uploads and read-backs.
+During a call of a compiled function, other hooks still record, so that they do not miss uploads and read-backs.
 """
 
 import threading
@@ -141,8 +141,8 @@ class _TraceHooks:
     def record_moves(self, call: HookedCall) -> None:
         """Record the tensors that a call moves between devices.
 
-        They come from the graph that the first recorded call of the function traced. If TensorFlow traced the function
-        earlier, its moves are unknown and not recorded.
+        The moves are those in the graph that the first recorded call of the function traced. If TensorFlow traced the
+        function earlier, its moves are unknown and not recorded.
         """
         graph, self._thread.graph = self._thread.graph, None
 

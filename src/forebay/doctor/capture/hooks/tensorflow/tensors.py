@@ -77,5 +77,5 @@ def fingerprint_of_array(array: Any) -> str:
 
 
 def fingerprint_of_tensor(tensor: Any) -> str:
-    """Return the fingerprint of a tensor in host memory; "" for small and other tensors."""
+    """Return the fingerprint of a tensor in host memory; "" if it is small or on a device."""
     return fingerprint_of_array(np.asarray(tensor)) if device_of(tensor).startswith("CPU") else ""

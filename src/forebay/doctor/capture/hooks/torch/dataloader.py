@@ -113,9 +113,9 @@ class _FetchHook(TorchHook):
             write((EventKind.PREPARE, COLLATE, self._find_line(collate_function)), rows_end, end, detail=detail)
 
     def _find_line(self, *functions: Any) -> int:
-        """Return the line of the first user function.
+        """Return the line index of the first user function.
 
-        If there is none, return the user line that requested the batch.
+        If there is none, return the index of the user line that requested the batch.
         """
         lines = self._hooks.ledger.lines
         found = (lines.line_of_function(function) for function in functions)
