@@ -194,7 +194,7 @@ def test_an_unknown_where_is_refused():
 
 
 def test_a_map_on_a_device_needs_one():
-    with pytest.raises(PipelineError, match="feeds the CPU"):
+    with pytest.raises(PipelineError, match="batches go to the CPU"):
         fb.from_arrays(np.arange(10)).batch(4).map(add_one, where="device").feed("numpy")
 
 

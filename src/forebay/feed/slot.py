@@ -106,7 +106,7 @@ class Slot:
             self._engine.send(self.memory, self.layout.parts(self.group.rows))
 
     def close(self) -> None:
-        """Free the memory. Batches that the consumer still holds stay valid."""
+        """Close the memory. It is freed when the consumer holds no batch of the slot."""
         self._engine.close_slot(self.memory)
 
     def _batch_view(self, leaf: int) -> Array:
@@ -126,9 +126,9 @@ class Lease:
     """Shows whether the consumer still holds a batch of a slot, by counting references.
 
     Each leaf of a batch has one root. Every view, DLPack tensor or buffer that the user derives from a batch refers to
-    its root, directly or through other objects: NumPy shortens chains of bases only over ndarrays, and the base of a
-    root is not an ndarray. So the consumer holds no batch exactly when the reference counts of all roots are back at
-    their initial values.
+    its root, directly or through other objects. (NumPy would skip the root only if the base of the root were an
+    ndarray.) So the consumer holds no batch exactly when the reference counts of all roots are back at their initial
+    values.
 
     Counting has advantages over finalizers. Roots live as long as the slot, so Forebay creates and destroys no object
     for each batch. No callback runs on another thread. If the consumer keeps a batch forever, the ring drops the slot,

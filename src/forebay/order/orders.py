@@ -45,7 +45,7 @@ class Order(Protocol):
         ...
 
     def permutation_params(self, epoch: int) -> PermutationParams | None:
-        """Return the constants from which a device computes the rows; None if there are none."""
+        """Return the constants from which a device computes the rows; None if it cannot compute them."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
@@ -100,8 +100,8 @@ class BlockShuffled:
     """A block shuffle: blocks in shuffled order, with the rows of open blocks mixed.
 
     At most `max_open_blocks` blocks are open at a time. Each block may open at any point of the epoch. Two rows of one
-    block are less than `max_row_distance` positions apart. `blocks_within` limits how many blocks consecutive positions
-    use.
+    block are less than `max_row_distance` positions apart. `blocks_within` returns an upper bound of the blocks that
+    consecutive positions use.
     """
 
     inner: Order

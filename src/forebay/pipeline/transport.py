@@ -5,8 +5,8 @@
     pull            the rows are in host memory that can be page-locked: the device reads them from there
     stage           all other rows: worker threads gather them into page-locked slots; one copy per slot uploads them
 
-Each leaf of pulled rows has a method. Large rows use DMA, which leaves the GPU's processors free but needs CPU time for
-each row. All other rows use a kernel, which reads many short rows in the order of their addresses.
+The device pulls each leaf by DMA or by a kernel. A DMA per row leaves the GPU's processors free but needs CPU time, so
+Forebay uses it for large rows if the process has two or more cores. A kernel reads short rows in address order.
 
 The functions are pure: they compute decisions from sizes.
 """
@@ -29,14 +29,14 @@ MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands
 
 PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel sorts the rows of a group by address; larger groups are hardly faster
 PULL_SLOTS = 6  # slots being filled or ready; the host may pause for as many groups before the consumer waits
-MIN_SLOTS = 3  # slots being filled or ready if device memory is short; with less memory, there is no plan
+MIN_SLOTS = 3  # slots of one batch that must fit in device memory; otherwise `choose_transport` raises BudgetError
 MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
 
 RESIDENT_GROUP_NBYTES = 1 << 30  # bytes; the device gathers them in 0.5 ms, longer than Python needs to queue the work
 RESIDENT_SLOTS = 2  # enough, because the device fills a group of resident rows almost at once
 MIN_RESIDENT_GROUPS = 4  # groups per pass, like MIN_GROUPS; fewer, because the device fills these groups faster
 
-MAX_RESIDENT_SHARE = 0.5  # of the available device memory; the other half is for the model
+MAX_RESIDENT_SHARE = 0.5  # of the available device memory, if the user sets no budget; the other half is for the model
 MIN_RESIDENT_SHARE = 0.25  # of the rows; if fewer rows fit, no row is resident and the model gets the memory
 
 # Device memory for slots, if the user sets no budget: SLOTS_SHARE of the available memory, but at most
@@ -114,7 +114,7 @@ def choose_transport(
     methods = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores >= MIN_DMA_CORES else "kernel" for spec in specs)
     slot_specs = specs if slot_specs is None else slot_specs
     choose_sizes = partial(_choose_sizes, device, _slot_nbytes(device, specs, slot_specs, batch_rows), row_nbytes)
-    # First try the sizes for rows that are all resident. If they do not fit on the device, use the sizes for a pull.
+    # First try the sizes for resident rows. If not all rows fit on the device, use the sizes for a pull.
     for group_nbytes, slots, min_groups in (
         (RESIDENT_GROUP_NBYTES, RESIDENT_SLOTS, MIN_RESIDENT_GROUPS),
         (PULL_GROUP_NBYTES, PULL_SLOTS, MIN_GROUPS),
@@ -234,7 +234,7 @@ def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -
         return device.rows, f"uploaded once during the first epoch: {facts}"
     rows = limit // max(1, row_nbytes)
     if rows < device.rows * MIN_RESIDENT_SHARE:
-        return 0, f"too few rows fit on the device, so it reads them from host memory: {facts}"
+        return 0, f"less than {MIN_RESIDENT_SHARE:.0%} of the rows fit; the device reads all from host memory: {facts}"
     return rows, f"{rows / device.rows:.0%} of the rows stay on the device; it pulls the others from the host: {facts}"
 
 

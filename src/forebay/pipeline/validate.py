@@ -34,14 +34,14 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
         return
     if resident == "always":
         raise PipelineError(
-            "resident='always' needs a device to keep rows on, but this feeds the CPU. Use resident='auto'."
+            "resident='always' needs a device to keep rows on, but the batches go to the CPU. Use resident='auto'."
         )
     if device_nbytes is not None:
-        raise PipelineError("device_bytes= is a budget for a device, but this feeds the CPU. Leave it out.")
+        raise PipelineError("device_bytes= is a budget for a device, but the batches go to the CPU. Leave it out.")
     on_device = [transform for transform in pipeline.transforms if transform.where == "device"]
     if on_device:
         raise PipelineError(
-            f"{on_device[0]} has where='device', but this feeds the CPU. Use where='thread', 'process' or 'ray'."
+            f"{on_device[0]} has where='device', but the batches go to the CPU. Use where='thread', 'process' or 'ray'."
         )
 
 
@@ -69,7 +69,7 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
     """Raise PipelineError if ranks may take different numbers of steps. Some ranks would then wait forever."""
     if pipeline.indexed:
-        validate_equal_steps(rank, pipeline.schedule, 0)
+        validate_equal_steps(rank, pipeline.schedule, position=0)
     elif pipeline.batching is None:
         raise PipelineError(
             "shard('auto') cannot divide ready-made batches: their number may differ between the "
