@@ -61,7 +61,7 @@ def filesystem_of(folder: Path) -> str:
 
 
 def _write(file: int, nbytes: int) -> None:
-    """Write random blocks to the file for at most `WRITE_SECONDS`, and flush each block.
+    """Write a block again and again for at most `WRITE_SECONDS`, but at least once, and flush each time.
 
     The kernel can drop a page from the page cache only after it has written the page to the disk.
     """

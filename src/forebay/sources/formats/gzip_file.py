@@ -2,7 +2,7 @@
 
 Forebay decompresses such a file into memory when it opens the file. A gzip stream must be decompressed from its
 beginning, so random reads are impossible. A `GunzippedFile` has the methods `read` and `view` of a `MappedFile`. The
-user's limit bounds its memory.
+option `max_held_bytes` limits its memory.
 """
 
 import gzip
@@ -53,7 +53,7 @@ def _gunzip(path: Path, max_nbytes: int) -> bytes:
         raise SourceError(f"{path} cannot be gunzipped: {error}. Write or download it again.") from error
     if len(data) > max_nbytes:
         raise SourceError(
-            f"{path} decompresses to more than the limit of {format_nbytes(max_nbytes)}, and a gzip file can only be "
-            "read completely. Pass a larger max_held_bytes=, or gunzip the file."
+            f"{path} decompresses to more than the limit of {format_nbytes(max_nbytes)}, and a gzip file must be "
+            "decompressed completely. Pass a larger max_held_bytes=, or gunzip the file."
         )
     return data

@@ -93,7 +93,7 @@ def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
     except Image.DecompressionBombError as error:
         raise SourceError(
             f"{name} has more pixels than Pillow's safety limit of {Image.MAX_IMAGE_PIXELS}. "
-            "Raise PIL.Image.MAX_IMAGE_PIXELS if you trust the file."
+            "Increase PIL.Image.MAX_IMAGE_PIXELS if you trust the file."
         ) from error
     except UnidentifiedImageError as error:
         raise SourceError(

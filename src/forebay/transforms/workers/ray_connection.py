@@ -20,7 +20,7 @@ class ClusterResources:
 
     cpus: int
     free_cpus: int
-    nodes: int
+    nodes: int  # that are alive and have CPUs
 
 
 def connect() -> ClusterResources:
@@ -40,7 +40,7 @@ def _join(address: str) -> None:
         where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
         raise ClusterError(
             f"could not join {where}: {str(error).strip() or type(error).__name__}. Call ray.init() yourself before "
-            "feed(), or set RAY_ADDRESS."
+            "feed(), or set RAY_ADDRESS to a running cluster."
         ) from error
 
 

@@ -141,10 +141,10 @@ class RayPool:
             self._changed.notify_all()
 
     def _count_lost_task(self, worker: ActorHandle, ticket: object, error: Exception) -> bool:
-        """Count a lost task, and return whether it counts as a death of this task.
+        """Count a retry, and return whether the loss counts against this task.
 
-        It does if the worker was running this task, or if only the result was lost. It does not if the worker was
-        running an earlier task.
+        The loss counts if the worker was running this task, or if only the result of the task was lost. It does not
+        count if the worker was running an earlier task. Mark the worker as lost, unless only the result was lost.
         """
         with self._changed:
             self._raise_if_unusable()
@@ -225,7 +225,7 @@ def _no_worker_message() -> str:
     cpus = ray.cluster_resources().get("CPU", 0)
     return (
         f"no Ray worker started within {START_SECONDS:.0f} s: {_free_cpus():g} of the cluster's {cpus:g} CPUs are "
-        "free. Close other users of these CPUs, such as another feed, divide the CPUs with map(..., workers=n), or add "
+        "free. Close other feeds or jobs on these CPUs, give each feed fewer workers with map(..., workers=n), or add "
         "nodes."
     )
 

@@ -23,6 +23,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
         peaks = [_peak_nbytes(start_epoch) for _ in range(int(work.options["epochs"]))]
         early, late = peaks[: len(peaks) // 2], peaks[len(peaks) // 2 :]
         return {
+            # MiB, MiB, and KiB per epoch
             "grown": (max(peaks) - nbytes_at_start) / 2**20,
             "late": (max(late) - max(early)) / 2**20,
             "slope": _slope(late) / 2**10,
@@ -32,7 +33,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def _peak_nbytes(start_epoch: StartEpoch) -> int:
-    """Run an epoch, and return the largest memory that was read during it."""
+    """Run an epoch, and return the largest memory use of all readings."""
     peak = 0
     for number, _ in enumerate(start_epoch()):
         if number % BATCHES_BETWEEN_READINGS == 0:
@@ -43,7 +44,7 @@ def _peak_nbytes(start_epoch: StartEpoch) -> int:
 def _slope(peaks: list[int]) -> float:
     """Return the growth in bytes per epoch: the median slope over all pairs of epochs.
 
-    A leak changes all slopes. A single allocation changes only a few of them.
+    A leak raises all slopes. A single allocation raises only the slopes of pairs before and after it.
     """
     pairs = combinations(enumerate(peaks), 2)
     return median((later - earlier) / (last - first) for (first, earlier), (last, later) in pairs)
