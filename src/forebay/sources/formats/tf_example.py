@@ -18,6 +18,8 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Span: TypeAlias = tuple[int, int]  # start and stop (exclusive) of bytes in the record
 
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # field number of the message Feature -> kind of values
+_MAX_VARINT_NBYTES = 10
+_PART_NBYTES = 2**20  # varints are decoded in parts of this size, because this takes some 40 times as much memory
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 
 
@@ -57,6 +59,25 @@ def read_varints(data: Array) -> Array:
 
     A varint has seven bits in each byte, the lowest bits first. Its last byte is below 128.
     """
+    if len(data) > _PART_NBYTES:
+        return np.concatenate([_decode_varints(part) for part in _split_varints(data)])
+    return _decode_varints(data)
+
+
+def _split_varints(data: Array) -> Iterator[Array]:
+    """Yield parts of about `_PART_NBYTES`. Each part ends with the last byte of a varint."""
+    start = 0
+    while start < len(data):
+        candidates = data[start + _PART_NBYTES - 1 : start + _PART_NBYTES - 1 + _MAX_VARINT_NBYTES]
+        lasts = np.flatnonzero(candidates < 128)
+        stop = start + _PART_NBYTES + int(lasts[0]) if len(lasts) else len(data)
+        if stop - start > _PART_NBYTES + _MAX_VARINT_NBYTES:
+            raise ValueError("a number in it is longer than 64 bits")
+        yield data[start:stop]
+        start = stop
+
+
+def _decode_varints(data: Array) -> Array:
     if len(data) == 0:
         return np.empty(0, np.int64)
     lasts = np.flatnonzero(data < 128)
