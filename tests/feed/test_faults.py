@@ -1,6 +1,7 @@
 """Interruptions of a feed: it never hangs and never loses a row silently."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,6 +73,14 @@ def test_batches_before_a_failing_one_arrive_when_a_worker_process_maps_several_
         assert got == list(range(50))
         assert feed.state_dict()["position"] == 50
     assert any("rows 50 to 50 at position 50" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(("rows", "ending"), [(4, r"\d\) at"), (8, r"\d\) at"), (9, r"\d, \.\.\.\) at")])
+def test_the_note_on_an_error_lists_up_to_eight_shuffled_rows(rows, ending):
+    pipeline = fb.from_arrays(np.arange(90)).shuffle(seed=0).batch(rows).map(fail_on_fifty)
+    with pipeline.feed("numpy") as feed, pytest.raises(ZeroDivisionError) as caught:
+        received(feed)
+    assert re.search(rf"{rows} rows \(\d+.*{ending} position", caught.value.__notes__[-1])
 
 
 def test_a_failed_feed_can_continue_after_the_bad_batch():

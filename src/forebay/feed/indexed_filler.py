@@ -263,6 +263,6 @@ def _describe_rows(rows: Rows, cursor: Cursor) -> str:
     row_text = (
         f"rows {rows.start} to {rows.stop - 1}"
         if isinstance(rows, slice)
-        else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}, ...)"
+        else f"{len(rows)} rows ({', '.join(map(str, rows[:8]))}{', ...' if len(rows) > 8 else ''})"
     )
     return f"{row_text} at position {cursor.position} of epoch {cursor.epoch}"
