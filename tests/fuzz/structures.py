@@ -154,6 +154,8 @@ def rewrite_zip(rng: Random, data: bytes) -> bytes | None:
             members = [(info, archive.read(info)) for info in archive.infolist()]
     except Exception:
         return None
+    if not members:
+        return None
     stream, chosen = io.BytesIO(), rng.randrange(len(members))
     with zipfile.ZipFile(stream, "w") as archive:
         for number, (info, content) in enumerate(members):
