@@ -19,9 +19,9 @@ from forebay.adapters.keras.internals import (
     KerasCall,
     calling_epoch_iterator,
     is_building_model,
+    limit_prefetch,
     running_call,
     set_num_batches,
-    skip_device_put,
 )
 from forebay.core.engine import Engine
 from forebay.errors import FeedError, FrameworkError
@@ -151,8 +151,6 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return None
 
     def get_jax_iterator(self) -> EpochBatches:
-        if self._on_device:
-            skip_device_put(calling_epoch_iterator("_get_iterator"))
         return self._batches(running_call(), may_run_ahead=True)
 
     def get_torch_dataloader(self) -> EpochBatches:
@@ -190,7 +188,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return tf_batches.TracedDataset(traced, make_batches)
 
     def on_epoch_begin(self) -> None:
-        """Tell Keras the number of batches if a resumed epoch is shorter."""
+        """Limit the prefetch of Keras, and tell it the number of batches if a resumed epoch is shorter."""
+        limit_prefetch(calling_epoch_iterator(), is_on_device=self._on_device)
         self._is_in_epoch, self._is_building = True, is_building_model()
         if self._epochs.next_epoch_batches is not None:
             self._has_short_epoch = True
