@@ -71,9 +71,12 @@ def _read_ray_train() -> ReportedRank | None:
         return None
     try:
         with warnings.catch_warnings():
-            # In a process that is not a worker, older versions of Ray only warn and report rank 0 of 1.
+            # In a process that is not a worker, older versions of Ray warn once. Then they report no experiment and
+            # rank 0 of 1.
             warnings.filterwarnings("error", ".*only be called inside")
             context = train.get_context()
+            if context.get_experiment_name() is None:
+                return None
             return _report(context.get_world_rank(), context.get_world_size(), "Ray Train")
     except (RuntimeError, UserWarning):  # this process is not a worker of Ray Train
         return None
