@@ -9,6 +9,7 @@ targets. `all_targets` lists the targets of all tables, so that a test can impor
 """
 
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -95,8 +96,18 @@ _OTHER_TABLES = {
     "forebay.measure.bench.meters:METERS": "forebay.measure.bench.meters.{}",
 }
 # Module: the extra of Forebay that installs it.
-_EXTRAS = {"h5py": "hdf5", "isal": "hdf5", "pyarrow": "arrow", "zarr": "zarr", "google_crc32c": "tfrecord"}
-_PACKAGES = {"cupy": "cupy-cuda13x"}  # module: the package that installs it, if the names differ
+_EXTRAS = {
+    "h5py": "hdf5",
+    "isal": "hdf5",
+    "pyarrow": "arrow",
+    "zarr": "zarr",
+    "numcodecs": "zarr",
+    "google_crc32c": "tfrecord",
+}
+# Module: what to install, if the names differ. The extra `cupy` installs the first.
+_PACKAGES = {"cupy": "cupy-cuda12x (or cupy-cuda13x for CUDA 13)"}
+# Module: the oldest supported version, as in pyproject.toml.
+_MINIMUM_VERSIONS = {"torch": "2.4", "jax": "0.4.31", "tensorflow": "2.18", "keras": "3.12", "cupy": "13.2"}
 
 
 def known_frameworks() -> list[str]:
@@ -135,13 +146,15 @@ def load_source_opener(suffix: str) -> Any:
         raise SourceError(f"cannot read {suffix!r} files. Convert them to one of {', '.join(sorted(_SOURCES))}.")
     try:
         return load(target)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+    except ImportError as error:  # also of a part that an old version lacks
+        module = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(module)
         if extra is None:
             raise
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == module
+        state = "is not installed" if is_missing else "is too old or damaged"
         raise FrameworkError(
-            f"{suffix} files need {error.name}, which is not installed. Run: pip install 'forebay[{extra}]'.",
-            name=error.name,
+            f"{suffix} files need {module}, which {state}. Run: pip install --upgrade 'forebay[{extra}]'.", name=module
         ) from error
 
 
@@ -190,6 +203,8 @@ def _targets_in_other_tables() -> Iterator[str]:
 
 def _load_framework(target: str, name: str) -> Any:
     try:
+        if name in _MINIMUM_VERSIONS:
+            _check_version(name)
         return load(target)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "forebay":
@@ -199,6 +214,24 @@ def _load_framework(target: str, name: str) -> Any:
             f"{_PACKAGES.get(error.name, error.name)}. Or use feed('numpy').",
             name=error.name,
         ) from error
+
+
+def _check_version(module: str) -> None:
+    """Import a framework, and raise FrameworkError if its version is older than the minimum."""
+    version = str(getattr(importlib.import_module(module), "__version__", ""))
+    minimum = _MINIMUM_VERSIONS[module]
+    if version and _release(version) < _release(minimum):
+        package = _PACKAGES.get(module, module)
+        raise FrameworkError(
+            f"{module} {version} is too old. Forebay needs {minimum} or later. Run: pip install --upgrade {package}.",
+            name=module,
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version: (2, 13, 0) of "2.13.0+cpu"."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, match.group().split("."))) if match else ()
 
 
 def _entry_points(group: str) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import jax
+import jax._src.lib
 import numpy as np
 import pytest
-from jax._src.lib import _jax
 
 from forebay.adapters.handoff.jax import DLPACK_CUDA, _private_import
 
@@ -29,10 +29,15 @@ class FakeRoot:
         return "capsule"
 
 
+def replace_import(monkeypatch, function):
+    functions = SimpleNamespace(dlpack_managed_tensor_to_buffer=function)
+    monkeypatch.setattr(jax._src.lib, "_jax", functions, raising=False)  # older versions of JAX lack it
+
+
 @pytest.fixture
 def imports(monkeypatch):
     calls = []
-    monkeypatch.setattr(_jax, "dlpack_managed_tensor_to_buffer", lambda *arguments: calls.append(arguments) or "array")
+    replace_import(monkeypatch, lambda *arguments: calls.append(arguments) or "array")
     return calls
 
 
@@ -52,7 +57,7 @@ def test_an_unknown_signature_falls_back_to_the_public_function(monkeypatch):
     def with_other_signature(*arguments):
         raise TypeError("incompatible function arguments")
 
-    monkeypatch.setattr(_jax, "dlpack_managed_tensor_to_buffer", with_other_signature)
+    replace_import(monkeypatch, with_other_signature)
     monkeypatch.setattr(jax.dlpack, "from_dlpack", lambda root: ("by the public call", root))
     root = FakeRoot(arrived=True)
     assert _private_import(DEVICE)(root) == ("by the public call", root)

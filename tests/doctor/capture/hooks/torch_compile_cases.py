@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 import torch
 from tests.doctor.capture.hooks.torch_watched import watched
-from torch._dynamo import convert_frame, eval_frame
+from torch._dynamo import callback, convert_frame, eval_frame, utils
 from torch._dynamo.callback import callback_handler
 
 from forebay.doctor.model.events import EventKind
 
+# Older versions of PyTorch report no reasons and no backward passes. Then the doctor records neither.
+with_reasons = pytest.mark.skipif(
+    not hasattr(utils.CompilationMetrics, "recompile_reason"), reason="this PyTorch reports no reasons of compilations"
+)
+with_backward = pytest.mark.skipif(
+    not hasattr(callback, "CallbackTrigger"), reason="this PyTorch does not report the compilation of a backward pass"
+)
 ARRAY = np.ones(3, dtype="float32")
 ONE_GRAPH = {
     "to": lambda x: x.to(torch.float64).cpu() + 1,
@@ -127,6 +134,7 @@ def test_hooked_methods_cause_no_recompilation_after_profiling():
     assert backend.graphs == 1
 
 
+@with_reasons
 def test_each_compilation_records_its_function_and_reason(seen):
     compiled = torch.compile(double, backend="eager", dynamic=False)
     compiled(torch.ones(3)), compiled(torch.ones(4)), compiled(torch.ones(4, dtype=torch.float64))
@@ -137,12 +145,14 @@ def test_each_compilation_records_its_function_and_reason(seen):
     assert seen.line(first).text.startswith("compiled(torch.ones(3)), compiled(torch.ones(4))")
 
 
+@with_reasons
 def test_a_compiled_value_is_a_reason_but_is_not_recorded(seen):
     compiled = torch.compile(scaled, backend="eager")
     compiled(torch.ones(3), "one"), compiled(torch.ones(3), "other")
     assert seen.of(EventKind.COMPILE)[1].detail == {"function": "scaled", "reason": "value"}
 
 
+@with_backward
 def test_the_compilation_of_a_backward_pass_is_recorded(seen):
     compiled = torch.compile(double, backend="aot_eager")
     compiled(torch.ones(3, requires_grad=True)).sum().backward()
