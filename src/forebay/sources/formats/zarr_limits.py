@@ -97,7 +97,7 @@ class _ItemSizes:
 class _LimitedNumcodec(Codec):  # type: ignore[misc]  # numcodecs has no types
     """A codec of an array in Zarr format 2, with a limit."""
 
-    codec_id = "forebay.limited"
+    codec_id = "forebay-limited"
 
     def __init__(self, codec: Codec, limit: _Limit) -> None:
         self._codec, self._decoder = codec, _LimitedDecoder(codec, codec.get_config(), limit)
