@@ -101,6 +101,15 @@ def test_wrong_offsets_of_decoded_values_do_not_crash_the_process(tmp_path, valu
         open_arrow(path, decode={"raw": len})
 
 
+def test_a_stream_without_a_schema_is_refused(tmp_path):
+    schema, *batches = pa.ipc.MessageReader.open_stream(arrow_bytes(TABLE))
+    sink = pa.BufferOutputStream()
+    batches[0].serialize_to(sink)
+    (tmp_path / "a.arrow").write_bytes(sink.getvalue().to_pybytes())
+    with pytest.raises(SourceError, match=r"a\.arrow cannot be read as Arrow: its first message is a record batch"):
+        open_arrow(tmp_path / "a.arrow")
+
+
 def test_text_that_is_not_utf8_is_refused(tmp_path):
     path = tmp_path / "x.parquet"
     path.write_bytes(parquet_bytes(pa.table({"text": ["abcd"]}), compression="none").replace(b"abcd", b"ab\xff\xfe"))

@@ -145,6 +145,8 @@ def _read_messages(memory: Array) -> tuple[Any, list[Any]]:
     messages = list(reader)
     if not messages:
         raise EOFError("it is empty")
+    if messages[0].type != "schema":  # pyarrow would crash the process
+        raise ValueError(f"its first message is a {messages[0].type}, not a schema")
     return pa.ipc.read_schema(messages[0]), [message for message in messages if message.type in _BATCH_TYPES]
 
 
