@@ -7,9 +7,13 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
+from rich.console import Console
+
 from forebay.cli.console import error_console, print_json, result_console
+from forebay.core.json_checks import parse_json, read_bounded
 from forebay.measure.bench.cases.cpu import CASES
 from forebay.measure.bench.cases.gpu import GPU_CASES
 from forebay.measure.bench.gpu_facts import gpu_facts
@@ -28,6 +32,7 @@ HELP = "compare Forebay with tf.data, DataLoader, Grain and others on this machi
 # GPU time is expensive, so the samples are shorter than on the CPU. All GPU cases take 6 minutes.
 GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)
 QUICK_SETTINGS = RunSettings(seconds=0.2, warm_up_seconds=0.1, repeats=3)  # for --quick
+MAX_RESULT_NBYTES = 16 << 20  # of a file with results; one with all cases has 200 KB
 QUICK_FACTOR = 10  # --quick divides the number of rows by this
 
 
@@ -61,10 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         all_cases = GPU_CASES if arguments.device == "cuda" else CASES
         cases = select_cases(all_cases, case_names=arguments.case, contenders=arguments.contender)
-        results = from_json(json.loads(arguments.show.read_text())) if arguments.show else None
+        results = _read_results(arguments.show) if arguments.show else None
     except (OSError, ValueError) as error:
-        prefix = f"{arguments.show} is not a file of bench results: " if arguments.show else ""
-        _report_progress(f"forebay bench: {prefix}{error}")
+        _report_progress(f"forebay bench: {error}")
         return 2
     if arguments.list:
         return _list_cases(cases)
@@ -72,6 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
         _report_progress("forebay bench: CUDA finds no usable GPU. Omit --device to measure on the CPU.")
         return 2
     return _print_results(results or _measure(cases, arguments), arguments)
+
+
+def _read_results(path: Path) -> BenchResults:
+    try:
+        results = from_json(parse_json(read_bounded(path, most_nbytes=MAX_RESULT_NBYTES)))
+        for part in render(results, targets=True):  # raises an error if values do not fit together
+            Console(file=StringIO()).print(part)
+        to_json(results)
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a file of bench results: {error}") from error
+    return results
 
 
 def _measure(cases: list[Case], arguments: argparse.Namespace) -> BenchResults:

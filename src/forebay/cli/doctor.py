@@ -24,14 +24,14 @@ from forebay.doctor.analyse.steps import FEWEST_STEPS
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.redaction import without_arguments, without_source
+from forebay.doctor.model.redaction import describe_error, without_arguments, without_source
 from forebay.doctor.predict.machines import validate_machine
 from forebay.doctor.report.compare import Document, compare, read_document, validate_document
 from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal import render
 from forebay.doctor.report.terminal_compare import render_comparison
 from forebay.doctor.report.terminal_ranks import render_ranks
-from forebay.errors import CaptureError
+from forebay.errors import CaptureError, ForebayError
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -132,9 +132,16 @@ def run(arguments: argparse.Namespace) -> int:
         validate_machine(arguments.device, arguments.link)
         if arguments.verify and arguments.script and is_capture(arguments.script):
             raise CaptureError(f"--verify runs the script again, but {arguments.script} is a capture. Pass the script.")
-        if find_rank_captures(arguments):
-            return _compare_ranks(arguments, terminal)
-        return _examine(arguments, terminal)
+        examine = _compare_ranks if find_rank_captures(arguments) else _examine
+        try:
+            return examine(arguments, terminal)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, ForebayError) or not arguments.script or not is_capture(arguments.script):
+                raise
+            raise CaptureError(
+                f"{arguments.script} cannot be analysed, because its values contradict each other "
+                f"({describe_error(error)}). Record the run again."
+            ) from error
 
 
 def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:

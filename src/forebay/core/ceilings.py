@@ -4,7 +4,6 @@ The time to move a row is a fixed time plus a time per byte. Between two measure
 interpolates the time per row. Interpolating the speed would give values that are too low.
 """
 
-import json
 import logging
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.hardware import Hardware
+from forebay.core.json_checks import parse_json, read_bounded
 from forebay.core.json_values import cache_folder, from_json, to_json, write_atomically
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "RowSpeeds",
 ]
 
+MAX_NBYTES = 1 << 20  # of a saved probe, which has 5 KB
 _log = logging.getLogger(__name__)
 
 
@@ -190,7 +191,7 @@ class Probe:
 
     @classmethod
     def _read(cls, path: Path, hardware: Hardware) -> "Probe":
-        probe = from_json(cls, json.loads(path.read_text()))
+        probe = from_json(cls, parse_json(read_bounded(path, most_nbytes=MAX_NBYTES)))
         if probe.hardware.fingerprint != hardware.fingerprint:
             raise ValueError(f"{path} belongs to another machine")
         return probe

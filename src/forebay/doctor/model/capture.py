@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from forebay.core.json_checks import parse_json, read_bounded
+from forebay.doctor.model.capture_checks import check_capture
 from forebay.doctor.model.device_records import DeviceRecords
 from forebay.doctor.model.events import LedgerEvent, Line
 from forebay.errors import CaptureError
@@ -64,17 +67,17 @@ class Capture:
     def load(cls, path: str | Path) -> "Capture":
         """Read a file that `save` wrote."""
         try:
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                document = json.load(file)
+            document = parse_json(read_bounded(path))
             version = document["capture_version"]
             if version == CAPTURE_VERSION:
+                check_capture(document)
                 return cls._from_json(document)
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
             raise CaptureError(
                 f"{path} is not a capture: {error}. Pass a file that `forebay doctor --capture` wrote."
             ) from error
         raise CaptureError(
-            f"{path} is a capture of version {version}, but this Forebay reads version {CAPTURE_VERSION}. "
+            f"{path} is a capture of version {str(version)[:40]}, but this Forebay reads version {CAPTURE_VERSION}. "
             "Read it with the version of Forebay that wrote it."
         )
 
@@ -82,7 +85,7 @@ class Capture:
     def _from_json(cls, document: dict[str, Any]) -> "Capture":
         window = document.pop("window")
         anchor = tuple(window["anchor"]) if window["anchor"] else None
-        fields = {name: value for name, value in document.items() if name != "capture_version"}
+        fields = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         fields |= {
             "arguments": tuple(fields["arguments"]),
             "window": Window(

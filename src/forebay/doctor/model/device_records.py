@@ -67,6 +67,8 @@ class MemoryKind(IntEnum):
     MANAGED = 5
 
 
+MAX_NBYTES = 512 << 20  # of all records in a file
+MAX_COPY_NBYTES = 1 << 50  # of one copy; sums of many copies still fit into int64
 ASYNC = 1  # flag of a copy that an asynchronous call started
 
 
@@ -91,5 +93,19 @@ class DeviceRecords:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "DeviceRecords":
-        records = np.frombuffer(zlib.decompress(base64.b64decode(document["records"])), RECORD)
+        """Read what `to_json` returned; raise ValueError if the records are damaged or too many."""
+        decompressor = zlib.decompressobj()
+        packed = decompressor.decompress(base64.b64decode(document["records"]), MAX_NBYTES)
+        if decompressor.unconsumed_tail or not decompressor.eof:
+            raise ValueError(f"device.records is incomplete, or has more than {MAX_NBYTES:,} bytes")
+        records = np.frombuffer(packed, RECORD)
+        _check_records(records, len(document["names"]))
         return cls(records, tuple(document["names"]), document["dropped"], document["version"])
+
+
+def _check_records(records: Any, name_count: int) -> None:
+    is_kernel = np.isin(records["kind"], (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE))
+    if (records["name"][is_kernel] >= name_count).any():
+        raise ValueError(f"a device record refers to a name beyond the {name_count:,} names")
+    if (records["nbytes"] > MAX_COPY_NBYTES).any():
+        raise ValueError(f"a device record has more than {MAX_COPY_NBYTES:,} bytes")

@@ -67,6 +67,8 @@ def format_speedup(low: float, high: float, step: float) -> str:
     >>> format_speedup(0.4, 0.5, 1.0)
     '1.7 to 2.0 x'
     """
+    if not step:
+        return "1.00 x"
     best, worst = predicted_step_seconds(low, high, step)
     # 9.95 is the first speedup that would read 10.0.
     digits = 2 if step / worst < 1.1 else 1 if step / best < 9.95 else 0

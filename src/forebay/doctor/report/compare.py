@@ -1,11 +1,23 @@
 """The comparison of two runs: step time, parts of a step, and findings."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forebay.core.json_checks import (
+    any_value,
+    integer,
+    list_of,
+    mapping_of,
+    number,
+    optional,
+    parse_json,
+    read_bounded,
+    record,
+    row,
+    text,
+)
 from forebay.doctor.diagnosis.diagnose import LEAST_SHARE, SEVERE_SHARE
 from forebay.doctor.report.document import SCHEMA_VERSION
 from forebay.errors import CaptureError
@@ -22,6 +34,30 @@ _REQUIRED_KEYS = {
     "machine",
     "versions",
 }
+MAX_NBYTES = 64 << 20  # of a document; one with 1,000 findings has 3 MB
+_SECONDS = number(0, 1e10)
+_FINDING = record(
+    {
+        "rule": text,
+        "severity": text,
+        "title": text,
+        "seconds_per_step": _SECONDS,
+        "file": optional(text),
+        "line": optional(integer()),
+        "text": optional(text),
+    }
+)
+_DOCUMENT = record(
+    {
+        "step_seconds": number(1e-12, 1e10),
+        "step_quartiles": optional(row(_SECONDS, _SECONDS)),
+        "parts_seconds": mapping_of(_SECONDS),
+        "findings": list_of(_FINDING, most=1000),
+        "machine": mapping_of(any_value),
+        "versions": mapping_of(any_value),
+    },
+    {"script": text, "gpus": list_of(record({"name": text}), most=1000)},
+)
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
 # --fail-on of the command -> the second run is worse if its steps are longer by at least this share.
 _SLOWER_SHARES = {"moderate": LEAST_SHARE, "severe": SEVERE_SHARE}
@@ -79,7 +115,7 @@ class Comparison:
 def read_document(path: str | Path) -> Document:
     """Read and validate a document that `--json` wrote."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = parse_json(read_bounded(path, most_nbytes=MAX_NBYTES))
     except (OSError, ValueError) as error:
         raise CaptureError(f"{path} cannot be read as a document of the doctor: {error}. {_HINT}") from error
     return validate_document(document, path)
@@ -96,7 +132,11 @@ def validate_document(document: Any, path: str | Path) -> Document:
         )
     if not document["step_seconds"]:
         raise CaptureError(f"the doctor found no step in the run of {path}. Let the script run for more steps.")
-    return document
+    try:
+        _DOCUMENT(document, "the document")
+    except ValueError as error:
+        raise CaptureError(f"{path} is damaged: {error}. {_HINT}") from error
+    return dict(document)
 
 
 def compare(before: Document, after: Document) -> Comparison:

@@ -67,7 +67,8 @@ def save_page(diagnosis: Diagnosis, path: str | Path) -> None:
 def render_card(diagnosis: Diagnosis) -> str:
     """Return a short report for a notebook cell. It needs no JavaScript."""
     return _TEMPLATES.get_template("card.html").render(
-        _template_values(diagnosis), style=Markup(_read_asset("card.css"))  # nosec B704  # a file of this package
+        _template_values(diagnosis),
+        style=Markup(_read_asset("card.css")),  # nosec B704  # a file of this package
     )
 
 
@@ -132,7 +133,7 @@ def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
             cure,
             sentences.format_cure_speedup(diagnosis, cure),
             format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step)),
-            *(value / step for value in predicted_step_seconds(cure.low, cure.high, step)),
+            *(value / step if step else 1.0 for value in predicted_step_seconds(cure.low, cure.high, step)),
         )
         for cure in finding.cures_by_gain
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.events import EventKind, LedgerEvent
@@ -49,10 +50,14 @@ def _track_names(keys: Iterable[tuple[int, str]], loop_thread: int | None) -> di
 def _arrange_rows(events: Iterable[LedgerEvent]) -> tuple[tuple[LedgerEvent, ...], ...]:
     """Put each event into the first row that is free. `events` are sorted by start."""
     rows: list[list[LedgerEvent]] = []
+    busy: list[tuple[int, int]] = []  # heap of the ends of the last events, with the numbers of their rows
+    free: list[int] = []  # heap of row numbers
     for event in events:
-        free_row = next((row for row in rows if row[-1].end <= event.start), None)
-        if free_row is None:
-            rows.append([event])
-        else:
-            free_row.append(event)
+        while busy and busy[0][0] <= event.start:
+            heappush(free, heappop(busy)[1])
+        number = heappop(free) if free else len(rows)
+        if number == len(rows):
+            rows.append([])
+        rows[number].append(event)
+        heappush(busy, (event.end, number))
     return tuple(map(tuple, rows))

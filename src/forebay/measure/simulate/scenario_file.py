@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from forebay.core.ceilings import Probe
+from forebay.core.json_checks import read_bounded
 from forebay.errors import ScenarioError
 from forebay.measure.simulate.scenario import Data, Host, Maps, Remote, Scenario, Store, Training
 
 __all__ = ["SCENARIO_FOLDER", "builtin_scenarios", "probed_speeds", "read_scenario", "with_probed_speeds"]
 
 SCENARIO_FOLDER = Path(__file__).parent / "scenarios"
+MAX_NBYTES = 1 << 20  # of a scenario file; a scenario with all fields has 2 KB
 _TYPE_NAMES = {str: "a string", float: "a number", int: "a whole number"}
 SECTIONS = {"data": Data, "training": Training, "maps": Maps, "host": Host, "store": Store, "remote": Remote}
 
@@ -33,11 +35,11 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
             f"there is no scenario {name!r}. Give a TOML file, or one of {', '.join(builtin_scenarios())}."
         )
     try:
-        document = tomllib.loads(path.read_text())
-        for change in changes:
-            _apply_change(document, change)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path} is not TOML: {error}.") from error
+        document = tomllib.loads(read_bounded(path, most_nbytes=MAX_NBYTES).decode())
+    except (OSError, RecursionError, ValueError) as error:
+        raise ScenarioError(f"{path} is not TOML: {error}. Give a TOML file.") from error
+    for change in changes:
+        _apply_change(document, change)
     return _make_scenario(document)
 
 
@@ -65,6 +67,8 @@ def _apply_change(document: dict[str, Any], change: str) -> None:
             f"{', '.join(SECTIONS)}."
         )
     table = document.setdefault(section, {}) if section else document
+    if not isinstance(table, dict):
+        raise ScenarioError(f"{section} is {table!r}. Make it a table, [{section}].")
     table[field] = _parse_value(text.strip())
 
 

@@ -1,0 +1,170 @@
+"""Checks of JSON values in files that others may have written, and bounded reading of such files."""
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "Check",
+    "any_value",
+    "boolean",
+    "integer",
+    "list_of",
+    "mapping_of",
+    "number",
+    "optional",
+    "read_bounded",
+    "parse_json",
+    "record",
+    "row",
+    "text",
+]
+
+Check = Callable[[Any, str], None]  # raises ValueError if a value is invalid; the text names the value's place
+
+MAX_FILE_NBYTES = 512 << 20  # after decompression; a capture with the most events has 300 MB
+MAX_VALUES = 40_000_000  # of one document; a capture with the most events has 20 million
+MAX_INTEGER = 2**63 - 1  # larger numbers overflow int64
+MAX_DEPTH = 20  # of nested lists and objects that no other check describes
+
+
+def read_bounded(path: str | Path, *, most_nbytes: int = MAX_FILE_NBYTES) -> bytes:
+    """Return the content of a file, decompressed if it is gzip; raise ValueError if it is too large or damaged."""
+    with Path(path).open("rb") as file:
+        is_compressed = file.read(2) == b"\x1f\x8b"
+    try:
+        with gzip.open(path, "rb") if is_compressed else Path(path).open("rb") as file:
+            content = file.read(most_nbytes + 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from error
+    if len(content) > most_nbytes:
+        raise ValueError(f"it has more than {most_nbytes:,} bytes")
+    return content
+
+
+def parse_json(content: bytes) -> Any:
+    """Parse a JSON document; raise ValueError if it is invalid, too deep, too large, or contains NaN."""
+    # The parsed values need far more memory than their text, so count them before.
+    if (count := sum(map(content.count, (b"[", b"{", b",")))) > MAX_VALUES:
+        raise ValueError(f"it has {count:,} values, and at most {MAX_VALUES:,} are allowed")
+    try:
+        return json.loads(content.decode(), parse_constant=_reject_constant)
+    except RecursionError as error:
+        raise ValueError("its lists and objects are nested too deeply") from error
+
+
+def text(value: Any, place: str) -> None:
+    if not isinstance(value, str):
+        raise _unexpected(value, place, "a text")
+
+
+def boolean(value: Any, place: str) -> None:
+    if not isinstance(value, bool):
+        raise _unexpected(value, place, "true or false")
+
+
+def number(least: float = -math.inf, most: float = MAX_INTEGER) -> Check:
+    """Return a check for finite numbers in a range."""
+
+    def check(value: Any, place: str) -> None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not least <= value <= most:
+            raise _unexpected(value, place, f"a number from {least:g} to {most:g}")
+
+    return check
+
+
+def integer(least: int = -MAX_INTEGER, most: int = MAX_INTEGER) -> Check:
+    """Return a check for whole numbers in a range."""
+
+    def check(value: Any, place: str) -> None:
+        if type(value) is not int or not least <= value <= most:
+            raise _unexpected(value, place, f"a whole number from {least} to {most}")
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """Return a check that also accepts null."""
+    return lambda value, place: None if value is None else check(value, place)
+
+
+def list_of(check: Check, *, most: int = MAX_VALUES) -> Check:
+    """Return a check for lists of at most `most` values."""
+
+    def check_list(value: Any, place: str) -> None:
+        if not isinstance(value, list):
+            raise _unexpected(value, place, "a list")
+        if len(value) > most:
+            raise ValueError(f"{place} has {len(value):,} values, and at most {most:,} are allowed")
+        for index, item in enumerate(value):
+            check(item, f"{place}[{index}]")
+
+    return check_list
+
+
+def row(*checks: Check, fewest: int | None = None) -> Check:
+    """Return a check for lists with one value per check. The values from `fewest` on may be missing."""
+    least = len(checks) if fewest is None else fewest
+
+    def check_row(value: Any, place: str) -> None:
+        if not isinstance(value, list) or not least <= len(value) <= len(checks):
+            raise _unexpected(value, place, f"a list of {len(checks)} values")
+        for index, (check, item) in enumerate(zip(checks, value, strict=False)):
+            check(item, f"{place}[{index}]")
+
+    return check_row
+
+
+def mapping_of(check: Check) -> Check:
+    """Return a check for objects whose values all pass `check`."""
+
+    def check_mapping(value: Any, place: str) -> None:
+        if not isinstance(value, Mapping):
+            raise _unexpected(value, place, "an object")
+        for name, item in value.items():
+            check(item, f"{place}.{name}"[:100])
+
+    return check_mapping
+
+
+def record(required: Mapping[str, Check], possible: Mapping[str, Check] | None = None) -> Check:
+    """Return a check for objects with required and possible keys. Values of other keys may be any JSON value."""
+    checks = {**required, **(possible or {})}
+
+    def check_record(value: Any, place: str) -> None:
+        if not isinstance(value, Mapping):
+            raise _unexpected(value, place, "an object")
+        missing = required.keys() - value.keys()
+        if missing:
+            raise ValueError(f"{place} has no {min(missing)}")
+        for name, item in value.items():
+            checks.get(name, any_value)(item, f"{place}.{name}"[:100])
+
+    return check_record
+
+
+def any_value(value: Any, place: str, *, depth: int = 0) -> None:
+    """Accept any JSON value without huge numbers and without deep nesting."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{place} is nested too deeply")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number(-MAX_INTEGER)(value, place)
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            any_value(item, place, depth=depth + 1)
+
+
+def _unexpected(value: Any, place: str, expected: str) -> ValueError:
+    shown = f"{value:.40}" if isinstance(value, str) else type(value).__name__
+    if isinstance(value, int | float):
+        shown = str(value) if abs(value) < 1e30 else "a huge number"
+    return ValueError(f"{place} is {shown!r}, not {expected}")
+
+
+def _reject_constant(name: str) -> float:
+    raise ValueError(f"it contains {name}, which is not a number")

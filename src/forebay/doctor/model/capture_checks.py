@@ -1,0 +1,127 @@
+"""The layout of a capture file. A file that others wrote is checked before the doctor uses its values."""
+
+from typing import Any
+
+from forebay.core.json_checks import (
+    Check,
+    boolean,
+    integer,
+    list_of,
+    mapping_of,
+    number,
+    optional,
+    record,
+    row,
+    text,
+)
+from forebay.doctor.model.events import EventKind
+
+__all__ = ["check_capture"]
+
+MAX_EVENTS = 1_000_000  # `capture.ledger` records no more
+MAX_LINES = 100_000
+MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
+MAX_SECONDS = 1e10
+
+_count, _time, _seconds = integer(0), integer(0, MAX_NANOSECONDS), number(0, MAX_SECONDS)
+_kinds = frozenset(EventKind)
+
+
+def _event_kind(value: Any, place: str) -> None:
+    text(value, place)
+    if value not in _kinds:
+        raise ValueError(f"{place} is {value[:40]!r}, not a kind of event")
+
+
+_fact = optional(number())  # a number, true or false, or null
+
+
+def _plain_fact(value: Any, place: str) -> None:
+    if not isinstance(value, str | bool):
+        _fact(value, place)
+
+
+def _optional_values(check: Check, *names: str) -> dict[str, Check]:
+    return dict.fromkeys(names, optional(check))
+
+
+_DETAIL = record(
+    {},
+    _optional_values(text, "device", "dtype", "from_dtype", "function", "key", "loader", "op", "reason", "signature")
+    | _optional_values(text, "source", "target", "what")
+    | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "shuffle_rows", "tiny", "workers")
+    | _optional_values(boolean, "copied", "first", "non_blocking", "persistent", "pinned", "timed")
+    | {"calling_seconds": optional(_seconds), "mapped_at": optional(integer()), "prefetch": _plain_fact}
+    | {"shape": optional(list_of(optional(integer()), most=100))},
+)
+_EVENT = row(_event_kind, text, integer(-1), integer(), _time, _time, _count, optional(_DETAIL), fewest=6)
+_WINDOW = record(
+    {
+        "start": _time,
+        "end": _time,
+        "anchor": optional(row(_event_kind, text, integer(-1))),
+        "untraced": list_of(_seconds, most=MAX_EVENTS),
+        "traced": list_of(_time, most=MAX_EVENTS),
+    }
+)
+_MEMORY = record(
+    {
+        "steps": _count,
+        "devices": list_of(
+            record(
+                {"framework": text, "device": text, "used_nbytes": _count},
+                {name: optional(_count) for name in ("reserved_nbytes", "peak_nbytes", "total_nbytes")},
+            ),
+            most=1000,
+        ),
+    },
+    _optional_values(_count, "host_nbytes", "host_peak_nbytes", "mapped_nbytes", "pinned_nbytes", "pinned_peak_nbytes"),
+)
+_SAMPLE = record(
+    {"at": _time, "held_back": optional(_count)}
+    | _optional_values(number(0), "busy", "clock_mhz", "link_generation", "link_width", "watts", "used_nbytes")
+    | _optional_values(number(0), "received_bytes_per_second", "sent_bytes_per_second")
+)
+_GPU = record(
+    {"name": text, "samples": list_of(_SAMPLE, most=10_000)}
+    | _optional_values(number(0), "most_clock_mhz", "most_link_generation", "most_link_width", "most_watts")
+    | _optional_values(_count, "total_nbytes")
+)
+_FACTS = record(
+    {},
+    {
+        "settings": mapping_of(text),
+        "frameworks": mapping_of(mapping_of(_plain_fact)),
+        "peak_nbytes": optional(_count),
+        "memory": optional(list_of(_MEMORY, most=1000)),
+        "gauges": optional(list_of(_GPU, most=1000)),
+        "emulated": record({"replaced": _count, "notes": list_of(text, most=1000)}),
+    },
+)
+_DEVICE = record({"records": text, "names": list_of(text, most=MAX_EVENTS), "dropped": _count, "version": _count})
+_CAPTURE = record(
+    {
+        "capture_version": integer(),
+        "script": text,
+        "arguments": list_of(text, most=MAX_EVENTS),
+        "ended": text,
+        "seconds": _seconds,
+        "machine": mapping_of(_plain_fact),
+        "versions": mapping_of(text),
+        "window": _WINDOW,
+        "lines": list_of(row(text, integer(0), text, text, fewest=3), most=MAX_LINES),
+        "events": list_of(_EVENT, most=MAX_EVENTS),
+        "notes": list_of(text, most=10_000),
+        "facts": _FACTS,
+        "rank": optional(integer(0, 1 << 31)),
+        "device": optional(_DEVICE),
+    },
+)
+
+
+def check_capture(document: Any) -> None:
+    """Raise ValueError, with the place of the value, if a document is not a capture."""
+    _CAPTURE(document, "the capture")
+    for index, (_, _, _, _, start, end, *_) in enumerate(document["events"]):
+        if end < start:
+            raise ValueError(f"the capture.events[{index}] ends before it starts")

@@ -1,0 +1,99 @@
+"""Capture files that a hostile author could write: wrong types, huge values, bombs and truncated data."""
+
+import base64
+import gzip
+import json
+import zlib
+from dataclasses import asdict, replace
+
+import numpy as np
+from tests.doctor.report import report_samples as samples
+
+from forebay.doctor.model.device_records import RECORD
+
+__all__ = ["FILES", "document"]
+
+
+def document():
+    """Return the JSON document of a valid capture with steps and device records."""
+    capture = samples.streaming().view.capture
+    values = asdict(replace(capture, device=None))
+    values["events"], values["lines"] = (
+        [list(event) for event in capture.events],
+        [list(line) for line in capture.lines],
+    )
+    return json.loads(json.dumps({"capture_version": 1, **values, "device": capture.device.to_json()}))
+
+
+def _changed(path, value):
+    """Return the bytes of a capture with one value replaced. `path` is a list of keys."""
+    changed = part = document()
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return gzip.compress(json.dumps(changed).encode(), 1)
+
+
+def _text(text):
+    return gzip.compress(text if isinstance(text, bytes) else text.encode(), 1)
+
+
+def _records(**fields):
+    """Return packed device records: one kernel with these fields."""
+    rows = np.zeros(1, RECORD)
+    for name, value in ({"kind": 3} | fields).items():
+        rows[name] = value
+    return base64.b64encode(zlib.compress(rows.tobytes())).decode()
+
+
+_EVENT = ["upload", "torch.tensor", 1, 7, 5, 9, 4, None]
+_WRONG = {
+    "script": [None, 5, ["a"]],
+    "arguments": ["abc", None, [1, 2]],
+    "ended": [None, 5],
+    "seconds": ["x", -1, 1e308, True, 10**40],
+    "machine": [None, "x", {"cores": [1]}],
+    "versions": [None, {"numpy": 2}],
+    "window": [None, "x", {}, {"start": "0"}],
+    "lines": [None, [["a"]], [[1, 2, 3, 4]], [["a", "b", "c", "d"]], {}],
+    "events": [5, [[1, 2]], [[*_EVENT, 1]], [["unknown", *_EVENT[1:]]], [[*_EVENT[:4], 9, 5, 4, None]], [[{}] * 8]],
+    "notes": [None, [1], "note"],
+    "facts": [None, [1], {"settings": 5}, {"frameworks": {"torch": 1}}, {"memory": [{}]}, {"gauges": [1]}],
+    "rank": ["../../up", -1, 1.5, 10**30],
+    "device": [[1, 2, 3], {"a": 1}, "x"],
+    "capture_version": [2, "1", None, {}],
+}
+_WRONG_PARTS = {
+    "anchor": (["window", "anchor"], ["step"]),
+    "untraced": (["window", "untraced"], [float("inf")]),
+    "traced": (["window", "traced"], [-(10**30)]),
+    "event time": (["events", 0, 5], 2**63),
+    "event size": (["events", 0, 6], -1),
+    "event line": (["events", 0, 2], "0"),
+    "event detail": (["events", 0, 7], {"shape": "x"}),
+    "event count": (["events", 0, 7], {"count": "many", "constants_nbytes": []}),
+    "a record without its name": (["device", "records"], _records(name=99)),
+    "a record of impossible size": (["device", "records"], _records(nbytes=2**64 - 1)),
+    "half a record": (["device", "records"], base64.b64encode(zlib.compress(b"x" * 9)).decode()),
+    "records that are not base64": (["device", "records"], "\u2603"),
+    "records that are not compressed": (["device", "records"], "AAAA"),
+    "a bomb in the records": (["device", "records"], base64.b64encode(zlib.compress(bytes(600 << 20), 9)).decode()),
+    "negative drops": (["device", "dropped"], -1),
+}
+FILES = {
+    **{f"{key} is {str(value)[:40]}": _changed([key], value) for key, values in _WRONG.items() for value in values},
+    **{name: _changed(path, value) for name, (path, value) in _WRONG_PARTS.items()},
+    "deep lists": _text("[" * 200_000),
+    "deep objects": _text('{"a":' * 50_000),
+    "a number of 5,000 digits": _text('{"capture_version": ' + "9" * 5000 + "}"),
+    "a list": _text("[1]"),
+    "a text": _text('"x"'),
+    "nothing": _text(""),
+    "null": _text("null"),
+    "not UTF-8": _text(b"\xff\xfe\xfa"),
+    "truncated": _changed(["rank"], None)[:-20],
+    "damaged": _changed(["rank"], None)[:60] + b"\0" * 50,
+    "only a header": b"\x1f\x8b",
+    "a bomb": gzip.compress(b'{"capture_version":1,"x":"' + b"a" * (600 << 20), 1),
+    "a bomb of values": gzip.compress(b'{"capture_version":1,"x":[' + b"[]," * 41_000_000, 1),
+}
