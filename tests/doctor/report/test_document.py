@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 from tests.doctor.report import report_samples as samples
 
+from forebay.doctor.model.redaction import without_source
 from forebay.doctor.report.document import SCHEMA_VERSION, to_document
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
@@ -62,6 +63,6 @@ def test_transfers_are_grouped_by_line_with_the_longest_first():
 
 def test_a_document_without_source_contains_no_source_text():
     diagnosis = samples.ordinary()
-    capture = diagnosis.view.capture.without_text()
+    capture = without_source(diagnosis.view.capture)
     document = to_document(samples.diagnosis_of(capture))
     assert {crossing["text"] for crossing in document["crossings"]} == {None}
