@@ -102,7 +102,7 @@ def test_wrong_offsets_of_decoded_values_do_not_crash_the_process(tmp_path, valu
 
 
 def test_a_stream_without_a_schema_is_refused(tmp_path):
-    schema, *batches = pa.ipc.MessageReader.open_stream(arrow_bytes(TABLE))
+    _schema, *batches = pa.ipc.MessageReader.open_stream(arrow_bytes(TABLE))
     sink = pa.BufferOutputStream()
     batches[0].serialize_to(sink)
     (tmp_path / "a.arrow").write_bytes(sink.getvalue().to_pybytes())

@@ -22,9 +22,7 @@ def describe_memory(view: CaptureView) -> str:
     peaks = ", ".join(_describe_peak(level) for level in usage.levels if level.peak_nbytes)
     parts = [f"peak use: {peaks}"] if peaks else []
     parts += [
-        describe_data_copies(largest)
-        for largest in usage.data_copies[:1]
-        if largest.held_nbytes >= FEWEST_NOTED_NBYTES
+        describe_data_copies(largest) for largest in usage.data_copies[:1] if largest.held_nbytes >= FEWEST_NOTED_NBYTES
     ]
     constant_nbytes = sum(constants.total_nbytes for constants in usage.graph_constants)
     if constant_nbytes >= FEWEST_NOTED_NBYTES:
