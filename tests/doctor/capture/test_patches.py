@@ -156,7 +156,8 @@ def test_nothing_is_recorded_when_the_ledger_is_off(patches):
 def test_an_error_of_describe_is_noted_and_the_call_succeeds(patches):
     patches.hook(Library, "double", EventKind.UPLOAD, "double", lambda *_: 1 / 0)
     assert [Library().double(4), Library().double(5)] == [8, 10]
-    assert patches.ledger.notes == ["double is recorded only in part: ZeroDivisionError: division by zero"]
+    (note,) = patches.ledger.notes
+    assert note.startswith("double is recorded only in part: ZeroDivisionError in test_patches.py:")
 
 
 def test_a_later_replacement_by_other_code_stays(patches):

@@ -275,7 +275,7 @@ def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
     seen = watched(lambda: jnp.ones(3) * 2)
     assert seen.result.tolist() == [2.0, 2.0, 2.0]
-    assert "jax operations is recorded only in part: ZeroDivisionError: division by zero" in seen.notes
+    assert any(note.startswith("jax operations is recorded only in part: ZeroDivisionError in ") for note in seen.notes)
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,9 @@ def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
     with watched() as seen:
         assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
-    assert sorted(seen.notes) == [
-        "tf operations is recorded only in part: ZeroDivisionError: division by zero",
-        "tf.convert_to_tensor is recorded only in part: ZeroDivisionError: division by zero",
+    assert [note.partition(" in tensorflow_cases.py:")[0] for note in sorted(seen.notes)] == [
+        "tf operations is recorded only in part: ZeroDivisionError",
+        "tf.convert_to_tensor is recorded only in part: ZeroDivisionError",
     ]
 
 

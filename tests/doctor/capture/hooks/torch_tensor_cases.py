@@ -240,7 +240,8 @@ def test_a_replayed_graph_is_a_run(monkeypatch):
 def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(seen, monkeypatch):
     monkeypatch.setattr(torch_tensors, "fingerprint_of_tensor", lambda tensor: 1 / 0)
     assert torch.ones(1000).to("meta").device.type == "meta"
-    assert seen.ledger.notes == ["Tensor.to is recorded only in part: ZeroDivisionError: division by zero"]
+    (note,) = seen.ledger.notes
+    assert note.startswith("Tensor.to is recorded only in part: ZeroDivisionError in torch_tensor_cases.py:")
 
 
 def calls_made_by(work):
