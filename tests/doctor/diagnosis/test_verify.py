@@ -184,7 +184,7 @@ def test_a_failing_second_run_is_reported_and_the_command_succeeds(environment, 
     (tmp_path / "train.py").write_text(STALE_VALUES_FAIL)
     done = verify("train.py", environment=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "ended too early: ValueError: it does not grow" in " ".join(done.stdout.split())
+    assert "ended too early: ValueError" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

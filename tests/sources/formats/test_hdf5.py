@@ -273,4 +273,4 @@ def test_without_h5py_the_error_names_the_extra(tmp_path):
     path = write(tmp_path / "x.h5", tree())
     script = f"import sys; sys.modules['h5py'] = None\nimport forebay as fb\nfb.from_files({str(path)!r})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "pip install 'forebay[hdf5]'" in done.stderr
+    assert "pip install --upgrade 'forebay[hdf5]'" in done.stderr

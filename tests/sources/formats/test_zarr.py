@@ -176,4 +176,4 @@ def test_without_zarr_the_error_names_the_extra(tmp_path):
     path = write(tmp_path / "x.zarr", tree())
     script = f"import sys; sys.modules['zarr'] = None\nimport forebay as fb\nfb.from_files({str(path)!r})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "pip install 'forebay[zarr]'" in done.stderr
+    assert "pip install --upgrade 'forebay[zarr]'" in done.stderr
