@@ -28,7 +28,7 @@ __all__ = [
 Check = Callable[[Any, str], None]  # raises ValueError if a value is invalid; the text names the value's place
 
 MAX_FILE_NBYTES = 512 << 20  # after decompression; a capture with the most events has 300 MB
-MAX_RATIO = 100  # decompressed over compressed bytes; 158 recorded captures reach at most 12, a decompression bomb 1,000
+MAX_RATIO = 100  # decompressed over compressed bytes; recorded captures reach 12, a decompression bomb 1,000
 MAX_BOMB_NBYTES = 64 << 20  # a file may exceed MAX_RATIO up to this size
 MAX_VALUES = 40_000_000  # of one document; a capture with the most events has 20 million
 MAX_INTEGER = 2**63 - 1  # larger numbers overflow int64
