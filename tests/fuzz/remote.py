@@ -33,7 +33,7 @@ def make_plan(seed: int, index: int) -> ServerPlan:
     kinds = rng.sample(FAULTS, rng.randint(1, 3))
     faults = {number: rng.choice(kinds) for number in range(1, MAX_REQUESTS) if rng.random() < share}
     style = rng.choice(VERSION_STYLES)
-    # Without a version, nobody can notice a change.
+    # Without a version, Forebay cannot detect a change.
     change_after = rng.randint(1, 12) if style != "none" and rng.random() < 0.5 else 10**9
     objects = {
         f"/{number}{suffix}": (_content(suffix, number, is_new=False), _content(suffix, number, is_new=True))

@@ -97,7 +97,7 @@ DEVICE_NEAR_MISSES = {
         run_with_kernels(computing(1_000, 1_000, streams=(7, OTHER_STREAM), host_us=1_000), grids=(FEW, MANY)),
     ),
     "a collective of few blocks": ("low_occupancy", run_with_kernels(computing(700), NCCL, grids=(FEW,))),
-    "a graph, whose blocks nobody knows": (
+    "a graph with an unknown number of blocks": (
         "low_occupancy",
         run_with_kernels(computing(700), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),
     ),

@@ -64,7 +64,7 @@ FAULTS = {
         ),
         6,
     ),
-    "a move inside a graph that nobody timed": (
+    "a move without a time inside a graph": (
         "placement",
         loop(run(ms=8), move(ms=0, line=22, nbytes=32 * MiB, timed=False), frameworks=TENSORFLOW_GPU),
         22,

@@ -50,7 +50,7 @@ NEAR_MISSES = {
     "the same number every step": ("repeated_upload", loop(upload(ms=6, key=same, nbytes=8))),
     "the same array twice in all": ("repeated_upload", loop(upload(ms=6, key=same, every=30))),
     "the same array on another thread": ("repeated_upload", loop(upload(ms=6, key=same, thread=OTHER))),
-    "data whose key nobody knows": ("repeated_upload", loop(upload(ms=6, key=""))),
+    "data with an unknown key": ("repeated_upload", loop(upload(ms=6, key=""))),
     "a conversion that takes no time": ("conversion_in_loop", loop(upload("torch.from_numpy", 0.01))),
     "a conversion now and then": ("conversion_in_loop", loop(upload(ms=6, every=10))),
     "an array looked at as a tensor": (
@@ -91,7 +91,7 @@ NEAR_MISSES = {
         "loader",
         loop(batch("tf.data", 0.1, batch_rows=4, nbytes=4 * KiB), before=[build(shuffle_rows=20_000)]),
     ),
-    "a shuffle buffer of rows nobody weighed": ("loader", loop(before=[build(shuffle_rows=10**9)])),
+    "a shuffle buffer of rows of unknown size": ("loader", loop(before=[build(shuffle_rows=10**9)])),
     "a compiled step": ("eager", loop(run(ms=8), ops(60, 0.5), frameworks=TENSORFLOW)),
     "few operations": ("eager", loop(ops(30, 5), frameworks=TENSORFLOW)),
     "a gradient of few operations, most of them computing": (
@@ -155,7 +155,7 @@ NEAR_MISSES = {
     "a device of which nothing is known": ("fits_on_device", loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU))),
     "an epoch on the CPU": ("fits_on_device", loop(upload(ms=4, key=by_turns(25), device="cpu"), frameworks=ROOMY)),
     "a thread for each worker": ("threads", loop(batch(ms=5, workers=8), facts={"settings": {"OMP_NUM_THREADS": "1"}})),
-    "many threads that nobody waits for": (
+    "many threads without a wait": (
         "threads",
         loop(batch(ms=0.1, workers=8), facts={"settings": {"OMP_NUM_THREADS": "8"}}),
     ),
@@ -168,7 +168,7 @@ NEAR_MISSES = {
         loop(batch(ms=5, workers=4), facts={"settings": {"OMP_NUM_THREADS": "all"}}),
     ),
     "half of memory": ("out_of_memory", loop(facts={"peak_nbytes": 16 * GiB})),
-    "a memory whose size nobody knows": (
+    "a memory of unknown size": (
         "out_of_memory",
         loop(frameworks={"tensorflow": {"gpus": 1, "peak_nbytes": 90 * GiB}}, machine={"memory_nbytes": 0}),
     ),

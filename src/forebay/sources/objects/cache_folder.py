@@ -2,8 +2,8 @@
 
 To store a file, a process takes a lock, adds the size of the file to the number in the file `used`, and creates a
 temporary file of the full length. This reserves the bytes. The process then releases the lock, writes the bytes and
-renames the file. A temporary file has a random name, and its writer holds a lock on it. If nobody holds this lock, the
-writer has died, and the next process that opens the folder deletes the file.
+renames the file. A temporary file has a random name, and its writer holds a lock on it. If no process holds this
+lock, the writer has died, and the next process that opens the folder deletes the file.
 
 Another user may have put anything into the folder. Forebay therefore follows no symbolic link in it, and reads and
 writes only regular files of the current user or of root. It creates files that only their owner can read.

@@ -1,7 +1,7 @@
 """A CuPy without a GPU, as far as the doctor's tests look at it: arrays of NumPy behind CuPy's surface.
 
-Like the real one it computes later than asked, makes whoever wants a value wait for all that was queued before, and
-lets nobody have an array's values unasked.
+Like CuPy, it queues operations. A call that reads a value waits for all operations queued before. NumPy cannot read
+an array's values without an explicit call.
 """
 
 import numpy as np

@@ -68,7 +68,7 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
     out = np.empty((work.batch, *work.shape), work.dtype)
 
     def measure(seconds: float) -> float:
-        rows = np.load(work.path, mmap_mode="r")  # map the file anew: the kernel cannot drop pages that are mapped
+        rows = np.load(work.path, mmap_mode="r")  # map the file again: the kernel cannot drop pages that are mapped
         start_time, nbytes = perf_counter(), 0
         for start in range(0, work.rows - work.batch, work.batch):
             indices = order.rows(0, np.arange(start, start + work.batch))
