@@ -22,7 +22,7 @@ def install_script(path: str, arguments: Sequence[str]) -> Callable[[], object]:
     """
     if pkgutil.get_importer(path) is not None:
         _install_main([path, *arguments], [path], str(Path(path).absolute()))
-        return lambda: runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
+        return lambda: runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # private; `python FOLDER` uses it
     namespace = vars(_install_main([path, *arguments], [path], str(Path(path).resolve().parent)))
     file = path if Path(path).is_absolute() else f"{Path.cwd()}/{path}"  # Python does not shorten "./train.py" either
     return lambda: _run_file(file, namespace)

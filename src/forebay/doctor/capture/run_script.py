@@ -73,7 +73,7 @@ def _raised_by(run: Callable[[], object]) -> BaseException | None:
 def _end_with(code: object) -> str:
     """Print an exit code that is not a number, as Python does; return how the script ended."""
     if code is not None and not isinstance(code, int):
-        print(code, file=sys.stderr)  # noqa: T201
+        print(code, file=sys.stderr)  # noqa: T201  # as Python prints the text of sys.exit()
     return "done" if code in (None, 0) else f"exit {code}"
 
 
@@ -81,16 +81,16 @@ def _call_excepthook(error: BaseException) -> None:
     """Call `sys.excepthook` as Python does, with the traceback of the script."""
     error.__traceback__ = _without_runner(error.__traceback__)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-    sys.last_exc = error  # type: ignore[attr-defined]  # since Python 3.12
+    sys.last_exc = error  # type: ignore[attr-defined]  # mypy checks for 3.11; it exists since 3.12
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except BaseException as hook_error:
         if isinstance(hook_error, SystemExit):
             return
         hook_error.__traceback__ = _without_runner(hook_error.__traceback__)
-        print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201
+        print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201  # as Python does
         traceback.print_exception(hook_error)
-        print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201
+        print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201  # as Python does
         traceback.print_exception(error)
 
 
