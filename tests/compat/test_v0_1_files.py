@@ -272,7 +272,6 @@ def test_a_probe_stored_by_0_1_is_used_by_a_simulated_cluster(tmp_path: Path, ha
 @pytest.mark.parametrize("name", sorted({*CACHES} - {"csv_fetched_whole"}))
 def test_rows_are_read_from_a_cache_that_0_1_filled(name: str, tmp_path: Path) -> None:
     """The store has the same listing and headers but zeros as rows, so correct rows come from the cache."""
-    pytest.importorskip("fsspec")
     from tests.compat import store  # imported here, because it imports fsspec
 
     cached = store.CACHES[name]()
@@ -288,7 +287,6 @@ def test_rows_are_read_from_a_cache_that_0_1_filled(name: str, tmp_path: Path) -
 
 
 def test_a_whole_object_that_0_1_cached_is_downloaded_again_because_it_has_no_checksum(tmp_path: Path) -> None:
-    pytest.importorskip("fsspec")
     from tests.compat import store
 
     cached = store.CACHES["csv_fetched_whole"]()
@@ -315,7 +313,6 @@ def assert_rows(batches: list[Any], rows: Any) -> None:
 
 
 def test_every_option_of_remote_files_is_accepted(tmp_path: Path) -> None:
-    pytest.importorskip("fsspec")
     from tests.compat import store
 
     cached = store.CACHES["npy"]()
