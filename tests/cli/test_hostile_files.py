@@ -90,3 +90,11 @@ def test_a_change_of_a_section_that_is_not_a_table_is_refused(tmp_path, capfd):
 def test_an_unknown_case_is_not_blamed_on_the_file_of_results(tmp_path, capfd):
     assert main(["bench", "--case", "nothing", "--show", str(tmp_path / "results.json")]) == 2
     assert "is not a file of bench results" not in " ".join(capfd.readouterr().err.split())
+
+
+def test_a_damaged_capture_is_not_run_as_a_script(tmp_path, capfd):
+    (tmp_path / "run.gz").write_bytes(b"print('it ran')")
+    assert main(["doctor", str(tmp_path / "run.gz")]) == 2
+    printed = capfd.readouterr()
+    assert "is not a capture" in " ".join(printed.err.split())
+    assert "it ran" not in printed.out

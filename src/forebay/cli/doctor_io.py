@@ -55,9 +55,9 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def is_capture(path: str) -> bool:
-    """Whether a file looks like a capture."""
+    """Whether a file is a capture, possibly a damaged one, and not a script."""
     with suppress(OSError, ValueError), Path(path).open("rb") as file:  # ValueError: a null character in the path
-        return file.read(2) == b"\x1f\x8b"  # captures are gzip files, which start with these bytes
+        return file.read(2) == b"\x1f\x8b" or path.endswith(".gz")  # all gzip files start with these bytes
     return False
 
 
