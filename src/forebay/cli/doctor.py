@@ -154,7 +154,13 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
         diagnosis = replace(diagnosis, verification=verify_cure(capture, arguments, terminal))
     written = write_outputs(diagnosis, arguments, terminal)
     printed = terminal.report(render(diagnosis, width=terminal.width))
-    return _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
+    code = _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
+    if capture.ended == "terminated" and not is_capture(arguments.script):
+        terminal.close()
+        os._exit(
+            code
+        )  # as in plain Python, SIGTERM neither joins the threads of the script nor calls its exit handlers
+    return code
 
 
 def _compare(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:

@@ -26,6 +26,10 @@ class DoctorTerminal:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the copies of the streams."""
         self._stdout.close()
         self._stderr.close()
 

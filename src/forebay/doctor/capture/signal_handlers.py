@@ -9,9 +9,16 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-__all__ = ["SigtermReceived", "is_sigterm_pending", "raise_on_sigterm", "restore_handlers_on_failure"]
+__all__ = [
+    "SigtermReceived",
+    "is_sigterm_pending",
+    "raise_on_sigterm",
+    "repeat_unhandled_sigterm",
+    "restore_handlers_on_failure",
+]
 
 _received = threading.Event()  # SIGTERM has raised `SigtermReceived`
+_handling = threading.RLock()  # held while `_received` is set, and while SIGTERM is repeated
 
 
 class SigtermReceived(BaseException):
@@ -42,9 +49,23 @@ def is_sigterm_pending() -> bool:
     return _received.is_set() or signal.getsignal(signal.SIGTERM) is _handle_sigterm
 
 
+def repeat_unhandled_sigterm() -> None:
+    """Send SIGTERM to the main thread again if its handler has not run yet.
+
+    A signal that arrives just before a system call such as `sleep` does not interrupt it: Python would run the handler
+    only after the call. A repeated signal interrupts it.
+    """
+    with _handling:
+        if not _received.is_set() and is_sigterm_pending():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+
 def _handle_sigterm(number: int, frame: FrameType | None) -> None:
-    _received.set()
-    _restore_default()  # so that a second SIGTERM ends the process
+    with _handling:
+        if _received.is_set():  # a repeated signal
+            return
+        _received.set()
+        _restore_default()  # so that a second SIGTERM ends the process
     raise SigtermReceived
 
 

@@ -12,12 +12,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from time import monotonic
 
-from forebay.doctor.capture.signal_handlers import is_sigterm_pending
+from forebay.doctor.capture.signal_handlers import is_sigterm_pending, repeat_unhandled_sigterm
 
 __all__ = ["GRACE_SECONDS", "sigterm_deadline"]
 
 GRACE_SECONDS = 5.0  # from SIGTERM until the script must have ended
+_REPEAT_SECONDS = 0.2  # until SIGTERM is sent again if its handler has not run
 _EXIT_CODE = 2  # of the doctor, if the script was terminated
 _MESSAGE = (
     "forebay doctor: the script did not end within {:.0f} s after SIGTERM, so the doctor ended it without a report.\n"
@@ -55,11 +57,20 @@ def _watch(reader: int, ended: threading.Event, seconds: float) -> None:
         while number := os.read(reader, 1):
             if number[0] != signal.SIGTERM or not is_sigterm_pending():
                 continue
-            if not ended.wait(seconds):
+            if not _wait_for_end(ended, seconds):
                 with suppress(OSError):
                     os.write(2, _MESSAGE.format(seconds).encode())
                 os._exit(_EXIT_CODE)
         os.close(reader)
+
+
+def _wait_for_end(ended: threading.Event, seconds: float) -> bool:
+    deadline = monotonic() + seconds
+    while not ended.wait(_REPEAT_SECONDS):
+        if monotonic() >= deadline:
+            return False
+        repeat_unhandled_sigterm()
+    return True
 
 
 _writers: set[int] = set()  # wakeup descriptors that this module has set

@@ -5,6 +5,7 @@ JSON file REQUEST and writes the capture to CAPTURE.
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -95,6 +96,8 @@ def _main(request_path: str, capture_path: str) -> None:
     partial_path = Path(f"{capture_path}.part")  # the parent process must not read an incomplete file
     capture.save(partial_path)
     partial_path.rename(capture_path)
+    if capture.ended == "terminated":
+        os._exit(0)  # as in plain Python, SIGTERM does not join the threads of the script
 
 
 if __name__ == "__main__":
