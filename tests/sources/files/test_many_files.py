@@ -103,6 +103,16 @@ def test_two_stars_match_subfolders(tmp_path):
     assert [path.name for path in expand_paths(tmp_path / "**" / "*.npy")] == ["x.npy"]
 
 
+def test_a_link_to_a_folder_above_it_is_refused(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "x.npy").touch()
+    (tmp_path / "other").symlink_to("deep")  # no loop
+    assert len(expand_paths(tmp_path / "**" / "*.npy")) == 2
+    (tmp_path / "deep" / "er" / "again").symlink_to("../..")
+    with pytest.raises(SourceError, match=r"follows the link '.*again' to a folder that contains this link"):
+        expand_paths(tmp_path / "**" / "*.npy")
+
+
 def test_a_glob_that_matches_nothing_is_refused(tmp_path):
     with pytest.raises(SourceError, match=r"nothing\.npy' matches nothing"):
         open_files(tmp_path / "*nothing.npy")

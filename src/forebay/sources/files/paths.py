@@ -41,7 +41,11 @@ def _expand(path: PathName) -> list[Path]:
 
 
 def _match_glob(pattern: str) -> list[Path]:
-    matches = [Path(name) for name in glob.glob(pattern, recursive=True)]  # noqa: PTH207 - Path.glob takes no absolute pattern
+    matches = []
+    for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
+        matches.append(Path(name))
+        if "**" in pattern:
+            _validate_no_loop(pattern, matches[-1])
     files = sorted((path for path in matches if path.is_file() or _is_zarr_store(path)), key=natural_sort_key)
     if not files:
         matched = f"only directories, such as {str(matches[0])!r}" if matches else "nothing"
@@ -49,6 +53,16 @@ def _match_glob(pattern: str) -> list[Path]:
             f"the glob {pattern!r} matches {matched}. Correct it; the current directory is {str(Path.cwd())!r}."
         )
     return files
+
+
+def _validate_no_loop(pattern: str, match: Path) -> None:
+    """Raise SourceError if a link in the path points to a folder above it, so that files would match many times."""
+    for folder in reversed(match.parents):
+        if folder.is_symlink() and folder.resolve() in {above.resolve() for above in folder.parents}:
+            raise SourceError(
+                f"the glob {pattern!r} follows the link {str(folder)!r} to a folder that contains this link, so it "
+                "matches the same files many times. Remove the link, or list the folders without '**'."
+            )
 
 
 def is_in_object_store(paths: Paths, options: Collection[str]) -> bool:
