@@ -117,6 +117,17 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
         open_parquet(path, decode={"text": len})
 
 
+def test_the_checksum_of_a_parquet_page_is_verified(tmp_path):
+    path, table = tmp_path / "x.parquet", pa.table({"x": np.arange(1000, 1050)})
+    content = parquet_bytes(table, compression="none", use_dictionary=False, write_page_checksum=True)
+    value = struct.pack("<q", 1030)
+    assert content.count(value) == 1
+    path.write_bytes(content.replace(value, struct.pack("<q", 7)))
+    source = open_parquet(path)
+    with pytest.raises(SourceError, match=r"'x' in .*x\.parquet cannot be read: .*CRC"):
+        source.gather(slice(0, 50), [spec.empty(50) for spec in source.specs])
+
+
 def test_a_batch_with_fewer_rows_than_its_metadata_says_is_refused(tmp_path):
     content = arrow_bytes(pa.table({"x": np.arange(1000, 1007)}))
     counts = [place for place in range(len(content) - 8) if content[place : place + 8] == struct.pack("<q", 7)]

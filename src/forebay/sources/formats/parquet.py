@@ -137,6 +137,8 @@ class _ParquetFile:
         reader = getattr(self._readers, "reader", None)  # the reader of this thread
         if reader is None:
             memory = self._mapped_file.array((self._mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
-            reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self._metadata)
+            reader = pq.ParquetFile(
+                pa.BufferReader(pa.py_buffer(memory)), metadata=self._metadata, page_checksum_verification=True
+            )
             self._readers.reader = reader
         return reader
