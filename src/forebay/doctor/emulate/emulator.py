@@ -12,6 +12,7 @@ from forebay.doctor.emulate.batches import ResidentBatches
 from forebay.doctor.emulate.target_line import TargetLine
 from forebay.doctor.emulate.transfers import PreparedUploads, SkippedReads, UploadPrefetch, UploadReuse
 from forebay.doctor.model.emulation import Emulation
+from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["FRAMEWORKS", "Emulator"]
 
@@ -68,4 +69,4 @@ class Emulator:
         try:
             importlib.import_module(FRAMEWORKS[name]).install(self)
         except Exception as error:
-            self.patches.ledger.note(f"{name} is not emulated: {type(error).__name__}: {error}")
+            self.patches.ledger.note(f"{name} is not emulated: {describe_error(error)}")

@@ -17,6 +17,7 @@ from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines, api_of
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["WARM_UP_CALLS", "InputWaits", "hook_profiler"]
 
@@ -94,7 +95,7 @@ class InputWaits:
             self._trace = import_module(_HOST_TRACE).HostTrace()
         except Exception as error:  # another profiler is running, or a module is missing in this version
             self._is_done = True
-            self._ledger.note(f"{API} are not recorded: {type(error).__name__}: {error}")
+            self._ledger.note(f"{API} are not recorded: {describe_error(error)}")
 
     def _write(self) -> None:
         """Write an event for each read inside a traced call.
