@@ -157,9 +157,7 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     code = _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
     if capture.ended == "terminated" and not is_capture(arguments.script):
         terminal.close()
-        os._exit(
-            code
-        )  # as in plain Python, SIGTERM neither joins the threads of the script nor calls its exit handlers
+        os._exit(code)  # as SIGTERM in plain Python: joins no threads of the script, calls no exit handlers
     return code
 
 
