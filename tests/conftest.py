@@ -8,6 +8,7 @@ import os
 import signal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import profiles  # noqa: F401  # loads the Hypothesis profile
@@ -31,7 +32,9 @@ FIRST = (
 # ten seconds. Other slow tests carry the marker themselves.
 SLOW = (
     "cli",
+    "compat/test_v0_1_files",
     "doctor/capture/hooks/test_tensorflow",
+    "doctor/capture/test_plain_python",
     "doctor/diagnosis/test_compare_ranks",
     "doctor/diagnosis/test_verify",
     "doctor/predict/test_recorded_captures",
@@ -44,12 +47,15 @@ SLOW = (
     "feed/test_memory",
     "gpu",
     "measure/bench/test_bench_command",
+    "measure/bench/test_disk",
     "measure/bench/test_run",
     "pipeline/ranks/test_processes",
     "pipeline/ranks/test_ray_train",
     "sources/direct/test_feeds",
+    "sources/objects/test_http",
     "sources/objects/test_s3",
     "transforms/workers/on_ray",
+    "transforms/workers/test_process_handle",
     "transforms/workers/test_process_pool",
 )
 
@@ -60,6 +66,19 @@ runner.JOIN_SECONDS = process_pool._CLOSE_SECONDS = process_handle._REAP_SECONDS
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # keep our order; the default starts files with the most tests
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist, there is no such hook
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, also run all files of tests on Ray in one test worker, because they share a cluster."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder, found, _ = nodeid.partition("/on_ray/")
+            return folder + found if found else super()._split_scope(nodeid)
+
+    return Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -159,7 +159,8 @@ def test_an_ascii_terminal_still_gets_the_report(folder):
 
 
 def test_an_interrupted_script_is_reported(folder):
-    (folder / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(50)\n")
+    # Short sleeps: as in plain Python, a Ctrl-C just before a system call does not interrupt it.
+    (folder / "long.py").write_text("import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(0.1)\n")
     with subprocess.Popen(
         [*COMMAND, "long.py"], cwd=folder, env=os.environ | PLAIN, stdout=subprocess.PIPE, text=True
     ) as running:

@@ -5,6 +5,7 @@ import gzip
 import json
 import zlib
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 from tests.doctor.report import report_samples as samples
@@ -30,7 +31,7 @@ def _changed(path, value):
     changed = part = document()
     for key in path[:-1]:
         part = part[key]
-    part[path[-1]] = value
+    part[path[-1]] = value() if callable(value) else value
     return gzip.compress(json.dumps(changed).encode(), 1)
 
 
@@ -44,6 +45,10 @@ def _records(**fields):
     for name, value in ({"kind": 3} | fields).items():
         rows[name] = value
     return base64.b64encode(zlib.compress(rows.tobytes())).decode()
+
+
+def _records_bomb():
+    return base64.b64encode(zlib.compress(bytes(600 << 20), 9)).decode()
 
 
 _EVENT = ["upload", "torch.tensor", 1, 7, 5, 9, 4, None]
@@ -77,23 +82,28 @@ _WRONG_PARTS = {
     "half a record": (["device", "records"], base64.b64encode(zlib.compress(b"x" * 9)).decode()),
     "records that are not base64": (["device", "records"], "\u2603"),
     "records that are not compressed": (["device", "records"], "AAAA"),
-    "a bomb in the records": (["device", "records"], base64.b64encode(zlib.compress(bytes(600 << 20), 9)).decode()),
+    "a bomb in the records": (["device", "records"], _records_bomb),
     "negative drops": (["device", "dropped"], -1),
 }
+# Name -> function that returns the bytes of the file. Tests call it, because the bombs take seconds to make.
 FILES = {
-    **{f"{key} is {str(value)[:40]}": _changed([key], value) for key, values in _WRONG.items() for value in values},
-    **{name: _changed(path, value) for name, (path, value) in _WRONG_PARTS.items()},
-    "deep lists": _text("[" * 200_000),
-    "deep objects": _text('{"a":' * 50_000),
-    "a number of 5,000 digits": _text('{"capture_version": ' + "9" * 5000 + "}"),
-    "a list": _text("[1]"),
-    "a text": _text('"x"'),
-    "nothing": _text(""),
-    "null": _text("null"),
-    "not UTF-8": _text(b"\xff\xfe\xfa"),
-    "truncated": _changed(["rank"], None)[:-20],
-    "damaged": _changed(["rank"], None)[:60] + b"\0" * 50,
-    "only a header": b"\x1f\x8b",
-    "a bomb": gzip.compress(b'{"capture_version":1,"x":"' + b"a" * (600 << 20), 1),
-    "a bomb of values": gzip.compress(b'{"capture_version":1,"x":[' + b"[]," * 41_000_000, 1),
+    **{
+        f"{key} is {str(value)[:40]}": partial(_changed, [key], value)
+        for key, values in _WRONG.items()
+        for value in values
+    },
+    **{name: partial(_changed, path, value) for name, (path, value) in _WRONG_PARTS.items()},
+    "deep lists": lambda: _text("[" * 200_000),
+    "deep objects": lambda: _text('{"a":' * 50_000),
+    "a number of 5,000 digits": lambda: _text('{"capture_version": ' + "9" * 5000 + "}"),
+    "a list": lambda: _text("[1]"),
+    "a text": lambda: _text('"x"'),
+    "nothing": lambda: _text(""),
+    "null": lambda: _text("null"),
+    "not UTF-8": lambda: _text(b"\xff\xfe\xfa"),
+    "truncated": lambda: _changed(["rank"], None)[:-20],
+    "damaged": lambda: _changed(["rank"], None)[:60] + b"\0" * 50,
+    "only a header": lambda: b"\x1f\x8b",
+    "a bomb": lambda: gzip.compress(b'{"capture_version":1,"x":"' + b"a" * (600 << 20), 1),
+    "a bomb of values": lambda: gzip.compress(b'{"capture_version":1,"x":[' + b"[]," * 41_000_000, 1),
 }

@@ -20,7 +20,7 @@ def test_there_are_at_least_fifty_hostile_files():
 
 @pytest.mark.parametrize("name", hostile.FILES)
 def test_a_hostile_capture_is_refused(tmp_path, name):
-    (tmp_path / "run.gz").write_bytes(hostile.FILES[name])
+    (tmp_path / "run.gz").write_bytes(hostile.FILES[name]())
     with pytest.raises(CaptureError, match=r"run\.gz is (not a capture|a capture of version)"):
         Capture.load(tmp_path / "run.gz")
 

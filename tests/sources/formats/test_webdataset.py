@@ -8,7 +8,6 @@ import tarfile
 
 import numpy as np
 import pytest
-import webdataset
 from PIL import EpsImagePlugin, Image
 
 import forebay as fb
@@ -32,6 +31,8 @@ def tree(rows=20):
 
 def write(path, arrays):
     """Write samples like the webdataset library: pixels as PNG, a class as text, an array as .npy."""
+    import webdataset  # imports torch, so not when the tests are collected
+
     with webdataset.TarWriter(str(path)) as writer:
         for row in range(len(next(iter(arrays.values())))):
             writer.write({"__key__": f"{row:06d}", **{name: sample(array[row]) for name, array in arrays.items()}})

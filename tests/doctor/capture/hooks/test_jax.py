@@ -56,7 +56,7 @@ def test_a_healthy_script_is_compiled_once(framework_processes, script):
     assert seen(framework_processes, f"{script}_healthy").details("compile", "reason").count("first") == 1
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", [script for script in SCRIPTS if not script.endswith("_healthy")])
 def test_a_profiled_script_has_the_same_result_and_number_of_compilations(framework_processes, script):
     watched, bare = json.loads(framework_processes.script_result("jax", script, "answers").read_text())
     assert watched == bare

@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from ray.train import RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
 from tests.pipeline.ranks.processes import all_rows, step_counts
 from tests.transforms.workers.on_ray.maps import ROWS, rows, train_on_a_shard
 
@@ -15,6 +13,9 @@ import forebay as fb
 @pytest.fixture(scope="module")
 def trained(cluster, tmp_path_factory):
     """Train with two workers, and return the folder in which each left its rows."""
+    from ray.train import RunConfig, ScalingConfig  # imports torch, so not when the tests are collected
+    from ray.train.torch import TorchTrainer
+
     folder = tmp_path_factory.mktemp("train")
     node = cluster.add_node(num_cpus=2)
     TorchTrainer(
