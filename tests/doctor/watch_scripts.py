@@ -110,5 +110,6 @@ RUNNERS = {"jax": answer_of_jax, "keras": without_time_limits, "tensorflow": wit
 if __name__ == "__main__":
     framework, folder = sys.argv[1:]
     runner = RUNNERS.get(framework, lambda: answer)()
+    gc.freeze()  # collecting the objects of TensorFlow after each script takes a quarter of a second
     for script in sorted((SCRIPTS / framework).glob("*.py")):
         save_capture(script, Path(folder), runner)

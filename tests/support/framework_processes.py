@@ -32,6 +32,9 @@ LONGEST_SECONDS = 900
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
 SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}
 
+# The models of the Keras cases are small: compiling them takes longer than running them.
+_FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
 _HOOKS, _HANDOFF = "doctor/capture/hooks", "adapters/handoff"
 _REGISTRY = "core/registry_cases.py"
 _EVERY_FRAMEWORK = (
@@ -141,6 +144,7 @@ class FrameworkProcesses:
         _, on, backend = framework.partition(" on ")
         if not on:
             return settings
+        settings |= {"XLA_FLAGS": f"{SETTINGS['XLA_FLAGS']} {_FAST_COMPILATION}"}
         # Most cases compile the same small model, which JAX then compiles once.
         cache_folder = str(self._folder / "jax_cache")
         settings |= {"JAX_COMPILATION_CACHE_DIR": cache_folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
