@@ -29,7 +29,6 @@ from forebay.sources.formats.arrow_columns import (
     select_columns,
     validate_chunks,
     validate_row_count,
-    validate_rows,
 )
 from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
 
@@ -55,15 +54,7 @@ def open_arrow(
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
     batches = _read_batches(mapped_file, memory, budget)
-    selected_columns = select_columns(
-        mapped_file.path,
-        batches.schema,
-        columns=columns,
-        spec=spec,
-        decode=decode,
-        read_first_value=batches.read_first_value,
-    )
-    validate_rows(selected_columns, batches.boundaries)
+    selected_columns = select_columns(mapped_file.path, batches, columns=columns, spec=spec, decode=decode)
     offsets = [_find_offsets(memory, batches, column) for column in selected_columns]
     stored_columns = list(zip(selected_columns, offsets, strict=True))
     validate_chunks([column for column, found in stored_columns if found is None], batches.boundaries, budget)

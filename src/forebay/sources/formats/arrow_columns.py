@@ -6,7 +6,7 @@ For other columns, such as strings or encoded images, the user passes a function
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,12 @@ from forebay.sources.files.held_budget import HeldBudget, validate_claim
 __all__ = [
     "ArrowColumn",
     "ColumnDecoders",
+    "ColumnFile",
     "make_boundaries",
     "read_value",
     "select_columns",
     "validate_chunks",
     "validate_row_count",
-    "validate_rows",
 ]
 
 _MAX_ROWS = 2**62  # of one file; safely below the largest int64
@@ -150,13 +150,6 @@ def validate_row_count(path: Path, part: str, column: Any, boundaries: Array) ->
         )
 
 
-def validate_rows(columns: Sequence[ArrowColumn], boundaries: Array) -> None:
-    """Raise an error if no array can hold the rows that a file claims."""
-    for column in columns:
-        name = f"{column.name!r} in {column.path}"
-        validate_claim(name, column.spec.batch_shape(int(boundaries[-1])), column.spec.dtype)
-
-
 def validate_chunks(columns: Sequence[ArrowColumn], boundaries: Array, budget: HeldBudget) -> None:
     """Raise BudgetError if the smallest cache of these columns exceeds the budget.
 
@@ -169,20 +162,29 @@ def validate_chunks(columns: Sequence[ArrowColumn], boundaries: Array, budget: H
         budget.validate(claim, min(len(boundaries) - 1, MIN_CACHED_CHUNKS) * rows * row_nbytes)
 
 
+class ColumnFile(Protocol):
+    """An open file with columns."""
+
+    @property
+    def schema(self) -> Any: ...
+    @property
+    def boundaries(self) -> Array: ...  # first row of each row group or record batch, then the number of rows
+    def read_first_value(self, name: str) -> Any: ...  # of a column
+
+
 def select_columns(
     path: Path,
-    schema: Any,
+    file: ColumnFile,
     *,
     columns: Sequence[str] | None,
     spec: Tree | None,
     decode: ColumnDecoders | None,
-    read_first_value: Callable[[str], Any],
 ) -> list[ArrowColumn]:
-    """Return the requested columns with their specs.
+    """Return the requested columns with their specs, after a check that arrays can hold their rows.
 
-    `read_first_value` returns the first value of a column. If a column has a decode function and no spec, the decoded
-    first value determines the spec.
+    If a column has a decode function and no spec, the decoded first value determines the spec.
     """
+    schema = file.schema
     specs, structure = as_specs(spec) if spec is not None else ((), None)
     user_specs = dict(zip(structure.paths if structure else (), specs, strict=True))
     names = list(columns if columns is not None else user_specs or schema.names)
@@ -194,10 +196,14 @@ def select_columns(
             f"{path} has two columns named {duplicates[0]!r}. Write it with different names, or choose other columns "
             "with columns=[...]."
         )
-    return [
-        _make_column(path, schema.field(name), user_specs.get(name), decode.get(name), read_first_value)
+    selected = [
+        _make_column(path, schema.field(name), user_specs.get(name), decode.get(name), file.read_first_value)
         for name in names
     ]
+    for column in selected:
+        claim = column.spec.batch_shape(int(file.boundaries[-1]))
+        validate_claim(f"{column.name!r} in {path}", claim, column.spec.dtype)
+    return selected
 
 
 def _make_column(

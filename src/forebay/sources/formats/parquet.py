@@ -26,7 +26,6 @@ from forebay.sources.formats.arrow_columns import (
     select_columns,
     validate_chunks,
     validate_row_count,
-    validate_rows,
 )
 
 __all__ = ["open_parquet"]
@@ -51,15 +50,7 @@ def open_parquet(
     """
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     parquet_file = _ParquetFile(mapped_file)
-    selected_columns = select_columns(
-        mapped_file.path,
-        parquet_file.schema,
-        columns=columns,
-        spec=spec,
-        decode=decode,
-        read_first_value=parquet_file.read_first_value,
-    )
-    validate_rows(selected_columns, parquet_file.boundaries)
+    selected_columns = select_columns(mapped_file.path, parquet_file, columns=columns, spec=spec, decode=decode)
     validate_chunks(selected_columns, parquet_file.boundaries, budget)
     leaf_columns = [
         ChunkedColumn(column.spec, parquet_file.boundaries, parquet_file.make_decompress(column))
