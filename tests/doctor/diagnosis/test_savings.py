@@ -1,6 +1,7 @@
 """Simulated gains of cures, compared with the cured program on the same simulated machine."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 
 import pytest
@@ -9,6 +10,16 @@ from hypothesis import strategies as st
 from tests.doctor import device_rig as rig
 from tests.doctor.captures import STEP_LINE
 
+from forebay.core.ceilings import (
+    CopySpeed,
+    DeviceCeilings,
+    HostCeilings,
+    HostGather,
+    Probe,
+    RowSpeed,
+    RowSpeeds,
+)
+from forebay.core.hardware import Hardware
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.savings import Simulation
@@ -195,10 +206,14 @@ def test_a_prediction_for_another_machine_needs_device_records():
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA GH200 480GB", "gh200"),
         ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L40", "l40"),
         ("NVIDIA L4", "l4"),
         ("NVIDIA A10G", "a10"),
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
         ("Tesla T4", "t4"),
+        ("NVIDIA H100-PCIE-80GB", "h100-pcie"),
+        ("NVIDIA RTX A1000", None),
+        ("NVIDIA T400 4GB", None),
         ("Some other", None),
     ],
 )
@@ -210,6 +225,18 @@ def test_speeds_name_their_source():
     assert speeds_of_gpu("NVIDIA H200").origin == "measured on an NVIDIA H200"
     assert "data sheet of the NVIDIA A100" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").origin
     assert speeds_of_gpu("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
+
+
+def test_a_probe_does_not_change_the_speed_of_selecting_rows():
+    speeds = RowSpeeds((RowSpeed(64, 1e9),))
+    host = HostCeilings((CopySpeed(1, 8e9),), (HostGather(1, speeds),))
+    device = DeviceCeilings(
+        "NVIDIA L4", 8, 9, 4, 16, 2e10, 2e10, 3e10, 8e9, 1e10, 1e10, 5e-6, 1e-5, None, 7e-6, speeds, None
+    )
+    hardware = Hardware("CPU", 4, 8 << 30, ("NVIDIA L4",), "580.1")
+    probe = Probe(hardware, datetime(2026, 7, 30, tzinfo=UTC), 9.5, host, None, device, ())
+    assert speeds_of_gpu("NVIDIA L4", probe).pinned == 2e10
+    assert speeds_of_gpu("NVIDIA L4", probe).gather == speeds_of_gpu("NVIDIA L4").gather
 
 
 def test_matrix_products_scale_with_arithmetic_and_other_kernels_with_memory():

@@ -5,6 +5,7 @@ PCIe with 16 lanes, and of NVLink-C2C. PCIe 5 was measured on an H200, and the s
 and 4 follow from their rate per lane. A copy by the CPU limits uploads from pageable memory.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,6 +67,7 @@ DEVICES = {  # `find_gpu` uses the first name that matches, so a name comes befo
     "a100": GpuPeaks(312, 19.5, 2.04, "pcie4"),
     "a10": GpuPeaks(125, 31.2, 0.6, "pcie4"),
     "l40s": GpuPeaks(362, 91.6, 0.864, "pcie4"),
+    "l40": GpuPeaks(181, 90.5, 0.864, "pcie4"),
     "l4": GpuPeaks(121, 30.3, 0.3, "pcie4"),
     "rtx5090": GpuPeaks(210, 104.8, 1.79, "pcie5"),
     "rtx4090": GpuPeaks(165, 82.6, 1.01, "pcie4"),
@@ -98,14 +100,20 @@ def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
         return _probed_speeds(probe)
     name = find_gpu(gpu) or "h200"
     link = LINKS[DEVICES[name].link]
-    gather = GATHER_BYTES_PER_SECOND * DEVICES[name].memory / DEVICES["h200"].memory
     origin = (
         f"measured on an {MEASURED_ON}"
         if name == "h200"
         else f"from the data sheet of the {gpu} and measurements on an {MEASURED_ON}"
     )
     return MachineSpeeds(
-        gpu, link.pinned, link.pageable, link.pinned, LAUNCH_SECONDS, HOST_COPY_BYTES_PER_SECOND, gather, origin
+        gpu,
+        link.pinned,
+        link.pageable,
+        link.pinned,
+        LAUNCH_SECONDS,
+        HOST_COPY_BYTES_PER_SECOND,
+        _gather_bytes_per_second(gpu),
+        origin,
     )
 
 
@@ -126,8 +134,9 @@ def find_gpu(gpu: str) -> str | None:
 
     For example, `NVIDIA A100-SXM4-80GB` has the key a100.
     """
-    normalized = gpu.lower().replace(" ", "").replace("geforce", "")
-    return next((name for name in DEVICES if name.replace("-", "") in normalized.replace("-", "")), None)
+    normalized = gpu.lower().replace("geforce ", "").replace("rtx ", "rtx")
+    # A digit after the name belongs to the name of another GPU: `NVIDIA T400` is no T4.
+    return next((name for name in DEVICES if re.search(rf"{name.replace('-', '[ -]')}(?!\d)", normalized)), None)
 
 
 def validate_machine(device: str, link: str) -> None:
@@ -195,6 +204,11 @@ def _probed_speeds(probe: Probe) -> MachineSpeeds:
         device.device_to_host_bytes_per_second,
         device.launch_seconds or LAUNCH_SECONDS,
         probe.host.copy_bytes_per_second(),
-        GATHER_BYTES_PER_SECOND,  # not probed: the value of an H200
+        _gather_bytes_per_second(device.name),
         f"probed on {probe.measured_at:%Y-%m-%d}",
     )
+
+
+def _gather_bytes_per_second(gpu: str) -> float:
+    """Return how fast a GPU selects rows: the value of an H200, scaled by the memory speed of a known GPU."""
+    return GATHER_BYTES_PER_SECOND * DEVICES[find_gpu(gpu) or "h200"].memory / DEVICES["h200"].memory
