@@ -89,7 +89,17 @@ def test_nothing_is_sampled_without_pynvml(monkeypatch):
 
 @pytest.mark.parametrize(
     ("value", "indices"),
-    [(None, [0, 1, 2]), ("", []), ("2,0", [2, 0]), ("7", []), ("GPU-8a1f", [0, 1, 2]), ("0, 1", [0, 1])],
+    [
+        (None, [0, 1, 2]),
+        ("", []),
+        ("2,0", [2, 0]),
+        ("7", []),
+        ("GPU-8a1f", [0, 1, 2]),
+        ("0, 1", [0, 1]),
+        ("-1", []),
+        ("1,-1,2", [1]),
+        ("NoDevFiles", []),
+    ],
 )
 def test_hidden_gpus_are_not_sampled(monkeypatch, value, indices):
     monkeypatch.setattr(gpu_sampler.os, "environ", {} if value is None else {"CUDA_VISIBLE_DEVICES": value})

@@ -6,9 +6,11 @@ NVML calls release the interpreter lock, so they do not block the training loop.
 import os
 import threading
 from contextlib import suppress
+from itertools import takewhile
 from time import perf_counter_ns
 from typing import Any
 
+from forebay.core.hardware import are_gpus_hidden
 from forebay.core.nvml import Nvml
 
 __all__ = ["GpuSampler", "visible_gpus"]
@@ -57,12 +59,15 @@ class GpuSampler:
 def visible_gpus(count: int) -> list[int]:
     """Return the GPU indices in CUDA_VISIBLE_DEVICES that are below `count`.
 
-    Return all indices below `count` if the variable is unset or contains anything but indices, such as UUIDs.
+    An index without a GPU, such as -1, hides the GPUs after it, as in CUDA. Return all indices below `count` if the
+    variable is unset or contains anything but indices, such as UUIDs.
     """
-    value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if value is None or not all(part.strip().isdigit() for part in value.split(",") if part.strip()):
+    if are_gpus_hidden():
+        return []
+    parts = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if not parts or not all(part.removeprefix("-").isdigit() for part in parts):
         return [*range(count)]
-    return [int(part) for part in value.split(",") if part.strip() and int(part) < count]
+    return [*takewhile(range(count).__contains__, map(int, parts))]
 
 
 def _describe(nvml: Nvml, handle: Any) -> dict[str, Any]:
