@@ -50,6 +50,11 @@ class ChunkPolicy:
             why = "a chunk is a single row, so a shuffle reads rows in any order"
         elif blocks is None:
             why = f"all chunks fit in memory ({format_nbytes(length * self.row_nbytes)}): each is decompressed once"
+        elif blocks.held < blocks.max_open_blocks:
+            why = (
+                f"fewer than {blocks.max_open_blocks} chunks of {format_nbytes(self.rows * self.row_nbytes)} fit in "
+                "memory, so a shuffle decompresses chunks many times; pass a larger max_held_bytes"
+            )
         else:
             limit = format_nbytes(blocks.held * self.rows * self.row_nbytes)
             why = (

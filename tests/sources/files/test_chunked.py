@@ -145,6 +145,13 @@ def test_shuffle_blocks_are_chunks_and_count_how_many_fit():
     assert ChunkPolicy(10, row_nbytes=8).shuffle_blocks(1000, 800) == ShuffleBlocks(10, held=10)
 
 
+@pytest.mark.parametrize("held", [0, 1])
+def test_chunks_that_are_too_large_to_mix_are_reported(held):
+    policy = ChunkPolicy(10, row_nbytes=800)
+    why = policy.explain(1000, ShuffleBlocks(10, held)).why
+    assert why.startswith("fewer than 2 chunks of 7.8 KiB fit in memory")
+
+
 def test_small_leaves_do_not_change_the_chunk_policy():
     images, labels = (
         make(EVEN, held_nbytes=0)[0],
