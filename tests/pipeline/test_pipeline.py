@@ -261,6 +261,28 @@ def test_a_window_sets_how_many_blocks_are_mixed():
     assert f"stay within {pipeline.order.max_row_distance} positions of each other" in explained
 
 
+def test_the_reason_of_the_order_ignores_take_and_repeat():
+    rows = fb.from_arrays(np.arange(1000))
+    reasons = {
+        "the order of the source": [rows, rows.take(100), rows.repeat(2)],
+        "any row may come anywhere": [rows.shuffle(seed=0).repeat(2), rows.shuffle(seed=0).take(100)],
+        "blocks come in random order": [
+            rows.shuffle(seed=0, block=10).take(100),
+            rows.shuffle(seed=0, block=10).repeat(2),
+        ],
+    }
+    for reason, pipelines in reasons.items():
+        assert all(reason in pipeline.batch(10).feed("numpy").explain() for pipeline in pipelines)
+
+
+def test_transforms_after_a_process_map_are_reported_in_the_process():
+    pipeline = fb.from_arrays(np.arange(100.0)).batch(10).map(fb.cast("float32")).map(np.negative, where="process")
+    with pipeline.map(fb.cast("float32")).map(np.square, where="thread").feed("numpy") as feed:
+        placements = [decision.choice for decision in feed.plan.decisions[-5:-1]]
+        transforms = [*["thread"] * len(feed.plan.thread_transforms), *["process"] * len(feed.plan.worker_transforms)]
+    assert placements == transforms == ["thread", "process", "process", "process"]
+
+
 @pytest.mark.parametrize("options", [{}, {"block": None}, {"block": 10, "mix": 3}])
 def test_a_window_of_rows_that_can_be_indexed_needs_a_block(options):
     with pytest.raises(PipelineError, match=r"shuffle\(block=4096, window='64MB'\)"):

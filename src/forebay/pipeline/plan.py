@@ -46,6 +46,18 @@ class PlanInput:
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
 
+    @property
+    def thread_transform_count(self) -> int:
+        """Number of transforms that run in worker threads.
+
+        The first map with where="process" or "ray" and all later transforms run in workers, so that the feed sends each
+        batch to a worker only once. If Ray workers read the rows, they run all transforms.
+        """
+        if self.cluster is not None and self.cluster.row_delivery != "sent":
+            return 0  # the Ray workers read the rows themselves, so threads have no rows to transform
+        wheres = [transform.where for transform in self.transforms]
+        return next((number for number, where in enumerate(wheres) if where in ("process", "ray")), len(wheres))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -75,20 +87,9 @@ class Plan:
     @property
     def thread_transforms(self) -> tuple[Transform, ...]:
         """Transforms that run in worker threads."""
-        return self.input.transforms[: self._thread_transform_count]
+        return self.input.transforms[: self.input.thread_transform_count]
 
     @property
     def worker_transforms(self) -> tuple[Transform, ...]:
-        """Transforms that run in worker processes or Ray workers.
-
-        These are the first map with where="process" or "ray" and all later transforms, so that the feed sends each
-        batch to a worker only once. If Ray workers read the rows, these are all transforms.
-        """
-        return self.input.transforms[self._thread_transform_count :]
-
-    @property
-    def _thread_transform_count(self) -> int:
-        if self.input.cluster is not None and self.input.cluster.row_delivery != "sent":
-            return 0  # the Ray workers read the rows themselves, so threads have no rows to transform
-        wheres = [transform.where for transform in self.input.transforms]
-        return next((number for number, where in enumerate(wheres) if where in ("process", "ray")), len(wheres))
+        """Transforms that run in worker processes or Ray workers."""
+        return self.input.transforms[self.input.thread_transform_count :]

@@ -8,7 +8,7 @@ from forebay.core.spec import ArraySpec, Layout, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.device_planner import plan_device_pull, why_on_device
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput
-from forebay.transforms.ops import Map, Transform
+from forebay.transforms.ops import Map
 from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShare
 
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
@@ -150,8 +150,8 @@ class _Draft:
             yield from self._cluster_decisions(plan_input.cluster)
         yield Decision("group", f"{self.group.value} batch{'es' if self.group.value > 1 else ''}", self.group.why)
         yield Decision("slots", f"{self.slots + LENT_SLOTS} x {format_nbytes(self.slot_nbytes)}", self._why_slots())
-        for transform in plan_input.transforms:
-            yield Decision(str(transform), *_placement(transform, plan_input))
+        for number, transform in enumerate(plan_input.transforms):
+            yield Decision(str(transform), *_placement(number, plan_input))
         for transform in plan_input.device_transforms:
             yield Decision(str(transform), "device", why_on_device(transform))
         if plan_input.fixed_size:
@@ -281,18 +281,15 @@ def _why_processes(plan_input: PlanInput) -> str:
     return f"a map has where='process'; rows are passed {how}"
 
 
-def _placement(transform: Transform, plan_input: PlanInput) -> tuple[str, str]:
-    """Return where a transform runs, and why."""
-    cluster = plan_input.cluster
-    if transform.where == "either" and cluster is None:
-        return "thread", "the rows are in the CPU cache of the worker thread"
-    if cluster is not None and transform.where != "ray":
-        if cluster.row_delivery != "sent" or _is_after_ray_map(transform, plan_input):
+def _placement(number: int, plan_input: PlanInput) -> tuple[str, str]:
+    """Return where the transform with this number runs, and why."""
+    where, on_ray = plan_input.transforms[number].where, plan_input.cluster is not None
+    if number >= plan_input.thread_transform_count and where not in ("process", "ray"):
+        if on_ray:
             return "ray", "the rows are on the Ray worker already"
+        return "process", "the rows are in the worker process already"
+    if on_ray and where != "ray":
         return "thread", "it runs before the rows are sent to Ray"
-    return transform.where, "as requested"
-
-
-def _is_after_ray_map(transform: Transform, plan_input: PlanInput) -> bool:
-    wheres = [other.where for other in plan_input.transforms]
-    return plan_input.transforms.index(transform) > wheres.index("ray")
+    if where == "either":
+        return "thread", "the rows are in the CPU cache of the worker thread"
+    return where, "as requested"

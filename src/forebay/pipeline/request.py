@@ -11,7 +11,7 @@ from forebay.core.handoff import HandOff
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Structure, format_nbytes, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.orders import BlockShuffled
+from forebay.order.orders import BlockShuffled, Repeated, Take
 from forebay.pipeline.device_request import can_pull_rows, device_input, output_specs, split_transforms
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
@@ -166,7 +166,10 @@ def _order_decision(pipeline: Pipeline) -> Decision:
 
 
 def _why_order(pipeline: Pipeline) -> str:
+    """Return what the order does with the rows of one pass."""
     order = pipeline.order
+    while isinstance(order, Take | Repeated):
+        order = order.inner
     assert order is not None
     if not isinstance(order, BlockShuffled):
         return "the order of the source" if order.is_sequential else "any row may come anywhere: an exact shuffle"
