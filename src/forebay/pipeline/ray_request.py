@@ -29,12 +29,14 @@ def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, f
         ) from error
     requested = min((ray_map.workers for ray_map in ray_maps if ray_map.workers is not None), default=None)
     resources = connect()
-    free = _cpus_left_by_dataset(pipeline.source, resources.cpus, resources.free_cpus)
     workers, why = share_workers(
-        cpus=resources.cpus, free=free, nodes=resources.nodes, requested=requested, shards=pipeline.shard_count
+        cpus=resources.cpus,
+        free=resources.free_cpus,
+        nodes=resources.nodes,
+        requested=requested,
+        shards=pipeline.shard_count,
+        dataset_cpus=_dataset_cpus(pipeline.source, resources.cpus),
     )
-    if free != resources.free_cpus and requested is None:
-        why = f"half of {resources.cpus} CPUs; the Ray Dataset needs the others"
     return ClusterShare(workers, why, *_row_delivery(pipeline, transforms, fixed_size=fixed_size))
 
 
@@ -47,23 +49,22 @@ def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
             )
 
 
-def _cpus_left_by_dataset(source: PipelineInput, cpus: int, free: int) -> int:
-    """Return the number of CPUs that the maps may use: the free CPUs, unless a Ray Dataset needs some.
+def _dataset_cpus(source: PipelineInput, cpus: int) -> int:
+    """Return the number of CPUs that the maps must leave for a Ray Dataset; 0 without one.
 
     If a Ray Dataset produces the rows on the same cluster, half of all CPUs are for the dataset. Otherwise the dataset
-    and the maps could wait for each other. The function halves all CPUs and not the free CPUs, because a dataset that
-    was just sampled still occupies some.
+    and the maps could wait for each other.
     """
     while isinstance(source, AbstractStream) and source.inner is not None:
         source = source.inner
     if not source.needs_cluster:
-        return free
+        return 0
     if cpus < 2:
         raise ClusterError(
             f"a Ray Dataset with map(..., where='ray') needs at least 2 CPUs, but the cluster has {cpus}. Map in the "
             "dataset (dataset.map_batches), or use where='thread'."
         )
-    return cpus // 2
+    return cpus - cpus // 2
 
 
 def _row_delivery(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> tuple[str, str]:

@@ -18,18 +18,32 @@ class ClusterShare:
     row_delivery_why: str = ""  # reason for `row_delivery`, for `explain()`
 
 
-def share_workers(*, cpus: int, free: int, nodes: int, requested: int | None, shards: int) -> tuple[int, str]:
+def share_workers(
+    *, cpus: int, free: int, nodes: int, requested: int | None, shards: int, dataset_cpus: int = 0
+) -> tuple[int, str]:
     """Return how many workers a feed starts, and the reason. Each worker uses one CPU.
 
     All ranks start at about the same time, and the first one must not take all free CPUs. So each rank takes an equal
     part of all CPUs, or all free CPUs if these are fewer.
 
+    A Ray Dataset that produces the rows needs `dataset_cpus`. All other CPUs then count as free, because a dataset that
+    was just sampled still occupies some.
+
     >>> share_workers(cpus=16, free=14, nodes=4, requested=None, shards=2)
     (8, "a rank's part of 16 CPUs on 4 nodes")
     """
-    where = f"{nodes} node{'s' if nodes != 1 else ''}"
+    cluster = f"{cpus} CPUs on {nodes} node{'s' if nodes != 1 else ''}"
     if requested is not None:
-        return requested, f"as requested, of {cpus} CPUs on {where}"
-    if shards > 1:
-        return max(1, min(free, cpus // shards, MAX_WORKERS)), f"a rank's part of {cpus} CPUs on {where}"
-    return max(1, min(free, MAX_WORKERS)), f"{free} of {cpus} CPUs on {where} are free"
+        return requested, f"as requested, of {cluster}"
+    if dataset_cpus:
+        free = cpus - dataset_cpus
+        cluster = f"{free} of {cluster}; the Ray Dataset needs the others"
+    part = (cpus - dataset_cpus) // shards
+    if shards > 1 and part <= free:
+        why = f"a rank's part of {cluster}"
+    else:
+        why = cluster if dataset_cpus else f"{free} of {cluster} are free"
+    workers = max(1, min(part, free))
+    if workers > MAX_WORKERS:
+        return MAX_WORKERS, f"the most workers of one feed; {why}"
+    return workers, why
