@@ -1,4 +1,4 @@
-"""Every batch is a Python list of lists until the moment it is needed."""
+"""The loop converts every batch from Python lists to a CuPy array."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""All rows are converted once; batches are slices of them."""
+"""The script converts all rows once. Batches are slices of the device array."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""All batches cross again in every epoch, though the device has room for them."""
+"""Every epoch uploads all batches again, although they fit on the device."""
 
 import cupy
 import numpy as np

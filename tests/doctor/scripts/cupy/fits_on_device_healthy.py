@@ -1,4 +1,4 @@
-"""All batches cross once, and stay."""
+"""The script uploads all batches once and keeps them on the device."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""The whole field comes back in every round, to be searched for NaN by NumPy."""
+"""The loop downloads the whole field in every iteration, and NumPy checks it for NaN."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""NaN are counted on the device, and looked at once."""
+"""The device counts NaN values. The script reads the count once, after the loop."""
 
 import cupy
 

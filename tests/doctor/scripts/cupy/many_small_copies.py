@@ -1,4 +1,4 @@
-"""A batch crosses row by row."""
+"""The loop uploads every batch row by row."""
 
 import cupy
 import numpy as np

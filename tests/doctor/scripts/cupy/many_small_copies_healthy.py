@@ -1,4 +1,4 @@
-"""All rows cross in one go, before the loop."""
+"""The script uploads all rows in one copy before the loop."""
 
 import cupy
 import numpy as np

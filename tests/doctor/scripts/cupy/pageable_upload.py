@@ -1,4 +1,4 @@
-"""Fresh batches cross out of ordinary memory."""
+"""The loop changes every batch and uploads it from pageable memory."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""Batches are put together in page-locked memory, and cross from there."""
+"""The loop changes every batch in page-locked memory and uploads it from there."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""The residual is made a Python number in every round."""
+"""The loop reads the residual back as a Python number in every iteration."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""The residuals stay on the device until all of them are there."""
+"""The residuals stay on the device. The script reads them all after the loop."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""A kernel is made, and compiled, in every round of the loop."""
+"""The loop creates and compiles the same kernel in every iteration."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""The kernel is made once."""
+"""The script creates the kernel once, before the loop."""
 
 import cupy
 

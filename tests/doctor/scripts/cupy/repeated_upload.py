@@ -1,4 +1,4 @@
-"""The same volume is converted in every round of the loop."""
+"""The loop uploads the same volume in every iteration."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""The volume is converted before the loop."""
+"""The script uploads the volume once, before the loop."""
 
 import cupy
 import numpy as np

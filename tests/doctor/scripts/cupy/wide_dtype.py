@@ -1,4 +1,4 @@
-"""NumPy makes float64, and all of it crosses before it is computed on in float32."""
+"""NumPy draws float64 batches. The loop uploads them unconverted, although the weights are float32."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""Batches are float32 from the beginning, and drawn before the loop."""
+"""NumPy draws float32 batches, and the script uploads them before the loop."""
 
 import cupy
 import numpy as np

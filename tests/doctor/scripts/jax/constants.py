@@ -1,4 +1,4 @@
-"""A table of NumPy's is used inside a jitted function: it is compiled in."""
+"""A jitted function uses a large NumPy table, which JAX compiles in as a constant."""
 
 import jax
 import jax.numpy as jnp

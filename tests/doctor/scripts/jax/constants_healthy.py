@@ -1,4 +1,4 @@
-"""The table is an array of JAX's, and an argument."""
+"""The table is a JAX array, and the jitted function receives it as an argument."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Every batch is built of Python lists and converted on the way into the step."""
+"""The loop builds every batch from Python lists and converts it to a JAX array."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""All rows are converted once; the step takes its batch out of them on the device."""
+"""The script converts all rows once. The step slices its batch on the device."""
 
 from random import Random
 

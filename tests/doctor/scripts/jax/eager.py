@@ -1,4 +1,4 @@
-"""The gradient of a small network, taken operation by operation."""
+"""Python runs the gradient and the update of a small network operation by operation."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The gradient of a small network, as part of a step that is compiled."""
+"""A jitted step computes the gradient and the update of a small network."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Heat that spreads along a rod, in operations that are called one by one."""
+"""A heat diffusion loop that Python runs operation by operation."""
 
 import jax.numpy as jnp
 

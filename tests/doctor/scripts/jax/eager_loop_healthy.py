@@ -1,4 +1,4 @@
-"""Heat that spreads along a rod, each step of it compiled."""
+"""A heat diffusion loop with a jitted step."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The step itself keeps count of NaN; it is looked at once, at the end."""
+"""The jitted step counts NaN values. The script reads the count once, after the loop."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A batch is put on the device row by row."""
+"""The loop uploads every batch row by row."""
 
 import jax
 import jax.numpy as jnp

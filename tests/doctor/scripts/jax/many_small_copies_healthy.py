@@ -1,4 +1,4 @@
-"""A batch goes to the device in one go."""
+"""The loop uploads every batch in one copy."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A table was left on another device, and comes over in every step."""
+"""A table is on another device, and the loop copies it over in every step."""
 
 import jax
 import jax.numpy as jnp

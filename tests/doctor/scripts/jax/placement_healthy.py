@@ -1,4 +1,4 @@
-"""The table comes over once, before the loop begins."""
+"""The script puts the table on the device of the step before the loop."""
 
 import jax
 import jax.numpy as jnp

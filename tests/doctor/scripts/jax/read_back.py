@@ -1,4 +1,4 @@
-"""The loss is made a Python number at every step, before the rows of the next one are drawn."""
+"""The loop reads the loss in every step, before NumPy draws the next rows."""
 
 import jax
 import jax.numpy as jnp

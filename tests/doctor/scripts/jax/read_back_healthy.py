@@ -1,4 +1,4 @@
-"""The losses are added up on the device, while the rows of the next step are drawn, and looked at once."""
+"""The device sums the losses. The script reads the sum once, after the loop."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A new function is jitted in every step, and compiled for that step alone."""
+"""The loop jits a new function in every step, so JAX compiles it every time."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The function is jitted once."""
+"""The script jits the function once, before the loop."""
 
 import jax
 import jax.numpy as jnp

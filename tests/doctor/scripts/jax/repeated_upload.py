@@ -1,4 +1,4 @@
-"""The table of embeddings never changes, and is handed to every step as a NumPy array."""
+"""JAX uploads a constant embedding table in every step, because it is a NumPy array."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The table of embeddings never changes, and is on the device before the loop begins."""
+"""The script uploads the constant embedding table once, before the loop."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Every sentence has its own length, and every length is compiled for."""
+"""Every sentence has another length, and JAX compiles the function for each length."""
 
 import jax
 import jax.numpy as jnp

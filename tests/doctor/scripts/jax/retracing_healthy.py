@@ -1,4 +1,4 @@
-"""Sentences are padded to one length, and masked."""
+"""The script pads and masks all sentences to one length, so JAX compiles once."""
 
 import jax
 import jax.numpy as jnp

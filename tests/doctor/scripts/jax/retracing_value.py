@@ -1,4 +1,4 @@
-"""The learning rate is a static argument that changes with every step."""
+"""The learning rate is a static argument that changes in every step, so JAX recompiles."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The learning rate is an argument like any other."""
+"""The learning rate is a traced argument, so JAX compiles once."""
 
 import jax
 import jax.numpy as jnp

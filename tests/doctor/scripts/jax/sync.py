@@ -1,4 +1,4 @@
-"""Every step is waited for before the next batch is drawn."""
+"""The loop waits for every step before NumPy draws the next batch."""
 
 import jax
 import jax.numpy as jnp

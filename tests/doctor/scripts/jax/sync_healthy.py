@@ -1,4 +1,4 @@
-"""The next batch is drawn while the step is computed; the last one is waited for."""
+"""NumPy draws the next batch during the step. The script waits once, after the loop."""
 
 import jax
 import jax.numpy as jnp

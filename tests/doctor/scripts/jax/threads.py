@@ -1,4 +1,4 @@
-"""Compiling was switched off to look for a mistake, and never on again."""
+"""A debugging setting that disables jit was left in the script."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What is jitted stays jitted."""
+"""The script does not disable jit."""
 
 import jax
 import jax.numpy as jnp

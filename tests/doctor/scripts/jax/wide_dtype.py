@@ -1,4 +1,4 @@
-"""NumPy makes float64; JAX narrows every batch of it again."""
+"""NumPy creates float64 images, and JAX converts every batch to float32."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The images are float32 from the beginning, and wait on the device."""
+"""NumPy creates float32 images, and the script uploads them before the loop."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Every batch is cut out of an array and handed over as it is."""
+"""The loop slices batches from a NumPy array, and Keras converts each to a tensor."""
 
 import keras
 import numpy as np

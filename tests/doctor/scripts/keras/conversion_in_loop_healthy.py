@@ -1,4 +1,4 @@
-"""The array is the backend's from the beginning, and batches are slices of it."""
+"""The script converts the array to a backend tensor once. Batches are slices of it."""
 
 import keras
 import numpy as np

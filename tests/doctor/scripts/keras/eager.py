@@ -1,4 +1,4 @@
-"""A model that was told to run eagerly, as one does to find a mistake."""
+"""`run_eagerly=True`, a debugging setting, was left in the script."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The same model, compiled."""
+"""Keras compiles the training step of the same model."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A model is fitted to arrays of NumPy's."""
+"""Keras fits a model to NumPy arrays."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A model is fitted to a pipeline of tf.data."""
+"""Keras fits a model to a tf.data pipeline."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A dataset whose batches are made in Python, one after the other, while the model waits."""
+"""A dataset computes its batches in Python, one at a time, while the model waits."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A generator makes each batch while the model waits for it."""
+"""A Python generator computes each batch while the model waits for it."""
 
 import keras
 import numpy as np

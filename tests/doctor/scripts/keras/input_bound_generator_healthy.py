@@ -1,4 +1,4 @@
-"""What the generator would make is made once, in front of `fit`."""
+"""The script computes all rows once, before `fit`."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The batches were made before, and lie in memory."""
+"""The script computes all rows before `fit` and keeps them in memory."""
 
 import keras
 import numpy as np

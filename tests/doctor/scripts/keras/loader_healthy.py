@@ -1,4 +1,4 @@
-"""The model augments whole batches, which are cut ahead of it."""
+"""The model augments whole batches, and tf.data prefetches them."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A model is compiled again to change its learning rate: what `fit` has traced is thrown away."""
+"""The loop recompiles the model to change its learning rate, so Keras traces `fit` again."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The model is compiled once, and its learning rate follows a schedule."""
+"""The script compiles the model once. Its learning rate follows a schedule."""
 
 import keras
 import numpy as np

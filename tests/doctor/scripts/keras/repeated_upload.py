@@ -1,4 +1,4 @@
-"""The same arrays are given to the model batch after batch."""
+"""The loop passes the same NumPy arrays to the model in every step."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The arrays are made tensors of the backend's once."""
+"""The script converts the arrays to backend tensors once, before the loop."""
 
 import keras
 import numpy as np

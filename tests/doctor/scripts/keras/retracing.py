@@ -1,4 +1,4 @@
-"""Sentences of every length: the model is traced for each of them."""
+"""Sentences have different lengths, and Keras compiles the model for each length."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Sentences are padded to one length."""
+"""The loop pads all sentences to one length, so Keras compiles the model once."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""One row at a time."""
+"""Every batch has only one row."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A table of NumPy's is used inside a compiled function: it becomes part of the graph."""
+"""A compiled function uses a large NumPy table, which becomes a constant of the graph."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The table is a tensor, and an argument."""
+"""The table is a tensor, and the compiled function receives it as an argument."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A batch is drawn with NumPy in every step, and handed to a compiled function as it is."""
+"""NumPy gathers every batch, and TensorFlow converts it when the loop calls the compiled step."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The rows are TensorFlow's from the beginning; a step draws its own."""
+"""The script converts all rows to a tensor once. The compiled step gathers its batch."""
 
 import numpy as np
 import tensorflow as tf

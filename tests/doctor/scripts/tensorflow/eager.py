@@ -1,4 +1,4 @@
-"""A training step of many operations, each called from Python."""
+"""Python runs a training step of many operations one by one."""
 
 import keras
 import tensorflow as tf

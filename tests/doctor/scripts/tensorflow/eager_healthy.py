@@ -1,4 +1,4 @@
-"""The same training step, compiled."""
+"""The same training step, compiled by `tf.function`."""
 
 import keras
 import tensorflow as tf

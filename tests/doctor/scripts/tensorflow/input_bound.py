@@ -1,4 +1,4 @@
-"""Every row is decoded by a Python function, one after the other."""
+"""A Python function decodes the rows one after the other."""
 
 import numpy as np
 import tensorflow as tf

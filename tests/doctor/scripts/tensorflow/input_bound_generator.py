@@ -1,4 +1,4 @@
-"""A generator makes the rows, one at a time, in Python."""
+"""A Python generator computes the rows one at a time."""
 
 import numpy as np
 import tensorflow as tf

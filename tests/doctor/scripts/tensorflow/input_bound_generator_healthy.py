@@ -1,4 +1,4 @@
-"""The rows are made beforehand; tf.data cuts batches out of them."""
+"""The script computes all rows before the loop. tf.data only assembles batches."""
 
 import numpy as np
 import tensorflow as tf

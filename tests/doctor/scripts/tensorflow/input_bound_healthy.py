@@ -1,4 +1,4 @@
-"""All rows are decoded before the loop, at once."""
+"""The script decodes all rows at once, before the loop."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Images are augmented one by one, and nothing is made ahead."""
+"""tf.data augments images one at a time and without prefetch."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The step augments a whole batch at a time; batches are cut ahead of it."""
+"""The compiled step augments whole batches, and tf.data prefetches them."""
 
 import numpy as np
 import tensorflow as tf

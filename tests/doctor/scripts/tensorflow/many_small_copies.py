@@ -1,4 +1,4 @@
-"""A batch is made of its rows, each of them a tensor first."""
+"""The loop converts every row of a batch to a separate tensor, then stacks them."""
 
 import numpy as np
 import tensorflow as tf

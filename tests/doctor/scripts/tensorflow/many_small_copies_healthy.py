@@ -1,4 +1,4 @@
-"""A batch becomes a tensor in one go."""
+"""The loop converts every batch to a tensor with one call."""
 
 import numpy as np
 import tensorflow as tf

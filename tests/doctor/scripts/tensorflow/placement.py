@@ -1,4 +1,4 @@
-"""One operation of a step is pinned to another device than the rest."""
+"""The step runs one operation on another device than the rest."""
 
 import keras
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""All operations of a step are on one of the two devices."""
+"""The step runs all operations on one of the two devices."""
 
 import keras
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The loss is brought back, compared and written down in every step."""
+"""The loop reads the loss in every step, to store, compare and log it."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The losses stay TensorFlow's, and are brought back once."""
+"""The losses stay tensors. The script reads all of them back after the loop."""
 
 import tensorflow as tf
 

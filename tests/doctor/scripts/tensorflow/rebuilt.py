@@ -1,4 +1,4 @@
-"""A pipeline is made anew whenever a batch is wanted."""
+"""The loop builds a new tf.data pipeline for every batch."""
 
 import numpy as np
 import tensorflow as tf

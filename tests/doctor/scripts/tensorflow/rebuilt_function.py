@@ -1,4 +1,4 @@
-"""A compiled function is made inside the loop, and traced for one call."""
+"""The loop creates a `tf.function` in every step, so TensorFlow traces it every time."""
 
 import tensorflow as tf
 

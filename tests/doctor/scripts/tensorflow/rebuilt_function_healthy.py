@@ -1,4 +1,4 @@
-"""A compiled function is made in front of the loop."""
+"""The script creates the `tf.function` once, before the loop."""
 
 import tensorflow as tf
 

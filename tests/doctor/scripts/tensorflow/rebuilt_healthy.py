@@ -1,4 +1,4 @@
-"""A pipeline is made once, and goes on for ever."""
+"""The script builds one pipeline that repeats the rows without end."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A session is opened and closed for every batch."""
+"""The loop opens and closes a session for every batch."""
 
 import numpy as np
 import tensorflow as tf

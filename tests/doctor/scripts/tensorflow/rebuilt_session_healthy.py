@@ -1,4 +1,4 @@
-"""One session serves all batches."""
+"""One session runs all batches."""
 
 import numpy as np
 import tensorflow as tf

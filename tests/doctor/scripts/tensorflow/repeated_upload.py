@@ -1,4 +1,4 @@
-"""The same images are converted in every step."""
+"""The loop converts the same image to a tensor in every step."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The images are converted once, in front of the loop."""
+"""The script converts the image to a tensor once, before the loop."""
 
 import numpy as np
 import tensorflow as tf

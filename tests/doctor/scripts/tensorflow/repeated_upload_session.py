@@ -1,4 +1,4 @@
-"""A session is fed the same array in every step."""
+"""The loop feeds the same array to the session in every step."""
 
 import numpy as np
 import tensorflow as tf

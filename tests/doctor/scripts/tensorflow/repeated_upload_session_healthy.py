@@ -1,4 +1,4 @@
-"""The array becomes a variable of the graph once; a step is fed nothing."""
+"""The script copies the array to a graph variable once. Steps feed nothing."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A learning rate that is a Python number: a new graph for every value of it."""
+"""The learning rate is a Python number, so TensorFlow traces a graph for every value."""
 
 import tensorflow as tf
 

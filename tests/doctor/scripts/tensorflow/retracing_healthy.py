@@ -1,4 +1,4 @@
-"""The learning rate is a tensor: one graph for all of them."""
+"""The learning rate is a tensor, so TensorFlow traces one graph for all values."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Sentences of any length: a new graph for every length."""
+"""Sentences have different lengths, and TensorFlow traces a graph for each length."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Sentences of any length, and a function that was told so."""
+"""The input signature allows any length, so TensorFlow traces one graph."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Two rows at a time, because an example had it so."""
+"""Every batch has only two rows."""
 
 import numpy as np
 import tensorflow as tf

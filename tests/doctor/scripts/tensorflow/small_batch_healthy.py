@@ -1,4 +1,4 @@
-"""Batches that are worth a step."""
+"""Batches are large enough to outweigh the overhead of a step."""
 
 import numpy as np
 import tensorflow as tf

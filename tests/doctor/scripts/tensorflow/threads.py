@@ -1,4 +1,4 @@
-"""Compiled functions were switched off to look for a mistake, and never on again."""
+"""A debugging setting that runs compiled functions eagerly was left in the script."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Compiled functions stay compiled."""
+"""The script does not disable compiled functions."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""A gradient is added up row by row, in a loop of Python's."""
+"""A Python loop sums a gradient row by row."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The gradient of all rows at once."""
+"""One operation sums the gradient of all rows."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""NumPy makes float64, which is converted as it is, and narrowed afterwards."""
+"""The loop converts NumPy's float64 data to float64 tensors, then casts them to float32."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The data is narrowed once, in front of the loop."""
+"""The script converts the data to float32 once, before the loop."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Readings are kept as lists of numbers, and every batch of them becomes a tensor inside the loop."""
+"""The loop converts every batch from Python lists to a tensor."""
 
 import random
 

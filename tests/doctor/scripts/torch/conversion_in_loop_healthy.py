@@ -1,4 +1,4 @@
-"""Readings become one tensor before the loop; a batch is a slice of it."""
+"""The script converts all readings to one tensor. Batches are slices of this tensor."""
 
 import random
 

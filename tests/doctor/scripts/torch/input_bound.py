@@ -1,4 +1,4 @@
-"""Every row is cropped, blurred and normalised when it is asked for, in the process that trains."""
+"""The training process blurs and normalises every image when the loader requests it."""
 
 import numpy as np
 import torch

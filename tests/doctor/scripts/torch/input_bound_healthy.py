@@ -1,4 +1,4 @@
-"""Images are prepared before the first step, all at once; a batch is a gather."""
+"""The script prepares all images before the loop. Each step gathers its batch."""
 
 import numpy as np
 import torch

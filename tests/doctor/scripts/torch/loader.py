@@ -1,10 +1,10 @@
-"""A loader as it comes: no workers, pageable memory, and `non_blocking` that therefore blocks."""
+"""The loader has default settings: no workers and pageable memory, so `non_blocking` copies block."""
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-device = "meta"  # stands for an accelerator
+device = "meta"  # stands in for an accelerator
 
 
 class Rows(Dataset):

@@ -1,4 +1,4 @@
-"""Workers that live as long as the run make batches ahead of a model that takes its time."""
+"""A persistent worker prefetches batches for a model that takes longer to compute."""
 
 import numpy as np
 import torch

@@ -1,9 +1,9 @@
-"""A hundred features of a batch, each made a tensor and moved by itself."""
+"""The loop uploads the hundred features of every batch in separate copies."""
 
 import numpy as np
 import torch
 
-device = "meta"  # stands for an accelerator
+device = "meta"  # stands in for an accelerator
 table = {f"feature_{number}": np.random.rand(6400).astype("float32") for number in range(100)}
 model = torch.nn.Linear(100, 1).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

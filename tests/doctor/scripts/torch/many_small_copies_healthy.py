@@ -1,9 +1,9 @@
-"""The features are columns of one array, whose rows are moved at once."""
+"""The features are columns of one array. The loop uploads every batch in one copy."""
 
 import numpy as np
 import torch
 
-device = "meta"  # stands for an accelerator
+device = "meta"  # stands in for an accelerator
 table = np.random.rand(6400, 100).astype("float32")
 model = torch.nn.Linear(100, 1).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

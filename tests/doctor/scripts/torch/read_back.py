@@ -1,4 +1,4 @@
-"""A loss is looked at every step."""
+"""The loop reads the loss in every step."""
 
 import torch
 

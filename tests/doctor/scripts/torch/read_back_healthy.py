@@ -1,4 +1,4 @@
-"""Losses are added up where they are, and looked at after the last step."""
+"""The device sums the losses. The script reads the sum after the loop."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Each step starts a new loader, and its worker, for one batch."""
+"""The loop creates a new loader, with a new worker process, for every batch."""
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,4 +1,4 @@
-"""One loader for the whole run, whose rows are taken a batch at a time."""
+"""One loader serves the whole run and indexes the dataset one batch at a time."""
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset

@@ -1,4 +1,4 @@
-"""An image that never changes is made into a tensor in every round."""
+"""The loop converts the same image to a tensor in every iteration."""
 
 import numpy as np
 import torch

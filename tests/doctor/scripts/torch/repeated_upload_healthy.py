@@ -1,4 +1,4 @@
-"""The image is made into a tensor once."""
+"""The script converts the image to a tensor once, before the loop."""
 
 import numpy as np
 import torch

@@ -1,10 +1,10 @@
-"""Sentences of every length go into a function that is compiled for each of them anew."""
+"""Sentences have different lengths, and torch.compile recompiles the function for each length."""
 
 import random
 
 import torch
 
-torch._dynamo.config.recompile_limit = 32  # the default gives up after eight, and goes on uncompiled
+torch._dynamo.config.recompile_limit = 32  # by default, torch.compile gives up after 8 recompilations and runs eagerly
 model = torch.nn.Linear(16, 16)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 lengths = random.sample(range(8, 108), 24)

@@ -1,4 +1,4 @@
-"""Sentences are padded to one length: one compilation serves them all."""
+"""The loop pads all sentences to one length, so torch.compile compiles the function once."""
 
 import random
 

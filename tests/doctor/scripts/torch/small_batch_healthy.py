@@ -1,4 +1,4 @@
-"""Batches that are worth a step."""
+"""Batches are large enough to outweigh the overhead of a step."""
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset

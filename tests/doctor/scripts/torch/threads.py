@@ -1,4 +1,4 @@
-"""Each worker may start as many threads as a large server has cores."""
+"""Each worker may start 128 threads, more than most machines have cores."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A worker has a thread."""
+"""Each worker uses one thread."""
 
 import os
 

@@ -1,9 +1,9 @@
-"""NumPy makes float64, which is copied and crosses as it is, and is narrowed on the other side."""
+"""The loop uploads NumPy's float64 data unconverted and converts it to float32 on the device."""
 
 import numpy as np
 import torch
 
-device = "meta"  # stands for an accelerator
+device = "meta"  # stands in for an accelerator
 signal = np.random.rand(1200, 2048)
 model = torch.nn.Linear(2048, 1).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,9 +1,9 @@
-"""The data is narrowed once, before the loop, and crosses as what the model takes."""
+"""The script converts the data to float32, the dtype of the model, before the loop."""
 
 import numpy as np
 import torch
 
-device = "meta"  # stands for an accelerator
+device = "meta"  # stands in for an accelerator
 signal = torch.from_numpy(np.random.rand(1200, 2048).astype("float32"))
 model = torch.nn.Linear(2048, 1).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
