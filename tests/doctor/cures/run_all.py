@@ -1,8 +1,8 @@
-"""Runs every script of this folder by itself and under the doctor, and puts what was predicted beside its cured twin.
+"""Runs every script with and without the doctor, and compares predictions with cured twins.
 
     python tests/doctor/cures/run_all.py OUT --frameworks torch,jax --only read_back
 
-OUT receives the doctor's capture and verdict of every script, and table.json.
+The program writes the capture and the diagnosis of every script, and table.json, to OUT.
 """
 
 import argparse
@@ -58,11 +58,11 @@ def _scripts(frameworks: Iterable[str], only: str | None) -> Iterator[Path]:
 
 
 def _watched(script: Path, out: Path, seconds: float) -> Row:
-    """What one script gave: its step by the clock, the same under the doctor, and what the doctor said."""
+    """Run a script with and without the doctor. Return both step times and the diagnosis."""
     framework, name = script.parent.name, script.stem
     (out / framework).mkdir(exist_ok=True)
     capture, verdict = out / framework / f"{name}.gz", out / framework / f"{name}.json"
-    verdict.unlink(missing_ok=True)  # of an earlier run, which this one may fail to replace
+    verdict.unlink(missing_ok=True)  # if this run fails, do not read the diagnosis of an earlier run
     doctor = ["-m", "forebay", "doctor", "--capture", str(capture), "--json", str(verdict)]
     plain_ms, plain_problem = _run([str(script)], framework, seconds)
     doctor_ms, doctor_problem = _run([*doctor, str(script)], framework, seconds)
@@ -77,7 +77,7 @@ def _watched(script: Path, out: Path, seconds: float) -> Row:
 
 
 def _run(command: Sequence[str], framework: str, seconds: float) -> tuple[float | None, str]:
-    """Its step in ms, and what went wrong; a script that fails or hangs does not end the others."""
+    """Return the step time in ms and the problem, if any. A failure does not stop the other scripts."""
     full = [sys.executable, *command]
     try:
         ran = subprocess.run(
@@ -94,7 +94,7 @@ def _run(command: Sequence[str], framework: str, seconds: float) -> tuple[float 
 
 
 def _environment(framework: str) -> dict[str, str]:
-    """The stopwatch on the path, and where there is no CuPy the one of the tests."""
+    """Put the stopwatch on the path, and the tests' stand-in for CuPy if CuPy is not installed."""
     folders = [FOLDER / "timing", SOURCES]
     if framework == "cupy" and "cupy" not in packages_distributions():
         folders.append(FOLDER.parent / "stand_in")
@@ -103,7 +103,7 @@ def _environment(framework: str) -> dict[str, str]:
 
 
 def _said(verdict: Path) -> Row:
-    """The main finding, its line, and the step that its first cure would leave, in ms."""
+    """Return the main finding, its line, and the predicted step time in ms after its first cure."""
     if not verdict.is_file():
         return {"seen_ms": None, "rule": None, "line": None, "cure": None, "predicted_ms": None, "others": []}
     document = json.loads(verdict.read_text(encoding="utf-8"))
@@ -127,7 +127,7 @@ def _line(row: Row) -> str:
 
 
 def _beside_cured(rows: Sequence[Row]) -> Iterator[str]:
-    """For each pair: the step as it is, as it was predicted to become, and as it became by hand."""
+    """Yield a line per pair: the step time, its prediction, and the step time of the cured twin."""
     named = {(row["framework"], row["name"]): row for row in rows}
     for (framework, name), row in named.items():
         cured = named.get((framework, f"{name}_cured"))

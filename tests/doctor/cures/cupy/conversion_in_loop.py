@@ -1,4 +1,4 @@
-"""Windows of a recording that would fit on the device are uploaded, one by one."""
+"""The loop uploads windows of a recording, although the whole recording fits on the device."""
 
 import cupy
 import numpy as np

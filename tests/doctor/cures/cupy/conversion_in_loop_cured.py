@@ -1,4 +1,4 @@
-"""The recording lies on the device, and windows are cut there."""
+"""The recording stays on the device, and the loop slices its windows there."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""Every round brings the whole state back to the host, to look for NaN there."""
+"""The loop reads the whole state back in every iteration, and NumPy counts NaN values."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""NaN are counted on the device, and only their number comes back."""
+"""The device counts NaN values, and the loop reads back only their number."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""The spectrum of every recording comes back to the host, for NumPy to count what stands out of it."""
+"""The loop reads every power spectrum back, and NumPy counts the large values."""
 
 import cupy
 import numpy as np

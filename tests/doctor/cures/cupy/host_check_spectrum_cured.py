@@ -1,4 +1,4 @@
-"""What stands out of a spectrum is counted on the device, and only its number comes back."""
+"""The device counts the large values of each spectrum. The loop reads back the count."""
 
 import cupy
 import numpy as np

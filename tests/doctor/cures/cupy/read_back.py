@@ -1,4 +1,4 @@
-"""The residual is made a Python number in every round, so the host's own work begins only when the device is done."""
+"""The loop waits for the residual in every iteration before it starts the host's work."""
 
 import cupy
 import numpy as np
@@ -17,6 +17,6 @@ stopwatch = Stopwatch(cupy.cuda.Device().synchronize)
 for step in range(rounds):
     state = cupy.tanh(state @ weights) + 0.1
     residuals.append(float(state.mean()))
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # of what the sensors sent meanwhile
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
 stopwatch.tell()

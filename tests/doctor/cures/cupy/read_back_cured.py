@@ -1,4 +1,4 @@
-"""Residuals stay on the device and are read fifty at a time."""
+"""Residuals stay on the device, and the loop reads fifty of them at a time."""
 
 import cupy
 import numpy as np
@@ -20,6 +20,6 @@ for step in range(rounds):
     if len(unread) == 50:
         residuals += cupy.stack(unread).tolist()
         unread.clear()
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # of what the sensors sent meanwhile
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
 stopwatch.tell()

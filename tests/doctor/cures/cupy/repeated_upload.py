@@ -1,4 +1,4 @@
-"""A table that never changes is uploaded in every round."""
+"""The loop uploads a constant table in every iteration."""
 
 import cupy
 import numpy as np

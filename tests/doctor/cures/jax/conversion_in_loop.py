@@ -1,4 +1,4 @@
-"""Rows are drawn from a NumPy array and uploaded, batch by batch."""
+"""The loop gathers every batch from a NumPy array and uploads it."""
 
 import jax
 import jax.numpy as jnp

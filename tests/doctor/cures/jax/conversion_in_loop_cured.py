@@ -1,4 +1,4 @@
-"""The array lies on the device, and batches are gathered there."""
+"""The array stays on the device, and the loop gathers its batches there."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Stretches of spectrograms are handed to the compiled step as arrays of NumPy's, which it converts each time."""
+"""The loop passes NumPy slices of spectrograms to the compiled step, and JAX uploads each."""
 
 import jax
 import jax.numpy as jnp

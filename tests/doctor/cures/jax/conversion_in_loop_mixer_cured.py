@@ -1,4 +1,4 @@
-"""All spectrograms lie on the device, and stretches of them are taken there."""
+"""All spectrograms stay on the device, and the loop slices its batches there."""
 
 import jax
 import jax.numpy as jnp

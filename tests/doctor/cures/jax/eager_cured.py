@@ -1,4 +1,4 @@
-"""The same training step, compiled."""
+"""The same training step, compiled by `jax.jit`."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""After every round the whole field comes back, for NumPy to tell whether it still changes."""
+"""The loop reads the whole field back, and NumPy checks whether it still changes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The device tells whether the field still changes, and only that comes back."""
+"""The device checks whether the field still changes. The loop reads back one boolean."""
 
 import jax
 import jax.numpy as jnp

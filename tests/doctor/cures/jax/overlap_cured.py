@@ -1,4 +1,4 @@
-"""The next window is uploaded while the step runs."""
+"""The loop uploads the next window while the device computes the step."""
 
 import jax
 import jax.numpy as jnp

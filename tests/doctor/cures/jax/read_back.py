@@ -1,4 +1,4 @@
-"""The loss is made a Python number at every step, so the next batch is drawn only when the device is done."""
+"""The loop waits for the loss of every step before NumPy draws the next batch."""
 
 import jax
 import jax.numpy as jnp

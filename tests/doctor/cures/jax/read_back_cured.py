@@ -1,4 +1,4 @@
-"""Losses stay on the device and are read fifty at a time."""
+"""Losses stay on the device, and the loop reads fifty of them at a time."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""How much the water moved is made a Python number in every round: the next tide is worked out only after that."""
+"""The loop waits for the change of the water before NumPy computes the next tide."""
 
 import jax
 import jax.numpy as jnp

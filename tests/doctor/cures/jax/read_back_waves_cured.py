@@ -1,4 +1,4 @@
-"""How much the water moved is added up on the device, and looked at in every hundredth round."""
+"""The device sums the changes of the water. Every hundredth iteration reads the sum."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A table that never changes is uploaded in every step."""
+"""The loop uploads a constant table in every step."""
 
 import jax
 import jax.numpy as jnp

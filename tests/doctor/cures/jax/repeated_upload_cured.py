@@ -1,4 +1,4 @@
-"""The table is uploaded once, in front of the loop."""
+"""The script uploads the table once, before the loop."""
 
 import jax
 import jax.numpy as jnp

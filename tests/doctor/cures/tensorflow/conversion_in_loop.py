@@ -1,4 +1,4 @@
-"""Rows are drawn from a NumPy array and converted, batch by batch."""
+"""The loop gathers every batch from a NumPy array and converts it to a tensor."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The same training step, compiled into a graph."""
+"""The same training step, compiled by `tf.function`."""
 
 import keras
 import tensorflow as tf

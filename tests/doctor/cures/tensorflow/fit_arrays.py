@@ -1,4 +1,4 @@
-"""A model is fitted to arrays of NumPy's: each batch is gathered and uploaded while the device waits."""
+"""Keras gathers and uploads each batch of the NumPy arrays while the device waits."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The same batches are put together and sent ahead of the step, so that they lie on the device when it begins."""
+"""A Forebay feed assembles and uploads the same batches before the model needs them."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The code of every patch comes back at every step, for NumPy to count how many of the codes are in use."""
+"""The loop reads the codes of all patches back, and NumPy counts the used codes."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The device counts how many of the codes are in use, and only their number comes back."""
+"""The device counts the used codes, and the loop reads back only their number."""
 
 import tensorflow as tf
 from stopwatch import Stopwatch

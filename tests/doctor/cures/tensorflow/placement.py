@@ -1,4 +1,4 @@
-"""One operation between others of the device is placed on the CPU, and takes its data there and back."""
+"""One operation runs on the CPU, so every step moves its data there and back."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""All operations run where their data is."""
+"""All operations run on the device that holds their data."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Codes between an encoder and a decoder are rounded on the CPU: they go there and back in every step."""
+"""The CPU rounds the encoder's codes, so they move there and back in every step."""
 
 import tensorflow as tf
 from stopwatch import Stopwatch

@@ -1,4 +1,4 @@
-"""Codes are rounded where they are."""
+"""The device that holds the codes also rounds them."""
 
 import tensorflow as tf
 from stopwatch import Stopwatch

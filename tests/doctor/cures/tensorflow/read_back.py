@@ -1,4 +1,4 @@
-"""The loss is read at every step, so the host's own work begins only when the device is done."""
+"""The loop waits for the loss in every step before it starts the host's work."""
 
 import keras
 import numpy as np
@@ -31,6 +31,6 @@ stopwatch = Stopwatch(tf.test.experimental.sync_devices)
 for step in range(steps):
     loss = train()
     losses.append(loss.numpy())
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # of what the sensors sent meanwhile
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
 stopwatch.tell()

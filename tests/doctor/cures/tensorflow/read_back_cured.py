@@ -1,4 +1,4 @@
-"""Losses stay on the device and are read fifty at a time."""
+"""Losses stay on the device, and the loop reads fifty of them at a time."""
 
 import keras
 import numpy as np
@@ -34,6 +34,6 @@ for step in range(steps):
     if len(unread) == 50:
         losses += tf.stack(unread).numpy().tolist()
         unread.clear()
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # of what the sensors sent meanwhile
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
 stopwatch.tell()

@@ -1,4 +1,4 @@
-"""The loss is made a Python number at every step: what to replay next is drawn only when the device is done."""
+"""The loop waits for the loss of every step before NumPy draws the next moves."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Losses are added up on the device, and looked at in every hundredth step."""
+"""The device sums the losses. The loop reads the sum in every hundredth step."""
 
 import keras
 import numpy as np

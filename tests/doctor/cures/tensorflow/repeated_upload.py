@@ -1,4 +1,4 @@
-"""A table that never changes is made into a tensor in every step."""
+"""The loop converts a constant table to a tensor in every step."""
 
 import keras
 import numpy as np

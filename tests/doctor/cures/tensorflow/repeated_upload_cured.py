@@ -1,4 +1,4 @@
-"""The table is made into a tensor once, in front of the loop."""
+"""The script converts the table to a tensor once, before the loop."""
 
 import keras
 import numpy as np

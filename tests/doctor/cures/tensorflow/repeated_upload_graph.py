@@ -1,4 +1,4 @@
-"""Roads do not change, but their matrix of NumPy's is handed to the compiled step every time."""
+"""TensorFlow uploads a constant road matrix in every step, because it is a NumPy array."""
 
 import keras
 import numpy as np

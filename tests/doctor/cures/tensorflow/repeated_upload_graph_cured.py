@@ -1,4 +1,4 @@
-"""The matrix of the roads is made into a tensor once, and the loop passes that."""
+"""The script converts the constant road matrix to a tensor once, before the loop."""
 
 import keras
 import numpy as np

@@ -1,6 +1,6 @@
-"""How long a step takes by the clock: blocks of twenty, each ended by a wait for the device.
+"""A stopwatch for steps. It times blocks of 20 steps and waits for the device after each.
 
-Scripts of every folder beside this one import it, so this folder has to be on the path:
+The scripts of all sibling folders import this module, so this folder must be on the path:
 
     PYTHONPATH=tests/doctor/cures/timing python tests/doctor/cures/torch/read_back.py
 """
@@ -20,18 +20,18 @@ class Stopwatch:
         self._block_ends = []
 
     def lap(self):
-        """A step has been queued."""
+        """Count one queued step, and end a block after every 20 steps."""
         self._steps += 1
         if self._steps % BLOCK_STEPS == 0:
             self.block(self._steps)
 
     def block(self, steps):
-        """So many steps have been queued in all."""
+        """Wait for the device, then record the time and the total number of steps."""
         self._synchronize()
         self._block_ends.append((steps, perf_counter()))
 
     def tell(self):
-        """The median of the blocks of the last half, as the last line of the script's output."""
+        """Print the median step time of the last half of the blocks, as one line of JSON."""
         blocks = zip(self._block_ends, self._block_ends[1:], strict=False)
         step_ms = [1e3 * (end - start) / (after - before) for (before, start), (after, end) in blocks]
         sys.stdout.write(json.dumps({"step_ms": round(median(step_ms[len(step_ms) // 2 :]), 4)}) + "\n")

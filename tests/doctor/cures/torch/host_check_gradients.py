@@ -1,4 +1,4 @@
-"""The gradient of the recurrent weights is brought back at every step, for its norm in double precision by NumPy."""
+"""The loop reads a weight gradient back, and NumPy computes its norm in float64."""
 
 import numpy as np
 import torch

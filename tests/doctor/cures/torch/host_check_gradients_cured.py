@@ -1,4 +1,4 @@
-"""The norm of the gradient is worked out on the device, and only that comes back."""
+"""The device computes the norm of the gradient. The loop reads back only the norm."""
 
 import torch
 from stopwatch import Stopwatch

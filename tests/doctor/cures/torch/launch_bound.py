@@ -1,4 +1,4 @@
-"""A deep and narrow network: the device does each operation faster than Python can ask for the next."""
+"""A deep, narrow network: the device finishes each operation before Python launches the next."""
 
 import torch
 from stopwatch import Stopwatch

@@ -1,4 +1,4 @@
-"""The whole step is recorded once as a CUDA graph and queued with one call."""
+"""The script records the whole step once as a CUDA graph. Each step replays it."""
 
 import torch
 from stopwatch import Stopwatch

@@ -1,4 +1,4 @@
-"""The loader has no workers: the training loop makes every row of its batches itself, and uploads them pageable."""
+"""The loader has neither workers nor page-locked memory, so the loop computes every row itself."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The loader has no workers: crops, flips and brightness come out of the training loop, picture by picture."""
+"""The loader has no workers. The training loop crops, flips and adjusts every photo itself."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A worker process for every core makes crops, flips and brightness ahead of the loop."""
+"""One worker process per core crops, flips and adjusts photos before the loop needs them."""
 
 import os
 import random

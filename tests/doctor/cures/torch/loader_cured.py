@@ -1,4 +1,4 @@
-"""Worker processes make the batches ahead, in page-locked memory."""
+"""Worker processes prefetch the batches into page-locked memory."""
 
 import numpy as np
 import torch

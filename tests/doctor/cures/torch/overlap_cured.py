@@ -1,4 +1,4 @@
-"""The next window is copied on a stream of its own while the step runs."""
+"""A second stream copies the next window while the step runs."""
 
 import numpy as np
 import torch

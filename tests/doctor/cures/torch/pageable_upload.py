@@ -1,4 +1,4 @@
-"""Windows of a long recording are uploaded from pageable memory, and each is waited for."""
+"""The loop uploads windows of a recording from pageable memory and waits for each copy."""
 
 import numpy as np
 import torch

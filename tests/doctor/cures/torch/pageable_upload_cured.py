@@ -1,4 +1,4 @@
-"""The recording lies in page-locked memory, so windows are sent without waiting."""
+"""The recording is in page-locked memory, so the loop uploads windows without waiting."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""A log of clicks is read in pieces, which are uploaded from pageable memory and looked up in a table."""
+"""The loop uploads slices of a click log from pageable memory for an embedding model."""
 
 import numpy as np
 import torch

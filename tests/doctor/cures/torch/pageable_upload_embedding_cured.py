@@ -1,4 +1,4 @@
-"""The log lies in page-locked memory, so its pieces are sent without waiting."""
+"""The click log is in page-locked memory, so the loop uploads slices without waiting."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The gradient's norm is made a Python number at every step: tokens are replaced only when the device is done."""
+"""The loop waits for the gradient norm of every step before NumPy prepares new tokens."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Norms of the gradient are added up on the device, and looked at in every hundredth step."""
+"""The device sums the gradient norms. The loop reads the sum in every hundredth step."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""A dataset that would fit on the device is drawn from in NumPy and uploaded, batch by batch."""
+"""The loop gathers and uploads every batch, although the whole dataset fits on the device."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The dataset lies on the device; only the numbers of its rows cross."""
+"""The dataset stays on the device. The loop uploads only row indices."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Windows cross as float64 and become float32 only on the device."""
+"""The loop uploads windows as float64 and converts them to float32 on the device."""
 
 import numpy as np
 import torch

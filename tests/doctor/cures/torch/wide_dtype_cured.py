@@ -1,4 +1,4 @@
-"""The recording is made float32 once, so half as many bytes cross."""
+"""The script converts the recording to float32 once, which halves the uploaded bytes."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Heartbeats cross as float64, as NumPy made them, and become float32 only on the device."""
+"""The loop uploads heartbeats as float64 and converts them to float32 on the device."""
 
 import numpy as np
 import torch

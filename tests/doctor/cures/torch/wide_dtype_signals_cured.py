@@ -1,4 +1,4 @@
-"""Heartbeats are made float32 once, in front of the loop."""
+"""The script converts the heartbeats to float32 once, before the loop."""
 
 import numpy as np
 import torch
