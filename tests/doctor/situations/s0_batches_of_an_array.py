@@ -1,4 +1,4 @@
-"""A stack of pictures is cut into batches by tf.data, which works ahead; each batch is only averaged."""
+"""tf.data prefetches batches of an image array. The loop averages each batch."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The same picture is made into a tensor again in every pass, and its mean is read every time."""
+"""Every iteration converts the same image to a tensor and reads its mean back."""
 
 import numpy as np
 import tensorflow as tf

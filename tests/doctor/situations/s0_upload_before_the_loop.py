@@ -1,4 +1,4 @@
-"""The picture becomes a tensor once; the loop only computes with it, and one number is read at the end."""
+"""The script converts the image to a tensor once. The loop only computes its mean."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A Python generator makes one row at a time, and tf.data makes batches of them."""
+"""A Python generator makes one row at a time, and tf.data assembles batches."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Files of NumPy's are opened by Python inside a pipeline, taken apart into rows, shuffled and put together again."""
+"""A tf.data pipeline reads .npz files in Python and splits them into shuffled rows."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rows of an array are shuffled and put into batches one by one, only when the loop asks for the next."""
+"""tf.data shuffles and batches the rows of an array without prefetch."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The same loading inside tf.data: a Python function is called for every row, one at a time, ahead of the loop."""
+"""tf.data prefetches batches, but loads one row at a time with a Python function."""
 
 import time
 
@@ -14,7 +14,7 @@ weights = tf.Variable(tf.random.normal((side * side * 3, 10), stddev=0.01))
 
 
 def load(number):
-    time.sleep(0.001)  # as long as it takes to open a file and decode it
+    time.sleep(0.001)  # seconds; about the time to open and decode a file
     return stored[number], kinds[number]
 
 

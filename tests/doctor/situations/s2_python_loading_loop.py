@@ -1,4 +1,4 @@
-"""Images are loaded one by one in Python, stacked, converted, and only then computed with: nothing overlaps."""
+"""The loop loads images one by one, converts the batch and then computes. Nothing overlaps."""
 
 import time
 
@@ -14,7 +14,7 @@ weights = tf.Variable(tf.random.normal((side * side * 3, 10), stddev=0.01))
 
 
 def load(number):
-    time.sleep(0.001)  # as long as it takes to open a file and decode it
+    time.sleep(0.001)  # seconds; about the time to open and decode a file
     return stored[number], kinds[number]
 
 

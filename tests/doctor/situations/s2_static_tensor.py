@@ -1,4 +1,4 @@
-"""A table that never changes is put on the device once, and every pass multiplies it there."""
+"""A constant table stays on the device, and every iteration multiplies it there."""
 
 import tensorflow as tf
 

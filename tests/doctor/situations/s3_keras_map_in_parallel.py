@@ -1,4 +1,4 @@
-"""Keras fits on images that a mapped function alters, several at a time."""
+"""Keras fits a model to images that tf.data augments in parallel."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Keras fits on images that a mapped function alters, one after the other."""
+"""Keras fits a model to images that tf.data augments one at a time."""
 
 import keras
 import numpy as np

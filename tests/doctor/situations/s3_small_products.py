@@ -1,4 +1,4 @@
-"""Two matrices of ten by ten are multiplied very often: each time one call from Python, for next to no work."""
+"""The loop multiplies 10 x 10 matrices. Each call from Python does very little work."""
 
 import tensorflow as tf
 

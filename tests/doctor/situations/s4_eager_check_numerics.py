@@ -1,4 +1,4 @@
-"""A large product is made on the device and looked through for NaN on the host, in every pass."""
+"""In every iteration, the device computes a product and the host checks for NaN."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Two tables are added on the device, and the root of the sum is taken on the host, in every pass."""
+"""In every iteration, the device adds two tables and the host computes square roots."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The same check inside a compiled function."""
+"""Inside a compiled function, the device computes a product and the host checks for NaN."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The same inside a compiled function: it says on which device each half is computed."""
+"""Inside a compiled function, the device adds two tables and the host computes square roots."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""One run of a session that multiplies on the device and looks for NaN on the host."""
+"""A session runs once: the device computes a product, and the host checks for NaN."""
 
 import tensorflow as tf
 

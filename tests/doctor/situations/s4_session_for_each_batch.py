@@ -1,4 +1,4 @@
-"""Every batch gets a session of its own, which is thrown away after one run."""
+"""The loop opens a new session for every batch and closes it after one run."""
 
 import numpy as np
 import tensorflow as tf

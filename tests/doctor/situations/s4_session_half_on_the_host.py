@@ -1,4 +1,4 @@
-"""One run of a session: a sum on the device, its root on the host, so the sum must come over."""
+"""A session runs once: the device adds, and the host computes square roots."""
 
 import tensorflow as tf
 

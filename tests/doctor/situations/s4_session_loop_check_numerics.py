@@ -1,4 +1,4 @@
-"""The same check in a graph that one session runs again and again; without a GPU, a second CPU stands for it."""
+"""One session runs repeatedly: a device computes a product, and the host checks for NaN."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The same graph run again and again by one session; without a GPU, a second CPU stands for it."""
+"""One session runs repeatedly: a device adds two tables, and the host computes square roots."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""One run of a session that says nothing about devices."""
+"""A session runs once and leaves the placement to TensorFlow."""
 
 import tensorflow as tf
 
