@@ -4,12 +4,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
+from forebay.core.rows import Rows
 from forebay.errors import SourceError
 
-__all__ = ["GroupItems", "LookAhead", "ReadStoppedError"]
+__all__ = ["GroupItems", "GroupKey", "LookAhead", "ReadStoppedError", "group_key"]
 
+GroupKey: TypeAlias = tuple[int, ...]  # identifies a group; see `group_key`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -155,3 +157,14 @@ class GroupItems(Generic[Item]):
         items = [item for queue in self._queues.values() for item in queue]
         self._queues.clear()
         return items
+
+
+def group_key(rows: Rows) -> GroupKey:
+    """Return a short key of a group: start and stop of a slice, else the length and some row numbers.
+
+    Two groups that are not slices may have equal keys.
+    """
+    if isinstance(rows, slice):
+        return rows.start, rows.stop
+    step = max(1, len(rows) // 8)
+    return len(rows), int(rows[-1]), *rows[::step].tolist()

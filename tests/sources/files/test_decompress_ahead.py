@@ -65,8 +65,8 @@ class Compressed:
 def decompress_ahead(files, groups, budget=100):
     """Decompress files of one byte each. The rows of a group are the numbers of the files that it needs."""
     return DecompressAhead(
-        iter(groups),
-        lambda rows: dict.fromkeys(rows, 1),
+        map(np.array, groups),
+        lambda rows: dict.fromkeys(rows.tolist(), 1),
         lambda number: nullcontext(files[number]),
         nbytes=[1] * len(files),
         budget_nbytes=budget,
@@ -133,9 +133,41 @@ def test_no_file_beyond_the_budget_is_decompressed_before_rows_are_gathered(monk
     running = decompress_ahead(files, [[0], [1], [2]], budget=2)
     assert files[1].begun.wait(TIMEOUT_SECONDS)
     assert not files[2].begun.wait(0.05)
-    running.on_gathered(0, 1)
+    assert not running.release_group(np.array([2]))
+    assert not files[2].begun.wait(0.05)
+    assert running.release_group(np.array([0]))
     assert files[2].begun.wait(TIMEOUT_SECONDS)
     running.close()
+
+
+def test_a_group_that_was_gathered_before_its_files_fit_is_not_decompressed():
+    files = [Compressed() for _ in range(3)]
+    for file in files:
+        file.may_end.set()
+    running = decompress_ahead(files, [[0], [1], [2]], budget=1)
+    assert files[0].begun.wait(TIMEOUT_SECONDS)
+    assert not running.release_group(np.array([1]))
+    running.skip_group(np.array([1]))
+    assert running.release_group(np.array([0]))
+    assert files[2].begun.wait(TIMEOUT_SECONDS)
+    assert not files[1].begun.is_set()
+    running.close()
+
+
+def test_a_feed_does_not_release_the_files_of_another_feed(folder):
+    source = open_files(str(folder / "*.npz"))
+    group, other, out = slice(0, ROWS), slice(0, ROWS - 1), np.empty((ROWS, 100), np.uint8)
+    prefetch = source.prefetch(iter([group]))
+    until = time.monotonic() + TIMEOUT_SECONDS
+    while not prefetch._pending_rows:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    source.gather(other, [out[: ROWS - 1]])
+    source.gather(np.arange(0), [out[:0]])
+    assert prefetch._pending_rows == {0: ROWS}
+    source.gather(group, [out])
+    assert prefetch._pending_rows == {}
+    prefetch.close()
 
 
 def test_close_ends_the_threads_that_wait_for_room():

@@ -1,6 +1,7 @@
 """Background decompression of the files that upcoming groups need."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -8,11 +9,13 @@ from typing import Any, Protocol, TypeAlias
 
 from forebay.core.machine import Machine
 from forebay.core.rows import Rows
-from forebay.sources.lookahead import LookAhead
+from forebay.sources.lookahead import GroupItems, GroupKey, LookAhead, group_key
 
 __all__ = ["DecompressAhead", "Decompressible"]
 
 RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in that file
+
+_MAX_SKIPPED = 1024  # most groups to remember; groups of other feeds are recorded too, and nothing removes them
 
 
 class Decompressible(Protocol):
@@ -45,23 +48,38 @@ class DecompressAhead(LookAhead):
         super().__init__()
         self._upcoming, self._count_rows, self._use = upcoming, count_rows, use
         self._nbytes, self._budget_nbytes = nbytes, budget_nbytes
+        self._groups: GroupItems[RowCounts] = GroupItems()  # admitted groups that are not gathered yet
+        self._skipped: Counter[GroupKey] = Counter()
         self._pending_rows: dict[int, int] = {}  # file -> rows of admitted groups not gathered yet
         self._open_files: dict[int, ExitStack] = {}  # file -> context that keeps it open while it has pending rows
         self._next_file_lock = threading.Lock()
         self._upcoming_files = self._files_to_decompress()
         self._start_threads(min(Machine.detect().cores, len(nbytes)), "forebay-decompress")
 
-    def on_gathered(self, file: int, rows: int) -> None:
-        """Subtract gathered rows from the pending rows of a file; release the file at zero."""
+    def release_group(self, rows: Rows) -> bool:
+        """Subtract the rows of a gathered group from the pending rows, and release files without pending rows.
+
+        Return False if no such group was admitted. The group may belong to another feed of the source.
+        """
         with self.changed:
-            if file not in self._pending_rows:
-                return
-            self._pending_rows[file] -= rows
-            if self._pending_rows[file] <= 0:
-                self._release_file(file)
-                self.changed.notify_all()
+            counts = self._groups.pop(group_key(rows))
+            if counts is None:
+                return False
+            for file, count in counts.items():
+                self._pending_rows[file] -= count
+                if not self._pending_rows[file]:
+                    self._release_file(file)
+            self.changed.notify_all()
+            return True
+
+    def skip_group(self, rows: Rows) -> None:
+        """Record that a group was gathered before it was admitted, so that it is not admitted later."""
+        with self.changed:
+            if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
+                self._skipped[group_key(rows)] += 1
 
     def _drop_items(self) -> None:
+        self._groups.drain()
         for file in list(self._pending_rows):
             self._release_file(file)
 
@@ -89,20 +107,28 @@ class DecompressAhead(LookAhead):
         """
         for rows in self._upcoming:
             counts, new_files = self._count_rows(rows), list[int]()
-            if not self._admit(partial(self._fits, counts), partial(self._add_pending_rows, counts, new_files)):
+            key = group_key(rows)
+            fits, add = partial(self._fits, key, counts), partial(self._add_group, key, counts, new_files)
+            if not self._admit(fits, add):
                 return
             yield from new_files
             if len(self._pending_rows) == len(self._nbytes):
                 return
 
-    def _fits(self, counts: RowCounts) -> bool:
-        return sum(self._nbytes[file] for file in self._pending_rows.keys() | counts.keys()) <= self._budget_nbytes
+    def _fits(self, key: GroupKey, counts: RowCounts) -> bool:
+        """Return whether the files of a group fit in the budget. A skipped group needs no budget."""
+        nbytes = sum(self._nbytes[file] for file in self._pending_rows.keys() | counts.keys())
+        return nbytes <= self._budget_nbytes or self._skipped[key] > 0
 
-    def _add_pending_rows(self, counts: RowCounts, new_files: list[int]) -> None:
-        """Add the rows of a group to the pending rows.
+    def _add_group(self, key: GroupKey, counts: RowCounts, new_files: list[int]) -> None:
+        """Add the rows of a group to the pending rows, unless the group was skipped.
 
         Append the files that had no pending rows to `new_files`.
         """
+        if self._skipped[key] > 0:
+            self._skipped -= Counter([key])
+            return
+        self._groups.add(key, counts)
         new_files.extend(file for file in counts if file not in self._pending_rows)
         for file, rows in counts.items():
             self._pending_rows[file] = self._pending_rows.get(file, 0) + rows

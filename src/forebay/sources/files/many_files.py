@@ -113,6 +113,8 @@ class FilesSource(AbstractSource):
             self._gather_slice(rows, out)
         elif len(rows):
             self._gather_scattered(rows, out)
+        if self._prefetchers and row_count(rows):
+            self._release_group(rows)
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
         """Start to decompress the files of upcoming groups; return None unless all are compressed."""
@@ -122,6 +124,16 @@ class FilesSource(AbstractSource):
         prefetcher = DecompressAhead(upcoming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
         self._prefetchers = [*(other for other in self._prefetchers if not other.is_closed), prefetcher]
         return prefetcher
+
+    def _release_group(self, rows: Rows) -> None:
+        """Tell the prefetcher of a group that its rows were gathered.
+
+        If no prefetcher has admitted the group yet, tell all, because the group may belong to any of them.
+        """
+        prefetchers = self._prefetchers
+        if not any(prefetcher.release_group(rows) for prefetcher in prefetchers):
+            for prefetcher in prefetchers:
+                prefetcher.skip_group(rows)
 
     def memory(self) -> list[MemoryRegion]:
         """Return the regions of all files; empty if the pool may close files."""
@@ -179,8 +191,6 @@ class FilesSource(AbstractSource):
     def _gather_from(self, file: int, rows: Rows, out: Sequence[Array]) -> None:
         with self._pool.use(file) as source:
             source.gather(rows, out)
-        for prefetcher in self._prefetchers:
-            prefetcher.on_gathered(file, row_count(rows))
 
     def _gather_scattered(self, rows: Array, out: Sequence[Array]) -> None:
         files = find_parts(rows, self._first_rows)

@@ -5,17 +5,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TypeAlias
 
 from forebay.core.rows import Rows, row_count
-from forebay.sources.lookahead import GroupItems, LookAhead
+from forebay.sources.lookahead import GroupItems, GroupKey, LookAhead, group_key
 from forebay.sources.objects.range_planner import RangeSet
 from forebay.sources.objects.range_reader import HeldRange, RangeReader
 from forebay.sources.objects.stored_object import ByteRange
 
 __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
-
-GroupKey: TypeAlias = tuple[int, ...]  # identifies a group; see `_group_key`
 
 # Seconds to wait for a group; then the caller reads it itself. No prefetcher holds a group that is not in its schedule.
 _WAIT_SECONDS = 1.0
@@ -49,9 +46,9 @@ def take_prefetched(prefetchers: Sequence["Prefetcher"], rows: Rows, reader: Ran
     """Remove and return the prefetched group with the key of these rows, or return None.
 
     If no prefetcher holds the group, wait up to `_WAIT_SECONDS`. If still none holds it, mark the group as skipped. The
-    returned group may be another group with an equal key.
+    returned group may be another group with an equal key, so `ObjectsSource` verifies that the ranges cover all rows.
     """
-    key = _group_key(rows)
+    key = group_key(rows)
     with reader.changed:
         for prefetcher in prefetchers:
             prefetcher.change_waiters(key, 1)
@@ -161,7 +158,7 @@ class Prefetcher(LookAhead):
         Do not hold the ranges of a skipped group.
         Return False if the prefetcher is closed.
         """
-        key = _group_key(rows)
+        key = group_key(rows)
         fits = self._make_budget_check(
             row_count(rows), {byte_range for ranges in range_sets for byte_range in ranges.ranges}
         )
@@ -200,15 +197,3 @@ class Prefetcher(LookAhead):
             return new_nbytes == 0 or reader.held_nbytes + new_nbytes <= self._budget_nbytes
 
         return fits
-
-
-def _group_key(rows: Rows) -> GroupKey:
-    """Return a short key of a group: start and stop of a slice, else the length and some row numbers.
-
-    Two groups that are not slices may have equal keys. `ObjectsSource` therefore verifies that the ranges cover all
-    rows.
-    """
-    if isinstance(rows, slice):
-        return rows.start, rows.stop
-    step = max(1, len(rows) // 8)
-    return len(rows), int(rows[-1]), *rows[::step].tolist()
