@@ -48,6 +48,13 @@ __all__ = [
 class ForebayError(Exception):
     """Base class of the exceptions of Forebay."""
 
+    def __str__(self) -> str:
+        """Return the message. It escapes control characters, because a name in a file could change the terminal."""
+        text = super().__str__()
+        return "".join(
+            character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
+        )
+
 
 class SpecError(ForebayError, ValueError):
     """Shapes, dtypes, trees or field names do not match."""

@@ -98,3 +98,16 @@ def test_a_damaged_capture_is_not_run_as_a_script(tmp_path, capfd):
     printed = capfd.readouterr()
     assert "is not a capture" in " ".join(printed.err.split())
     assert "it ran" not in printed.out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"schema_version": "\x1b[2J"}, {"parts_seconds": {"\x1b[2J": 1.0}}, {"parts_seconds": {"\x1b[2J": "x"}}],
+    ids=["version", "part", "damaged part"],
+)
+def test_the_terminal_receives_no_control_characters_of_a_document(tmp_path, capfd, change):
+    path = tmp_path / "hostile.json"
+    path.write_text(json.dumps(to_document(samples.ordinary()) | change))
+    main(["doctor", "--compare", str(path), str(path)])
+    output = capfd.readouterr()
+    assert "\x1b" not in output.out + output.err

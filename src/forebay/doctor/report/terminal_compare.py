@@ -75,7 +75,7 @@ def _render_headline(comparison: Comparison) -> Text:
 def _render_row(change: TimeChange, smallest: float, width: int, *, style: str = "") -> Text:
     """Return one row of the table. It omits a change of at most `smallest` seconds."""
     times = "".join(f"{'-' if value is None else format_seconds(value):>11}" for value in (change.before, change.after))
-    row = Text(f"  {change.name:<{width - 36}}{times}", style=style)
+    row = Text(f"  {fit_width(to_one_line(change.name), width - 37):<{width - 36}}{times}", style=style)
     if abs(change.seconds) <= smallest:
         return row
     sign, color = ("-", "green") if change.seconds < 0 else ("+", "bright_red")
