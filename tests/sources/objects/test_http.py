@@ -405,3 +405,14 @@ def test_no_error_shows_the_credentials_of_a_url(server, status):
         shown.append(f"{error!s} {error!r}")
         error = error.__cause__ or error.__context__
     assert not [secret for secret in ("pass-word", "sig-nature", "to-ken", "bear-er") if secret in " ".join(shown)]
+
+
+def test_a_glob_is_refused_before_any_request(server):
+    with pytest.raises(SourceError, match=r"/\*\.npy is a glob, but HTTP servers have no listing .* Pass a list"):
+        open_rows(server, "/*.npy")
+    assert not server.requests
+
+
+def test_brackets_and_a_query_are_part_of_the_name():
+    with ScriptedServer({"/%5B1%5D.npy": npy_bytes(ROWS)}, {"ETag": '"v1"'}) as server:
+        assert (read_all(open_rows(server, "/[1].npy?part=*")) == ROWS).all()

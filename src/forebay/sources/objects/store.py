@@ -54,10 +54,15 @@ class ObjectStore:
         self.redact = Redactor(options, urls)
         self._retry = Retry(attempts, self.counters)
         self.protocol = urls[0].partition("://")[0]
+        self._is_http = self.protocol in ("http", "https")
         self._file_system, self._backend = self._open(urls[0], dict(options), connections)
 
     def list_objects(self, url: str) -> list[StoredObject]:
         """Return the object at a URL, or all objects that a glob matches."""
+        if self._is_http and "*" in url.partition("?")[0]:
+            raise SourceError(
+                f"{self.redact(url)} is a glob, but HTTP servers have no listing of objects. Pass a list of URLs."
+            )
         return self._send(
             lambda: self._retry(lambda: self._request_listing(url), unreachable_attempts=_UNREACHABLE_ATTEMPTS),
             lambda error: self._make_error(error, "cannot list", self.redact(url)),
@@ -119,10 +124,10 @@ class ObjectStore:
     def _is_glob(self, path: str) -> bool:
         """Return whether a path has wildcards.
 
-        The "?" before an HTTP query or an S3 version is not a wildcard.
+        The "?" before an S3 version is not a wildcard. For HTTP, fsspec would search web pages for links, without a
+        limit on their size and on the time of the search, and would find no lengths.
         """
-        query = "?" if self.protocol in ("http", "https") else "?versionId="
-        return bool(has_magic(path.partition(query)[0]))
+        return not self._is_http and bool(has_magic(path.partition("?versionId=")[0]))
 
     def _make_stored_object(self, info: Mapping[str, Any]) -> StoredObject:
         url = self.redact.url(self._file_system.unstrip_protocol(info["name"]))
