@@ -97,7 +97,7 @@ class DatasetReader:
         return read_rows
 
     def skip(self, rows: int) -> int:
-        """Skip rows, and return how many the dataset had."""
+        """Skip this many rows, and return how many were skipped: fewer only at the end of the dataset."""
         if rows and not self._keeps_order:
             raise StateError(
                 "rows of this Ray Dataset come in any order, so the feed cannot skip those received. Resume at the "

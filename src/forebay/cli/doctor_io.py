@@ -1,4 +1,4 @@
-"""Runs of the script and output files of `forebay doctor`."""
+"""Runs the script for `forebay doctor`, and writes the output files."""
 
 import argparse
 import json
@@ -116,7 +116,10 @@ def profile(arguments: argparse.Namespace) -> Capture:
 
 
 def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> Verification:
-    """Run the script with the main cure emulated. `capture` is complete, because the emulation needs whole paths."""
+    """Run the script with the main cure emulated.
+
+    The emulation finds its line by the full path, so pass the capture before `without_source` shortens the paths.
+    """
 
     def begin(kind: EmulationKind) -> None:
         text = f"running the script again, which also writes its files again. Emulation: {kind.description}"

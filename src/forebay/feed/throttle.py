@@ -13,6 +13,7 @@ __all__ = ["ConsumerThrottle", "OverlapPolicy"]
 
 YIELD_SECONDS = 50e-6  # length of a sleep in which another thread can take the interpreter lock
 
+# A step is the work of the consumer on one group. Its time is the mean per batch.
 TRIAL_STEPS = 5  # a trial has this many steps without reading, and then as many with reading
 MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer waits again so soon that overlap gains nothing
 MAX_SLOWDOWN = 1.1  # largest accepted ratio of the step time with reading to the step time without
@@ -64,7 +65,7 @@ class ConsumerThrottle:
     def yield_to_consumer(self) -> None:
         """Block while reading would slow the consumer, and then sleep once unless it waits.
 
-        The reading thread calls this between pieces.
+        The reading thread calls this between two parts of a group.
         """
         self._may_read.wait()
         if not self.is_waiting:

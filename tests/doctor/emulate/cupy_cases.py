@@ -13,7 +13,7 @@ DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
 
 
-def different(values):
+def distinct_count(values):
     return len({id(value) for value in values})
 
 
@@ -23,7 +23,7 @@ def test_the_same_data_is_uploaded_once(convert):
         return [getattr(cupy, convert)(DATA) for _ in range(20)]  # target
 
     arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
-    assert (different(arrays), replaced) == (1, 19)
+    assert (distinct_count(arrays), replaced) == (1, 19)
 
 
 def test_other_data_and_other_lines_are_uploaded():
@@ -33,7 +33,7 @@ def test_other_data_and_other_lines_are_uploaded():
 
     arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [float(array[0]) for array in arrays] == [0, 1, 2, 3, 0, 0, 0, 0]
-    assert (different(arrays), replaced) == (8, 0)
+    assert (distinct_count(arrays), replaced) == (8, 0)
 
 
 def test_an_array_is_not_set_to_the_data_it_holds():
@@ -53,7 +53,7 @@ def test_reuse_replaces_all_uploads_of_the_same_kind():
 
     arrays, _ = emulated(loop, EmulationKind.REUSE)
     assert [array.shape for array in arrays] == [(4096,)] * 4 + [(10,)]
-    assert different(arrays) == 2
+    assert distinct_count(arrays) == 2
 
 
 @pytest.mark.parametrize("read", [float, int, bool, str, methodcaller("get"), methodcaller("item")])
@@ -71,7 +71,7 @@ def test_asnumpy_is_deferred():
         return [cupy.asnumpy(cupy.array(float(number))) for number in range(4)]  # target
 
     values, replaced = emulated(loop, EmulationKind.DEFER)
-    assert (different(values), replaced) == (1, 3)
+    assert (distinct_count(values), replaced) == (1, 3)
 
 
 def test_waits_for_the_device_are_skipped(monkeypatch):

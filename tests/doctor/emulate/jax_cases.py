@@ -16,7 +16,7 @@ DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
 
 
-def different(values):
+def distinct_count(values):
     return len({id(value) for value in values})
 
 
@@ -26,7 +26,7 @@ def test_the_same_data_is_uploaded_once(convert):
         return [getattr(jnp, convert)(DATA) for _ in range(20)]  # target
 
     arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
-    assert (different(arrays), replaced) == (1, 19)
+    assert (distinct_count(arrays), replaced) == (1, 19)
     assert arrays[0].tolist() == DATA.tolist()
 
 
@@ -37,7 +37,7 @@ def test_other_data_and_other_lines_are_uploaded():
 
     arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [float(array[0]) for array in arrays] == [0, 1, 2, 3, 0, 0, 0, 0]
-    assert (different(arrays), replaced) == (8, 0)
+    assert (distinct_count(arrays), replaced) == (8, 0)
 
 
 def test_every_array_of_a_tree_is_put_once():
@@ -45,7 +45,7 @@ def test_every_array_of_a_tree_is_put_once():
         return [jax.device_put({"x": DATA, "y": [OTHERS[1]]}) for _ in range(5)]  # target
 
     trees, replaced = emulated(loop, EmulationKind.REMEMBER)
-    assert different(tree["x"] for tree in trees) == different(tree["y"][0] for tree in trees) == 1
+    assert distinct_count(tree["x"] for tree in trees) == distinct_count(tree["y"][0] for tree in trees) == 1
     assert replaced == 8
 
 
@@ -57,7 +57,7 @@ def test_data_is_uploaded_once_to_each_device():
 
     arrays, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [array.device for array in arrays] == [first, second, first, second]
-    assert (different(arrays), replaced) == (2, 2)
+    assert (distinct_count(arrays), replaced) == (2, 2)
 
 
 def test_reuse_replaces_all_uploads_of_the_same_kind():
@@ -66,7 +66,7 @@ def test_reuse_replaces_all_uploads_of_the_same_kind():
 
     arrays, replaced = emulated(loop, EmulationKind.REUSE)
     assert [len(array) for array in arrays] == [4096] * 4 + [10]
-    assert (different(arrays), replaced) == (2, 3)
+    assert (distinct_count(arrays), replaced) == (2, 3)
 
 
 def test_arguments_of_a_jitted_function_are_uploaded_once_and_it_is_compiled_once():

@@ -16,7 +16,7 @@ DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
 
 
-def different(values):
+def distinct_count(values):
     return len({id(value) for value in values})
 
 
@@ -37,7 +37,7 @@ def test_other_data_and_other_lines_are_uploaded():
 
     tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [float(tensor[0]) for tensor in tensors] == [0, 1, 2, 3, 0, 0, 0, 0]
-    assert (different(tensors), replaced) == (8, 0)
+    assert (distinct_count(tensors), replaced) == (8, 0)
 
 
 def test_reuse_replaces_all_uploads_of_the_same_kind():
@@ -46,7 +46,7 @@ def test_reuse_replaces_all_uploads_of_the_same_kind():
 
     tensors, replaced = emulated(loop, EmulationKind.REUSE)
     assert [len(tensor) for tensor in tensors] == [4096] * 4 + [10]
-    assert (different(tensors), replaced) == (2, 3)
+    assert (distinct_count(tensors), replaced) == (2, 3)
 
 
 def test_array_inputs_of_operations_are_uploaded_once():
@@ -87,6 +87,7 @@ def test_an_upload_starts_one_step_early():
     def loop():
         return [float(tf.constant(data)[0]) for data in OTHERS]  # target
 
+    # The emulation uploads the data of a step for the next one, so each step gets the data of the step before.
     assert emulated(loop, EmulationKind.PREFETCH) == ([0, 0, 1, 2], 3)
 
 
@@ -106,7 +107,7 @@ def test_numpy_reads_are_deferred(read):
         return [getattr(np, read)(tf.constant(float(number))) for number in range(4)]  # target
 
     values, replaced = emulated(loop, EmulationKind.DEFER)
-    assert (different(values), replaced) == (1, 3)
+    assert (distinct_count(values), replaced) == (1, 3)
 
 
 def test_one_read_in_every_n_is_made():
@@ -116,7 +117,7 @@ def test_one_read_in_every_n_is_made():
     assert emulated(loop, EmulationKind.DEFER, every=5)[0] == [0, 0, 0, 0, 4, 4, 4, 4, 4, 9]
 
 
-def counted(made):
+def dataset_that_counts(made):
     def count(row):
         made.append(1)
         return row
@@ -129,17 +130,17 @@ def test_a_pipeline_returns_its_first_batch_for_every_batch():
     made = []
 
     def loop():
-        dataset = counted(made).batch(4)
+        dataset = dataset_that_counts(made).batch(4)
         return [batch for _ in range(3) for batch in dataset]  # target
 
     batches, replaced = emulated(loop, EmulationKind.RESIDENT)
-    assert (len(batches), different(batches), replaced) == (30, 1, 29)
+    assert (len(batches), distinct_count(batches), replaced) == (30, 1, 29)
     assert len(made) < 40  # the first batch and the prefetched rows
 
 
 def test_get_next_raises_the_error_of_tensorflow_at_the_end():
     def loop():
-        iterator = iter(counted([]).batch(10))
+        iterator = iter(dataset_that_counts([]).batch(10))
         for _ in range(10):
             iterator.get_next()  # target
 
@@ -174,10 +175,10 @@ def fitted(*data, **options):
     return len(ends)
 
 
-def test_fit_makes_the_first_batch_only():
+def test_fit_uses_only_the_first_batch():
     batches = Batches()
     assert fitted(batches, epochs=2) == 40
-    assert batches.made < 10  # the others were prefetched
+    assert batches.made < 10  # one is used, and a few were prefetched
 
 
 def test_fit_gets_the_same_number_of_batches_from_arrays():

@@ -16,7 +16,7 @@ DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
 
 
-def different(values):
+def distinct_count(values):
     return len({id(value) for value in values})
 
 
@@ -25,7 +25,7 @@ def test_the_same_data_is_uploaded_once():
         return [torch.tensor(DATA) for _ in range(20)]  # target
 
     tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
-    assert (different(tensors), replaced) == (1, 19)
+    assert (distinct_count(tensors), replaced) == (1, 19)
     assert tensors[0].tolist() == DATA.tolist()
 
 
@@ -35,7 +35,7 @@ def test_other_data_is_uploaded():
 
     tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
     assert [tensor[0].item() for tensor in tensors] == [0, 1, 2, 3] * 2
-    assert (different(tensors), replaced) == (4, 4)
+    assert (distinct_count(tensors), replaced) == (4, 4)
 
 
 def test_data_that_changed_in_place_is_uploaded():
@@ -66,7 +66,7 @@ def test_other_lines_are_left_alone():
         return [torch.tensor(DATA) for _ in range(5)]
 
     tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
-    assert (different(tensors), replaced) == (5, 0)
+    assert (distinct_count(tensors), replaced) == (5, 0)
 
 
 def test_the_same_tensor_is_moved_once():
@@ -74,7 +74,7 @@ def test_the_same_tensor_is_moved_once():
         return [torch.from_numpy(DATA).to("meta") for _ in range(5)]  # target
 
     tensors, replaced = emulated(loop, EmulationKind.REMEMBER)
-    assert (different(tensors), replaced, tensors[0].device.type) == (1, 8, "meta")
+    assert (distinct_count(tensors), replaced, tensors[0].device.type) == (1, 8, "meta")
 
 
 def test_tensors_with_gradients_are_not_replaced():
@@ -95,7 +95,7 @@ def test_reuse_replaces_all_uploads_of_the_same_kind():
 
     tensors, replaced = emulated(loop, EmulationKind.REUSE)
     assert [len(tensor) for tensor in tensors] == [4096] * 4 + [10]
-    assert (different(tensors), replaced) == (2, 3)
+    assert (distinct_count(tensors), replaced) == (2, 3)
 
 
 def test_one_upload_in_every_n_is_made():
@@ -151,8 +151,8 @@ def test_uploads_use_one_page_locked_buffer_and_do_not_block(monkeypatch):
         return [torch.from_numpy(data).to("meta") for data in OTHERS]  # target
 
     tensors, replaced = emulated(loop, EmulationKind.LOCK)
-    assert (different(tensors), replaced) == (4, 4)
-    assert different(args[0] for args, _ in sent) == 1
+    assert (distinct_count(tensors), replaced) == (4, 4)
+    assert distinct_count(args[0] for args, _ in sent) == 1
     assert [kwargs for _, kwargs in sent] == [{"non_blocking": True}] * 4
 
 
@@ -177,7 +177,7 @@ def test_numbers_are_narrowed_before_they_are_uploaded():
 
     tensors, replaced = emulated(loop, EmulationKind.NARROW)
     assert {tensor.dtype for tensor in tensors} == {torch.float32}
-    assert (different(tensors), replaced) == (4, 4)
+    assert (distinct_count(tensors), replaced) == (4, 4)
 
 
 def test_an_upload_starts_one_step_early():
@@ -214,7 +214,7 @@ def test_a_loader_returns_its_first_batch_for_every_batch():
         return [batch for _ in range(3) for batch in loader]  # target
 
     batches, replaced = emulated(loop, EmulationKind.RESIDENT)
-    assert (len(batches), different(batches), rows.made, replaced) == (30, 1, 4, 29)
+    assert (len(batches), distinct_count(batches), rows.made, replaced) == (30, 1, 4, 29)
 
 
 def test_a_moved_batch_is_kept_on_its_device():
@@ -225,14 +225,14 @@ def test_a_moved_batch_is_kept_on_its_device():
         return given
 
     given, _ = emulated(loop, EmulationKind.RESIDENT)
-    assert different(pictures for pictures, _ in given) == different(labels for _, labels in given) == 1
+    assert distinct_count(pictures for pictures, _ in given) == distinct_count(labels for _, labels in given) == 1
 
 
 def test_results_computed_from_a_batch_are_not_kept():
     def loop():
         return [(pictures * 2).to("meta") for pictures, _ in DataLoader(Rows(), batch_size=4)]  # target
 
-    assert different(emulated(loop, EmulationKind.RESIDENT)[0]) == 10
+    assert distinct_count(emulated(loop, EmulationKind.RESIDENT)[0]) == 10
 
 
 def test_a_loader_with_persistent_workers_returns_whole_epochs():
@@ -241,7 +241,7 @@ def test_a_loader_with_persistent_workers_returns_whole_epochs():
         return [batch for _ in range(2) for batch in loader]  # target
 
     batches, _ = emulated(loop, EmulationKind.RESIDENT)
-    assert (len(batches), different(batches)) == (20, 1)
+    assert (len(batches), distinct_count(batches)) == (20, 1)
 
 
 def test_an_endless_loader_ends_after_max_batches():

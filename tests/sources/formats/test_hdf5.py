@@ -1,4 +1,4 @@
-"""HDF5 files: Forebay maps stored data and decompresses the rest by chunk."""
+"""HDF5 files: Forebay maps uncompressed data, and decompresses other data chunk by chunk."""
 
 import os
 import subprocess
@@ -49,11 +49,12 @@ class TestUncompressedChunks(SourceTests):
         return open_hdf5(tmp_path / "x.h5"), {"x": tree()["x"], "y": tree()["y"].astype("i4")}
 
 
-class TestUncompressedChunksWithLongRows(SourceTests):
+class TestUncompressedChunksThatAreNotAdjacent(SourceTests):
     def make_source(self, tmp_path):
         rows = np.random.default_rng(0).random((30, 331))
         with h5py.File(tmp_path / "x.h5", "w") as file:
             stored = file.create_dataset("x", rows.shape, rows.dtype, chunks=(4, 331))
+            # Written between the chunks of x, so that these are not adjacent in the file.
             between = file.create_dataset("between", (300,), "u1", chunks=(3,), maxshape=(None,))
             for start in range(0, 30, 4):
                 stored[start : start + 4] = rows[start : start + 4]
@@ -233,7 +234,7 @@ def test_each_chunk_is_decompressed_once_if_the_budget_holds_all(tmp_path, monke
     path = write(tmp_path / "x.h5", {"x": np.arange(100.0)}, compression="gzip", chunks=(10,))
     decompress, calls = Hdf5Chunks.decompress, []
     monkeypatch.setattr(
-        Hdf5Chunks, "decompress", lambda self, run, target: calls.append(run) or decompress(self, run, target)
+        Hdf5Chunks, "decompress", lambda self, number, target: calls.append(number) or decompress(self, number, target)
     )
     source = open_hdf5(path)
     assert_rows(source, random_rows(source, 300), [np.arange(100.0)])

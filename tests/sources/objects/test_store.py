@@ -53,7 +53,7 @@ class TestGlobInMemory(SourceTests):
         return open_files("memory://parts/*.npy"), ARRAY
 
 
-class TestStoredMembersOnDisk(SourceTests):
+class TestUncompressedNpzBehindDiskCache(SourceTests):
     def make_source(self, tmp_path):
         tree = {"x": np.arange(80, dtype="i2").reshape(40, 2), "y": np.arange(40, dtype="u1"), "z": np.zeros((40, 0))}
         np.savez(tmp_path / "1.npz", **{name: leaf[:15] for name, leaf in tree.items()})
@@ -61,7 +61,7 @@ class TestStoredMembersOnDisk(SourceTests):
         return open_files(f"file://{tmp_path}/*.npz", cache=tmp_path / "cache", cache_bytes="1MB"), tree
 
 
-class TestLargeRowsOfManyBlocks(SourceTests):
+class TestLargeRowsInSeveralBlocks(SourceTests):
     def make_source(self, tmp_path):
         array = np.random.default_rng(0).integers(0, 255, (100, 100_000), dtype="u1")
         np.save(tmp_path / "a.npy", array)
@@ -106,6 +106,7 @@ def test_blocks_on_disk_are_not_read_from_the_store_again(tmp_path):
     assert_rows(open_files(url, cache=tmp_path / "cache"), slice(0, 20), [ARRAY])
     again = open_files(url, cache=tmp_path / "cache")
     assert_rows(again, slice(0, 20), [ARRAY])
+    # Opening reads the header, at most once the size of this small file. The blocks would add the size again.
     assert again.counters()["fetched_nbytes"] < (tmp_path / "a.npy").stat().st_size * 2
     assert again.counters()["cached_nbytes"] == (tmp_path / "a.npy").stat().st_size
 

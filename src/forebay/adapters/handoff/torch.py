@@ -35,7 +35,7 @@ class TorchHandOff:
 class TorchDeviceHandOff(TorchHandOff):
     """Hands off tensors on a GPU. PyTorch reports the current stream of each thread."""
 
-    syncs_on_import = False
+    syncs_on_import = False  # of an array: PyTorch does not wait for its rows
 
     def __init__(self, index: int | None) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -67,7 +67,7 @@ class TorchDeviceHandOff(TorchHandOff):
     def record_stream(self, owner: Any) -> None:
         """Tell PyTorch's pool that the current stream uses the memory.
 
-        Return nothing to keep alive, because PyTorch never destroys a stream.
+        Other hand-offs return an object that keeps the stream alive. PyTorch never destroys a stream.
         """
         if _get_stream_handle(self.index):  # stream 0 needs no record: worker threads allocate on it
             owner.record_stream(torch.cuda.current_stream(self.index))

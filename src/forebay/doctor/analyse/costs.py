@@ -57,7 +57,7 @@ def gain_without_wait(view: CaptureView, seconds: float, calls: float) -> tuple[
     """Return the least and the largest gain of removing `calls` waits per step.
 
     The waits take `seconds` per step. They overlap computation of the device, which remains. So the least gain is one
-    round trip per call, and zero without a GPU.
+    round trip per call, and zero without a GPU. The gain is largest if the rest of the step overlaps the computation.
     """
     most = min(seconds, rest_of_step(view, seconds))
     return min(most, calls * ROUND_TRIP_SECONDS if view.has_gpu else 0.0), most

@@ -2,7 +2,7 @@
 
 If a gap starts while the loop waits for the device, the wait also causes the part of the gap after the wait: without
 the wait, the loop would have queued more work. Events of other causes in the gap keep their time. All other idle time
-counts as launching, Python or idle.
+counts as launching, as Python, or as idle: an operation was queued but had not started.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,8 @@ CAUSES: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
     "building again": frozenset({EventKind.BUILD}),  # in steps after the warm-up, so usually not for the first time
     "waiting for input": frozenset({EventKind.INPUT}),
-    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),  # moves in either direction count here
+    # A move is a copy by the framework itself, to the device that runs an operation. It counts here, also to the host.
+    "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
 }
 LAUNCHING = "launching"  # the host launches operations, or prepares the next launch
@@ -51,7 +52,7 @@ class IdleTime:
     cause: str  # a key of CAUSES, LAUNCHING, PYTHON or IDLE
     line: int  # index into the capture's lines; -1 if unknown
     seconds: float
-    per_step: float  # number of gaps
+    per_step: float  # number of gaps, or parts of gaps, with this cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def attribute_idle(
         for cause, kinds in CAUSES.items()
         for line, intervals in _intervals_by_line(loop_events, kinds).items()
     ]
-    # Upload preparations take precedence over read-backs, but not over other causes.
+    # Upload preparations come before read-backs, and after the other keys of CAUSES.
     first_read_back = sum(cause != READ_BACK_CAUSE for cause, _, _ in candidates)
     candidates[first_read_back:first_read_back] = [
         (UPLOAD_CAUSE, line, intervals) for line, intervals in activity.upload_preparations.items()

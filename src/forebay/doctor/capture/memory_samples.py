@@ -1,7 +1,7 @@
 """Samples of host, page-locked and device memory.
 
-The session takes a sample at its start, when the phase changes, and for the capture. A query may initialise a device.
-So the sampler queries only loaded frameworks that have initialised their devices.
+The session takes a sample at its start, at each change of the phase of `StepDetector`, and when it makes the capture. A
+query may initialise a device. So the sampler queries only loaded frameworks that have initialised their devices.
 """
 
 import sys

@@ -45,8 +45,8 @@ def build_timeline(view: CaptureView) -> Timeline | None:
 def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
     """Return start and end of recorded steps with typical length, in nanoseconds.
 
-    MOST_OPERATIONS limits the number of steps, but to no fewer than two. If fewer than half of all steps are typical,
-    the result has all complete steps.
+    If fewer than half of all steps are typical, the result has complete steps instead. MOST_OPERATIONS limits the
+    number of steps, but to no fewer than two. If the device lags behind, there are no more steps than it executed.
     """
     steps = [*pairwise(device_view.edges.tolist())]
     whole = [step for step, is_whole in zip(steps, device_view.is_whole_step, strict=True) if is_whole]
@@ -96,7 +96,7 @@ def _matching_operations(device_view: DeviceView, loop_calls: LoopCalls, numbers
 
 
 def _host_timeline(view: CaptureView) -> Timeline:
-    """Build a timeline without a device: each call takes its measured time."""
+    """Build a timeline without a device: each call takes its measured time, scaled to the unprofiled step time."""
     assert view.steps is not None
     scale = view.step_seconds / view.steps.seconds if view.steps.seconds else 1.0
     actions: list[HostAction] = []

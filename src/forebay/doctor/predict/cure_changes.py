@@ -44,10 +44,11 @@ JITTED_CALL_SECONDS = 2.5e-4, 6e-4
 # waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
 TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
 TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
-FUSED_SHARE = 0.6  # of the device time at best, if a compiler fuses the operations between matrix products
+FUSED_SHARE = 0.6  # of the device time remains at best, if a compiler fuses the operations between matrix products
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
-ASSUMPTION = ". Assumption: "  # a simulation replaces the basis of a cure, except for this marker and the text after it
+# A marker in `Cure.basis`. If a gain is simulated, a new text replaces the part before the marker.
+ASSUMPTION = ". Assumption: "
 Changes = tuple[Change, ...]
 
 
@@ -57,7 +58,7 @@ def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Cha
 
 
 def keep_on_device(view: CaptureView, site: CallSite) -> Changes:
-    """Keep the data on the device, with and without a wait for the row indices."""
+    """Keep the data on the device, and upload row indices. One outcome waits for this upload, the other does not."""
 
     def change(speeds: MachineSpeeds) -> Changes:
         return tuple(
@@ -150,7 +151,7 @@ def merge_uploads(view: CaptureView, site: CallSite) -> Changes:
 
 
 def defer_waits(view: CaptureView, site: CallSite) -> Changes:
-    """Remove the waits of a site."""
+    """Wait so rarely that the waits of a site take no time."""
     return _if_recorded(view, lambda speeds: (changes.defer_waits(_line(site)),))
 
 
@@ -187,7 +188,7 @@ def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
 def prefetch_input(
     view: CaptureView, site: CallSite, batch_seconds: float, *, in_worker_processes: bool = True
 ) -> Changes:
-    """Prefetch batches that take producers `batch_seconds` each.
+    """Prefetch batches during the step. The producers together need `batch_seconds` for one batch.
 
     With `in_worker_processes`, a batch takes at least the time to copy it from a worker process.
     """
@@ -197,7 +198,7 @@ def prefetch_input(
 
 
 def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, producers: int) -> Changes:
-    """Let several producers make the batches that take the loop `batch_seconds` each.
+    """Let several producers make the batches. The loop now needs `batch_seconds` for one batch.
 
     At best, a feed copies the batches. In scripts with PyTorch, worker processes copy them at worst.
     """

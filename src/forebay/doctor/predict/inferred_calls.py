@@ -24,8 +24,8 @@ SHORTEST_PREPARATION_NS = 50_000
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
     """Return start times in nanoseconds that are evenly spread over each step.
 
-    These replace the recorded start times if the device lags behind. `count` is the number of operations, and `period`
-    the number of operations per step. Operations after the last step get NO_MATCH.
+    These replace the recorded start times if `device_view.lags_behind`. `count` is the number of operations, and
+    `period` the number of operations per step. Operations after the last step get NO_MATCH.
     """
     step, position = np.divmod(np.arange(count), period)
     edges = np.array([[intervals[0].start, intervals[-1].end] for intervals in steps], np.int64)
@@ -35,7 +35,7 @@ def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterv
 
 
 def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
-    """Add a call for every operation of these steps without a recorded call."""
+    """Add a call for every operation that started in an interval of `loop` and has no recorded call."""
     interval_indices = loop.indices_at(loop_calls.start_times)
     for index in np.flatnonzero((loop_calls.queue_times == NO_MATCH) & (interval_indices >= 0)).tolist():
         interval, start = loop.intervals[interval_indices[index]], int(loop_calls.start_times[index])
@@ -60,7 +60,7 @@ def _owning_interval(
 ) -> HostInterval | None:
     """Return the interval of the event that made a copy, or None.
 
-    If the device lags behind, return the nearest interval with the same kind and line.
+    If `device_view.lags_behind`, return the nearest interval with the same kind and line.
     """
     event_index = int(device_view.event_of[index])
     if event_index < 0 or not is_transfer(device_view, index, event_index):
@@ -79,9 +79,9 @@ def _infer_queue_time(start: int, compiled_calls: Sequence[HostInterval], interv
     """Return when an operation that started at `start` was probably queued.
 
     After a compiled call, this is the end of the call or `start`, whichever is earlier. Without a compiled call before,
-    the kind of `interval`, which contains `start`, decides. Work outside of events and TRANSFORM events launch
-    operations while they run, so the time is `start`. Other events launch none, so the operation was queued before: the
-    time is the start of the interval.
+    the kind of `interval`, which contains `start`, decides. TRANSFORM events launch operations while they run, and so
+    does work outside of all events: the time is `start`. Other events launch none, so the operation was queued before:
+    the time is the start of the interval.
     """
     previous = next((call for call in reversed(compiled_calls) if call.start <= start), None)
     if previous is not None:

@@ -52,8 +52,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         evidence=(
             f"This is {'severe' if share >= SEVERE else 'moderate'}. {format_seconds(cost)} of the "
             f"{format_seconds(total)} of collectives per step overlap no other kernel.",
-            f"Most of this time is {truncate(main_kernel(device_view, collectives), 50)}.",
-            "Read the captures of all ranks together. The rank that waits least in collectives is the slowest.",
+            f"The collective with the longest total time is {truncate(main_kernel(device_view, collectives), 50)}.",
+            "To find the slowest rank, save a capture of every rank and pass all of them to `forebay doctor`.",
         ),
     )
 
@@ -65,5 +65,5 @@ _CODE = {
     "model.register_comm_hook(None, default_hooks.bf16_compress_hook)   # half the bytes\n"
     "with model.no_sync(): ...   # for all but the last of several small batches",
     "jax": _JAX_CODE,
-    "tensorflow": "strategy = tf.distribute.MultiWorkerMirroredStrategy(...)   # gradients in bfloat16, larger batches",
+    "tensorflow": "gradients = [tf.cast(gradient, tf.bfloat16) for gradient in gradients]   # before they are reduced",
 }

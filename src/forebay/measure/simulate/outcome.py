@@ -25,7 +25,7 @@ class ScenarioPart:
     parameter: str  # "section.field" of the scenario that sets the capacity of the part
     value: float  # of the parameter; for the slots, their number
     needed: float  # value with which the part is just as fast as the GPUs, without jitter; 0 if unknown
-    busy_share: float  # share of time in which the channels of the part are busy, on average
+    busy_share: float  # share of time in which the part is busy; for a server, the mean over its parallel channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,17 @@ class ScenarioOutcome:
 
     @property
     def gpu_hours_lost_to_each_other(self) -> float:
-        """Return the GPU hours of waiting for other ranks, all-reduces, and taking batches."""
+        """Return the GPU hours lost even if batches are always ready.
+
+        GPUs wait for other ranks, run all-reduces and take batches.
+        """
         return self.gpu_hours * self.full_speed_share * (1 - self.always_ready.busy_share)
 
 
 def assess(scenario: Scenario, *, steps: int | None = None, seed: int = 0) -> ScenarioOutcome:
-    """Simulate a scenario; then with batches always ready, with doubled busy parts and slots.
+    """Simulate a scenario as it is, and then with batches always ready.
 
-    Each of these parts is doubled in a simulation of its own.
+    For each busy part and for the slots, another simulation doubles only this part.
     """
     steps = default_steps(scenario) if steps is None else steps
     run = simulate(scenario, steps=steps, seed=seed)

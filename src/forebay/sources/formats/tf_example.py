@@ -19,7 +19,7 @@ Span: TypeAlias = tuple[int, int]  # start and stop (exclusive) of bytes in the 
 
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # field number of the message Feature -> kind of values
 _MAX_VARINT_NBYTES = 10
-_PART_NBYTES = 2**20  # varints are decoded in parts of this size, because this takes some 40 times as much memory
+_PART_NBYTES = 2**20  # varints are decoded in parts of this size, because decoding needs 40 times their memory
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 
 

@@ -121,7 +121,7 @@ def test_equal_data_has_equal_keys_and_other_data_another_key(seen):
     [torch.ones(100), torch.ones(64, 64).T, torch.ones(4096).to_sparse()],
     ids=["small", "not contiguous", "sparse"],
 )
-def test_a_tensor_that_is_expensive_to_sample_has_no_key(seen, tensor):
+def test_a_small_or_noncontiguous_or_sparse_tensor_has_no_key(seen, tensor):
     tensor.to("meta")
     assert "key" not in seen.one.detail
 
@@ -245,7 +245,7 @@ def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(seen, monkeypatch):
 
 
 def calls_made_by(work):
-    """Return the number of calls of Python functions, because they take most of the time of a hook."""
+    """Return how many Python functions `work` calls. These calls take most of the time of a hook."""
     calls = []
     sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
     try:

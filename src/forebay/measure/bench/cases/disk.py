@@ -1,7 +1,8 @@
 """The disk cases of `forebay bench`: reads of files outside the page cache.
 
 The baseline is `fio` at the fastest of several queue depths. Threads that call `preadv` are a second reference, and the
-only one if fio is not installed. The option "seconds" is a factor: a sample takes this many times the usual time.
+only one if fio is not installed. The option
+"time_factor" makes a sample this many times as long as usual.
 """
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
@@ -15,14 +16,16 @@ COLUMNS = (SPEED, GROWN, CACHED)
 
 BUDGET_NBYTES = 256 << 20  # memory budget of the feed, and target for the growth of its process
 UNALIGNED_FIO = "fio, 4608 bytes"
-COUNT_ROW_BYTES = {"counted_nbytes": 4096}  # only the bytes of the row count, although fio reads 4608 bytes
+COUNT_ROW_BYTES = {"counted_nbytes": 4096}  # the speed counts the 4096 bytes of a row, although fio reads 4608
 
 DISK_CASES: tuple[Case, ...] = (
     Case(
         name="disk-blocks",
         title="8 GiB .npy not in memory, rows of 4 KiB, shuffled by blocks of 4 MiB",
         meaning="Forebay prefetches each block once. fio reads the file sequentially.",
-        work=Workload(2_097_152, (1024,), 256, options={"block": 1024, "seconds": 4.0, "host_bytes": BUDGET_NBYTES}),
+        work=Workload(
+            2_097_152, (1024,), 256, options={"block": 1024, "time_factor": 4.0, "host_bytes": BUDGET_NBYTES}
+        ),
         meter="disk",
         columns=COLUMNS,
         entries=(
@@ -44,7 +47,7 @@ DISK_CASES: tuple[Case, ...] = (
         title="4 GiB .npy not in memory, rows of 4 KiB, fully shuffled",
         meaning="Each row is one random read. The first fio entry reads 4096 aligned bytes. The second one reads 4608 "
         "bytes: rows begin 128 bytes after the start of a sector, so a direct read of a row takes nine sectors.",
-        work=Workload(1_048_576, (1024,), 256, options={"seconds": 3.0, "host_bytes": BUDGET_NBYTES}),
+        work=Workload(1_048_576, (1024,), 256, options={"time_factor": 3.0, "host_bytes": BUDGET_NBYTES}),
         meter="disk",
         columns=COLUMNS,
         entries=(

@@ -24,7 +24,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
     def sample() -> ColumnValues:
         drop_from_page_cache(path)
-        bytes_per_second = read(settings.seconds * float(work.options["seconds"]))  # the option is a factor, no time
+        bytes_per_second = read(settings.seconds * float(work.options["time_factor"]))
         grown = ((used_nbytes() or 0) - nbytes_at_start) / 2**20
         return {"speed": bytes_per_second / 1e9, "grown": grown, "cached": cached_nbytes(path) / 2**20}
 

@@ -22,10 +22,10 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
     def sample() -> ColumnValues:
         pairs = list(_time_pairs(start_numpy, start_framework, 2 * settings.seconds))
-        microseconds_per_batch = 1e6 / (len(pairs) * work.batches)
+        to_microseconds_per_batch = 1e6 / (len(pairs) * work.batches)
         return {
-            "cpu": sum(framework[0] - numpy[0] for numpy, framework in pairs) * microseconds_per_batch,
-            "clock": sum(framework[1] - numpy[1] for numpy, framework in pairs) * microseconds_per_batch,
+            "cpu": sum(framework[0] - numpy[0] for numpy, framework in pairs) * to_microseconds_per_batch,
+            "clock": sum(framework[1] - numpy[1] for numpy, framework in pairs) * to_microseconds_per_batch,
         }
 
     def warm_up() -> None:

@@ -44,10 +44,13 @@ def _peak_nbytes(start_epoch: StartEpoch) -> int:
 def _slope(peaks: list[int]) -> float:
     """Return the growth in bytes per epoch: the median slope over all pairs of epochs.
 
-    A leak raises all slopes. A single allocation raises only the slopes of pairs before and after it.
+    A leak raises all slopes. A single allocation raises only the slopes of pairs with an epoch before and one after it.
     """
     pairs = combinations(enumerate(peaks), 2)
-    return median((later - earlier) / (last - first) for (first, earlier), (last, later) in pairs)
+    return median(
+        (last_peak - first_peak) / (last_epoch - first_epoch)
+        for (first_epoch, first_peak), (last_epoch, last_peak) in pairs
+    )
 
 
 def _used_nbytes() -> int:

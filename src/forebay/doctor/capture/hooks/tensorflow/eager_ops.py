@@ -19,8 +19,8 @@ from forebay.doctor.capture.patches import Patches
 __all__ = ["API", "EagerOps", "hook_operations"]
 
 API = "tf operations"
-# An operation is plain if it causes no transfer. If the CPU is TensorFlow's only device, inputs of these types cause no
-# transfer. A CPU and a GPU count as two devices.
+# An operation is plain if it causes no transfer. Inputs of these types need no upload. If TensorFlow has a device
+# besides the CPU, the hook also checks whether the tensors are on different devices.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
 MIN_PLAIN_CALLS = 16  # after this many consecutive calls without a transfer, an operation counts as plain
 # Prefixes of names of compiled functions, which are not eager operations.
@@ -53,7 +53,7 @@ class EagerOps:
             ops.skip_op(end)
             line = self.ledger.lines.current_line(1) if may_upload or may_move else -1
         else:
-            self._waits.stop_if_due(start)
+            self._waits.stop_trace_if_due(start)
             line = self.counter.sample(ops, start, end)
         if line < 0:
             return
@@ -66,8 +66,8 @@ class EagerOps:
     def _classify(self, name: str, *, is_plain: bool) -> None:
         """Add an operation to `plain_ops`, or remove it.
 
-        The hook only counts most calls of plain operations. It examines every call of all other operations, so that it
-        misses none of their transfers.
+        For most calls of a plain operation, the hook only counts the call. It examines every call of other operations,
+        so that it misses none of their transfers.
         """
         if not is_plain:
             self._plain_calls[name] = 0

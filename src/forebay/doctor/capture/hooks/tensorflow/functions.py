@@ -107,7 +107,7 @@ def _record_run(
     traces.record_moves(call)
     iterator = _iterator_in(call.args[1:]) or _iterator_in(call.kwargs.values())
     if iterator is None:
-        waits.stop_if_due(call.end)
+        waits.stop_trace_if_due(call.end)
     else:
         waits.on_call(iterator, call.start, call.end)
 

@@ -63,11 +63,11 @@ class InputWaits:
             dataset = getattr(iterator, "_dataset", None)  # a distributed iterator has none
             detail = self._pipelines.describe(dataset) if dataset is not None else {"loader": "tf.data"}
             self._calls.append(_ReadingCall(start, end, line, detail))
-            self.stop_if_due(end)
+            self.stop_trace_if_due(end)
         elif self._call_count == WARM_UP_CALLS:
             self._start()
 
-    def stop_if_due(self, now: int) -> None:
+    def stop_trace_if_due(self, now: int) -> None:
         """Stop the trace if it has reached a limit.
 
         Other hooks call this too, because the script may stop calling functions with an iterator.

@@ -76,7 +76,7 @@ class _NextBatchHook(TorchHook):
 
 
 class _FetchHook(TorchHook):
-    """Records the time of making and collating rows, if the DataLoader has no workers."""
+    """Records the time of making and collating rows. With workers, other processes do this, and nothing is recorded."""
 
     def __call__(self, fetcher: Any, index: Any) -> Any:
         if not self.is_on or not self._hooks.ledger.is_on:
