@@ -15,6 +15,8 @@ from forebay.core.machine import Machine
 __all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "uncached_nbytes"]
 
 _ADVISE_NBYTES = 8 << 20  # bytes per request to the kernel; `close` waits for at most one request
+_POLL_SECONDS = 0.05  # between two looks at the page cache; the kernel reads requested bytes in the background
+_STALLED_POLLS = 100  # polls without a new page, after which the kernel has no memory for the file
 _WARM_SHARE = 0.95  # of a file's pages; a file with this share in memory counts as cached
 _SAMPLES = 64  # samples of a file, about; files of up to 64 MiB are examined completely
 _SAMPLE_NBYTES = 1 << 20  # bytes of one sample
@@ -54,23 +56,28 @@ class PageCacheWarmer:
 
     def _run(self) -> None:
         try:
-            shares = [self._warm(path) for path in self._paths]
+            for path in self._paths:
+                self._request(path)
+            self.is_warm = all(self._wait_until_cached(path) for path in self._paths)
         except OSError as error:  # warming is optional; the reader raises the error when it needs the file
             _log.info("could not read %s into the page cache: %s", error.filename, error)
-            return
-        self.is_warm = not self._stopped.is_set() and min(shares) >= _WARM_SHARE
 
-    def _warm(self, path: Path) -> float:
-        """Read a file into the page cache, and return its cached share."""
-        file = os.open(path, os.O_RDONLY)
-        try:
-            for start in range(0, os.fstat(file).st_size, _ADVISE_NBYTES):
+    def _request(self, path: Path) -> None:
+        """Tell the kernel to read a file into the page cache."""
+        with path.open("rb", buffering=0) as file:
+            for start in range(0, os.fstat(file.fileno()).st_size, _ADVISE_NBYTES):
                 if self._stopped.is_set():
-                    break
-                os.posix_fadvise(file, start, _ADVISE_NBYTES, os.POSIX_FADV_WILLNEED)
-            return cached_share(file)
-        finally:
-            os.close(file)
+                    return
+                os.posix_fadvise(file.fileno(), start, _ADVISE_NBYTES, os.POSIX_FADV_WILLNEED)
+
+    def _wait_until_cached(self, path: Path) -> bool:
+        """Wait while the kernel reads a file, and return whether the page cache holds it."""
+        with path.open("rb", buffering=0) as file:
+            share, polls = cached_share(file.fileno()), 0
+            while share < _WARM_SHARE and polls < _STALLED_POLLS and not self._stopped.wait(_POLL_SECONDS):
+                previous, share = share, cached_share(file.fileno())
+                polls = 0 if share > previous else polls + 1
+        return share >= _WARM_SHARE and not self._stopped.is_set()
 
 
 def uncached_nbytes(path: Path) -> int:
