@@ -1,4 +1,4 @@
-"""The next window crosses on a stream of its own while the step runs."""
+"""A second stream copies the next window while the step runs."""
 
 import cupy
 import numpy as np
@@ -17,7 +17,7 @@ cupy.cuda.Device().synchronize()
 
 def send(window):
     start = generator.integers(7 * rows)
-    copies.wait_event(computing.record())  # until what read this window last is done
+    copies.wait_event(computing.record())  # wait for the step that last read this window
     window.set(recording[start : start + rows], stream=copies)
     return copies.record()
 

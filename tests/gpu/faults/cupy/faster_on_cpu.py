@@ -1,4 +1,4 @@
-"""The root of a hundred equations, by Newton's method, on a GPU."""
+"""Newton's method computes 100 square roots, too few for a GPU."""
 
 import cupy
 

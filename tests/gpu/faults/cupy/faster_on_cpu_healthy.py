@@ -1,4 +1,4 @@
-"""There are enough equations for a GPU to be worth its while."""
+"""Newton's method computes 20 million square roots, enough for a GPU."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""Heat spreads by many little operations on a small plate, each launched by itself."""
+"""A heat simulation on a small plate launches many short kernels per step."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""Heat spreads by one operation that does all of a moment, on a plate that keeps the device busy."""
+"""One kernel computes a whole step, on a plate that keeps the device busy."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""A kernel of eight blocks goes over ten million numbers."""
+"""A kernel with only eight blocks scales ten million numbers."""
 
 import cupy
 

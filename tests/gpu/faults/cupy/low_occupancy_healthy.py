@@ -1,4 +1,4 @@
-"""A kernel of many blocks goes over five hundred million numbers."""
+"""A kernel with 4096 blocks scales 500 million numbers."""
 
 import cupy
 

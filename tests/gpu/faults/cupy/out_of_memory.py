@@ -1,4 +1,4 @@
-"""Every state of the plate is kept on the device."""
+"""The loop keeps every state of the plate on the device."""
 
 import cupy
 

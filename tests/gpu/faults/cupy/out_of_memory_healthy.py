@@ -1,4 +1,4 @@
-"""Every hundredth state of the plate is kept, on the host."""
+"""The loop keeps only every hundredth state of the plate, in host memory."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""Products in float32, past the tensor cores."""
+"""The loop multiplies float32 matrices, which CuPy does without the tensor cores."""
 
 import cupy
 

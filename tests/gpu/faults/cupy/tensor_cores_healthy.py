@@ -1,4 +1,4 @@
-"""Products of 16 bits, which the tensor cores do."""
+"""The loop multiplies float16 matrices on the tensor cores."""
 
 import cupy
 

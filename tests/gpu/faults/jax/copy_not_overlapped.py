@@ -1,4 +1,4 @@
-"""Each window is uploaded only when the step before it is done, and the device waits for it."""
+"""The loop uploads each window only after the previous step, and the device waits."""
 
 import jax
 import jax.numpy as jnp

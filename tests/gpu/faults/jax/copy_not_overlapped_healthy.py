@@ -1,4 +1,4 @@
-"""A feed sends windows while the step before them is computed, which device_put does not: its copies wait."""
+"""A Forebay feed uploads each window during the previous step, unlike `device_put`."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A gradient is taken operation by operation in every step: nothing is compiled."""
+"""Python computes the gradient operation by operation in every step. Nothing is compiled."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The whole step is one compiled call."""
+"""`jax.jit` compiles the whole step into one call."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What the network said is kept for later, step by step, and never leaves the device."""
+"""The loop keeps the predictions of every step on the device."""
 
 import jax
 import jax.numpy as jnp

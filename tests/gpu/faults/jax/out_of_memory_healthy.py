@@ -1,4 +1,4 @@
-"""Of what the network said, the average is kept."""
+"""The device keeps only the average of all predictions."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A table was put on the CPU, and crosses in every step to where the rest is computed."""
+"""A table is on the CPU, and every step copies it to the GPU."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The table is put where the rest is computed, once."""
+"""The script puts the table on the GPU once, before the loop."""
 
 import jax
 import jax.numpy as jnp

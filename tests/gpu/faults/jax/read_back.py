@@ -1,4 +1,4 @@
-"""The loss is made a Python number at every step; its spread, which the host works out, could wait a little."""
+"""The loop waits for every loss before NumPy estimates the spread of the losses."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Every step is waited for, so that its time can be told."""
+"""The loop waits for the device in every step to measure the step time."""
 
 from time import perf_counter
 

@@ -1,4 +1,4 @@
-"""Products are asked to be exact to the last bit of float32."""
+"""The step multiplies matrices in full float32 precision, without the tensor cores."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Batches wait in the host's memory until the compiled step asks for them."""
+"""Batches stay in host memory until the compiled step needs them, and the device waits."""
 
 import tensorflow as tf
 

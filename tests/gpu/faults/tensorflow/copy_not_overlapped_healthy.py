@@ -1,4 +1,4 @@
-"""A feed sends batches while the step before them is computed, which prefetch_to_device does not: its copies wait."""
+"""A Forebay feed uploads each batch during the previous step, unlike `prefetch_to_device`."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A training step that runs operation by operation from Python."""
+"""Python runs the training step operation by operation."""
 
 import keras
 import tensorflow as tf

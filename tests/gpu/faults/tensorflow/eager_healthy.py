@@ -1,4 +1,4 @@
-"""A training step that is one call."""
+"""`tf.function` compiles the whole training step into one call."""
 
 import keras
 import tensorflow as tf

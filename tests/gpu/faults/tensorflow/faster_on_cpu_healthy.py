@@ -1,4 +1,4 @@
-"""There are enough points for a GPU to be worth its while."""
+"""The script fits a linear model to 65,536 points, enough for a GPU."""
 
 import tensorflow as tf
 

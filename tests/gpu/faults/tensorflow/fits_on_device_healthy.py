@@ -1,4 +1,4 @@
-"""All images cross once, and stay."""
+"""The script uploads all images once and keeps them on the device."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""All activations are brought back at every step, to be searched for NaN by NumPy."""
+"""The loop reads all activations back in every step, and NumPy checks them for NaN."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The device counts what is not a number; it is looked at now and then."""
+"""The device counts NaN values. The loop reads the count in every tenth step."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""A recurrent network whose cell is compiled, and called from Python for every moment of a sequence."""
+"""Python calls the compiled cell of a recurrent network for every element of a sequence."""
 
 import keras
 import tensorflow as tf

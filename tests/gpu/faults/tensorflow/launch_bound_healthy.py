@@ -1,4 +1,4 @@
-"""The whole sequence is one program, and a step has enough rows to keep the device busy."""
+"""One compiled program processes the whole sequence, and large batches keep the device busy."""
 
 import tensorflow as tf
 

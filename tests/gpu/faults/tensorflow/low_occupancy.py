@@ -1,4 +1,4 @@
-"""Four very long signals are added up, each by one block of the device."""
+"""The step computes cumulative sums of four long signals, with one block each."""
 
 import tensorflow as tf
 

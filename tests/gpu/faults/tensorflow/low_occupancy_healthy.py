@@ -1,4 +1,4 @@
-"""The signals are cut into many windows, which are added up side by side."""
+"""The step computes cumulative sums of many short windows, which run in parallel."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Each batch is made by NumPy after the step before it, while the device has nothing to do."""
+"""NumPy makes each batch between two steps, while the device is idle."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Each batch lies in ordinary memory, and the first operation on the device pulls it over."""
+"""Batches are in pageable memory, and the first operation of each step uploads its batch."""
 
 import tensorflow as tf
 

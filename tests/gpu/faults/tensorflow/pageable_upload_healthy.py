@@ -1,4 +1,4 @@
-"""Batches are on the device when the loop gets them."""
+"""tf.data prefetches batches to the device before the loop takes them."""
 
 import tensorflow as tf
 

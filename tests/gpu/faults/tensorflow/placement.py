@@ -1,4 +1,4 @@
-"""One operation of the step is placed on the CPU, and takes its data there and back."""
+"""One operation runs on the CPU, so every step moves its data there and back."""
 
 import tensorflow as tf
 

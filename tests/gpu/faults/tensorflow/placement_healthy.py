@@ -1,4 +1,4 @@
-"""Everything of a step is computed where its data is."""
+"""All operations run on the device that holds their data."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The loss is read at every step; its spread, which the host works out, could wait a little."""
+"""The loop waits for every loss before NumPy estimates the spread of the losses."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""NumPy's numbers have 64 bits, and so has everything that is computed from them."""
+"""NumPy creates float64 data, so TensorFlow computes everything in float64."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Numbers are made narrow once, and products take the tensor cores."""
+"""The script converts the data to float32 once, so that products use the tensor cores."""
 
 import numpy as np
 import tensorflow as tf

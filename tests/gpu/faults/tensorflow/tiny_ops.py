@@ -1,4 +1,4 @@
-"""Rows are weighted one by one in a Python loop."""
+"""A Python loop multiplies and sums the rows one by one."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""All rows are weighted by one operation."""
+"""One compiled call multiplies and sums all rows."""
 
 import tensorflow as tf
 

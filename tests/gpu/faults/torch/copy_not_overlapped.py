@@ -1,4 +1,4 @@
-"""Windows are page-locked, but each crosses on the stream that computes, in front of its step."""
+"""Windows are page-locked, but the loop copies each on the compute stream, before its step."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The next window crosses on a stream of its own while the step runs."""
+"""A second stream copies the next window while the step runs."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A line is fitted to a hundred points, on a GPU."""
+"""The script fits a linear model to 100 points, too few for a GPU."""
 
 import torch
 from torch import nn

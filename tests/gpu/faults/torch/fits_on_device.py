@@ -1,4 +1,4 @@
-"""The same images cross in every epoch, though the device has room for all of them."""
+"""Every epoch uploads all images again, although they fit on the device."""
 
 import torch
 from torch import nn

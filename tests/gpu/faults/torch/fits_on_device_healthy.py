@@ -1,4 +1,4 @@
-"""All images cross once, and stay."""
+"""The script uploads all images once and keeps them on the device."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""What the network said is brought back at every step, to be searched for NaN by NumPy."""
+"""The loop reads all predictions back in every step, and NumPy checks them for NaN."""
 
 import numpy as np
 import torch

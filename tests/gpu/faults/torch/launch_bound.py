@@ -1,4 +1,4 @@
-"""A deep and narrow network: the device is done with each operation before Python asks for the next."""
+"""A deep, narrow network: the device finishes each operation before Python launches the next."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The step of a deep and narrow network is recorded once, and launched as one graph."""
+"""The script records the whole step once as a CUDA graph. Each step replays it."""
 
 import torch
 from torch import nn

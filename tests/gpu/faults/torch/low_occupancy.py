@@ -1,4 +1,4 @@
-"""Four very long signals are added up from end to end, each by a block or less of the device."""
+"""The step computes cumulative sums of four long signals, with at most one block each."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Batches are made before the loop, and lie on the device."""
+"""The script makes all batches before the loop and keeps them on the device."""
 
 import numpy as np
 import torch

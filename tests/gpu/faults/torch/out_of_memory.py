@@ -1,4 +1,4 @@
-"""What the network said is kept for later, step by step, with all that led to it."""
+"""The loop keeps the predictions of every step on the device, with their autograd graphs."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Of what the network said, the average is kept, as a number without a past."""
+"""The device keeps only the average of all predictions, detached from the autograd graph."""
 
 import torch
 from torch import nn

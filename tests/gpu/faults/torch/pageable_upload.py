@@ -1,4 +1,4 @@
-"""Windows are cut out of ordinary memory, which the device cannot read."""
+"""The loop uploads windows of a recording from pageable memory and waits for each copy."""
 
 import random
 

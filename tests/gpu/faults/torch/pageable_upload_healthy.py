@@ -1,4 +1,4 @@
-"""The recording is page-locked once, and windows cross while the step before them runs."""
+"""The recording is page-locked, and a second stream uploads each window during the previous step."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Losses stay on the device and are read ten at a time; the host works out their spread meanwhile."""
+"""The loop reads ten losses at a time, so NumPy works while the device computes."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Ten steps together are waited for and timed."""
+"""The loop waits for the device only in every tenth step."""
 
 from time import perf_counter
 

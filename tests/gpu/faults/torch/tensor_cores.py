@@ -1,4 +1,4 @@
-"""Products in float32, as PyTorch does them unless it is told that TF32 will do."""
+"""The model multiplies matrices in float32, the default of PyTorch, without the tensor cores."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Products in TF32, which the tensor cores do."""
+"""The model multiplies matrices in TF32, on the tensor cores."""
 
 import torch
 from torch import nn
