@@ -153,11 +153,11 @@ CASES: tuple[Case, ...] = (
     Case(
         name="first-batch",
         title="first shuffled batch of 1 billion rows",
-        meaning="Time to make a loader and receive its first batch. Lower is better. "
-        "A loader that first permutes all rows is slow.",
+        meaning="first batch: time to make a loader and receive its first batch. cold: the same for the first loader "
+        "of a process, with imports. Lower is better. A loader that first permutes all rows is slow.",
         work=Workload(1_000_000_000, (), 1024, dtype="uint8"),
         meter="first_batch",
-        columns=(ResultColumn("first", "ms", "first batch"),),
+        columns=(ResultColumn("first", "ms", "first batch"), ResultColumn("cold", "ms", "cold")),
         entries=(
             Entry("forebay", "forebay", {"source": "files", "file": "sparse"}),
             Entry("np.take loop", "floor", {"file": "sparse"}, repeats=1),
