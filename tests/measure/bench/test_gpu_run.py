@@ -49,6 +49,19 @@ def test_blocks_of_page_locked_memory_arrive_unchanged():
     assert np.array_equal(out, rows)
 
 
+def test_copies_of_page_locked_memory_close_their_events_and_stream(monkeypatch):
+    from forebay.engines.cuda.driver import Event, Stream
+    from forebay.measure.bench.dma_peak import DmaCopies
+
+    closed = []
+    for resource in (Event, Stream):
+        close = resource.close
+        monkeypatch.setattr(resource, "close", lambda self, close=close: closed.append(self) or close(self))
+    with DmaCopies(np.zeros((4, 1 << 20), np.uint8)) as copies:
+        handles = [*copies._events, copies._stream]
+    assert closed == handles
+
+
 def test_a_failing_contender_does_not_affect_the_baseline():
     (case,) = select_cases(GPU_CASES, case_names=["gpu-images"], contenders=["index + pin"])
     broken = replace(case.entries[1], options={**case.entries[1].options, "consumer": "no_such_consumer"})

@@ -67,6 +67,9 @@ class DmaCopies:
         for address in self._buffers:
             self._device.free(address)
         self._device.page_unlock(self._array.ctypes.data)
+        for event in self._events:
+            event.close()
+        self._stream.close()
 
     def __enter__(self) -> "DmaCopies":
         return self
