@@ -3,6 +3,7 @@
 import ast
 from dataclasses import replace
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
+from tests.doctor import device_rig as rig
 from tests.doctor.captures import TORCH, TORCH_GPU, loop
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.formatting import to_one_line
+from forebay.doctor.report.sentences import describe_step_time
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.terminal_layout import draw_bar, place_left_and_right, wrap_code, wrap_lines
 from forebay.doctor.rules.finding import Cure
@@ -49,6 +52,21 @@ def test_every_line_fits_and_none_ends_in_a_space(name, width):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_report_fits_on_one_screen(name):
     assert len(render(getattr(samples, name)()).plain.splitlines()) <= ROWS
+
+
+def test_the_step_time_of_the_device_is_not_called_a_median():
+    numbers = count()
+
+    def program(machine):
+        machine.upload(55_000_000, pinned=True)
+        machine.launch(1000)
+        machine.python(1200)
+        if next(numbers) % 20 == 19:
+            machine.synchronize()
+
+    text = describe_step_time(diagnose(rig.without_calls(rig.run(program))))
+    assert text.startswith("Step time 2.00 ms, as long as the device needs (median of ")
+    assert "profiled steps: 1.2" in text
 
 
 def test_text_of_the_script_has_no_terminal_codes():

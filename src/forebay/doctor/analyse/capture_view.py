@@ -67,14 +67,18 @@ class CaptureView:
     def step_seconds(self) -> float:
         """The step time in seconds; 0 if no loop was found.
 
-        This is the median of the unprofiled steps or, if these are too few, of the profiled steps. If the loop runs
-        ahead of the device, most steps are short and a few are very long. So the step time is at least the time that
-        the device needs for a step.
+        If the loop runs ahead of the device, most steps are short and a few are very long. So the step time is at least
+        the time that the device needs for a step.
         """
-        measured = self.steps.seconds if self.steps else 0.0
+        device, median_seconds = self.device, self.median_seconds
+        return max(median_seconds, device.bound_seconds, device.busy_seconds) if device else median_seconds
+
+    @property
+    def median_seconds(self) -> float:
+        """The median of the unprofiled steps, or of the profiled steps if these are too few; 0 without a loop."""
         if self.steps is not None and self.unprofiled_seconds:
-            measured = median(self.unprofiled_seconds)
-        return max(measured, self.device.bound_seconds, self.device.busy_seconds) if self.device else measured
+            return median(self.unprofiled_seconds)
+        return self.steps.seconds if self.steps else 0.0
 
     @cached_property
     def profiling_overhead(self) -> float | None:

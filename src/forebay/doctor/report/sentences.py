@@ -124,14 +124,24 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
     kind, api, number = view.steps.anchor
     line = view.line(number)
     end = f"{api} ({format_location(line, view.capture.script)})" if line else api
-    step, count = format_seconds(view.step_seconds), f"{len(view.steps):,}"
+    count = f"{len(view.steps):,}"
     if kind == EventKind.OPS:
-        return f"No call marks the end of a step, so one span of {end} counts as a step: {step} (median of {count})."
+        step = _format_step_time(view, count)
+        return f"No call marks the end of a step, so one span of {end} counts as a step: {step}."
     if view.profiling_overhead is None:
-        steps = f"median of {count} profiled steps, each ending at {end}"
-        return f"Step time {step} ({steps}). The cost of profiling was not measured."
-    measured = f"Step time {step} (median of {len(view.unprofiled_seconds):,} unprofiled steps)."
-    return f"{measured} {_describe_overhead(view, view.profiling_overhead)} ({count} steps, each ending at {end})."
+        step = _format_step_time(view, f"{count} profiled steps", f", each ending at {end}")
+        return f"Step time {step}. The cost of profiling was not measured."
+    step = _format_step_time(view, f"{len(view.unprofiled_seconds):,} unprofiled steps")
+    overhead = _describe_overhead(view, view.profiling_overhead)
+    return f"Step time {step}. {overhead} ({count} steps, each ending at {end})."
+
+
+def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
+    """Format the step time and its origin: the median of `steps`, or the device if it needs longer."""
+    step, middle = format_seconds(view.step_seconds), format_seconds(view.median_seconds)
+    if step == middle:
+        return f"{step} (median of {steps}{steps_end})"
+    return f"{step}, as long as the device needs (median of {steps}{steps_end}: {middle})"
 
 
 def _describe_overhead(view: CaptureView, overhead: float) -> str:
