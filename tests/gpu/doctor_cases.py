@@ -27,7 +27,7 @@ class Fault(NamedTuple):
     rule: str
     line: str
     nbytes: int
-    pageable: bool  # for the device; a framework may copy to its own memory first
+    pageable: bool  # whether the device reads pageable memory; a framework may first copy to its own memory
 
 
 FAULTS = {
@@ -43,21 +43,21 @@ FAULTS = {
 }[FRAMEWORK]
 FAULT = FAULTS[0]
 
-# PyTorch 2.11 gives this warning at every use of its profiler; the tests do not depend on it.
+# PyTorch 2.11 warns at every use of its profiler; the tests do not depend on this warning.
 ONE_CYCLE = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
 only_torch = pytest.mark.skipif(FRAMEWORK != "torch", reason="PyTorch's own")
 only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFlow's own")
 
 
 def watched(script):
-    """Return the capture of a script, which ends as soon as it has enough steps."""
+    """Profile a script until it has enough steps, and return the capture."""
     session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
     return run_profiled(RunRequest(str(FOLDER / FRAMEWORK / f"{script}.py")), session)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def stopwatch():
-    """Make a module importable by scripts, whose own folder is first on the path."""
+    """Let the scripts import `stopwatch`, which is in another folder."""
     sys.path.append(str(FOLDER / "timing"))
     yield
     sys.path.remove(str(FOLDER / "timing"))
@@ -65,7 +65,7 @@ def stopwatch():
 
 @pytest.fixture(scope="module", params=FAULTS, ids=[fault.script for fault in FAULTS])
 def case(request):
-    """Run each script once for all tests."""
+    """Diagnose each script once, for all tests."""
     return request.param, diagnose(watched(request.param.script))
 
 

@@ -1,6 +1,7 @@
-"""Scripts with a fault that needs a GPU, and their healthy twins, for the framework of FOREBAY_FRAMEWORK.
+"""Scripts with a fault that needs a GPU, and their healthy twins, for the framework in FOREBAY_FRAMEWORK.
 
-test_faults.py runs this file in its own process. With FOREBAY_KEEP, it keeps all captures and diagnoses in that folder.
+test_faults.py runs this file in its own process. If FOREBAY_KEEP names a folder, this file saves all captures and
+diagnoses there.
 """
 
 import gc
@@ -23,12 +24,12 @@ FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 KEEP = os.environ.get("FOREBAY_KEEP")
 FOLDER = Path(__file__).parent / "faults" / FRAMEWORK
 FAULTS = LINES[FRAMEWORK]
-# Scripts take a second or two. Shorter waits could mistake a loop inside a step for the training loop.
+# Scripts take a second or two. With shorter waits, the detector could mistake a loop inside a step for the steps.
 IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.4, "sample_seconds": 0.05}
 
 
 def verdict_on(name):
-    """Return the diagnosis of a script, which ends as soon as it has enough steps."""
+    """Profile a script until it has enough steps, and return the diagnosis."""
     session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
     try:
         capture = run_profiled(RunRequest(str(FOLDER / f"{name}.py")), session)
@@ -49,7 +50,7 @@ def keep(folder, name, diagnosis):
 
 
 def leave_nothing():
-    """Reset memory and settings between scripts."""
+    """Release memory and reset settings before the next script."""
     gc.collect()
     if "torch" in sys.modules:
         sys.modules["torch"].set_float32_matmul_precision("highest")

@@ -1,4 +1,4 @@
-"""The expected diagnosis of a script of `faults`, for a live run on a GPU or a recorded one."""
+"""The expected diagnosis of each script in `faults`, for a run on a GPU or a recorded capture."""
 
 import pytest
 from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
@@ -44,7 +44,7 @@ def format_findings(diagnosis):
 
 
 def _expect(right, diagnosis):
-    """Fail with all findings and without a traceback, because a GPU run is expensive."""
+    """Fail with all findings, because a GPU run is expensive to repeat, and without a traceback."""
     if not right:
         pytest.fail(format_findings(diagnosis), pytrace=False)
 

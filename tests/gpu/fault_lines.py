@@ -1,14 +1,14 @@
-"""The start of the faulty line of each script in `faults`; empty if the fault belongs to no line.
+"""The beginning of the faulty line of each script in `faults`; empty if the fault belongs to no line.
 
-A framework has no script for a rule whose fault cannot occur there, or not on one GPU:
+A framework has no script for a rule if the fault cannot occur in that framework or on one GPU:
 
     collectives       there is no other process to communicate with
-    eager, tiny_ops   operations of PyTorch and CuPy are not counted singly; `launch_bound` reports them
-    launch_bound      every compiled call of JAX counts as a step, so no step has many calls
-    low_occupancy     kernels of XLA have many blocks
+    eager, tiny_ops   the doctor does not count operations of PyTorch and CuPy; `launch_bound` reports them
+    launch_bound      the doctor takes every compiled call of JAX for a step, so no step has many calls
+    low_occupancy     XLA launches kernels with many blocks
     pageable_upload   JAX does not report the kind of host memory of an upload
-    placement         PyTorch moves no tensor by itself; explicit moves are read-backs and uploads
-    sync              TensorFlow has no waiting calls except reads
+    placement         PyTorch never moves a tensor by itself; explicit moves are read-backs and uploads
+    sync              TensorFlow has no call that waits for the device, except reads
 """
 
 __all__ = ["ALSO_CALLED", "LINES", "WARNINGS"]
@@ -36,7 +36,7 @@ LINES = {
         "fits_on_device": "batch = rows.to(device)",
         "host_check": "if np.isnan(predicted.detach().cpu().numpy()).any():",
         "launch_bound": "optimizer.step()",
-        "low_occupancy": "",  # PyTorch operations are not recorded, so kernels have no call site
+        "low_occupancy": "",  # the doctor does not record PyTorch operations, so kernels have no call site
         "made_in_loop": "batch = torch.from_numpy(signals).to(device)",
         "out_of_memory": "",
         "pageable_upload": "window = recording[start : start + rows].to(device)",
@@ -66,7 +66,7 @@ LINES = {
         "tensor_cores": "",
     },
 }
-WARNINGS = {"out_of_memory"}  # warnings of possible faults; they cost no step time, so they are never first
-ALSO_CALLED = {  # the same wait seen from both ends; microseconds decide which finding is first
+WARNINGS = {"out_of_memory"}  # rules that warn; a warning costs no step time, so it is never the first finding
+ALSO_CALLED = {  # both rules report the same wait; microseconds decide which finding is first
     ("jax", "copy_not_overlapped"): {"read_back"},
 }

@@ -176,7 +176,7 @@ def test_a_device_map_error_has_a_note_and_its_batch_does_not_count(framework):
 def test_an_array_changed_between_epochs_is_pulled_again(framework):
     data = {"x": np.zeros((4_000, 256), "f4")}
     with fb.from_arrays(data).batch(500).feed(FRAMEWORK, device="cuda", resident="always") as feed:
-        for _ in range(30):  # until the upload is done
+        for _ in range(30):  # enough epochs to finish the upload
             assert all(not framework.read(batch["x"]).any() for batch in feed)
         data["x"][...] = 1
         assert all(framework.read(batch["x"]).all() for batch in feed)
@@ -219,7 +219,7 @@ def test_no_byte_of_a_live_batch_is_overwritten(framework, resident):
             del batch
             while len(kept) > dice.randrange(30):
                 stream, late = kept.pop(dice.randrange(len(kept)))
-                # Use the stream that took the batch. Users order work on other streams themselves.
+                # Use the stream that took the batch. On other streams, users must synchronize themselves.
                 with framework.use_stream(stream):
                     framework.check(late)
                 del late

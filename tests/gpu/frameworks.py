@@ -1,4 +1,4 @@
-"""One class for each framework: read a batch, keep the device busy, and check rows on it."""
+"""One class per framework: reads batches, keeps the device busy, and checks rows on the device."""
 
 import importlib
 
@@ -22,7 +22,7 @@ class Torch:
     def __init__(self):
         self.torch = importlib.import_module("torch")
         self.columns = self.torch.arange(WIDTH, dtype=self.torch.int32, device="cuda")
-        # One counter a stream, because streams run concurrently.
+        # One counter per stream, because streams run concurrently.
         self.wrong = self.torch.zeros(4, dtype=self.torch.int64, device="cuda")
         self.streams = [self.torch.cuda.default_stream(), *(self.torch.cuda.Stream() for _ in range(3))]
         self.number = 0
@@ -86,7 +86,7 @@ class Cupy:
 
 
 class NoStream:
-    """A context for frameworks that have one stream and cannot choose another."""
+    """An empty context, for frameworks that do not let users choose a stream."""
 
     def __enter__(self):
         return self
@@ -103,11 +103,11 @@ class Jax:
         jnp = self.jax.numpy
         self.wrong = jnp.zeros((), jnp.int32)
         self.big = jnp.ones((2048, 2048))
-        self.slow = self.jax.jit(lambda big: big @ big @ big / 2048**2)  # the same values, after slow work
+        self.slow = self.jax.jit(lambda big: big @ big @ big / 2048**2)  # returns the same values, slowly
         columns = jnp.arange(WIDTH, dtype=jnp.int32)
 
         def count(wrong, big, x, row):
-            late = (big[0, 0] * 0).astype(jnp.int32)  # depends on the slow work, so the read happens after it
+            late = (big[0, 0] * 0).astype(jnp.int32)  # 0, but depends on the slow work, so the count runs after it
             return wrong + late + (x != row[:, None] * jnp.int32(FACTOR) + columns).sum(dtype=jnp.int32)
 
         self.count = self.jax.jit(count)
@@ -143,7 +143,7 @@ class Tensorflow:
 
         @tf.function(jit_compile=True)
         def slow(big):
-            return big @ big @ big / 2048**2  # the same values, after slow work
+            return big @ big @ big / 2048**2  # returns the same values, slowly
 
         @tf.function
         def count(big, x, row):

@@ -1,4 +1,4 @@
-"""Keras trains on the device, on the backend that KERAS_BACKEND names."""
+"""Keras training on a GPU, with the backend in KERAS_BACKEND."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 import forebay as fb
 
 BACKEND = keras.backend.backend()
-STEPS = [1] if BACKEND == "torch" else [1, 4]  # steps of an execution; Keras on torch has one
+STEPS = [1] if BACKEND == "torch" else [1, 4]  # values of steps_per_execution; Keras on torch supports only 1
 
 
 def linear(**options):
@@ -54,7 +54,7 @@ def test_the_state_counts_batches_of_finished_steps(arrays):
 
 
 def test_fit_trains_on_the_output_of_a_device_map(arrays):
-    """The output of the map is known only after the first batch."""
+    """The feed knows the output of the map only after the first batch."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
     model.compile("sgd", "mean_squared_error", metrics=["mean_absolute_error"])
     pipeline = fb.from_arrays(arrays).batch(50)

@@ -29,7 +29,7 @@ SHAPES = [  # row bytes, stride, first address, batch rows, gap between batches,
     (20_001, 20_003, 2, 4, 5, 30),
     (150_528, 150_528, 0, 3, 0, 8),
 ]
-DEVICE_SHAPES = [  # rows in device memory; bulk copies from 8 KiB on if all sizes are multiples of 16
+DEVICE_SHAPES = [  # rows in device memory; bulk copies for rows of at least 8 KiB if all sizes are multiples of 16
     (400, 400, 0, 100, 0, 5000),
     (8176, 8176, 16, 9, 32, 100),
     (8192, 8192, 0, 4, 0, 300),
@@ -54,7 +54,7 @@ class Rig:
     def gather(
         self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, needs_int64=False, on_device=False
     ):
-        """Do the work of a fill, with given or computed row numbers. Return the bytes of the target."""
+        """Gather rows like a slot filler, with given or computed row numbers. Return the target's bytes."""
         extents = RowExtents.from_table(
             table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, on_device=on_device
         )
@@ -191,7 +191,7 @@ def main():
     for shape in SHAPES:
         check_shape(rig, shape, ordered=False, needs_int64=False)
         check_shape(rig, shape, ordered=True, needs_int64=True)
-    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # few blocks reuse their stages often
+    for blocks in (row_mover.BULK_BLOCKS, 1, 3):  # with few blocks, each block reuses its stages often
         row_mover.BULK_BLOCKS = blocks
         for shape in DEVICE_SHAPES:
             check_shape(rig, shape, ordered=False, needs_int64=False, on_device=True)

@@ -17,7 +17,7 @@ FRAMEWORKS = [
 
 
 def run_cases(cases, framework, **settings):
-    """Run all tests of a file for one framework. Without SHARING, the framework preallocates memory."""
+    """Run all tests of a file for one framework. Without SHARING, JAX and TensorFlow preallocate memory."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
     done = _run(command, {"FOREBAY_FRAMEWORK": framework} | settings, seconds=580)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -30,7 +30,7 @@ def framework():
 
 @pytest.fixture(scope="module")
 def work(framework):
-    """Queue some tenths of a second of work. Return an array that is 3.0 when it is done."""
+    """Return a function that queues some tenths of a second of work, with the result 3.0."""
     numbers = {"jax": "numpy"}.get(FRAMEWORK)
     library = getattr(framework, numbers) if numbers else framework
     on_gpu = {"device": "cuda"} if FRAMEWORK == "torch" else {}
@@ -72,7 +72,7 @@ def test_results_of_long_work_come_back_in_order(work):
 
 
 def number(step):
-    """Make a number on the device."""
+    """Return a number in device memory."""
     framework = importlib.import_module(FRAMEWORK)
     if FRAMEWORK == "torch":
         return framework.tensor(float(step), device="cuda")

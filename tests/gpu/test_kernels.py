@@ -1,4 +1,4 @@
-"""The kernels alone, and under compute-sanitizer if that is installed."""
+"""The CUDA kernels, run alone and, if it is installed, under compute-sanitizer."""
 
 import os
 import shutil

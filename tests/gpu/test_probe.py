@@ -9,13 +9,13 @@ driver = pytest.importorskip("forebay.engines.cuda.driver")
 
 from forebay.core.ceilings import Probe  # noqa: E402
 from forebay.core.hardware import Hardware  # noqa: E402
-from forebay.engines.cuda.row_mover import RowMover  # noqa: E402  # needs what the line above may skip for
+from forebay.engines.cuda.row_mover import RowMover  # noqa: E402  # imports the driver, so it follows importorskip
 from forebay.measure.probe.cuda import link, measure, rows  # noqa: E402
 from forebay.measure.probe.cuda.rig import open_rig, page_locked  # noqa: E402
 from forebay.measure.probe.measure import measure_machine  # noqa: E402
 from forebay.measure.probe.timing import ROW_NBYTES, Buffers  # noqa: E402
 
-SLACK_NBYTES = 64 << 20  # loaded kernels stay with the context, and others may use the device
+SLACK_NBYTES = 64 << 20  # loaded kernels stay in memory, and other processes may use the device
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Common situations on a GPU: the diagnosis of each equals the stored one."""
+"""Frequent situations on a GPU: each diagnosis equals its snapshot."""
 
 from importlib.util import find_spec
 

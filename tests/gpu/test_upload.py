@@ -1,4 +1,4 @@
-"""upload_once on a real GPU: the cases of the CPU, and cases that need a GPU."""
+"""upload_once on a real GPU: the cases of the CPU tests, and cases that need a GPU."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ GPU_CASES = HERE.with_name("upload_cases.py")
 @pytest.mark.parametrize("cases", [CPU_CASES, GPU_CASES], ids=["cpu-cases", "gpu-cases"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_passes_the_same_cases(framework, cases):
-    """Each framework has its own process, because frameworks conflict in one."""
+    """Run each framework in its own process, because frameworks conflict in one process."""
     run_cases(cases, framework, **SHARING)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch on a GPU: CUDA graph captures during a feed, low memory, and the suite for engines."""
+"""PyTorch on a GPU: CUDA graph captures during a feed, low memory, and `EngineTests`."""
 
 import threading
 from collections import deque
@@ -33,7 +33,7 @@ def framework():
 
 
 def take_in_background(stop, pipeline, taken, failures, **options):
-    """Take batches and do nothing else: an allocation by PyTorch on this thread would break captures."""
+    """Only take batches; if PyTorch allocated memory on this thread, graph captures would fail."""
     try:
         with pipeline.feed("torch", device="cuda", **options) as feed, torch.cuda.stream(torch.cuda.Stream()):
             iterator = iter(feed)
@@ -162,7 +162,7 @@ def test_missing_memory_for_resident_rows_is_reported_and_rows_are_pulled(framew
         .batch(100)
         .feed("torch", device="cuda", resident="always", device_bytes="2700MiB") as feed
     ):
-        for _ in range(20):  # until the page-locks are done and memory was requested
+        for _ in range(20):  # enough epochs to finish the page-locks and to request memory for resident rows
             assert sum(1 for _ in feed) == 400
         assert "pulls rows from the host in every epoch" in feed.explain()
     del taken

@@ -81,7 +81,7 @@ def test_an_array_with_a_foreign_partial_page_lock_arrives_complete(nbytes):
 
 
 def test_an_array_with_a_foreign_page_lock_arrives_and_stays_locked():
-    device, pages = device_at(0), mmap.mmap(-1, 20 << 20)  # own pages, so that no other copy ends in one of them
+    device, pages = device_at(0), mmap.mmap(-1, 20 << 20)  # separate pages, so that no other array shares one
     array = np.ndarray(len(pages) - 32, np.uint8, buffer=pages, offset=16)
     array[...] = random_bytes(array.nbytes)
     start = address_of(array) - 16
