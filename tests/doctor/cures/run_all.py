@@ -1,4 +1,4 @@
-"""Runs every script with and without the doctor, and compares predictions with cured twins.
+"""Runs every script with and without the doctor, and compares each prediction with the cured twin.
 
     python tests/doctor/cures/run_all.py OUT --frameworks torch,jax --only read_back
 
@@ -36,11 +36,11 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run the scripts and their cured twins, each with and without doctor.")
-    parser.add_argument("out", type=Path, help="a folder for captures, verdicts and the table")
-    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="which, with commas (default: all)")
-    parser.add_argument("--only", metavar="NAME", help="scripts of this name, and their twins")
-    parser.add_argument("--seconds-each", type=float, default=60.0, metavar="S", help="a run may take so long")
+    parser = argparse.ArgumentParser(description="Run the scripts and their cured twins, with and without the doctor.")
+    parser.add_argument("out", type=Path, help="folder for captures, diagnoses and table.json")
+    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="comma-separated list (default: all)")
+    parser.add_argument("--only", metavar="NAME", help="run only the scripts with this name and their cured twins")
+    parser.add_argument("--seconds-each", type=float, default=60.0, metavar="S", help="time limit per run, in seconds")
     arguments = parser.parse_args()
     unknown = set(arguments.frameworks.split(",")) - set(FRAMEWORKS)
     if unknown:
@@ -77,7 +77,7 @@ def _watched(script: Path, out: Path, seconds: float) -> Row:
 
 
 def _run(command: Sequence[str], framework: str, seconds: float) -> tuple[float | None, str]:
-    """Return the step time in ms and the problem, if any. A failure does not stop the other scripts."""
+    """Return the step time in ms and the problem, if any. After a failure, the other scripts still run."""
     full = [sys.executable, *command]
     try:
         ran = subprocess.run(
@@ -94,7 +94,7 @@ def _run(command: Sequence[str], framework: str, seconds: float) -> tuple[float 
 
 
 def _environment(framework: str) -> dict[str, str]:
-    """Put the stopwatch on the path, and the tests' stand-in for CuPy if CuPy is not installed."""
+    """Add the stopwatch to the path, and a simulated CuPy if CuPy is not installed."""
     folders = [FOLDER / "timing", SOURCES]
     if framework == "cupy" and "cupy" not in packages_distributions():
         folders.append(FOLDER.parent / "stand_in")
