@@ -24,7 +24,7 @@ JAX = {"jax": {"gpus": 0, "devices": 1, "jit_disabled": False}}
 
 
 def fresh(number: int) -> str:
-    """Return a key that no other data has."""
+    """Return a different key for every event."""
     return f"key {number}"
 
 
@@ -38,7 +38,7 @@ def by_turns(different: int) -> Callable[[int], str]:
 
 @dataclass(frozen=True)
 class Happening:
-    """An event in each step. A callable detail is called with the number of the event."""
+    """An event that steps repeat. A callable detail gets the event number and returns the value."""
 
     kind: EventKind
     api: str
@@ -47,9 +47,9 @@ class Happening:
     nbytes: int
     detail: dict
     times: int = 1  # per step
-    every: int = 1  # n-th step
+    every: int = 1  # occurs only in every n-th step
     thread: int = LOOP
-    inside: tuple["Happening", ...] = ()  # nested events, from its start
+    inside: tuple["Happening", ...] = ()  # nested events; the first begins with this event
 
     def containing(self, *inside: "Happening") -> "Happening":
         return replace(self, inside=inside)
@@ -110,7 +110,7 @@ def loop(
 ):
     """Build a capture: events before the loop, then steps of at least `ms` milliseconds.
 
-    Without marks, the doctor takes a repeated event for a step.
+    Without marks, the doctor counts steps by a repeated event.
     """
     numbers = count()
     events, now = [], 0
@@ -149,7 +149,7 @@ def _add(events, happened, now, numbers):
 
 
 def _add_once(events, happened, now, numbers):
-    """Add one event; an event of another thread takes no time of the loop."""
+    """Add one event, and return the time of the loop; events of other threads do not delay the loop."""
     end = now + int(happened.ms * MS)
     within = now
     for part in happened.inside:

@@ -12,11 +12,11 @@ class Fault(NamedTuple):
     rules: set[str]
 
 
-# All of these apply to a batch that the host assembles and uploads; the largest gain decides.
+# All these rules apply to a batch that the host assembles and uploads; the largest gain comes first.
 SENT = {"pageable_upload", "made_in_loop", "fits_on_device"}
 
 FAULTS = {
-    # Rows of an array that fits on the device. JAX does not report the kind of its host memory.
+    # The array fits on the device, but every step uploads rows. JAX does not report the kind of its host memory.
     "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", SENT),
     "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", SENT),
     "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", SENT | {"conversion_in_loop"}),
@@ -35,11 +35,11 @@ FAULTS = {
     # Copies and computation take turns; this costs time with any kind of memory.
     "torch/overlap": Fault("window = recording[start : start + batch_rows].to(", {"copy_not_overlapped"}),
     "jax/overlap": Fault("return jax.device_put(recording[start : start + ba", {"copy_not_overlapped"}),
-    # A slice of a tensor in pageable memory.
+    # The loop uploads slices of a tensor in pageable memory.
     "torch/pageable_upload": Fault("window = recording[start : start + batch_rows].to(", {"pageable_upload"}),
     # float64 that becomes float32 on the device: half of the uploaded bytes are discarded.
     "torch/wide_dtype": Fault("window = recording[start : start + batch_rows].to(", {"wide_dtype"}),
-    # No workers, nothing pinned: the loop makes its batches itself.
+    # The loader has neither workers nor page-locked memory, so the loop makes its batches itself.
     "torch/loader": Fault("loader = DataLoader(Pictures(), batch_size=batch_r", {"loader"}),
     # Keras fetches the batch inside its compiled step, which waits for the upload.
     "tensorflow/fit_arrays": Fault("model.fit(x, y", {"copy_not_overlapped"}),

@@ -39,7 +39,7 @@ class Rig:
         self.now, self.launch_cost = 0, launch_cost
         self.streams, self.events, self.rows = {}, [], []
         self.tracing, self._correlation = False, 0
-        self.ready = 0  # when the data of another thread is ready
+        self.ready = 0  # time at which the data of another thread is ready
 
     def python(self, us):
         self.now += us * US
@@ -51,7 +51,7 @@ class Rig:
         return self._operation(us * US, stream, kind=RecordKind.CONCURRENT_KERNEL, name=1)
 
     def wait_for_room(self, us):
-        """Launch with a full device queue, so that the call waits."""
+        """Launch a kernel while the device queue is full, so that the call waits."""
         self.launch(0, host_us=us)
 
     def wait_for_input(self, us, *, line=1):
@@ -124,7 +124,7 @@ class Rig:
         self._event(EventKind.RUN, "tf.function", line, began)
 
     def read_by_another(self, *, line=3):
-        """Read a value through another thread, which wakes the loop."""
+        """Read a value that another thread copies; the loop waits for it."""
         began = self.now
         there = max(self.now, self.streams.get(STREAM, 0)) + 100 * US
         self._correlation += 1
@@ -176,7 +176,7 @@ class Rig:
 
 
 def run(program, *, launch_cost=0, frameworks=None):
-    """Return the capture of a program: profiled, then recorded, then only timed steps."""
+    """Return the capture of a program: profiled steps, steps with device records, then only timed steps."""
     rig = Rig(launch_cost=launch_cost)
     edges = _steps(rig, program, PROFILED + 1)
     rig.tracing = True
@@ -211,7 +211,7 @@ def recorded(rows):
 
 
 def _done(rig):
-    """Return when host and device are done."""
+    """Return the time at which host and device are done."""
     return max(rig.now, *rig.streams.values(), 0)
 
 

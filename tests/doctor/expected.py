@@ -46,6 +46,6 @@ def text_of(finding: Finding) -> str:
 
 
 def _rules_of(framework: str, name: str) -> set[str]:
-    """Return the rules of a script; its name begins with its rule."""
+    """Return the rules that may report a script's fault. The script's name begins with its rule."""
     rule = max((rule for rule in RULES if name.startswith(rule)), key=len)
     return {rule} | ALSO_CALLED.get((framework, name), set())

@@ -1,4 +1,4 @@
-"""The doctor as a Keras callback: what it records of a `fit`, and that it leaves no hook behind."""
+"""The doctor as a Keras callback: it records `fit` and removes all its hooks."""
 
 import gc
 import warnings
@@ -64,7 +64,7 @@ def test_profiling_ends_after_enough_steps(model):
     seen = KerasWatch(**STEPS)
     model.fit(X, Y, batch_size=16, epochs=12, verbose=0, callbacks=[seen])
     assert seen.capture.window.anchor[:2] == ("step", "Model.fit")
-    assert len(seen.capture.window.untraced) >= 60  # more if short steps are timed in blocks
+    assert len(seen.capture.window.untraced) >= 60  # more if the doctor times short steps in blocks
     assert len(steps_in(seen.capture)) < 12 * 40
 
 

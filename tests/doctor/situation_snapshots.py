@@ -1,4 +1,4 @@
-"""Compares the diagnoses of the scripts of situations/ with their snapshots.
+"""Compares the diagnoses of the scripts in situations/ with their snapshots.
 
 python -m tests.doctor.situation_snapshots [--write]
 """
@@ -51,7 +51,7 @@ def seen(folder: Path, settings: dict[str, str]) -> dict[str, Summary]:
 
 
 def compared(summary: Summary, snapshot: Summary) -> Summary:
-    """Convert a result to the form of a snapshot: without optional rules, and with one name per cause."""
+    """Convert a result to the form of a snapshot: omit optional rules, and use one name per cause."""
     same_as, optional = snapshot.get("same_as", {}), snapshot.get("optional", ())
     findings = [(same_as.get(rule, rule), line) for rule, line in summary["findings"] if rule not in optional]
     rules = [rule for rule, _ in findings]

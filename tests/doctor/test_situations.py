@@ -1,8 +1,9 @@
-"""Frequent situations, one script of situations/ each: the diagnosis equals a snapshot that was decided by hand.
+"""Frequent situations, one script in situations/ each: the diagnosis equals a reviewed snapshot.
 
-The tests compare whether a loop was found, the rules in order and the text of the main line, never a time. A snapshot
-has a `why`, and may list rules that depend on the machine (`optional`) and two names for one cause (`same_as`). After a
-change that improves diagnoses, check the differences, write the snapshots and edit each `why`:
+The tests compare whether the doctor found a loop, the rules in order, and the text of the main line. They compare no
+times. Each snapshot gives its reason (`why`). It may list rules that depend on the machine (`optional`) and two names
+for one cause (`same_as`). After a change that improves diagnoses, check the differences, write the snapshots and edit
+each `why`:
 
     python -m tests.doctor.situation_snapshots           # show the differences
     python -m tests.doctor.situation_snapshots --write   # write the snapshots for this kind of machine

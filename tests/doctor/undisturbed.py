@@ -1,4 +1,4 @@
-"""Profiles a script again if other processes disturbed the run, because a disturbance may hide a fault."""
+"""Profiles a script again after a wrong diagnosis, because other processes may have disturbed the run."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,8 +10,8 @@ from forebay.doctor.model.capture import Capture
 
 __all__ = ["undisturbed"]
 
-MAX_TRIES = 6  # other test workers may share the cores
-LONG_STEP = 3  # times the median; shorter steps may be the script's own
+MAX_TRIES = 6  # runs; other test workers may share the cores
+LONG_STEP = 3  # times the median step; the script itself may cause shorter delays
 Answer = TypeVar("Answer")
 
 
@@ -20,7 +20,7 @@ def undisturbed(
 ) -> tuple[Capture, Answer]:
     """Return the first capture with a right diagnosis, and the answer of that run.
 
-    If no diagnosis is right, the doctor is at fault. Then return the least disturbed capture; a test reports it.
+    If no diagnosis is right, return the least disturbed capture. A test then fails, because the doctor is wrong.
     """
     runs = []
     for _ in range(MAX_TRIES):

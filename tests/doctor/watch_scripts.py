@@ -21,7 +21,7 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
 
 SCRIPTS = Path(__file__).parent / "scripts"
-NEVER = 1e9  # seconds; a short script is profiled to its end on any machine
+NEVER = 1e9  # seconds; the doctor profiles each script to its end, also on a slow machine
 UNTIMED = {"seconds": NEVER, "wait_seconds": NEVER, "sample_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
 
@@ -37,7 +37,7 @@ def save_capture(script: Path, folder: Path, run: Callable[[Path], dict]) -> Non
 
 
 def is_compared(script: Path) -> bool:
-    """Whether the script has an answer, and runs a second time without profiling."""
+    """Whether to run the script again without profiling, to compare its answers."""
     framework = script.parent.name
     return framework == "cupy" or (framework == "jax" and not script.stem.endswith("_healthy"))
 
@@ -69,7 +69,7 @@ def answer(script: Path) -> dict:
 
 
 def answer_of_jax() -> Callable[[Path], dict]:
-    """Return a runner that also counts the compilations that JAX reports, starting with empty caches."""
+    """Return a runner that clears the caches of JAX and also counts its compilations."""
     import jax
     from jax import monitoring
 

@@ -1,4 +1,4 @@
-"""Profiles the scripts of situations/ of one mode in one process and writes their diagnoses.
+"""Profiles all scripts of one mode in situations/ in one process, and writes their diagnoses.
 
 python -m tests.doctor.watch_situations eager FILE.json    # or session: TensorFlow 1 without eager execution
 """
@@ -21,7 +21,7 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
 
-# On a GPU, the default limits apply, because the device is recorded only after some steps.
+# On a GPU, the default limits apply, because the doctor records the device only after some steps.
 ON_GPU = bool(tf.config.list_physical_devices("GPU"))
 
 
