@@ -2,10 +2,11 @@
 
     python benchmarks/compare_formats.py OLD NEW [--rounds 5] [--format zarr] [--save FILE]
 
-Writes one dataset per format to a temporary folder, and serves one over HTTP on loopback. Each round reads all of them
-with OLD, NEW and OLD again, each in a fresh process: the rows of one epoch through a feed, after an epoch that is not
-measured. `new/old` is NEW divided by the mean of both OLD runs, as the median of all rounds. `old/old` is the range of
-OLD again / OLD, which is the noise of the machine. A ratio above 1 means that NEW is faster.
+The script writes one dataset per format to a temporary folder, and serves one over HTTP on loopback. Each round reads
+all datasets with OLD, NEW and OLD again, each in a new process. There, a feed reads each dataset in one warm-up epoch
+and nine measured epochs, of which the fastest counts. `new/old` is NEW divided by the mean of both OLD runs, as the
+median of all rounds. `old/old` is the range of OLD again / OLD, which is the noise of the machine. A ratio above 1
+means that NEW is faster.
 """
 
 import argparse

@@ -9,7 +9,7 @@ The cost of a profiled step comes from short turns, alternately with all hooks a
 steps of a turn do not count. The fastest turns of both kinds are compared, because other load can only slow a turn.
 
 The cost of a run comes from a whole run with the doctor, minus a run without the doctor, of which one half is measured
-before and one half after. The doctor removes its hooks after enough steps, so a longer run loses the same time.
+before and one half after. The doctor removes its hooks after enough steps, so a longer run loses no more time.
 
 The columns: `us per op` without hooks; `cost`, the microseconds per operation that hooks add; `profiled`, by how much a
 profiled step is longer; `estimate`, the same as the doctor reports it; `minute`, the cost of a run as a share of 60 s.

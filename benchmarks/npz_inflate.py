@@ -29,7 +29,7 @@ from forebay.core.machine import Machine
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.zip_index import list_members
 
-EPOCHS = 6  # of a feed per turn; it also begins to decompress a seventh, which takes little time compared with six
+EPOCHS = 6  # of a feed per turn; the feed also starts to decompress a seventh, which takes little time
 CEILING = "isal on all cores"
 ROWS = 1024  # per file
 ROW_SHAPE = (64, 64, 3)

@@ -9,8 +9,8 @@ node without CPUs. There are three measurements:
     empty   a map that returns its input, so that only the transfer of batches takes time
     data    shuffled batches from Forebay and from Ray Data, with the same memory for the shuffle
 
-The contenders of a measurement run in turn; a turn of `map` takes about --seconds. The script prints one JSON document,
-also if a measurement fails or is interrupted; it then contains the results so far.
+The contenders of a measurement run in turn; a turn of `map` takes about --seconds. The script prints one JSON document.
+If a measurement fails or is interrupted, the document contains the results so far.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def add_turns(result: dict[str, Any], name: str, measured: dict[str, Any]) -> None:
-    """Add the measurements under this name, to earlier ones if there are any."""
+    """Append the measurements to earlier ones of this name, or store them."""
     earlier = result.setdefault(name, measured)
     if earlier is not measured:
         earlier["stolen"] += measured["stolen"]
@@ -188,13 +188,13 @@ def compare_empty(workers: int, arguments: argparse.Namespace) -> dict[str, Any]
 
 
 class CpuSteal:
-    """Measures how many CPUs the host of this virtual machine gave to other machines."""
+    """Measures how many CPUs the hypervisor gave to other virtual machines."""
 
     def __init__(self) -> None:
         self._start, self._start_steal = time.perf_counter(), self._read_steal_seconds()
 
     def cores(self) -> float:
-        """Return the mean number of CPUs since the creation of this object."""
+        """Return the mean number of stolen CPUs since the creation of this object."""
         return (self._read_steal_seconds() - self._start_steal) / (time.perf_counter() - self._start)
 
     @staticmethod

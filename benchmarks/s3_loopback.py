@@ -3,7 +3,8 @@
     python benchmarks/s3_loopback.py [--mib 512] [--turns 5] [--rate 1000] [--bulk moto] [--json FILE]
 
 The S3 server (moto) and a proxy that adds 5 ms of latency run in their own processes on this machine. The proxy sends
-byte ranges itself, from files with `sendfile`, because moto is slower than any client; with `--bulk moto`, moto does.
+byte ranges itself, from files with `sendfile`, because moto is slower than any client. With `--bulk moto`, moto sends
+them.
 
 All downloads request the same byte ranges, N at a time, and discard the bytes. s3fs uses its event loop; the others use
 threads: botocore (`download, N threads`), Forebay's own signed requests (`signed`), and obstore if it is installed. The
@@ -47,12 +48,12 @@ from forebay.sources.objects.s3_signed_get import SignedGet
 LATENCY_SECONDS = 0.005
 CONCURRENCIES = (8, 16, 32)  # byte ranges that a download requests at the same time
 RANGE_NBYTES = 8 << 20
-EPOCHS = 8  # of a feed per turn; it also begins to read a ninth, which takes little time compared with eight
+EPOCHS = 8  # of a feed per turn; the feed also starts to read a ninth, which takes little time
 OBJECT_ROWS, ROW_SHAPE = 2048, (64, 64, 3)  # rows per object
 BUCKET = f"bucket-{os.getpid()}"
 SECRETS = {"key": "S3RVER", "secret": "S3RVER"}
 RATE_LIMITED_NBYTES = 256 << 10  # bytes per send if the rate is limited
-MIN_SLEEP_SECONDS = 0.002  # a shorter delay is not slept but added to the next one
+MIN_SLEEP_SECONDS = 0.002  # shorter delays are not slept; they accumulate until the next sleep
 
 
 def main() -> None:
@@ -299,7 +300,7 @@ def send_range(client: socket.socket, path: Path, start: int, stop: int, limit: 
 
 
 def read_head(connection: socket.socket) -> bytes:
-    """Return the next message's head and bytes after it; nothing if the connection is closed."""
+    """Return the head of the next message and any bytes received after it; b"" if the peer closed."""
     head = b""
     while b"\r\n\r\n" not in head:
         received = connection.recv(1 << 16)
@@ -334,8 +335,8 @@ def wait_for_port(port: int) -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--port", type=int, help="port of a running S3 server; default: start moto")
-    parser.add_argument("--bulk", choices=("proxy", "moto"), default="proxy", help="which process sends byte ranges")
-    parser.add_argument("--rate", type=float, help="maximum MB/s of the server, with --bulk proxy")
+    parser.add_argument("--bulk", choices=("proxy", "moto"), default="proxy", help="process that sends byte ranges")
+    parser.add_argument("--rate", type=float, help="maximum MB/s of the proxy, with --bulk proxy")
     parser.add_argument("--mib", type=int, default=512, help="MiB of all objects together")
     parser.add_argument("--turns", type=int, default=5, help="measured turns, after one turn of warm-up")
     parser.add_argument("--json", help="write all samples to this file")

@@ -40,7 +40,7 @@ class FeedCase:
     workers: int = 1  # per node with Ray
     batch_rows: int = 64
     loop_seconds: float = 0.0  # time that the training loop sleeps per step
-    steps: int = 60  # of a process map; with more, its feed would send several batches to a worker at once
+    steps: int = 60  # with more steps, the feed of a process map would send several batches to a worker at once
     host_bytes: str = "256MiB"  # memory budget of the feed
     nodes: int = 0  # Ray nodes; 0 means without Ray
     calibrates: bool = False  # whether an input of the simulation comes from this case
