@@ -138,6 +138,15 @@ def test_metadata_larger_than_the_limit_is_refused_with_its_size(tmp_path):
         open_zarr(folder)
 
 
+@pytest.mark.parametrize(("claim", "name"), [(claim_version_3, "zarr.json"), (claim_version_2, ".zattrs")])
+def test_metadata_with_more_values_than_the_budget_allows_is_refused_with_their_number(tmp_path, claim, name):
+    folder = claim(tmp_path)
+    (folder / name).write_text(f'{{"a": [{",".join(["[]"] * 400_000)}]}}')
+    message = rf"{name} has up to 800001 values, which need 102400128 bytes .* limit of 64\.0 MiB.*max_held_bytes="
+    with pytest.raises(SourceError, match=message):
+        open_zarr(folder, max_held_nbytes=2**20)
+
+
 LENGTHS = st.sampled_from([-1, 0, 1, 4, 2**31, 2**40, 2**62, 2**63, 2**64, True, 1.5, "4", None])
 
 

@@ -20,7 +20,9 @@ from forebay.sources.formats.zarr_codecs import names_in_document
 __all__ = ["CheckedStore"]
 
 _METADATA_NAMES = (".zarray", ".zmetadata", "zarr.json")
+_JSON_NAMES = (*_METADATA_NAMES, ".zattrs", ".zgroup")
 _MAX_METADATA_NBYTES = 64 * 2**20  # bytes of one metadata document
+_JSON_VALUE_NBYTES = 128  # bytes of a parsed value: at most a text and its place in a dict
 
 
 class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
@@ -39,11 +41,13 @@ class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
         self.error: SourceError | None = None
 
     async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
-        is_metadata = key.rpartition("/")[2] in _METADATA_NAMES
+        name = key.rpartition("/")[2]
         try:
-            self._validate_file(key, min(self.max_file_nbytes, _MAX_METADATA_NBYTES if is_metadata else 2**63))
+            self._validate_file(key, min(self.max_file_nbytes, _MAX_METADATA_NBYTES if name in _JSON_NAMES else 2**63))
             value = await super().get(key, *args, **kwargs)
-            if is_metadata and value is not None:
+            if name in _JSON_NAMES and value is not None:
+                self._validate_value_count(key, value.to_bytes())
+            if name in _METADATA_NAMES and value is not None:
                 self._validate_metadata(key, value.to_bytes())
         except SourceError as error:
             self.error = error
@@ -64,6 +68,16 @@ class CheckedStore(LocalStore):  # type: ignore[misc]  # zarr is not checked
             raise SourceError(
                 f"{self.root / key} has {status.st_size} bytes, more than the limit of {format_nbytes(max_nbytes)} for "
                 "a file of a Zarr store. Write the store with smaller chunks, or pass a larger max_held_bytes=."
+            )
+
+    def _validate_value_count(self, key: str, content: bytes) -> None:
+        """Raise an error if the parsed values would exceed the limit. They need far more memory than their text."""
+        count = sum(map(content.count, (b"[", b"{", b",")))
+        if count * _JSON_VALUE_NBYTES > self.max_file_nbytes:
+            raise SourceError(
+                f"{self.root / key} has up to {count} values, which need {count * _JSON_VALUE_NBYTES} bytes of memory, "
+                f"more than the limit of {format_nbytes(self.max_file_nbytes)}. If you trust the store, pass "
+                f"max_held_bytes={count * _JSON_VALUE_NBYTES} or more."
             )
 
     def _validate_metadata(self, key: str, content: bytes) -> None:
