@@ -209,6 +209,14 @@ def test_a_member_that_reaches_into_the_directory_is_refused(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
+def test_a_directory_of_too_many_members_is_refused_with_its_size(tmp_path):
+    nbytes = 17 * 2**20
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, nbytes, 0, 0)  # size and offset of the directory
+    (tmp_path / "x.npz").write_bytes(b"PK\x01\x02" + bytes(nbytes - 4) + end)
+    with pytest.raises(SourceError, match=rf"its directory claims to have {nbytes} bytes"):
+        open_npz(tmp_path / "x.npz")
+
+
 def test_an_archive_that_shrinks_while_open_raises_an_error(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(5000))
     source = open_npz(tmp_path / "x.npz")

@@ -1,5 +1,6 @@
 """An index of the members of a zip archive, built without reading their data."""
 
+import io
 import struct
 import zipfile
 from collections import Counter
@@ -12,13 +13,15 @@ from forebay.errors import SourceError
 __all__ = ["ArchiveFile", "ZipMember", "list_members"]
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")  # ends with the lengths of the name and of the extra field
+_MAX_DIRECTORY_NBYTES = 16 * 2**20  # bytes; 280,000 members, whose objects need 160 MiB
 _UNSUPPORTED_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}  # number -> name
 
 
 class ArchiveFile(Protocol):
     """An archive that can be read at any offset."""
 
-    path: Any  # a path or a file object, for `zipfile`
+    path: Any  # or URL, for error messages
+    nbytes: int
 
     def read(self, start: int, nbytes: int) -> bytes: ...
 
@@ -41,8 +44,10 @@ def list_members(file: ArchiveFile) -> list[ZipMember]:
     Raise an error for a member that Forebay cannot read.
     """
     try:
-        with zipfile.ZipFile(file.path) as archive:
+        with zipfile.ZipFile(_DirectoryStream(file)) as archive:
             infos, directory_offset = [info for info in archive.infolist() if not info.is_dir()], archive.start_dir
+    except SourceError:
+        raise
     except Exception as error:  # for a damaged directory, zipfile raises anything from struct.error to KeyError
         raise SourceError(f"{file.path} cannot be read as .npz: {error}. Write or download it again.") from error
     members = [_locate_member(file, info) for info in infos]
@@ -51,6 +56,38 @@ def list_members(file: ArchiveFile) -> list[ZipMember]:
         if count > 1:
             raise SourceError(f"{file.path} has {count} members named {name!r}. Write it with one member of that name.")
     return members
+
+
+class _DirectoryStream(io.BufferedIOBase):
+    """The stream from which `zipfile` reads the directory.
+
+    It refuses long reads. Otherwise `zipfile` would make objects for any number of members.
+    """
+
+    def __init__(self, file: ArchiveFile) -> None:
+        self._file, self._position = file, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.nbytes}[whence] + offset
+        if position < 0:
+            raise OSError("the file is too short")  # zipfile expects OSError
+        self._position = position
+        return position
+
+    def read(self, nbytes: int | None = -1, /) -> bytes:
+        rest = max(0, self._file.nbytes - self._position)
+        nbytes = rest if nbytes is None or nbytes < 0 else nbytes
+        if nbytes > _MAX_DIRECTORY_NBYTES:
+            raise ValueError(f"its directory claims to have {nbytes} bytes, and {_MAX_DIRECTORY_NBYTES} are allowed")
+        data = self._file.read(self._position, nbytes)
+        self._position += len(data)
+        return data
 
 
 def _locate_member(file: ArchiveFile, info: zipfile.ZipInfo) -> ZipMember:

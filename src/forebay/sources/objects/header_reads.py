@@ -1,7 +1,6 @@
 """Small reads from an object, for the parsers of headers and archive directories."""
 
-import io
-from typing import Any
+from collections import deque
 
 from forebay.sources.objects.store import ObjectStore
 from forebay.sources.objects.stored_object import StoredObject
@@ -10,6 +9,7 @@ __all__ = ["HeaderReads"]
 
 # Bytes per request, unless a parser reads more at once. Parsers make many small reads, and one request serves several.
 _WINDOW_NBYTES = 16 * 1024
+_MAX_WINDOWS = 1024  # in memory; an archive may have any number of headers
 
 
 class HeaderReads:
@@ -21,8 +21,8 @@ class HeaderReads:
     def __init__(self, store: ObjectStore, stored_object: StoredObject) -> None:
         self._store, self.stored_object = store, stored_object
         self.nbytes = stored_object.nbytes
-        self.path: Any = _ObjectStream(self)  # for parsers that open `path`, such as zipfile
-        self._windows: list[tuple[int, bytes]] = []  # (offset, bytes) of each window that was read
+        self.path = stored_object.url
+        self._windows: deque[tuple[int, bytes]] = deque(maxlen=_MAX_WINDOWS)  # (offset, bytes) of the last windows
 
     def __str__(self) -> str:
         return self.stored_object.url
@@ -39,34 +39,3 @@ class HeaderReads:
         window_stop = min(max(stop, window_start + _WINDOW_NBYTES), self.nbytes)
         self._windows.append((window_start, self._store.read(self.stored_object, window_start, window_stop)))
         return self.read(start, nbytes)
-
-
-class _ObjectStream(io.RawIOBase):
-    """An object as a binary file, for parsers that need a file object.
-
-    `str()` returns the URL, for error messages.
-    """
-
-    def __init__(self, reads: HeaderReads) -> None:
-        super().__init__()
-        self._reads, self._position = reads, 0
-
-    def __str__(self) -> str:
-        return str(self._reads)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reads.nbytes}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._reads.read(self._position, len(buffer))
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
