@@ -19,8 +19,10 @@ from tests.doctor.capture.hooks.tensorflow_watched import attributes, in_thread,
 
 from forebay.doctor.capture.device.ledger import active_profiler
 from forebay.doctor.capture.hooks.op_counter import ThreadOps
+from forebay.doctor.capture.hooks.tensorflow import functions as tensorflow_functions
 from forebay.doctor.capture.hooks.tensorflow import input_waits as tensorflow_waits
 from forebay.doctor.capture.hooks.tensorflow import tensors as tensorflow_values
+from forebay.doctor.capture.hooks.tensorflow import transfers as tensorflow_transfers
 from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 from forebay.doctor.capture.process_facts import process_facts
 
@@ -363,6 +365,47 @@ def test_a_pipeline_records_its_settings():
         ("iter(dataset)", 0),
     ]
     assert seen.detail("build", "shuffle_rows") == [7, None, None]
+
+
+def test_a_map_with_parallel_calls_from_a_tensor_is_not_serial():
+    rows = tf.data.Dataset.from_tensor_slices(DATA)
+    with watched() as seen:
+        next(iter(rows.map(tf.square, num_parallel_calls=tf.constant(3, tf.int64))))
+        next(iter(rows.map(tf.square)))
+    assert [value is None for value in seen.detail("input", "mapped_at")] == [True, False]
+
+
+def test_the_graph_of_a_trace_without_a_call_is_not_that_of_the_next_call(monkeypatch):
+    graphs, number = [], tf.constant(1.0)
+    find_moves = lambda ledger, operations, devices: graphs.append({each.type for each in operations}) or []  # noqa: E731
+    monkeypatch.setattr(tensorflow_functions, "find_moves", find_moves)
+    traced, called, other = tf.function(tf.sin), tf.function(tf.cos), tf.function(tf.tan)
+    called(number)
+    with watched():
+        traced.get_concrete_function(number)
+        called(number)
+        other(number)
+    assert [types & {"Sin", "Cos", "Tan"} for types in graphs] == [set(), {"Tan"}]
+
+
+def test_a_compiled_function_may_have_any_parameter_names():
+    add = tf.function(lambda call, function: call + function)
+    with watched() as seen:
+        assert add(call=tf.constant(1), function=tf.constant(2)).numpy() == 3
+    assert seen.notes == []
+
+
+def test_a_copy_from_one_gpu_to_another_is_a_move():
+    class OnAnotherGpu:
+        device = "/job:localhost/replica:0/task:0/device:GPU:1"
+        dtype, shape = tf.float32, tf.TensorShape([20, 30])
+
+    class OnGpu(OnAnotherGpu):
+        device = "/job:localhost/replica:0/task:0/device:GPU:0"
+
+    kind, api, detail = tensorflow_transfers._describe_move("Identity", OnAnotherGpu(), OnGpu())
+    assert (kind, api) == ("move", "tf.device")
+    assert (detail["source"], detail["target"]) == ("GPU:1", "GPU:0")
 
 
 def test_a_tensorflow_1_optimizer_ends_a_step():

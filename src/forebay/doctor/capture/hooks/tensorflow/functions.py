@@ -72,7 +72,7 @@ def hook_functions(patches: Patches, waits: InputWaits) -> None:
     function, ledger = polymorphic_function.Function, patches.ledger
     traces = _TraceHooks(ledger)
     on_run = partial(_record_run, ledger, waits, traces, XlaShapes())
-    hook_call(patches, function, "__call__", CallHook(API, on_run, should_record=_runs_compiled, nested="recorded"))
+    hook_call(patches, function, "__call__", CallHook(API, on_run, should_record=traces.begin_call, nested="recorded"))
     on_created = partial(_record_created, ledger)
     hook_call(patches, function, "__init__", CallHook("making of tf.function", on_created, should_record=_is_eager))
     patches.replace(tracing_compilation, "_create_concrete_function", traces.hook_trace, api="tracing of tf.function")
@@ -84,7 +84,7 @@ def _is_eager(*_: Any, **__: Any) -> bool:
     return bool(context.executing_eagerly())
 
 
-def _runs_compiled(function: Any, *_: Any, **__: Any) -> bool:
+def _runs_compiled(function: Any) -> bool:
     """Whether a call runs compiled code.
 
     It does not while another function is traced, or after `tf.config.run_functions_eagerly(True)`.
@@ -137,6 +137,16 @@ class _TraceHooks:
         self._ledger = ledger
         self._thread = _TraceThread()
         self._moves = GraphMoveRecorder(ledger)
+
+    def begin_call(self, function: Any, /, *_: Any, **__: Any) -> bool:
+        """Return whether to record a call: whether it runs compiled code.
+
+        Drop the graph of a trace whose call was not recorded, such as that of `get_concrete_function`.
+        """
+        if not _runs_compiled(function):
+            return False
+        self._thread.graph = None
+        return True
 
     def record_moves(self, call: HookedCall) -> None:
         """Record the tensors that a call moves between devices.

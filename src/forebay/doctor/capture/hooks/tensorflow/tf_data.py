@@ -112,9 +112,10 @@ def _map_facts(call: HookedCall) -> dict[str, Any]:
 
     Without `num_parallel_calls`, the map is serial: it processes one element at a time.
     """
-    parallel_calls = _to_int(call.argument(2, "num_parallel_calls"))
+    argument = call.argument(2, "num_parallel_calls")
+    parallel_calls = _to_int(argument)
     workers = os.cpu_count() if parallel_calls == dataset_ops.AUTOTUNE else parallel_calls
-    return {"workers": workers, "works": True, "is_serial": parallel_calls is None}
+    return {"workers": workers, "works": True, "is_serial": argument is None}
 
 
 _STAGES = {"shuffle": _shuffle_facts, "prefetch": _prefetch_facts, "batch": _batch_facts, "map": _map_facts}

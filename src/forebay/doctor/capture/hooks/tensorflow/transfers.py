@@ -127,12 +127,14 @@ def _stays_on_host(tensor: Any) -> bool:
 def _describe_move(name: str, tensor: Any, output: Any) -> tuple[EventKind, str, dict[str, Any]]:
     """Return kind, API name and detail of the event.
 
-    `tf.identity` to the CPU is a read-back, and to another device an upload. Any other operation causes a move.
+    `tf.identity` from a device to the CPU is a read-back, and from the CPU to a device an upload. Any other operation,
+    and a copy between two devices of one kind, is a move.
     """
     source, target = device_of(tensor), device_of(output)
-    if name == IDENTITY and target.startswith("CPU") and not source.startswith("CPU"):
+    from_host, to_host = source.startswith("CPU"), target.startswith("CPU")
+    if name == IDENTITY and to_host and not from_host:
         return EventKind.DOWNLOAD, "tf.identity", describe_tensor(tensor)
-    if name == IDENTITY:
+    if name == IDENTITY and from_host and not to_host:
         detail = describe_tensor(output) | {"source": source, "key": fingerprint_of_tensor(tensor)}
         return EventKind.UPLOAD, "tf.identity", detail
     detail = {"op": name, "source": source, "target": target}
