@@ -42,6 +42,17 @@ def test_the_first_operations_are_all_sampled(counter):
     assert (samples, total(counter, "count")) == (op_counter.EXACT_OPS, op_counter.EXACT_OPS)
 
 
+def test_counting_ends_after_the_last_span(counter, monkeypatch):
+    monkeypatch.setattr(op_counter, "MAX_SPANS", 2)
+    for _ in range(2):
+        run(counter, 10)
+        counter.write_span()
+    _, samples = run(counter, op_counter.EXACT_OPS)
+    counter.stop()
+    assert (samples, total(counter, "count")) == (1, 20)
+    assert len(counter.ledger.notes) == 1
+
+
 def test_of_many_tiny_operations_some_are_sampled_and_all_are_counted(counter):
     operations = 20 * op_counter.EXACT_OPS
     _, samples = run(counter, operations)

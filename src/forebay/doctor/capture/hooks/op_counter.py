@@ -141,8 +141,11 @@ class OpCounter:
         """Sample an operation and choose the next sample.
 
         Return the index of the operation's user line, or -1. While steps are timed, only write the event of a span, and
-        return -1.
+        return -1. After counting has ended, count nothing and return -1.
         """
+        if not self.is_on:
+            ops.ops_until_sample = NEVER_SAMPLE
+            return -1
         if self.ledger.timed_site is not None:
             self._record_timed_span(ops, end, self.ledger.timed_site[2])
             return -1
