@@ -13,8 +13,10 @@ from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.rules.rule_faults import FAULTS
 from tests.support.paths import DOCTOR
 
+from forebay.doctor.diagnosis import subprocess_run
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.diagnosis.verify import _emulated_cure
 from forebay.doctor.emulate.rerun import BLOCK_STEPS, TimedStepDetector
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.emulation import Emulation, EmulationKind, Verification
@@ -92,6 +94,41 @@ def test_a_copy_that_blocks_is_prefetched():
 @pytest.mark.parametrize("fault", ["an eager step", "shapes that keep changing"])
 def test_a_cure_that_cannot_be_emulated_says_why(fault):
     assert isinstance(emulation_for(fault), str)
+
+
+def test_a_narrowed_upload_tests_the_cure_without_prefetching():
+    finding = diagnose(FAULTS["doubles that arrive as floats"][1]).main
+    for cures in (finding.cures, finding.cures[::-1]):
+        cure = _emulated_cure(replace(finding, cures=cures), EmulationKind.NARROW)
+        assert cure.title == "convert the array once"
+
+
+class Unkillable:
+    """A process that ignores signals until it is killed."""
+
+    def __init__(self, *errors):
+        self._errors, self.is_killed = [*errors], False
+
+    def wait(self, seconds=None):
+        if not self.is_killed:
+            raise self._errors.pop(0)
+
+    def kill(self):
+        self.is_killed = True
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        ([KeyboardInterrupt(), KeyboardInterrupt()], "was killed after a second signal"),
+        ([subprocess.TimeoutExpired("python", 1.0)], "was killed because it took too long"),
+        ([KeyboardInterrupt(), subprocess.TimeoutExpired("python", 1.0)], "was killed because it took too long"),
+    ],
+)
+def test_a_killed_run_says_why(errors, reason):
+    process = Unkillable(*errors)
+    assert subprocess_run._wait(process, 1.0) == reason
+    assert process.is_killed
 
 
 def test_an_emulation_is_written_and_read():

@@ -17,6 +17,7 @@ from forebay.doctor.model.emulation import EmulationKind, Verification
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.model.redaction import without_arguments
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.wide_dtype import CONVERT_ONCE
 from forebay.errors import CaptureError
 
 __all__ = ["verify"]
@@ -61,9 +62,11 @@ def verify(
 def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
     """Return the cure whose prediction the second run tests.
 
-    This is the best cure. NARROW emulates only a conversion without prefetching, so it tests the first cure.
+    This is the best cure. NARROW emulates only the conversion, without prefetching.
     """
-    return finding.cures[0] if kind is EmulationKind.NARROW else finding.best_cure
+    if kind is EmulationKind.NARROW:
+        return next(cure for cure in finding.cures if cure.title == CONVERT_ONCE)
+    return finding.best_cure
 
 
 def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:

@@ -11,8 +11,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
 
-__all__ = ["examine", "recognises"]
+__all__ = ["CONVERT_ONCE", "examine", "recognises"]
 
+CONVERT_ONCE = "convert the array once"  # title of the cure that `verify` can emulate
 SMALLEST_NBYTES = 64 << 10  # bytes per call; labels and step numbers are smaller and do not matter
 DOUBLE = ("float", 64)  # float64 as `dtype_bits` returns it: kind and bits
 
@@ -51,7 +52,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
     share = 1 - excess / cost if cost else 1.0
     return (
         Cure(
-            "convert the array once",
+            CONVERT_ONCE,
             narrow_code,
             0.0,
             excess,
