@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MemorySampler", "read_memory", "tensorflow_memory_limits"]
+__all__ = ["MemorySampler", "read_memory", "tensorflow_context", "tensorflow_memory_limits"]
 
 _STATUS = Path("/proc/self/status")
 # Key of a sample -> fields of /proc/self/status. Mapped files are separate, because the system can reclaim them.
@@ -77,7 +77,7 @@ def _read_torch(torch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _read_tensorflow(tf: Any) -> Iterator[dict[str, Any]]:
-    if _tensorflow_context() is None:
+    if tensorflow_context() is None:
         return
     limits = tensorflow_memory_limits()
     for device in tf.config.list_logical_devices("GPU"):
@@ -91,7 +91,7 @@ def tensorflow_memory_limits() -> dict[str, int]:
     with suppress(Exception):  # not a public interface
         from tensorflow.python.client import pywrap_tf_session as session
 
-        devices = sys.modules["tensorflow.python.pywrap_tfe"].TFE_ContextListDevices(_tensorflow_context()._handle)
+        devices = sys.modules["tensorflow.python.pywrap_tfe"].TFE_ContextListDevices(tensorflow_context()._handle)
         names = [session.TF_DeviceListName(devices, number) for number in range(session.TF_DeviceListCount(devices))]
         return {
             name.rpartition("device:")[2]: session.TF_DeviceListMemoryBytes(devices, number)
@@ -100,7 +100,7 @@ def tensorflow_memory_limits() -> dict[str, int]:
     return {}
 
 
-def _tensorflow_context() -> Any:
+def tensorflow_context() -> Any:
     """Return the eager context; None before TensorFlow has initialised its devices."""
     context = sys.modules["tensorflow.python.eager.context"].context_safe()
     return context if context is not None and context._initialized else None

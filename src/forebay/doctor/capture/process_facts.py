@@ -1,6 +1,7 @@
 """Facts about the profiled process that rules need: settings, threads, devices, memory.
 
-A query may initialise devices. So only loaded frameworks are queried, and JAX only if it has initialised its devices.
+A query may initialise devices. So only loaded frameworks are queried, JAX only if it has initialised its devices, and
+the memory of PyTorch and TensorFlow only if they have.
 """
 
 import os
@@ -9,7 +10,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
+from forebay.doctor.capture.memory_samples import tensorflow_context, tensorflow_memory_limits
 
 __all__ = ["process_facts"]
 
@@ -77,7 +78,7 @@ def _tensorflow_facts(tf: Any) -> dict[str, Any]:
         "inter_threads": tf.config.threading.get_inter_op_parallelism_threads(),
         "run_eagerly": bool(tf.config.functions_run_eagerly()),
     }
-    if gpus:
+    if gpus and tensorflow_context() is not None:  # the query of the memory would initialise all GPUs
         facts["peak_nbytes"] = tf.config.experimental.get_memory_info("GPU:0")["peak"]
         facts["total_nbytes"] = tensorflow_memory_limits().get("GPU:0")
     return facts
