@@ -16,6 +16,15 @@ from forebay.testing.sources import assert_rows
 ROWS = np.arange(32, dtype="u1")
 
 
+def test_thousands_of_nested_groups_are_refused(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        group = file
+        for _ in range(3000):
+            group = group.create_group("g")
+    with pytest.raises(SourceError, match=r"x\.h5 has more than 100 groups inside each other"):
+        open_hdf5(tmp_path / "x.h5")
+
+
 def test_external_raw_data_is_refused_with_the_name_of_the_other_file(tmp_path):
     with pytest.raises(SourceError, match=r"'x' in .* is stored in another file, .*secret'.*external_files='read'"):
         open_hdf5(write_external(tmp_path))

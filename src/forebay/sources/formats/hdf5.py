@@ -41,6 +41,7 @@ from forebay.sources.formats.hdf5_filters import FilterLimits
 
 __all__ = ["open_hdf5"]
 
+_MAX_DEPTH = 100  # of nested groups; the HDF5 library needs minutes to visit a thousand
 _H5PY_READ_NBYTES = 1 << 20  # bytes per read of the HDF5 library, for a dataset without chunks
 
 
@@ -109,9 +110,17 @@ class _ColumnOpener:
         """Return all datasets in a group by name, in the order of h5py."""
         group_node = open_group(self._path, self._h5_file, group, follow_external_links=self._reads_other_files)
         datasets: dict[str, Any] = {}
-        group_node.visititems(
-            lambda name, node: datasets.update({name: node}) if isinstance(node, h5py.Dataset) else None
-        )
+
+        def add(name: str, node: Any) -> None:
+            if name.count("/") > _MAX_DEPTH:
+                raise SourceError(
+                    f"{self._path} has more than {_MAX_DEPTH} groups inside each other, from {name[:20]!r} on. "
+                    "Choose an inner group with group=, or write the file with fewer."
+                )
+            if isinstance(node, h5py.Dataset):
+                datasets[name] = node
+
+        group_node.visititems(add)
         return datasets
 
     def open_column(self, name: str, dataset: Any) -> ColumnProtocol:
