@@ -193,6 +193,13 @@ def test_thousands_of_nested_headers_are_refused(tmp_path):
         read(tmp_path / "x.tar")
 
 
+def test_an_archive_with_thousands_of_global_fields_is_refused(tmp_path):
+    fields = tarfile.TarInfo.create_pax_global_header({f"key{number}": "x" for number in range(1001)})
+    (tmp_path / "x.tar").write_bytes(fields + header(b"0.cls") + bytes(1024))
+    with pytest.raises(SourceError, match=r"'0\.cls' has 1001 fields in extended headers"):
+        read(tmp_path / "x.tar")
+
+
 def count_samples(path):
     try:
         return len(list_samples(MappedFile(path)))

@@ -21,6 +21,7 @@ __all__ = ["Sample", "TarMember", "list_samples", "scan_headers"]
 
 _BLOCK_NBYTES = 512  # bytes; tar stores headers and data in blocks of this size
 _MAX_READ_NBYTES = 1 << 20  # bytes; a longer extended header is refused
+_MAX_FIELDS = 1000  # in the extended headers of one member; each member gets a copy of the global ones
 _SEARCH_NBYTES = 1 << 20  # bytes that `_find_nonzero` reads at a time
 _LABEL_TYPES = (b"V", b"D")  # type flags of GNU tar for the label of an archive and the list of a folder; not files
 
@@ -84,10 +85,14 @@ def _list_with_tarfile(file: ReadableFile) -> Sequence[TarMember]:
     collector = _FileCollector(file.path)
     try:
         with tarfile.open(fileobj=_HeaderStream(file.view()), mode="r:") as archive:
-            for info in archive:
+            while (info := archive.next()) is not None:
                 if info.size < 0:  # some versions of Python would read such an archive forever
                     raise ValueError(f"{info.name!r} claims to have {info.size} bytes")
+                if len(info.pax_headers) > _MAX_FIELDS:
+                    raise ValueError(f"{info.name!r} has {len(info.pax_headers)} fields in extended headers")
                 collector.add(info)
+                # tarfile would hold all members, which need far more memory than their names and offsets.
+                archive.members.clear()  # type: ignore[attr-defined]  # undocumented
             end = archive.offset
     except SourceError:
         raise
@@ -121,12 +126,19 @@ class _HeaderStream(io.BufferedIOBase):
         return data
 
 
+class _Link(NamedTuple):
+    """A link in the archive."""
+
+    name: str
+    target: str
+
+
 class _FileCollector:
     """Collects the files of an archive. A link has the data of the file to which it refers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._members: list[TarMember | tarfile.TarInfo] = []  # a TarInfo is a symbolic link
+        self._members: list[TarMember | _Link] = []  # a link here is a symbolic one
         self._files: dict[str, TarMember] = {}  # normalized name -> the last file with this name
 
     def add(self, info: tarfile.TarInfo) -> None:
@@ -139,9 +151,9 @@ class _FileCollector:
         elif info.isdir() or info.type in _LABEL_TYPES or _split_name(info.name) is None:
             return
         elif info.islnk():  # a hard link follows its target
-            self._add_file(self._follow(info, info.linkname))
+            self._add_file(self._follow(_Link(info.name, info.linkname), info.linkname))
         elif info.issym():
-            self._members.append(info)
+            self._members.append(_Link(info.name, info.linkname))
         else:
             kind = "sparse file" if info.isfile() else f"special file (type {info.type!r})"
             raise SourceError(
@@ -154,7 +166,7 @@ class _FileCollector:
         return [
             member
             if isinstance(member, TarMember)
-            else self._follow(member, posixpath.join(posixpath.dirname(member.name), member.linkname))
+            else self._follow(member, posixpath.join(posixpath.dirname(member.name), member.target))
             for member in self._members
         ]
 
@@ -162,11 +174,11 @@ class _FileCollector:
         self._members.append(member)
         self._files[posixpath.normpath(member.name)] = member
 
-    def _follow(self, link: tarfile.TarInfo, target: str) -> TarMember:
+    def _follow(self, link: _Link, target: str) -> TarMember:
         member = self._files.get(posixpath.normpath(target))
         if member is None:
             raise SourceError(
-                f"{link.name!r} in {self._path} is a link to {link.linkname!r}, which is not a file of the archive. "
+                f"{link.name!r} in {self._path} is a link to {link.target!r}, which is not a file of the archive. "
                 "Write the archive again with the option --dereference."
             )
         return TarMember(link.name, member.offset, member.nbytes)
