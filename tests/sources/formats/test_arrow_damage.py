@@ -168,6 +168,19 @@ def test_a_compressed_batch_beyond_the_budget_is_refused_before_it_is_decompress
         open_arrow(path, columns=["x"], max_held_nbytes=2**20)
 
 
+@pytest.mark.parametrize("spec", [None, {"text": ArraySpec((), "float64")}])
+def test_a_row_group_whose_texts_exceed_the_budget_is_refused_before_it_is_decompressed(tmp_path, spec):
+    (tmp_path / "x.parquet").write_bytes(parquet_bytes(bomb(False), compression="zstd"))
+    message = r"row group 0 of 'text' in .*x\.parquet claims to decompress to [0-9]+ bytes.*max_held_bytes="
+    with pytest.raises(BudgetError, match=message):
+        read_text(tmp_path / "x.parquet", spec)
+
+
+def read_text(path, spec):
+    source = open_parquet(path, columns=["text"], spec=spec, decode={"text": float}, max_held_nbytes=2**20)
+    source.gather(slice(0, 1), [np.empty(1)])
+
+
 def bomb(has_dictionary):
     """Return a table of one row with 128 MiB of text, which compress to a few kilobytes."""
     text = pa.array(["x" * 2**27])

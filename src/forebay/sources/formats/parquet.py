@@ -49,7 +49,7 @@ def open_parquet(
     than `max_held_nbytes`, or more than half of the memory of this machine for None.
     """
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
-    parquet_file = _ParquetFile(mapped_file)
+    parquet_file = _ParquetFile(mapped_file, budget)
     selected_columns = select_columns(mapped_file.path, parquet_file, columns=columns, spec=spec, decode=decode)
     validate_chunks(selected_columns, parquet_file.boundaries, budget)
     leaf_columns = [
@@ -67,8 +67,8 @@ class _ParquetFile:
     Each thread has its own reader, because pyarrow readers are not thread-safe.
     """
 
-    def __init__(self, mapped_file: MappedFile) -> None:
-        self._mapped_file, self._readers = mapped_file, threading.local()
+    def __init__(self, mapped_file: MappedFile, budget: HeldBudget) -> None:
+        self._mapped_file, self._budget, self._readers = mapped_file, budget, threading.local()
         self._metadata: Any = None
         try:
             reader = self._thread_reader()
@@ -84,6 +84,7 @@ class _ParquetFile:
 
     def read_first_value(self, name: str) -> Any:
         """Return the first value of a column."""
+        self._validate_size(0, name)
         try:
             batch = next(self._thread_reader().iter_batches(1, columns=[name], use_threads=False), None)
             first = None if batch is None else batch.column(name)
@@ -108,6 +109,7 @@ class _ParquetFile:
         self._readers = threading.local()
 
     def _read_row_group(self, group: int, name: str) -> Any:
+        self._validate_size(group, name)
         try:
             table = self._thread_reader().read_row_group(group, columns=[name], use_threads=False)
             table.validate()  # otherwise a damaged file could crash the process later
@@ -117,6 +119,19 @@ class _ParquetFile:
         part = f"row group {group} of {name!r}"
         validate_row_count(self._mapped_file.path, part, column, self.boundaries[group : group + 2])
         return column
+
+    def _validate_size(self, group: int, name: str) -> None:
+        """Raise BudgetError if pyarrow would allocate more than the budget to decompress a row group of a column.
+
+        The number of rows does not limit this, because texts and lists may have any length.
+        """
+        if group >= self._metadata.num_row_groups:  # the file has no rows
+            return
+        metadata = self._metadata.row_group(group)
+        parts = [metadata.column(number) for number in range(metadata.num_columns)]
+        nbytes = sum(part.total_uncompressed_size for part in parts if f"{part.path_in_schema}.".startswith(f"{name}."))
+        claim = f"row group {group} of {name!r} in {self._mapped_file.path} claims to decompress to {nbytes} bytes"
+        self._budget.validate(claim, nbytes)
 
     def _damage_error(self, group: int, name: str, error: Exception) -> SourceError:
         return SourceError(
