@@ -15,6 +15,7 @@ from tests.doctor.captures import (
     compile_,
     download,
     loop,
+    move,
     ops,
     prepare,
     run,
@@ -260,3 +261,31 @@ def test_evidence_uses_paths_relative_to_the_script():
     slow = loop(prepare("row", 4, line=9), upload("tf.constant", 0.1, line=10), run(line=11), frameworks=TENSORFLOW)
     (finding,) = findings(replace(slow, script="/home/me/train.py", lines=lines), "made_in_loop")
     assert finding.evidence[0].endswith("and train.py:10.")
+
+
+def test_a_dataset_that_makes_batches_is_not_said_to_make_rows():
+    made = replace(prepare("row", 4, line=10), api="PyDataset.__getitem__")
+    (finding,) = findings(
+        loop(batch("Model.fit", 5, loader="generator").containing(made), frameworks=TENSORFLOW, machine={"cores": 8}),
+        "input_bound",
+    )
+    assert finding.title.endswith("of the time: Python makes batches one by one")
+    assert "workers=8, use_multiprocessing=True" in finding.cures[0].code
+
+
+def test_a_move_has_the_bytes_of_one_move():
+    (finding,) = findings(loop(move(ms=1, times=3, nbytes=MiB)), "placement")
+    assert finding.title == "NonZero moves 1.0 MiB from GPU:0 to CPU:0 3 times per step"
+
+
+@pytest.mark.parametrize(
+    ("device", "code"),
+    [
+        ("cuda:1", 'batch = torch.from_numpy(np.stack(rows)).to("cuda:1")   # one call for all rows'),
+        ("cpu", "batch = torch.from_numpy(np.stack(rows))   # one call for all rows"),
+    ],
+)
+def test_the_cure_for_small_uploads_uploads_to_the_same_device(device, code):
+    copies = upload(ms=0.05, times=100, nbytes=4096, device=device)
+    (finding,) = findings(loop(copies, frameworks=TORCH_GPU), "many_small_copies")
+    assert finding.cures[0].code == code

@@ -18,6 +18,7 @@ __all__ = [
 
 # Name of the stage, and key in an event's detail: the line of a tf.data map that runs one row at a time.
 SERIAL_MAP = "mapped_at"
+PY_DATASET = "PyDataset.__getitem__"  # API name of a stage of Keras, which makes whole batches
 LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 LEAST_GENERATOR_SHARE = 0.1
@@ -28,7 +29,7 @@ HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at 
 class InputStage:
     """A stage of the input: Python code, a serial map, workers or the loader."""
 
-    name: str  # "row", "collate", "map" or "generator" for Python code; SERIAL_MAP, "workers" or "loader"
+    name: str  # "row", "batch", "collate", "map" or "generator" for Python code; SERIAL_MAP, "workers" or "loader"
     seconds: float  # per step
     line: Line | None = None
     on_other_thread: bool = False  # Python code that runs on another thread of the process
@@ -52,7 +53,8 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     if slowest is not None and cost >= least_share * wait and cost > 0:
         assert view.steps is not None
         on_other_thread = all(event.thread != view.steps.thread for event in slowest.events)
-        return InputStage(str(next(iter(slowest.values("what")), "row")), cost, slowest.line, on_other_thread)
+        what = "batch" if slowest.api == PY_DATASET else str(next(iter(slowest.values("what")), "row"))
+        return InputStage(what, cost, slowest.line, on_other_thread)
     if not costs and "tf.data" in site.values("loader") and (map_lines := site.values(SERIAL_MAP)):
         return InputStage(SERIAL_MAP, wait, view.line(map_lines[0]))
     return InputStage("workers" if count_workers(site) else "loader", wait)

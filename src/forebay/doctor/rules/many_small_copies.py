@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import feed_framework, is_copy
+from forebay.doctor.analyse.framework import feed_framework, is_copy, is_device
 from forebay.doctor.predict.cure_changes import merge_uploads, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
@@ -33,7 +33,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             "assembling the rows on the host takes up to half of this gain"
         )
         framework = feed_framework(view, site.api)
-        code = f"batch = {_UPLOAD_FUNCTIONS.get(framework, site.api)}(np.stack(rows))   # one call for all rows"
+        upload = f"{_UPLOAD_FUNCTIONS.get(framework, site.api)}(np.stack(rows)){_move_code(site, framework)}"
+        code = f"batch = {upload}   # one call for all rows"
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="many_small_copies",
@@ -63,6 +64,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 f"step upload {format_nbytes(site.nbytes)}.",
             ),
         )
+
+
+def _move_code(site: CallSite, framework: str) -> str:
+    """Return code that moves a tensor of PyTorch to the device of the site; empty if no move is needed."""
+    device = next(filter(is_device, site.values("device")), None) if framework == "torch" else None
+    return f'.to("{device}")' if device else ""
 
 
 _UPLOAD_FUNCTIONS = {

@@ -11,7 +11,7 @@ from forebay.doctor.predict import cure_changes
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.pageable_upload import PAGEABLE_BYTES_PER_SECOND
 from forebay.doctor.rules.precedence import sites_for
-from forebay.doctor.rules.wording import frequency
+from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
@@ -42,7 +42,7 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     untimed = [event for event in events if (event.detail or {}).get("timed") is False]
     cost = max(cost_of(view, events), _estimate_seconds(view, untimed))
     source, target = _devices(first)
-    move = f"{format_nbytes(first.nbytes) if first.nbytes else 'a tensor'} from {source} to {target}"
+    move = f"{format_nbytes(nbytes_per_call(first)) if first.nbytes else 'a tensor'} from {source} to {target}"
     others = [f"line {site.line.number}" if site.line else site.api for site in sites[1:]]
     code = _CODE.get(framework_of(view, first.api), _CODE["torch"])
     basis = _ESTIMATE_BASIS if untimed else _MEASURED_BASIS
