@@ -49,6 +49,19 @@ def test_every_array_of_a_tree_is_put_once():
     assert replaced == 8
 
 
+@pytest.mark.parametrize("as_keyword", [False, True])
+def test_a_tree_of_devices_is_used_as_written(as_keyword):
+    first, second = jax.devices()
+    devices = {"x": first, "y": second}
+
+    def loop():
+        put = partial(jax.device_put, device=devices) if as_keyword else lambda tree: jax.device_put(tree, devices)
+        return [put({"x": DATA, "y": OTHERS[1]}) for _ in range(3)]  # target
+
+    trees, _ = emulated(loop, EmulationKind.REMEMBER)
+    assert [(tree["x"].device, tree["y"].device) for tree in trees] == [(first, second)] * 3
+
+
 def test_data_is_uploaded_once_to_each_device():
     first, second = jax.devices()
 

@@ -88,11 +88,12 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
 def _reuse_put(emulator: Emulator, put: Function) -> Function:
     """Return a hook for `jax.device_put` that reuses earlier uploads, leaf by leaf.
 
-    Calls whose second argument is a tree of devices run as written.
+    Calls with a tree of devices run as written.
     """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
-        if not args or is_tracing() or isinstance(args[1] if len(args) > 1 else None, dict | list | tuple):
+        device = args[1] if len(args) > 1 else kwargs.get("device")
+        if not args or is_tracing() or isinstance(device, dict | list | tuple):
             return put(*args, **kwargs)
         tree, *options = args
 
