@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import MappingProxyType
 from typing import Any
 
 from forebay.doctor.capture.ledger import Ledger
@@ -101,8 +100,6 @@ def _copy_names(wrapper: Any, original: Any) -> None:
 
 
 def _name_of(owner: Any) -> str:
-    if isinstance(owner, MappingProxyType):
-        return "it"
     module = getattr(owner, "__module__", "")
     name = getattr(owner, "__qualname__", getattr(owner, "__name__", type(owner).__name__))
     return f"{module}.{name}" if module else str(name)
