@@ -36,6 +36,20 @@ def test_other_data_and_other_lines_are_uploaded():
     assert (distinct_count(arrays), replaced) == (8, 0)
 
 
+@pytest.mark.parametrize(
+    "kind", [EmulationKind.REMEMBER, EmulationKind.LOCK, EmulationKind.NARROW, EmulationKind.PREFETCH]
+)
+def test_data_by_keyword_is_uploaded_as_written(kind):
+    def loop():
+        array = cupy.zeros(4096, cupy.float32)
+        values = [cupy.asarray(a=data) for data in OTHERS]  # target
+        array.set(arr=OTHERS[3])
+        return [*values, array]
+
+    arrays, _ = emulated(loop, kind)
+    assert [float(array[0]) for array in arrays] == [0, 1, 2, 3, 3]
+
+
 def test_an_array_is_not_set_to_the_data_it_holds():
     def loop():
         array, values = cupy.zeros(4096, cupy.float32), []

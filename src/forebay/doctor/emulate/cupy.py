@@ -17,7 +17,7 @@ _READS = (
     *("get", "item", "tolist", "__bool__", "__float__", "__int__", "__complex__", "__repr__", "__str__"),
     "__format__",
 )
-# Functions that convert host data to CuPy arrays.
+# Functions that convert host data to CuPy arrays. The emulations leave calls alone that pass the data by keyword.
 _CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
 # Classes in `cupy.cuda` with a method `synchronize`, which waits for the device.
 _WAIT_CLASSES = ("Stream", "ExternalStream", "Event")
@@ -40,10 +40,11 @@ def wait() -> None:
 def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
     """Return a hook that reuses the result of an earlier conversion; see `UploadReuse.upload`."""
 
-    def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
-        run_original = partial(convert, data, *options, **kwargs)
-        if hasattr(data, "__cuda_array_interface__"):
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        run_original = partial(convert, *args, **kwargs)
+        if not args or hasattr(args[0], "__cuda_array_interface__"):
             return run_original()
+        data, *options = args
         return emulator.uploads.upload(run_original, data, convert, *options, *kwargs.items())
 
     return hook
@@ -52,12 +53,15 @@ def _reuse_conversion(emulator: Emulator, convert: Function) -> Function:
 def _reuse_set(emulator: Emulator, set_values: Function) -> Function:
     """Return a hook that skips `array.set(data)` if equivalent data was set before; see `UploadReuse.upload`."""
 
-    def hook(array: Any, data: Any, *options: Any, **kwargs: Any) -> None:
+    def hook(array: Any, *args: Any, **kwargs: Any) -> None:
         def run_original() -> bool:
-            set_values(array, data, *options, **kwargs)
+            set_values(array, *args, **kwargs)
             return True  # a result for `UploadReuse` to store
 
-        emulator.uploads.upload(run_original, data, set_values, id(array))
+        if args:
+            emulator.uploads.upload(run_original, args[0], set_values, id(array))
+        else:
+            run_original()
 
     return hook
 
@@ -65,10 +69,11 @@ def _reuse_set(emulator: Emulator, set_values: Function) -> Function:
 def _convert_prepared(emulator: Emulator, convert: Function) -> Function:
     """Return a hook that converts a page-locked or narrowed array instead of the data."""
 
-    def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
-        prepare = _PREPARATIONS[emulator.kind]
-        prepared = emulator.prepared.substitute(data, prepare) if type(data) is np.ndarray else data
-        return convert(prepared, *options, **kwargs)
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        if not args or type(args[0]) is not np.ndarray:
+            return convert(*args, **kwargs)
+        prepared = emulator.prepared.substitute(args[0], _PREPARATIONS[emulator.kind])
+        return convert(prepared, *args[1:], **kwargs)
 
     return hook
 
@@ -92,11 +97,11 @@ _PREPARATIONS = {EmulationKind.LOCK: _page_lock, EmulationKind.NARROW: _narrow}
 def _prefetch_conversion(emulator: Emulator, convert: Function) -> Function:
     """Return a hook that starts each upload one step early."""
 
-    def hook(data: Any, *options: Any, **kwargs: Any) -> Any:
-        run_original = partial(convert, data, *options, **kwargs)
-        if type(data) is not np.ndarray:
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        run_original = partial(convert, *args, **kwargs)
+        if not args or type(args[0]) is not np.ndarray:
             return run_original()
-        return emulator.prefetch.upload(run_original, data, _start_copy)
+        return emulator.prefetch.upload(run_original, args[0], _start_copy)
 
     return hook
 
