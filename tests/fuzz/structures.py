@@ -9,6 +9,7 @@ import io
 import json
 import re
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -157,7 +158,8 @@ def rewrite_zip(rng: Random, data: bytes) -> bytes | None:
     if not members:
         return None
     stream, chosen = io.BytesIO(), rng.randrange(len(members))
-    with zipfile.ZipFile(stream, "w") as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w") as archive:
+        warnings.simplefilter("ignore")  # two members of one name are a kind of damage
         for number, (info, content) in enumerate(members):
             if number == chosen:
                 content = rng.choice((change_npy_header, damage_bytes))(rng, content) or content
