@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from forebay.sources.objects import cache_folder
 from forebay.sources.objects.cache_folder import CacheFolder
 from forebay.sources.objects.disk_cache import DiskTier
 from forebay.sources.objects.stored_object import ByteRange, StoredObject
@@ -137,6 +138,26 @@ def test_a_link_in_place_of_the_folder_of_0_1_is_not_followed(tmp_path):
     cache.delete_copy_of_0_1("ab" * 20)
     assert cache.free_nbytes == 1000
     assert (outside / "a.csv").exists()
+
+
+def test_a_link_that_replaces_a_folder_of_0_1_during_the_deletion_is_not_followed(tmp_path, monkeypatch):
+    folder, other = tmp_path / "cache/whole" / ("ab" * 20), tmp_path / "other"
+    folder.mkdir(parents=True)
+    other.mkdir()
+    for path in (folder / "keys", other / "keys"):
+        path.touch()
+    cache = CacheFolder(tmp_path / "cache", 1000)
+    list_files = cache_folder._files
+
+    def replace_by_link(opened):
+        files = list_files(opened)
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(other)
+        return files
+
+    monkeypatch.setattr(cache_folder, "_files", replace_by_link)
+    cache.delete_copy_of_0_1("ab" * 20)
+    assert (other / "keys").exists()
 
 
 def test_threads_that_download_one_object_wait_for_each_other(tmp_path):

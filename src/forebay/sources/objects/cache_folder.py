@@ -17,13 +17,13 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forebay.sources.objects.locked_files import open_safely, release_lock, try_lock, unlock, wait_for_lock
+from forebay.sources.objects.locked_files import open_folder, open_safely, release_lock, try_lock, unlock, wait_for_lock
 
 __all__ = ["CacheFolder", "CachePart"]
 
@@ -141,15 +141,16 @@ class CacheFolder:
 
     def delete_copy_of_0_1(self, digest: str) -> None:
         """Delete the copy of a whole object that 0.1 has stored. It has no checksum."""
-        folder = self.path / _FOLDER_OF_0_1 / digest
-        if folder.parent.is_symlink() or folder.is_symlink() or not folder.is_dir():
-            return
-        for entry in _files(folder):
-            if not entry.name.endswith(".part"):
-                _log.info("Forebay 0.1 stored %s without a checksum; Forebay downloads the object again", entry.path)
-                self.delete(f"{_FOLDER_OF_0_1}/{digest}/{entry.name}")
+        with suppress(OSError), self._hold_locks():
+            for _, folder in _folders_of_0_1(self.path, [digest]):
+                for entry in _files(folder):
+                    if not entry.name.endswith(".part"):
+                        _log.info("0.1 stored %r without a checksum; Forebay downloads it again", entry.name)
+                        nbytes = _entry_nbytes(entry)
+                        os.unlink(entry.name, dir_fd=folder)
+                        self._write_used_nbytes(max(0, self._read_used_nbytes() - nbytes))
         with suppress(OSError):
-            folder.rmdir()
+            (self.path / _FOLDER_OF_0_1 / digest).rmdir()
 
     @contextmanager
     def hold_object_lock(self, digest: str, on_wait: Callable[[], None]) -> Iterator[None]:
@@ -211,17 +212,17 @@ class CacheFolder:
     def _counted_sizes(self) -> dict[str, int]:
         """Return the sizes of the files that count, by their paths below the folder."""
         sizes = {entry.name: _entry_nbytes(entry) for entry in _files(self.path) if _COUNTED.fullmatch(entry.name)}
-        for folder in _folders_of_0_1(self.path):
-            sizes |= {f"{_FOLDER_OF_0_1}/{folder.name}/{entry.name}": _entry_nbytes(entry) for entry in _files(folder)}
+        for name, folder in _folders_of_0_1(self.path):
+            sizes |= {f"{_FOLDER_OF_0_1}/{name}/{entry.name}": _entry_nbytes(entry) for entry in _files(folder)}
         return sizes
 
     def _delete_abandoned_parts(self) -> None:
-        for folder in [self.path, *map(Path, _folders_of_0_1(self.path))]:
+        for entry in _files(self.path):
+            if _COUNTED.fullmatch(entry.name):
+                _delete_if_abandoned(entry)
+        for _, folder in _folders_of_0_1(self.path):
             for entry in _files(folder):
-                is_ours = folder != self.path or _COUNTED.fullmatch(entry.name) is not None
-                if is_ours and _is_abandoned(Path(entry.path)):
-                    with suppress(OSError):
-                        Path(entry.path).unlink()
+                _delete_if_abandoned(entry, folder)
 
     @contextmanager
     def _hold_locks(self) -> Iterator[None]:
@@ -235,14 +236,17 @@ class CacheFolder:
                 unlock(descriptor)
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Return whether a file is a temporary file whose writer has died."""
+def _delete_if_abandoned(entry: os.DirEntry[str], folder: int | None = None) -> None:
+    """Delete a temporary file whose writer has died. Its path may be relative to an open folder."""
+    with suppress(OSError):
+        if _is_abandoned(Path(entry.path), folder):
+            os.unlink(entry.path, dir_fd=folder)
+
+
+def _is_abandoned(path: Path, folder: int | None) -> bool:
     if not (_PART.fullmatch(path.name) or _PART_OF_0_1.fullmatch(path.name)):
         return False
-    try:
-        descriptor = open_safely(path, os.O_RDONLY)
-    except OSError:
-        return False
+    descriptor = open_safely(path, os.O_RDONLY, folder)
     try:
         is_old = time.time() - os.fstat(descriptor).st_mtime > _STALE_SECONDS
         is_locked = try_lock(descriptor)
@@ -251,22 +255,31 @@ def _is_abandoned(path: Path) -> bool:
         unlock(descriptor)
 
 
-def _files(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+def _files(folder: str | os.PathLike[str] | int) -> list[os.DirEntry[str]]:
+    """Return the regular files of a folder. In an open folder, their paths are relative to it."""
     with os.scandir(folder) as entries:
         return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
 
 
-def _folders_of_0_1(cache: Path) -> list[os.DirEntry[str]]:
-    """Return the folders in which 0.1 stored whole objects. Do not follow symbolic links."""
-    folder = cache / _FOLDER_OF_0_1
-    if folder.is_symlink() or not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return [
-            entry
-            for entry in entries
-            if entry.is_dir(follow_symlinks=False) and _FOLDER_NAME_OF_0_1.fullmatch(entry.name)
-        ]
+def _folders_of_0_1(cache: Path, names: Sequence[str] | None = None) -> Iterator[tuple[str, int]]:
+    """Open the folders in which 0.1 stored whole objects: all of them, or those with these names.
+
+    Another user could replace a folder by a symbolic link at any time, but not an open one.
+    """
+    with suppress(OSError), _opened(cache / _FOLDER_OF_0_1) as parent:
+        all_names = os.listdir(parent) if names is None else names  # noqa: PTH208  an open folder has no path
+        for name in filter(_FOLDER_NAME_OF_0_1.fullmatch, all_names):
+            with suppress(OSError), _opened(name, parent) as folder:
+                yield name, folder
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], parent: int | None = None) -> Iterator[int]:
+    descriptor = open_folder(path, parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _entry_nbytes(entry: os.DirEntry[str]) -> int:
@@ -287,5 +300,4 @@ def _regular_nbytes(path: Path) -> int | None:
 
 def _counted_nbytes(path: Path) -> int:
     """Return the bytes of a file that count against the budget."""
-    is_counted = _COUNTED.fullmatch(path.name) or _FOLDER_NAME_OF_0_1.fullmatch(path.parent.name)
-    return (_regular_nbytes(path) or 0) if is_counted else 0
+    return (_regular_nbytes(path) or 0) if _COUNTED.fullmatch(path.name) else 0

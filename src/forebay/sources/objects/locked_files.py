@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["open_safely", "release_lock", "try_lock", "unlock", "wait_for_lock"]
+__all__ = ["open_folder", "open_safely", "release_lock", "try_lock", "unlock", "wait_for_lock"]
 
 # O_NONBLOCK, because opening a named pipe would otherwise wait for its other end.
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -15,10 +15,18 @@ _SAFE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
 
-def open_safely(path: Path, flags: int) -> int:
-    """Open a regular file of the current user or of root. Do not follow a symbolic link."""
+def open_folder(path: str | os.PathLike[str], folder: int | None = None) -> int:
+    """Open a folder, whose path may be relative to an open folder. Do not follow a symbolic link."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+
+def open_safely(path: Path, flags: int, folder: int | None = None) -> int:
+    """Open a regular file of the current user or of root. Do not follow a symbolic link.
+
+    The path may be relative to an open folder.
+    """
     try:
-        descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600)
+        descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, f"{path.name!r} is a symbolic link. Delete it, or pass another cache=") from None
