@@ -31,6 +31,12 @@ def test_a_loop_inside_fit_belongs_to_keras():
     assert array_framework(view, "Model.fit") == "tensorflow"
 
 
+@pytest.mark.parametrize(("facts", "framework"), [({"keras_backend": "jax"}, "jax"), ({}, "tensorflow")])
+def test_arrays_of_keras_belong_to_its_backend(facts, framework):
+    view = CaptureView(loop(batch("Model.fit"), frameworks=TENSORFLOW | JAX, facts=facts))
+    assert array_framework(view, "Model.fit") == framework
+
+
 @pytest.mark.parametrize(
     "name", ["cuda:0", "GPU:0", "/job:localhost/replica:0/task:0/device:GPU:0", "gpu:0,1", "mps:0"]
 )

@@ -23,12 +23,18 @@ def tensorflow(monkeypatch):
         functions_run_eagerly=lambda: False,
         experimental=SimpleNamespace(get_memory_info=refuse),
     )
-    for name in ("torch", "jax", "cupy"):
+    for name in ("torch", "jax", "cupy", "keras"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
     context = SimpleNamespace(_initialized=False)
     monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", SimpleNamespace(context_safe=lambda: context))
     return config
+
+
+def test_the_backend_of_keras_is_recorded(monkeypatch):
+    keras = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "jax"))
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    assert process_facts()["keras_backend"] == "jax"
 
 
 def test_a_gpu_that_tensorflow_has_not_initialised_stays_so(tensorflow):

@@ -66,10 +66,13 @@ def feed_framework(view: CaptureView, api: str) -> str:
 def array_framework(view: CaptureView, api: str) -> str:
     """Return the framework of the arrays.
 
-    Keras has no arrays of its own. For Keras, return the first loaded framework, which is taken for its backend.
+    Keras has no arrays of its own. For Keras, return its backend. Captures of 0.1 do not name the backend: for them,
+    return the first loaded framework.
     """
     framework = framework_of(view, api)
-    return next(iter(view.frameworks), "tensorflow") if framework == "keras" else framework
+    if framework != "keras":
+        return framework
+    return str(view.capture.facts.get("keras_backend") or next(iter(view.frameworks), "tensorflow"))
 
 
 def is_device(name: object) -> bool:

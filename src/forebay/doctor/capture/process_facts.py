@@ -45,6 +45,8 @@ def process_facts() -> dict[str, Any]:
             continue
         with suppress(Exception):  # a half-imported framework, or an unsupported version
             facts["frameworks"][name] = read_facts(module)
+    with suppress(Exception):
+        facts["keras_backend"] = str(sys.modules["keras"].backend.backend())
     return facts
 
 

@@ -92,6 +92,7 @@ _FACTS = record(
     {
         "settings": mapping_of(text),
         "frameworks": mapping_of(mapping_of(_plain_fact)),
+        "keras_backend": text,
         "peak_nbytes": optional(_count),
         "memory": optional(list_of(_MEMORY, most=1000)),
         "gauges": optional(list_of(_GPU, most=1000)),
