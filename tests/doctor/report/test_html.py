@@ -1,11 +1,14 @@
 """The HTML page as a file: small, self-contained, and safe for any text of the script."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from tests.doctor.report import report_samples as samples
+from tests.doctor.rules.rule_faults import WARNINGS
 
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
@@ -88,3 +91,13 @@ def test_a_page_shows_diagnosis_line_and_cure():
 def test_missing_data_is_listed():
     assert "rule small_batch failed" in render_page(samples.crowded())
     assert 'id="not-seen"' not in render_page(samples.ordinary())
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_a_warning_about_steps_without_duration_is_rendered(name):
+    capture = WARNINGS[name][1]
+    events = tuple(event._replace(start=0, end=0) for event in capture.events)
+    diagnosis = diagnose(replace(capture, events=events))
+    assert diagnosis.view.step_seconds == 0
+    assert render_page(diagnosis).rstrip().endswith("</html>")
+    assert render_card(diagnosis)
