@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.sources.objects.conftest import client_options, npy_bytes, serving
 from tests.sources.objects.faulty_proxy import refuse
+from tests.sources.objects.scripted_server import Reply, ScriptedServer
 
 import forebay as fb
 from forebay.errors import StoreError
@@ -98,3 +99,26 @@ def test_after_a_redirect_all_requests_of_a_bucket_go_to_the_client(bucket, resu
         results.clear()
         assert sum(1 for _ in feed) == 6
     assert results == [None] * len(results)
+
+
+@pytest.mark.parametrize("length", [{"Content-Length": str(10**12)}, {}], ids=["with a length", "without a length"])
+@pytest.mark.parametrize("status", [200, 206, 503])
+def test_a_response_without_end_is_not_read(length, status):
+    sent = []
+
+    def endless(request, reply):
+        headers = {name: value for name, value in reply.headers.items() if name != "Content-Length"} | length
+        return Reply(status, headers, b"", pieces(sent)) if request.is_range else reply
+
+    with ScriptedServer({"/bucket/a.npy": npy_bytes(ROWS)}, {"ETag": '"v1"'}, change=endless) as server:
+        options = {"anon": True, "client_kwargs": {"endpoint_url": server.url, "region_name": "eu-west-1"}}
+        with pytest.raises(StoreError, match=r"bytes instead of|other bytes|does not support byte ranges|too busy"):
+            fb.from_files("s3://bucket/a.npy", storage_options=options, attempts=1)
+    assert sum(sent) < 64 * 2**20
+
+
+def pieces(sent):
+    """Yield 256 MiB. Record what the server sends before the connection is closed."""
+    for _ in range(256):
+        sent.append(2**20)
+        yield bytes(2**20)

@@ -26,7 +26,7 @@ from botocore.session import Session
 from fsspec.asyn import sync
 
 from forebay.sources.objects.range_backends import RangeResponse, parse_content_range
-from forebay.sources.objects.s3_signed_get import SignedGet
+from forebay.sources.objects.s3_signed_get import SignedGet, find_read_limit
 from forebay.sources.objects.stored_object import StoredObject, is_md5
 
 __all__ = ["S3RangeBackend", "make_blocking_client", "make_s3_options"]
@@ -103,14 +103,18 @@ class S3RangeBackend:
             return headers_and_data
         response = client.get_object(**arguments)
         with closing(response["Body"]) as body:
-            return response, body.read()
+            return response, body.read(find_read_limit(response.get("ContentLength"), arguments))
 
     async def _get_on_event_loop(self, arguments: dict[str, Any]) -> tuple[Any, bytes]:
         await self._file_system.set_session()
         client = await self._file_system.get_s3(arguments["Bucket"])
         response = await client.get_object(**arguments)
         async with response["Body"] as body:
-            return response, await body.read()
+            limit = find_read_limit(response.get("ContentLength"), arguments)
+            data = b"" if limit else await body.read()
+            while limit and len(data) < limit and (part := await body.read(limit - len(data))):
+                data += part
+            return response, data
 
     def _blocking_clients(self) -> tuple[Any, Any]:
         with self._lock:  # a botocore client is thread-safe, but creating one is not

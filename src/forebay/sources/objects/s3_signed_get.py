@@ -19,6 +19,7 @@ still need botocore's client.
 """
 
 import re
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +29,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 
-__all__ = ["SignedGet"]
+__all__ = ["SignedGet", "find_read_limit"]
 
 _REQUEST_HEADERS = {"Range": "Range", "IfMatch": "If-Match"}  # argument of `client.get_object` -> header
 _SIGNATURES = (None, "s3v4", UNSIGNED)  # signature versions that this module supports
@@ -38,6 +39,7 @@ _RESPONSE_HEADERS = {  # key in the response of `client.get_object` -> header
     "ServerSideEncryption": "x-amz-server-side-encryption",
     "SSECustomerAlgorithm": "x-amz-server-side-encryption-customer-algorithm",
 }
+_MAX_ERROR_NBYTES = 64 * 1024  # bytes of an error response in which Forebay searches the error code
 _ERROR_CODE = re.compile(rb"<Code>([\w.]+)</Code>")
 
 
@@ -67,11 +69,13 @@ class SignedGet:
         if response.status_code == 429 or response.status_code >= 500:
             raise _make_busy_error(response)
         if response.status_code != 206:
-            response.raw.drain_conn()
+            response.raw.close()  # the body may be endless
             self._base_urls[bucket] = None
             return None
         response_headers = {name: response.headers.get(header) for name, header in _RESPONSE_HEADERS.items()}
-        return response_headers, StreamingBody(response.raw, response.headers.get("Content-Length")).read()
+        length = response.headers.get("Content-Length")
+        with closing(StreamingBody(response.raw, length)) as body:
+            return response_headers, body.read(find_read_limit(length, arguments))
 
     def _sign(self, url: str, headers: dict[str, str]) -> Any:
         request = AWSRequest("GET", url, headers=headers, stream_output=True)
@@ -94,7 +98,18 @@ class SignedGet:
         return base_url
 
 
+def find_read_limit(length: int | str | None, arguments: dict[str, Any]) -> int | None:
+    """Return how many bytes of a response to read: one byte more than requested, or None for all.
+
+    A longer response is thus detected, but not read. Without a limit, urllib3 makes one copy less.
+    """
+    first, last = map(int, arguments["Range"].removeprefix("bytes=").split("-"))
+    nbytes = last - first + 1
+    return None if length is not None and int(length) <= nbytes else nbytes + 1
+
+
 def _make_busy_error(response: Any) -> ClientError:
-    code = _ERROR_CODE.search(response.content)
+    with closing(response.raw) as body:
+        code = _ERROR_CODE.search(body.read(_MAX_ERROR_NBYTES))
     error = {"Code": code[1].decode() if code else str(response.status_code)}
     return ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": response.status_code}}, "GetObject")
