@@ -111,3 +111,11 @@ def test_the_terminal_receives_no_control_characters_of_a_document(tmp_path, cap
     main(["doctor", "--compare", str(path), str(path)])
     output = capfd.readouterr()
     assert "\x1b" not in output.out + output.err
+
+
+def test_the_terminal_receives_no_control_characters_of_a_scenario(tmp_path, capfd):
+    (tmp_path / "hostile.toml").write_text(
+        'title = "\\u001b[2J"\n[data]\nrows = 1000\nrow_nbytes = 4\n[training]\nbatch_rows = 8\ncompute_seconds = 1\n'
+    )
+    assert main(["scale", str(tmp_path / "hostile.toml")]) == 0
+    assert "\x1b" not in capfd.readouterr().out

@@ -2,23 +2,39 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-__all__ = ["SCHEMA_VERSION", "error_console", "print_json", "result_console"]
+from forebay.doctor.model.formatting import replace_control_characters
+
+__all__ = ["SCHEMA_VERSION", "SafeConsole", "error_console", "print_json", "result_console"]
 
 SCHEMA_VERSION = 1  # of the JSON that commands print; the file of `forebay doctor --json` has its own version
 
 
+class SafeConsole(Console):
+    """Prints spaces instead of control characters. A text in a file of others could otherwise change the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=_replace_in_lines(segment.text))
+
+
+def _replace_in_lines(text: str) -> str:
+    return "\n".join(map(replace_control_characters, text.split("\n")))
+
+
 def result_console() -> Console:
     """Return a console for stdout. Rich respects NO_COLOR and writes plain text into a pipe."""
-    return Console(highlight=False, emoji=False)
+    return SafeConsole(highlight=False, emoji=False)
 
 
 def error_console() -> Console:
     """Return a console for stderr."""
-    return Console(stderr=True, highlight=False, emoji=False)
+    return SafeConsole(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(document: dict[str, Any]) -> None:

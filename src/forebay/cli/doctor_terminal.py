@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from forebay.cli.console import SafeConsole
 
 __all__ = ["DoctorTerminal", "reserved_descriptors"]
 
@@ -57,7 +59,7 @@ class DoctorTerminal:
             self._stderr.print(f"forebay doctor: {text}", style=style, markup=False, soft_wrap=True)
 
 
-class _QuietConsole(Console):
+class _QuietConsole(SafeConsole):
     """Stops printing when the reader of a pipe, such as `head`, has closed it."""
 
     def on_broken_pipe(self) -> None:
