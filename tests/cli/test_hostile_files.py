@@ -119,3 +119,10 @@ def test_the_terminal_receives_no_control_characters_of_a_scenario(tmp_path, cap
     )
     assert main(["scale", str(tmp_path / "hostile.toml")]) == 0
     assert "\x1b" not in capfd.readouterr().out
+
+
+def test_an_output_that_is_a_link_to_the_capture_does_not_overwrite_it(tmp_path, capfd):
+    samples.ordinary().view.capture.save(tmp_path / "run.gz")
+    (tmp_path / "link.html").symlink_to("run.gz")
+    assert main(["doctor", "--html", str(tmp_path / "link.html"), str(tmp_path / "run.gz")]) == 2
+    assert "would overwrite the input" in " ".join(capfd.readouterr().err.split())

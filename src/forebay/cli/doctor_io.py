@@ -38,12 +38,12 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
     The script may run for hours before a bad path fails, and it may change the working directory.
     """
-    inputs = {Path(path).absolute() for path in find_rank_captures(arguments) or [arguments.script] if path}
+    inputs = [path for path in find_rank_captures(arguments) or [arguments.script] if path]
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is None:
             continue
-        if path.absolute() in inputs:
+        if any(_is_same_file(path, each) for each in inputs):
             raise CaptureError(f"--{name} {path} would overwrite the input. Choose another file.")
         if path.is_dir():
             raise CaptureError(f"--{name} {path} is a directory. Pass the name of a file.")
@@ -52,6 +52,13 @@ def check_outputs(arguments: argparse.Namespace) -> None:
                 f"--{name} {path} cannot be written, because there is no directory {path.parent}. Create it first."
             )
         setattr(arguments, name, path.absolute())
+
+
+def _is_same_file(path: Path, other: str) -> bool:
+    """Whether two paths lead to the same existing file, possibly through links."""
+    with suppress(OSError, ValueError):  # ValueError: a null character in a path
+        return path.samefile(other)
+    return False
 
 
 def is_capture(path: str) -> bool:
