@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from forebay.core.spec import ArraySpec
 from forebay.errors import BudgetError, ForebayError, SourceError
+from forebay.sources.formats import arrow_columns
 from forebay.sources.formats.arrow import open_arrow
 from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
 from forebay.sources.formats.parquet import open_parquet
@@ -179,6 +180,22 @@ def test_a_row_group_whose_texts_exceed_the_budget_is_refused_before_it_is_decom
 def read_text(path, spec):
     source = open_parquet(path, columns=["text"], spec=spec, decode={"text": float}, max_held_nbytes=2**20)
     source.gather(slice(0, 1), [np.empty(1)])
+
+
+def test_a_text_that_many_rows_repeat_is_decoded_in_parts(tmp_path, monkeypatch):
+    texts = ["x" * 2**20, "y" * 2**20] * 500  # 1,000 MiB, stored in a dictionary of 2 MiB
+    (tmp_path / "x.parquet").write_bytes(parquet_bytes(pa.table({"text": pa.array(texts).dictionary_encode()})))
+    sizes = []
+    validate = arrow_columns._validate_values
+    monkeypatch.setattr(
+        arrow_columns, "_validate_values", lambda *args: sizes.append(args[2].nbytes) or validate(*args)
+    )
+    decode = {"text": lambda text: np.int64(ord(text[-1]))}
+    source = open_parquet(tmp_path / "x.parquet", decode=decode, max_held_nbytes=2**20)
+    out = [np.empty(1000, "i8")]
+    source.gather(slice(0, 1000), out)
+    assert out[0].tolist() == [ord("x"), ord("y")] * 500
+    assert max(sizes) < 70 * 2**20
 
 
 def bomb(has_dictionary):

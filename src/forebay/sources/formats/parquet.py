@@ -5,7 +5,7 @@ the rows before it.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,15 +101,40 @@ class _ParquetFile:
         """Return a function that decompresses one row group of a column."""
 
         def decompress(group: int, target: Array) -> None:
-            target[...] = column.to_numpy(self._read_row_group(group, column.name), int(self.boundaries[group]))
+            first, position = int(self.boundaries[group]), 0
+            for part in self._read_parts(group, column):
+                target[position : position + len(part)] = column.to_numpy(part, first + position)
+                position += len(part)
 
         return decompress
 
     def close(self) -> None:
         self._readers = threading.local()
 
+    def _read_parts(self, group: int, column: ArrowColumn) -> Iterator[Any]:
+        """Yield the values of a row group. Texts come in several parts if they could exceed the budget.
+
+        A text that occurs in many rows may be stored once, but no text is longer than all stored data.
+        """
+        nbytes, rows = self._validate_size(group, column.name), int(np.diff(self.boundaries)[group])
+        part_rows = max(1, self._budget.max_nbytes // max(1, nbytes))
+        if column.decode is None or part_rows >= rows:
+            yield self._read_row_group(group, column.name)
+            return
+        batches, left = self._iter_batches(group, column.name, part_rows), rows
+        while left > 0:
+            try:
+                part = next(batches).column(column.name)
+                part.validate()
+            except Exception as error:  # see `_read_row_group`
+                raise self._damage_error(group, column.name, error) from error
+            left -= len(part)
+            yield part[: len(part) + min(0, left)]
+
+    def _iter_batches(self, group: int, name: str, rows: int) -> Any:
+        return self._thread_reader().iter_batches(rows, row_groups=[group], columns=[name], use_threads=False)
+
     def _read_row_group(self, group: int, name: str) -> Any:
-        self._validate_size(group, name)
         try:
             table = self._thread_reader().read_row_group(group, columns=[name], use_threads=False)
             table.validate()  # otherwise a damaged file could crash the process later
@@ -120,18 +145,20 @@ class _ParquetFile:
         validate_row_count(self._mapped_file.path, part, column, self.boundaries[group : group + 2])
         return column
 
-    def _validate_size(self, group: int, name: str) -> None:
-        """Raise BudgetError if pyarrow would allocate more than the budget to decompress a row group of a column.
+    def _validate_size(self, group: int, name: str) -> int:
+        """Return the bytes that a row group of a column claims to have. Raise BudgetError if they exceed the budget.
 
-        The number of rows does not limit this, because texts and lists may have any length.
+        The number of rows does not limit them, because texts and lists may have any length.
         """
         if group >= self._metadata.num_row_groups:  # the file has no rows
-            return
+            return 0
         metadata = self._metadata.row_group(group)
         parts = [metadata.column(number) for number in range(metadata.num_columns)]
-        nbytes = sum(part.total_uncompressed_size for part in parts if f"{part.path_in_schema}.".startswith(f"{name}."))
+        parts = [part for part in parts if f"{part.path_in_schema}.".startswith(f"{name}.")]  # a list has several
+        nbytes = sum(int(part.total_uncompressed_size) for part in parts)
         claim = f"row group {group} of {name!r} in {self._mapped_file.path} claims to decompress to {nbytes} bytes"
         self._budget.validate(claim, nbytes)
+        return nbytes
 
     def _damage_error(self, group: int, name: str, error: Exception) -> SourceError:
         return SourceError(
