@@ -153,8 +153,11 @@ class _ParquetFile:
         if group >= self._metadata.num_row_groups:  # the file has no rows
             return 0
         metadata = self._metadata.row_group(group)
-        parts = [metadata.column(number) for number in range(metadata.num_columns)]
-        parts = [part for part in parts if f"{part.path_in_schema}.".startswith(f"{name}.")]  # a list has several
+        try:
+            parts = [metadata.column(number) for number in range(metadata.num_columns)]
+            parts = [part for part in parts if f"{part.path_in_schema}.".startswith(f"{name}.")]  # a list has several
+        except Exception as error:  # for a damaged file, pyarrow raises anything from OSError to UnicodeDecodeError
+            raise self._damage_error(group, name, error) from error
         nbytes = sum(int(part.total_uncompressed_size) for part in parts)
         claim = f"row group {group} of {name!r} in {self._mapped_file.path} claims to decompress to {nbytes} bytes"
         self._budget.validate(claim, nbytes)
