@@ -82,7 +82,7 @@ def change_json(rng: Random, data: bytes) -> bytes | None:
     """Replace, delete or copy one value of a JSON document."""
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: an attack with deep lists
         return None
     places = list(_json_places(document))
     if not places:

@@ -21,7 +21,7 @@ from tests.fuzz.frames import example, join_records, split_records
 from tests.fuzz.mutate import damage_bytes
 from tests.fuzz.readers import ReadRows
 from tests.fuzz.sample import Sample, array_rows
-from tests.fuzz.structures import damages_for
+from tests.fuzz.structures import change_json, damages_for
 from tests.fuzz.verdict import Kind, judge
 
 from forebay.errors import SourceError
@@ -144,5 +144,9 @@ def test_other_rows_are_no_failure_without_a_checksum():
 
 def test_captures_are_damaged_inside_their_compression():
     packed = load_samples("capture")[0].files["capture.gz"]
-    (change_json, _) = damages_for("capture.gz", packed)
-    assert all(json.loads(gzip.decompress(change_json.apply(Random(seed), packed))) for seed in range(5))
+    (change_packed, _) = damages_for("capture.gz", packed)
+    assert all(json.loads(gzip.decompress(change_packed.apply(Random(seed), packed))) for seed in range(5))
+
+
+def test_a_document_that_is_too_deep_to_parse_is_not_changed():
+    assert change_json(Random(0), b"[" * 100_000) is None
