@@ -55,6 +55,7 @@ def test_changes_apply_in_order():
     [
         ("hosts=0", "hosts is 0"),
         ("hosts=2.5", "hosts is 2.5"),
+        ("hosts=1000000000", "Give at most 200000"),
         ("hosts", "'hosts' is not a change"),
         ("hots=3", "has no 'hots'"),
         ("tape.speed=3", "one of data, training"),

@@ -15,6 +15,7 @@ __all__ = ["Data", "Host", "Maps", "Remote", "Scenario", "Store", "Training"]
 
 SOURCES = ("memory", "disk", "store")
 MAP_LOCATIONS = ("nowhere", "host", "remote")
+MAX_GPUS = 200_000  # a simulation of so many GPUs takes 2 GB of memory and 100 seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,10 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.hosts < 1:
             raise ScenarioError(f"hosts is {self.hosts}. Give 1 or more.")
+        if self.gpus > MAX_GPUS:
+            raise ScenarioError(
+                f"hosts is {self.hosts} and host.gpus {self.host.gpus}, so {self.gpus} GPUs. Give at most {MAX_GPUS}."
+            )
 
     @property
     def gpus(self) -> int:
