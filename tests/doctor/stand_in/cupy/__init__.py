@@ -23,21 +23,30 @@ class ndarray(ndarray_base):  # noqa: N801
 
 
 def array(obj, dtype=None, copy=True):
-    if isinstance(obj, list) and isinstance(obj[0], ndarray):
-        return stack(obj)
-    return ndarray(np.array(plain(obj), dtype))
+    return _to_array(obj, dtype)
 
 
 def asarray(a, dtype=None):
-    return a if isinstance(a, ndarray) and dtype is None else array(a, dtype)
+    return _convert(a, dtype)
 
 
 def asanyarray(a, dtype=None):
-    return asarray(a, dtype)
+    return _convert(a, dtype)
 
 
 def ascontiguousarray(a, dtype=None):
-    return asarray(a, dtype)
+    return _convert(a, dtype)
+
+
+def _convert(a, dtype):
+    return a if isinstance(a, ndarray) and dtype is None else _to_array(a, dtype)
+
+
+def _to_array(obj, dtype):
+    """Make an array. As in CuPy, the public functions do not call each other."""
+    if isinstance(obj, list) and isinstance(obj[0], ndarray):
+        return stack(obj)
+    return ndarray(np.array(plain(obj), dtype))
 
 
 def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
