@@ -15,6 +15,8 @@ import pytest
 from tests.doctor.capture.hooks.hook_scripts import watched
 
 JITTED = type(jax.jit(lambda: None))
+# Whether jax.jit(static_argnames=...) returns a decorator, as in newer versions of JAX.
+MAKES_DECORATORS = inspect.signature(jax.jit).parameters["fun"].default is not inspect.Parameter.empty
 
 
 class Model:
@@ -56,8 +58,12 @@ def compiled_ahead(function, *args):
     return function.lower(*args).compile()(*args)
 
 
+def jit_with_options(**options):
+    return jax.jit(**options) if MAKES_DECORATORS else functools.partial(jax.jit, **options)
+
+
 def with_decorator_arguments():
-    @jax.jit(static_argnames="times")
+    @jit_with_options(static_argnames="times")
     def repeated(x, times):
         return jnp.tile(x, times)
 
