@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 from tests.doctor.report import report_samples as samples
+from tests.fuzz.bombs import gzip_bomb, zlib_bomb
 
 from forebay.doctor.model.device_records import RECORD
 
@@ -48,7 +49,7 @@ def _records(**fields):
 
 
 def _records_bomb():
-    return base64.b64encode(zlib.compress(bytes(600 << 20), 9)).decode()
+    return base64.b64encode(zlib_bomb(600)).decode()
 
 
 _EVENT = ["upload", "torch.tensor", 1, 7, 5, 9, 4, None]
@@ -104,6 +105,6 @@ FILES = {
     "truncated": lambda: _changed(["rank"], None)[:-20],
     "damaged": lambda: _changed(["rank"], None)[:60] + b"\0" * 50,
     "only a header": lambda: b"\x1f\x8b",
-    "a bomb": lambda: gzip.compress(b'{"capture_version":1,"x":"' + b"a" * (600 << 20), 1),
+    "a bomb": lambda: gzip_bomb(b'{"capture_version":1,"x":"', 600, b"a"),
     "a bomb of values": lambda: gzip.compress(b'{"capture_version":1,"x":[' + b"[]," * 41_000_000, 1),
 }

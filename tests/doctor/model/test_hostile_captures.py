@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,7 @@ def test_a_changed_capture_is_refused_or_reported(tmp_path_factory, seed, values
     folder = tmp_path_factory.mktemp("changed")
     document, chance = hostile.document(), random.Random(seed)
     for value in values:
-        _replace_one(document, value, chance)
+        _replace_one(document, deepcopy(value), chance)  # a later change may reach into this value
     (folder / "run.gz").write_bytes(gzip.compress(json.dumps(document).encode(), 1))
     outputs = [f"--{kind}={folder / kind}" for kind in ("html", "json", "trace", "capture")]
     assert main(["doctor", *outputs, str(folder / "run.gz")]) in (0, 2)
