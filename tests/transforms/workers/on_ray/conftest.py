@@ -2,7 +2,8 @@
 
 import random
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -21,8 +22,23 @@ SLOW_MACHINE_SETTINGS = {
 }
 
 
-@pytest.fixture(scope="package")
+_clusters = ExitStack()  # the running cluster
+
+
+@pytest.fixture(scope="session")
 def cluster():
+    return _clusters.enter_context(_running_cluster())
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures, which may need the cluster
+def pytest_runtest_teardown(item, nextitem):
+    """Shut the cluster down after the last test of this folder. Otherwise it would use the CPU until all tests end."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _clusters.close()
+
+
+@contextmanager
+def _running_cluster():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SLOW_MACHINE_SETTINGS.items():
             patch.setenv(name, value)
