@@ -116,7 +116,9 @@ class _ParquetFile:
 
         A text that occurs in many rows may be stored once, but no text is longer than all stored data.
         """
-        nbytes, rows = self._validate_size(group, column.name), int(np.diff(self.boundaries)[group])
+        is_number = column.decode is None and column.spec.shape == ()  # then the number of rows limits the bytes
+        nbytes = 0 if is_number else self._validate_size(group, column.name)
+        rows = int(np.diff(self.boundaries)[group])
         part_rows = max(1, self._budget.max_nbytes // max(1, nbytes))
         if column.decode is None or part_rows >= rows:
             yield self._read_row_group(group, column.name)
@@ -146,21 +148,16 @@ class _ParquetFile:
         return column
 
     def _validate_size(self, group: int, name: str) -> int:
-        """Return the bytes that a row group of a column claims to have. Raise BudgetError if they exceed the budget.
+        """Return the bytes that a row group claims to have. Raise BudgetError if they exceed the budget.
 
-        The number of rows does not limit them, because texts and lists may have any length.
+        The number of rows does not limit them, because texts and lists may have any length. The bytes are those of all
+        columns: pyarrow ends the process if a file with damaged statistics is asked for those of one.
         """
         if group >= self._metadata.num_row_groups:  # the file has no rows
             return 0
-        metadata = self._metadata.row_group(group)
-        try:
-            parts = [metadata.column(number) for number in range(metadata.num_columns)]
-            parts = [part for part in parts if f"{part.path_in_schema}.".startswith(f"{name}.")]  # a list has several
-        except Exception as error:  # for a damaged file, pyarrow raises anything from OSError to UnicodeDecodeError
-            raise self._damage_error(group, name, error) from error
-        nbytes = sum(int(part.total_uncompressed_size) for part in parts)
+        nbytes = int(self._metadata.row_group(group).total_byte_size)
         claim = f"row group {group} of {name!r} in {self._mapped_file.path} claims to decompress to {nbytes} bytes"
-        self._budget.validate(claim, nbytes)
+        self._budget.validate(f"{claim} with all columns", nbytes)
         return nbytes
 
     def _damage_error(self, group: int, name: str, error: Exception) -> SourceError:
