@@ -59,7 +59,8 @@ class Guard:
 
     def clear(self) -> None:
         """Make the folder of the case empty, and enter it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        while self.folder.exists():  # a thread of the last case may still write to its cache
+            shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         os.chdir(self.folder)
 
