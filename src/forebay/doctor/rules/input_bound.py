@@ -99,7 +99,7 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield _whole_batches_cure(view, site, wait, framework)
         yield _generator_cure(site, wait, framework)
     elif stage.name == "batch":
-        code = f"model.fit(Dataset(..., workers={count_cores(view)}, use_multiprocessing=True))   {_PASS_ON}"
+        code = f"model.fit(Dataset(..., workers={count_cores(view)}, use_multiprocessing=True))   {_INIT_COMMENT}"
         yield _workers_cure(view, site, wait, "make batches in worker processes", code)
     elif stage.is_python:
         yield _workers_cure(view, site, wait, "make rows in worker processes", _process_code(site, framework))
@@ -189,5 +189,5 @@ def _generator_cure(site: CallSite, wait: float, framework: str) -> Cure:
 
 
 _MAP_CODE = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
-_PASS_ON = "# its __init__ passes both to PyDataset.__init__"
+_INIT_COMMENT = "# its __init__ passes both to PyDataset.__init__"
 _MAP_BATCHES_CODE = _MAP_CODE.replace("dataset.map", "dataset.batch(256).map")
