@@ -92,7 +92,7 @@ def _list_with_tarfile(file: ReadableFile) -> Sequence[TarMember]:
                     raise ValueError(f"{info.name!r} has {len(info.pax_headers)} fields in extended headers")
                 collector.add(info)
                 # tarfile would hold all members, which need far more memory than their names and offsets.
-                archive.members.clear()  # type: ignore[attr-defined]  # undocumented
+                archive.members.clear()  # type: ignore[attr-defined]  # an attribute that the stubs omit
             end = archive.offset
     except SourceError:
         raise
