@@ -24,10 +24,8 @@ from forebay.measure.bench.results_file import from_json, to_json
 from forebay.measure.bench.run import run_cases
 from forebay.measure.bench.table import render
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-NAME = "bench"
-HELP = "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)"
 
 # GPU time is expensive, so the samples are shorter than on the CPU. All GPU cases take 6 minutes.
 GPU_SETTINGS = RunSettings(seconds=0.4, warm_up_seconds=0.6, repeats=3)

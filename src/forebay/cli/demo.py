@@ -15,10 +15,8 @@ import forebay as fb
 from forebay.cli.console import error_console, print_json, result_console
 from forebay.core.spec import Array, format_nbytes
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-NAME = "demo"
-HELP = "make data, load it with NumPy and with Forebay, and compare their speeds (a few seconds)"
 
 ROWS = 200_000
 WIDTH = 100  # numbers per row

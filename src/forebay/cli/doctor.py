@@ -33,10 +33,8 @@ from forebay.doctor.report.terminal_compare import render_comparison
 from forebay.doctor.report.terminal_ranks import render_ranks
 from forebay.errors import CaptureError, ForebayError
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-NAME = "doctor"
-HELP = "profile a training script: which lines slow it down, their cost, their cure"
 DESCRIPTION = """Profile a training script and report what slows it down:
 the source line, its cost per step, and the gain of each cure."""
 FAIL_ON = ("never", "moderate", "severe")  # values of --fail-on

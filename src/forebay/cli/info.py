@@ -11,10 +11,7 @@ from forebay.core.hardware import Hardware
 from forebay.core.machine import Machine, installed_versions
 from forebay.core.spec import format_nbytes
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
-
-NAME = "info"
-HELP = "print versions and hardware for a bug report"
+__all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

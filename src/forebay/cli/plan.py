@@ -12,10 +12,8 @@ from forebay.core.spec import ArraySpec, format_nbytes
 from forebay.feed.feed import Feed
 from forebay.pipeline.options import FeedOptions
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-NAME = "plan"
-HELP = "show the plan of a feed of this data, and measure its speed on this machine"
 
 TRIAL_SECONDS = 1.0  # duration of the measurement
 WARM_UP_SECONDS = 0.2  # before the measurement

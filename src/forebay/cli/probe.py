@@ -12,10 +12,7 @@ from forebay.core.ceilings import DeviceCeilings, Probe, RowSpeeds
 from forebay.core.spec import format_nbytes
 from forebay.measure.probe.measure import measure_machine
 
-__all__ = ["HELP", "NAME", "add_arguments", "render", "run"]
-
-NAME = "probe"
-HELP = "measure memory, disk, GPU link and kernel launches of this machine (10 seconds; results are saved)"
+__all__ = ["add_arguments", "render", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,10 +18,8 @@ from forebay.measure.simulate.scenario_file import (
     with_probed_speeds,
 )
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["add_arguments", "run"]
 
-NAME = "scale"
-HELP = "simulate a feed on a cluster: its speed, its bottleneck, the GPU hours lost"
 COLUMNS = """The table shows for each part: its capacity, the capacity with which it would be just as fast as the GPUs,
 the share of time in which it is busy, and the step time if its capacity is doubled."""
 

@@ -79,6 +79,8 @@ _OTHER_TARGETS = (
     "forebay.doctor.capture.hooks.torch.dynamo:hook_dynamo",
     "forebay.doctor.diagnosis.subprocess_run",  # run with python -m
     "forebay.doctor.keras_callback:KerasWatch",
+    "forebay.doctor.watch_context:Watch",
+    "forebay.doctor.watch_context:watch",
     "forebay.measure.bench.contender_main",  # run with python -m
     "forebay.measure.bench.steps.jax:make_step",
     "forebay.measure.bench.steps.tensorflow:make_step",

@@ -12,16 +12,21 @@ The report also predicts the gain of each cure.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from forebay.doctor.watch_context import Watch, watch
-
 if TYPE_CHECKING:
     from forebay.doctor.keras_callback import KerasWatch
+    from forebay.doctor.watch_context import Watch, watch
 
 __all__ = ["KerasWatch", "Watch", "watch"]
 
+_MODULES = {
+    "KerasWatch": "forebay.doctor.keras_callback",
+    "Watch": "forebay.doctor.watch_context",
+    "watch": "forebay.doctor.watch_context",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import `KerasWatch` on first use, because it needs Keras."""
-    if name != "KerasWatch":
+    """Import a name on first use: `KerasWatch` needs Keras, and all commands import this package."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("forebay.doctor.keras_callback").KerasWatch
+    return getattr(import_module(_MODULES[name]), name)
