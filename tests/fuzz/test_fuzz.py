@@ -26,7 +26,7 @@ from tests.fuzz.verdict import Kind, judge
 
 from forebay.errors import SourceError
 
-FILES = 400  # over all formats; about ten seconds on two cores
+FILES = 250  # over all formats; about five seconds on two cores
 PLAIN_FORMATS = [name for name in FORMATS if name not in ("attacks", "capture")]
 SAMPLE = Sample("sample", {"x.tar": bytes(2048)}, "x.tar", checked={"x.tar": ((512, 1024),)})
 

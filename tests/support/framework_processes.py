@@ -30,10 +30,10 @@ __all__ = ["CASES", "SETTINGS", "Captures", "FrameworkProcesses"]
 LONGEST_SECONDS = 900
 # OMP: one thread each. Where several threads wait for each other and have no core, a step takes arbitrarily long.
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
-SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "KERAS_BACKEND": "tensorflow"}
-
-# The models of the Keras cases are small: compiling them takes longer than running them.
+# The functions of the cases and scripts are small: compiling them takes longer than running them.
 _FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+SETTINGS |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {_FAST_COMPILATION}"}
+SETTINGS |= {"KERAS_BACKEND": "tensorflow"}
 
 _HOOKS, _HANDOFF = "doctor/capture/hooks", "adapters/handoff"
 _REGISTRY = "core/registry_cases.py"
@@ -144,7 +144,6 @@ class FrameworkProcesses:
         _, on, backend = framework.partition(" on ")
         if not on:
             return settings
-        settings |= {"XLA_FLAGS": f"{SETTINGS['XLA_FLAGS']} {_FAST_COMPILATION}"}
         # Most cases compile the same small model, which JAX then compiles once.
         cache_folder = str(self._folder / "jax_cache")
         settings |= {"JAX_COMPILATION_CACHE_DIR": cache_folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

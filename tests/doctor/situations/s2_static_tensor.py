@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 on_gpu = bool(tf.config.list_physical_devices("GPU"))
-device, side, passes = ("/GPU:0", 4096, 2000) if on_gpu else ("/CPU:0", 1024, 100)
+device, side, passes = ("/GPU:0", 4096, 2000) if on_gpu else ("/CPU:0", 512, 100)
 table = tf.random.normal((side, side))
 with tf.device(device):
     table = tf.identity(table)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 on_gpu = bool(tf.config.list_physical_devices("GPU"))
-side = 6000 if on_gpu else 2000
+side = 6000 if on_gpu else 1000
 device = tf.config.list_logical_devices()[-1].name
 
 
