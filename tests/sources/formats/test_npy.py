@@ -7,6 +7,7 @@ import pytest
 
 from forebay.core.spec import ArraySpec
 from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.sources.formats import npy
 from forebay.sources.formats.npy import open_npy
 from forebay.testing.sources import SourceTests, assert_rows
 
@@ -72,6 +73,21 @@ def test_python_objects_are_refused(tmp_path):
     np.save(path, np.array([{}, {}]), allow_pickle=True)
     with pytest.raises(SourceError, match="Only pickle can read"):
         open_npy(path)
+
+
+def test_a_header_is_parsed_again_after_another_thread_disturbed_the_parser(tmp_path, monkeypatch):
+    parse, failures = npy._PARSERS[1, 0], [SystemError("AST constructor recursion depth mismatch")] * 3
+
+    def disturbed(stream, **options):
+        stream.read(7)
+        if failures:
+            raise failures.pop()
+        stream.seek(-7, os.SEEK_CUR)
+        return parse(stream, **options)
+
+    monkeypatch.setitem(npy._PARSERS, (1, 0), disturbed)
+    np.save(tmp_path / "x.npy", np.arange(5))
+    assert_rows(open_npy(tmp_path / "x.npy"), slice(0, 5), [np.arange(5)])
 
 
 def test_a_single_value_is_refused(tmp_path):

@@ -5,6 +5,8 @@ bytes. Forebay then compares the claimed array size with the file size.
 """
 
 import io
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ _MAX_LITERAL_NBYTES = 10_000
 MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # 12 bytes of magic, version and length, then the literal
 # Largest row size that Forebay accepts in an array without rows. There, the file size cannot confirm the row size.
 _MAX_UNCONFIRMED_ROW_NBYTES = 2**30
+_DISTURBED_ATTEMPTS = 20
 _PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -69,7 +72,7 @@ def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
         parse = _PARSERS.get(version)
         if parse is None:
             raise ValueError(f"it has format version {version}, and Forebay reads only {sorted(_PARSERS)}")
-        shape, fortran_order, dtype = parse(stream, max_header_size=_MAX_LITERAL_NBYTES)
+        shape, fortran_order, dtype = _parse_undisturbed(parse, stream)
     except Exception as error:  # for a damaged header, the parser raises anything from struct.error to RecursionError
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
     header = NpyHeader(shape, dtype, "F" if fortran_order else "C", stream.tell())
@@ -77,6 +80,20 @@ def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
         raise SourceError(f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis.")
     _validate_header(header, name)
     return header
+
+
+def _parse_undisturbed(parse: Callable[..., Any], stream: io.BytesIO) -> Any:
+    """Parse the dictionary of a header. Try again where the threads of a process disturb each other.
+
+    CPython 3.11 counts the depth of `ast.parse` for all threads together. If two threads parse at the same time, it may
+    raise SystemError for a valid text.
+    """
+    start = stream.tell()
+    for _ in range(_DISTURBED_ATTEMPTS):
+        with suppress(SystemError):
+            return parse(stream, max_header_size=_MAX_LITERAL_NBYTES)
+        stream.seek(start)
+    return parse(stream, max_header_size=_MAX_LITERAL_NBYTES)
 
 
 def _validate_header(header: NpyHeader, name: str) -> None:
