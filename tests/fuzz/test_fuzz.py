@@ -3,7 +3,7 @@
 import gzip
 import json
 import zipfile
-from pathlib import Path
+from collections import Counter
 from random import Random
 
 import numpy as np
@@ -31,23 +31,26 @@ PLAIN_FORMATS = [name for name in FORMATS if name not in ("attacks", "capture")]
 SAMPLE = Sample("sample", {"x.tar": bytes(2048)}, "x.tar", checked={"x.tar": ((512, 1024),)})
 
 
-@pytest.mark.slow
-def test_damaged_files_and_faulty_stores_are_read_or_refused(tmp_path):
-    cases = run(tmp_path, dict(share_files(FILES, [*FORMATS, remote.FORMAT])))
-    assert [case for case in cases if case.verdict.kind.is_failure] == []
-
-
-@pytest.mark.slow
-def test_no_attack_succeeds(tmp_path):
-    cases = run(tmp_path, {"attacks": len(load_samples("attacks"))})
-    assert [(load_samples("attacks")[case.index].name, case) for case in cases if case.verdict.kind.is_failure] == []
-
-
-def run(folder: Path, counts: dict[str, int]) -> list[FuzzedCase]:
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory) -> list[FuzzedCase]:
+    """The cases of all formats, and every attack once, from one run. Its processes take seconds to start."""
+    attacks = {"attacks": len(load_samples("attacks"))}
+    counts = dict(share_files(FILES, [*FORMATS, remote.FORMAT])) | attacks
     cases: list[FuzzedCase] = []
-    run_cases(FuzzPlan(counts, seed=0, jobs=2, folder=folder), cases.append)
-    assert len(cases) == sum(counts.values())
+    run_cases(FuzzPlan(counts, seed=0, jobs=2, folder=tmp_path_factory.mktemp("fuzz")), cases.append)
+    assert Counter(case.format for case in cases) == counts
     return cases
+
+
+@pytest.mark.slow
+def test_damaged_files_and_faulty_stores_are_read_or_refused(cases):
+    assert [case for case in cases if case.format != "attacks" and case.verdict.kind.is_failure] == []
+
+
+@pytest.mark.slow
+def test_no_attack_succeeds(cases):
+    failed = [case.index for case in cases if case.format == "attacks" and case.verdict.kind.is_failure]
+    assert [load_samples("attacks")[index].name for index in failed] == []
 
 
 @pytest.mark.parametrize("name", PLAIN_FORMATS)

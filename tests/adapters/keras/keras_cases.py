@@ -100,6 +100,15 @@ def weights_of(model):
 # Results
 
 
+def test_variables_are_read_back():
+    variable = keras.Variable(np.arange(3.0))
+    with fb.Readback() as readback:
+        readback.put((variable, fb.all_finite(variable)))
+    ((values, is_finite),) = (result.value for result in readback.drain())
+    assert np.array_equal(values, np.arange(3.0))
+    assert is_finite
+
+
 def test_evaluate_returns_the_same_as_with_arrays(arrays, pipeline):
     model = make_model()
     expected = model.evaluate(*arrays, batch_size=BATCH, verbose=0)

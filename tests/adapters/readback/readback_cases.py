@@ -148,14 +148,6 @@ def test_bfloat16_comes_back_in_the_frameworks_numpy_dtype(framework):
     assert found.astype(np.float32).tolist() == [1.5, -2.0]
 
 
-@pytest.mark.skipif(FRAMEWORK == "cupy", reason="Keras does not run on CuPy")
-def test_keras_variables_come_back(monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", FRAMEWORK)
-    keras = pytest.importorskip("keras")
-    assert np.array_equal(read(keras.Variable(np.arange(3.0))), np.arange(3.0))
-    assert check(keras.Variable(np.arange(3.0)))
-
-
 @pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that trace functions")
 def test_values_inside_a_traced_function_are_refused(framework):
     trace = framework.jit if FRAMEWORK == "jax" else partial(framework.function, autograph=False)

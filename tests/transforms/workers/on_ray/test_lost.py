@@ -36,16 +36,16 @@ def taken_until_lost(feed, batches, count):
     return ours + taken(islice(batches, 100))
 
 
-def test_ten_kills_of_random_workers_lose_no_row_and_change_no_order():
-    with epochs(4).feed() as in_threads, slow_epochs(4).feed() as on_ray:
+def test_kills_of_random_workers_lose_no_row_and_change_no_order():
+    with epochs(2).feed() as in_threads, slow_epochs(2).feed() as on_ray:
         batches, ours = iter(on_ray), []
-        for seed in range(10):
+        for seed in range(5):
             worker = any_worker(seed)  # chosen before the batches, while all workers are busy
             ours += taken(islice(batches, 18))
             kill(worker)
         ours += taken(batches)
         assert_same(ours, taken(in_threads))
-    assert on_ray.stats()["ray"]["lost_workers"] >= 5  # a kill may hit a worker that was already dying
+    assert on_ray.stats()["ray"]["lost_workers"] >= 3  # a kill may hit a worker that was already dying
     assert on_ray.stats()["ray"]["retried_tasks"] > 0
 
 
