@@ -2,6 +2,7 @@
 
 import os
 import random
+import zlib
 
 import h5py
 import hdf5plugin
@@ -139,6 +140,32 @@ def test_a_chunk_that_decompresses_to_more_than_its_size_is_refused(tmp_path, op
     path = write_bomb(tmp_path, options)
     source = open_hdf5(path, max_held_nbytes=2**20)
     with pytest.raises(SourceError, match=r"cannot be decompressed: .*(decompresses to|more than) \d+ bytes"):
+        source.gather(slice(0, 4), [np.empty(4, "u1")])
+
+
+def test_a_chunk_whose_writer_skipped_a_filter_is_checked_too(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        options = {"shuffle": True, "compression": "gzip", "fletcher32": True}
+        dataset = file.create_dataset("x", (4,), "u1", maxshape=(None,), chunks=(2**16,), **options)
+        dataset.id.write_direct_chunk((0,), zlib.compress(bytes(2**28)), 0b101)  # without shuffle and checksum
+    source = open_hdf5(tmp_path / "x.h5", max_held_nbytes=2**20)
+    with pytest.raises(SourceError, match=r"cannot be decompressed: .*more than \d+ bytes"):
+        source.gather(slice(0, 4), [np.empty(4, "u1")])
+
+
+def test_a_chunk_that_is_compressed_twice_is_refused(tmp_path):
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((2**16,))
+    properties.set_deflate(9)
+    properties.set_deflate(9)
+    properties.set_fletcher32()
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        space = h5py.h5s.create_simple((4,), (h5py.h5s.UNLIMITED,))
+        dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_UINT8, space, properties)
+        chunk = zlib.compress(zlib.compress(bytes(2**28)))
+        dataset.write_direct_chunk((0,), chunk, 0b100)
+    source = open_hdf5(tmp_path / "x.h5", max_held_nbytes=2**20)
+    with pytest.raises(SourceError, match=r"cannot be decompressed: .*more than \d+ bytes"):
         source.gather(slice(0, 4), [np.empty(4, "u1")])
 
 

@@ -3,7 +3,7 @@
 The library calls a filter without a limit, so a chunk of a few MiB could decompress to gigabytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -26,43 +26,55 @@ class FilterLimits:
     """Checks the chunks of one dataset before the HDF5 library decompresses them."""
 
     def __init__(self, dataset: Any, max_nbytes: int) -> None:
-        """`max_nbytes` is the memory that a chunk may take without a check of its content."""
+        """A chunk that cannot decompress to more than `max_nbytes` is not checked."""
         self._dataset, self._max_nbytes = dataset, max_nbytes
         self._codes = [code for code, _ in list_filters(dataset)] if dataset.chunks else []
-        has_checksum = self._codes[-1:] == [_FLETCHER32]
-        self._checksum_nbytes = _CHECKSUM_NBYTES if has_checksum else 0
-        self._outermost = ([0, *self._codes[:-1]] if has_checksum else [0, *self._codes])[-1]
-        self._may_grow = _DEFLATE in self._codes or self._outermost in _PLUGINS
+        self._may_grow = any(map(_is_compression, self._codes))
         chunk_nbytes = int(np.prod(dataset.chunks or (1,), dtype=object)) * dataset.dtype.itemsize
+        # Filters before the compression, such as scaleoffset, may store a chunk in more bytes than its values have.
         self._limit_nbytes = 2 * chunk_nbytes + _SLACK_NBYTES
 
     def validate(self, first_row: int) -> None:
-        """Raise ValueError if a chunk that begins at this row decompresses to more than its size."""
-        if not self._may_grow:
-            return
-        for start in self._chunk_starts(first_row):
+        """Raise ValueError if a chunk that begins at this row decompresses to much more than its values."""
+        for start in self._chunk_starts(first_row) if self._may_grow else ():
             info = self._dataset.id.get_chunk_info_by_coord(start)
-            if info.size and (self._outermost in _PLUGINS or info.size * _MAX_RATIO > self._max_nbytes):
-                self._validate_content(start)
+            applied = self._applied_codes(info.filter_mask)
+            if any(map(_is_compression, applied)) and self._largest_nbytes(info.size, applied) > self._max_nbytes:
+                self._validate_content(start, applied)
 
     def _chunk_starts(self, first_row: int) -> Iterator[tuple[int, ...]]:
         axes = zip(self._dataset.shape[1:], self._dataset.chunks[1:], strict=True)
         return product((first_row,), *(range(0, length, chunk) for length, chunk in axes))
 
-    def _validate_content(self, start: tuple[int, ...]) -> None:
-        filter_mask, data = self._dataset.id.read_direct_chunk(start)
-        if filter_mask:
-            return  # the writer skipped a filter, so the order of the others is not known here
-        data = memoryview(data)[: len(data) - self._checksum_nbytes]
-        if self._outermost == _DEFLATE:
+    def _applied_codes(self, filter_mask: int) -> list[int]:
+        """Return the filters of a chunk. A set bit of the mask means that the writer skipped the filter."""
+        return [code for number, code in enumerate(self._codes) if not filter_mask >> number & 1]
+
+    @staticmethod
+    def _largest_nbytes(stored_nbytes: int, applied: Sequence[int]) -> float:
+        """Return the most bytes to which a chunk can decompress. Codecs other than deflate have no limit."""
+        compressions = list(filter(_is_compression, applied))
+        if not set(compressions) <= {_DEFLATE}:
+            return np.inf if stored_nbytes else 0
+        return float(stored_nbytes * _MAX_RATIO ** len(compressions))
+
+    def _validate_content(self, start: tuple[int, ...], applied: Sequence[int]) -> None:
+        _, chunk = self._dataset.id.read_direct_chunk(start)
+        data = memoryview(chunk)
+        while applied[-1:] == [_FLETCHER32]:
+            applied, data = applied[:-1], data[: len(data) - _CHECKSUM_NBYTES]
+        if sum(map(_is_compression, applied)) > 1 or not _is_compression(applied[-1]):
+            raise ValueError(f"a chunk of {len(data)} bytes could decompress to more than {self._max_nbytes} bytes")
+        if applied[-1] == _DEFLATE:
             decompress_limited(isal_zlib.decompressobj, data, self._limit_nbytes)
             return
-        codec = _PLUGINS.get(self._outermost)
-        if codec is None:
-            raise ValueError(f"a chunk of {len(data)} bytes could decompress to more than {self._max_nbytes} bytes")
-        nbytes = declared_nbytes(codec, data)
+        nbytes = declared_nbytes(_PLUGINS[applied[-1]], data)
         if nbytes > self._limit_nbytes:
             raise ValueError(f"a chunk decompresses to {nbytes} bytes, and the limit is {self._limit_nbytes}")
+
+
+def _is_compression(code: int) -> bool:
+    return code == _DEFLATE or code in _PLUGINS
 
 
 def list_filters(dataset: Any) -> list[tuple[int, Any]]:
