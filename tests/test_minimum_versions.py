@@ -36,7 +36,7 @@ def is_release_of(release, minimum):
 RUNTIME = declared_minimums(
     [
         *PROJECT["dependencies"],
-        *(line for name, lines in EXTRAS.items() if name not in ("test", "cu13") for line in lines),
+        *(line for name, lines in EXTRAS.items() if name not in ("test", "lint", "cu13") for line in lines),
     ]
 )
 
