@@ -68,7 +68,7 @@ class Rig:
         else:
             self.mover.permute_rows(self.stream, workspace, drawn)
         if ordered:
-            self.mover.sort_rows(self.stream, workspace, count=count, rows=extents.rows, row_nbytes=row_nbytes)
+            self.mover.sort_rows(self.stream, workspace, count=count, source_rows=extents.rows, row_nbytes=row_nbytes)
         self.mover.gather_rows(self.stream, workspace, LeafGather(0, extents, place), count=count, ordered=ordered)
         found = np.empty(target_nbytes, np.uint8)
         self.stream.wait()

@@ -40,7 +40,7 @@ NUMBER = ArraySpec((), "float32")
 
 
 def device_of(*, rows, available=100 * GIB, budget=None, resident="auto", extents=(1,), **more):
-    return DeviceInput("cuda:0", available, budget, resident, rows, extents, **{"slots_in_use": LENT_SLOTS} | more)
+    return DeviceInput("cuda:0", available, budget, resident, rows, extents, **{"consumer_slots": LENT_SLOTS} | more)
 
 
 def transport_of(specs=(ROW,), *, batch_rows=100, cores=16, **plan_input):

@@ -27,13 +27,13 @@ class FillerParts:
 class SlotFiller(Protocol):
     """Fills slots with groups.
 
-    The runner gets tasks from `tasks()`. A thread passes each task to `read()` and the result to `finish()`. `worker`
-    is the number of that thread.
+    A runner (`forebay.feed.runner`) gets tasks from `tasks()`. A thread passes each task to `read()` and the result to
+    `finish()`. `worker` is the number of that thread.
     """
 
     @property
     def reads_in_order(self) -> bool:
-        """True if one thread at a time must call `read`, in group order."""
+        """True if `read` must be called in group order, by one thread at a time."""
         ...
 
     @property
@@ -61,9 +61,9 @@ class SlotFiller(Protocol):
         ...
 
     def read(self, slot: Slot, task: Any, worker: int) -> Any | None:
-        """Do the part of a fill that must run in group order.
+        """Do the first part of a fill.
 
-        Return the argument of `finish`, or None if no group is left.
+        Return the argument of `finish`, or None if the input has ended: the length of a stream is not known before.
         """
         ...
 

@@ -47,14 +47,14 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
 
 def why_on_device(transform: Transform) -> str:
     """Return the reason why a transform runs on the device."""
-    return "as requested" if transform.where == "device" else "no more bytes cross the link, and the device is faster"
+    return "as requested" if transform.where == "device" else "the link carries no more bytes, and the device is faster"
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
     """Return how many row numbers the host computes at a time.
 
-    These are the numbers of 8 groups, but at least MIN_INDEX_ROWS, and at most INDEX_ROWS or one group, whichever
-    is more.
+    These are the numbers of 8 groups, or of fewer if an epoch has fewer batches, but at least MIN_INDEX_ROWS. They are
+    at most INDEX_ROWS or one group, whichever is more; this limit applies if the length of an epoch is unknown.
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     limit = max(INDEX_ROWS, group_rows)
@@ -70,12 +70,12 @@ def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int
     """
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
-    numbers_nbytes = index_rows * INDEX_NBYTES + (transport.slots + transport.slots_in_use) * group_rows * 8
+    numbers_nbytes = index_rows * INDEX_NBYTES + (transport.slots + transport.consumer_slots) * group_rows * 8
     return numbers_nbytes + (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
 
 
 def _make_plan(plan_input: PlanInput, transport: Transport, index_rows: int, scratch_nbytes: int) -> Plan:
-    slots = f"{transport.slots + transport.slots_in_use} x {format_nbytes(transport.slot_nbytes)}"
+    slots = f"{transport.slots + transport.consumer_slots} x {format_nbytes(transport.slot_nbytes)}"
     memory = f"{format_nbytes(scratch_nbytes)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
     decisions = (
         *plan_input.decisions,
@@ -96,7 +96,7 @@ def _make_plan(plan_input: PlanInput, transport: Transport, index_rows: int, scr
         processes=0,
         group_batches=transport.group_batches,
         slots=transport.slots,
-        slot_nbytes=0,
+        slot_nbytes=0,  # on the host
         scratch_nbytes=scratch_nbytes,
         index_rows=index_rows,
         decisions=decisions,

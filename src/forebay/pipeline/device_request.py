@@ -52,7 +52,7 @@ def device_input(
         rows=len(pipeline.source) if isinstance(pipeline.source, AbstractSource) else 0,
         extents=tuple(map(len, extents)),
         batches=_pass_batches(pipeline),
-        slots_in_use=QUEUED_CONSUMER_SLOTS if target.device_handoff.syncs_on_import else LENT_SLOTS,
+        consumer_slots=QUEUED_CONSUMER_SLOTS if target.device_handoff.syncs_on_import else LENT_SLOTS,
         why_staged=why_staged or NOT_CONTIGUOUS,
         speeds=_pull_speeds(),
     )

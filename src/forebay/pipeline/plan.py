@@ -68,7 +68,7 @@ class Plan:
     threads: int
     processes: int
     group_batches: int
-    slots: int  # slots being filled or ready; LENT_SLOTS or `transport.slots_in_use` more are in use by the consumer
+    slots: int  # slots being filled or ready; LENT_SLOTS or `transport.consumer_slots` more are in use by the consumer
     slot_nbytes: int  # host memory of one slot; 0 if the device pulls the rows
     scratch_nbytes: int  # host memory besides the slots, such as row numbers and buffers
     index_rows: int  # row numbers that the feed computes at a time

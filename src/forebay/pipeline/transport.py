@@ -67,7 +67,7 @@ class DeviceInput:
     resident: str  # the option: "auto", "always" or "never"
     rows: int  # of the source
     extents: tuple[int, ...]  # number of memory extents of each leaf; empty if the device cannot pull the rows
-    slots_in_use: int  # slots that the consumer or its queued work still reads
+    consumer_slots: int  # slots that the consumer or its queued work still reads
     batches: int | None = None  # per pass; None if unknown
     why_staged: str = ""  # why the device cannot pull the rows; used only if `extents` is empty
     speeds: PullSpeeds | None = None  # None if `forebay probe` has not measured this machine
@@ -84,12 +84,12 @@ class Transport:
     threads: int
     slot_nbytes: int
     resident_nbytes: int
-    slots_in_use: int  # slots that the consumer uses, in addition to `slots`
+    consumer_slots: int  # slots that the consumer uses, in addition to `slots`
     decisions: tuple[Decision, ...]
 
     @property
     def device_nbytes(self) -> int:
-        return (self.slots + self.slots_in_use) * self.slot_nbytes + self.resident_nbytes
+        return (self.slots + self.consumer_slots) * self.slot_nbytes + self.resident_nbytes
 
 
 def choose_transport(
@@ -124,7 +124,7 @@ def choose_transport(
         )
         slots, group_batches, slot_nbytes = choose_sizes(group_nbytes, slots=slots, max_group_batches=batches_limit)
         resident_rows, why_resident = _resident_rows(
-            device, row_nbytes, slots_nbytes=(slots + device.slots_in_use) * slot_nbytes
+            device, row_nbytes, slots_nbytes=(slots + device.consumer_slots) * slot_nbytes
         )
         all_resident = resident_rows == device.rows
         if all_resident:
@@ -145,7 +145,7 @@ def choose_transport(
         threads=PULL_THREADS,
         slot_nbytes=slot_nbytes,
         resident_nbytes=resident_rows * row_nbytes,
-        slots_in_use=device.slots_in_use,
+        consumer_slots=device.consumer_slots,
         decisions=tuple(decisions),
     )
 
@@ -181,9 +181,9 @@ def _choose_sizes(
     """Return the number of slots, the batches per group, and the bytes per slot."""
     batch_nbytes = slot_nbytes(1)
     resident_nbytes = device.rows * row_nbytes if device.resident == "always" else 0
-    slots_budget = _slots_budget(device, (MIN_SLOTS + device.slots_in_use) * batch_nbytes, resident_nbytes)
-    slots = min(slots, slots_budget // batch_nbytes - device.slots_in_use)
-    batches_per_slot = slots_budget // (slots + device.slots_in_use) // batch_nbytes
+    slots_budget = _slots_budget(device, (MIN_SLOTS + device.consumer_slots) * batch_nbytes, resident_nbytes)
+    slots = min(slots, slots_budget // batch_nbytes - device.consumer_slots)
+    batches_per_slot = slots_budget // (slots + device.consumer_slots) // batch_nbytes
     group_batches = max(1, min(group_nbytes // batch_nbytes, max_group_batches, batches_per_slot))
     return slots, group_batches, slot_nbytes(group_batches)
 

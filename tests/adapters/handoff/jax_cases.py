@@ -1,4 +1,4 @@
-"""JAX imports roots of device memory, here with a fake GPU."""
+"""JAX imports roots of device memory through its private DLPack function, here with a fake GPU."""
 
 from types import SimpleNamespace
 
@@ -14,22 +14,22 @@ DEVICE = SimpleNamespace(get_stream_for_external_ready_events=lambda: STREAM)
 
 
 class FakeRoot:
-    """A root that knows after `__dlpack__` whether its rows have arrived."""
+    """A root that sets `has_arrived` in `__dlpack__`, as a real one does."""
 
     shadow = np.zeros(3, np.float32)
     has_arrived = False
 
     def __init__(self, *, arrived):
-        self.arrived, self.waiting_streams = arrived, []
+        self._has_arrived_at_export, self.waiting_streams = arrived, []
 
     def __dlpack__(self, *, stream):
-        self.has_arrived = self.arrived
+        self.has_arrived = self._has_arrived_at_export
         if not self.has_arrived:
             self.waiting_streams.append(stream)
         return "capsule"
 
 
-def replace_import(monkeypatch, function):
+def replace_private_function(monkeypatch, function):
     functions = SimpleNamespace(dlpack_managed_tensor_to_buffer=function)
     monkeypatch.setattr(jax._src.lib, "_jax", functions, raising=False)  # older versions of JAX lack it
 
@@ -37,7 +37,7 @@ def replace_import(monkeypatch, function):
 @pytest.fixture
 def imports(monkeypatch):
     calls = []
-    replace_import(monkeypatch, lambda *arguments: calls.append(arguments) or "array")
+    replace_private_function(monkeypatch, lambda *arguments: calls.append(arguments) or "array")
     return calls
 
 
@@ -57,7 +57,7 @@ def test_an_unknown_signature_falls_back_to_the_public_function(monkeypatch):
     def with_other_signature(*arguments):
         raise TypeError("incompatible function arguments")
 
-    replace_import(monkeypatch, with_other_signature)
+    replace_private_function(monkeypatch, with_other_signature)
     monkeypatch.setattr(jax.dlpack, "from_dlpack", lambda root: ("by the public call", root))
     root = FakeRoot(arrived=True)
     assert _private_import(DEVICE)(root) == ("by the public call", root)

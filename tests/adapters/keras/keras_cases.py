@@ -50,7 +50,7 @@ class RowsSeen(keras.losses.Loss):
 
 
 class Hook(keras.callbacks.Callback):
-    """Calls one function at one event."""
+    """A callback made of functions: `Hook(on_epoch_end=...)` calls each function at its event."""
 
     def __init__(self, **hooks):
         super().__init__()
@@ -84,7 +84,7 @@ def make_model(kind=keras.Sequential, **options):
     return model
 
 
-def make_recorder(**options):
+def make_recording_model(**options):
     loss = RowsSeen()
     return make_model(loss=loss, run_eagerly=True, weighted_metrics=None, **options), loss
 
@@ -137,7 +137,7 @@ def test_fit_returns_the_same_weights_as_with_arrays(arrays, pipeline):
 
 
 def test_the_model_gets_every_row_once_an_epoch_and_each_epoch_has_its_own_order(arrays):
-    model, seen = make_recorder()
+    model, seen = make_recording_model()
     model.fit(fb.from_arrays(arrays).shuffle(seed=3).batch(BATCH).feed("keras"), epochs=2, verbose=0)
     first, second = seen.rows[:ROWS], seen.rows[ROWS:]
     assert sorted(first) == sorted(second) == list(range(ROWS))
@@ -241,7 +241,7 @@ def test_invalid_fields_are_refused(tree, fields, words):
 
 
 def fed_from(arrays, *, on_device=True, function=None, **fields):
-    """Feed rows that must be staged, with a device map on a fake device."""
+    """Feed rows that must be staged. `on_device` feeds a fake device, and `function` is mapped there."""
     x, y = arrays
     pipeline = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)
     if function is not None:
@@ -298,7 +298,7 @@ def test_a_device_map_under_a_strategy_is_refused(arrays):
         {"shuffle": False},
     ],
 )
-def test_fit_refuses(pipeline, argument):
+def test_fit_refuses_arguments_that_keras_would_ignore(pipeline, argument):
     with pytest.raises(PipelineError, match=f"{next(iter(argument))}.*Leave the argument out"):
         make_model().fit(pipeline.feed("keras"), verbose=0, **argument)
 
@@ -335,9 +335,9 @@ def test_a_batch_size_for_training_arrays_is_allowed_with_a_validation_feed(arra
     assert "val_loss" in history.history
 
 
-def test_hidden_arguments_of_keras_cause_a_warning(pipeline, monkeypatch, caplog):
+def test_if_forebay_cannot_see_the_arguments_of_fit_it_warns(pipeline, monkeypatch, caplog):
     monkeypatch.setattr(internals, "_METHODS", ())
-    model, seen = make_recorder()
+    model, seen = make_recording_model()
     model.fit(pipeline.feed("keras"), class_weight={0: 2.0}, epochs=2, verbose=0)
     assert seen.rows == list(range(ROWS)) * 2
     assert "Keras ignores them" in caplog.text
@@ -362,8 +362,8 @@ def test_validation_steps_take_the_first_batches(arrays, pipeline):
     np.testing.assert_allclose(history.history["val_loss"], [expected] * 3, rtol=1e-5)
 
 
-def test_steps_per_epoch_continue_after_the_last_epoch(pipeline):
-    model, seen = make_recorder()
+def test_with_steps_per_epoch_each_epoch_continues_where_the_last_one_ended(pipeline):
+    model, seen = make_recording_model()
     model.fit(pipeline.repeat().feed("keras"), steps_per_epoch=3, epochs=3, verbose=0)
     expected = [*range(0, ROWS, BATCH)] * 2
     assert [batch[0] for batch in seen.batches] == expected[:9]
@@ -399,13 +399,13 @@ def test_the_progress_bar_knows_how_many_batches_there_are(pipeline):
     assert totals == [5]
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras warns after all data of unknown length
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras warns whenever data of unknown length ends
 def test_fit_uses_a_stream_of_unknown_length_to_its_end():
     def rows():
         for row in range(ROWS):
             yield np.zeros(4, "float32"), np.full(1, row, "float32")
 
-    model, seen = make_recorder()
+    model, seen = make_recording_model()
     feed = fb.from_generator(rows).batch(BATCH).feed("keras")
     assert feed.num_batches is None
     model.fit(feed, epochs=2, verbose=0)
@@ -419,19 +419,19 @@ def test_every_epoch_of_a_fit_is_measured(pipeline):
     assert "over 3 epochs" in feed.explain()
 
 
-def test_a_fit_from_a_sized_loader_resumes_after_an_epoch(arrays):
+def test_a_fit_from_batches_of_known_number_resumes_after_an_epoch(arrays):
     x, y = arrays
     loader = fb.from_batches([(x[:40], y[:40]), (x[40:], y[40:])])
     first, second = loader.feed("keras"), loader.feed("keras")
     make_model().fit(first, epochs=2, verbose=0)
     assert first.stats()["epochs"] == 2
     second.load_state_dict(first.state_dict())
-    model, seen = make_recorder()
+    model, seen = make_recording_model()
     model.fit(second, verbose=0)
     assert seen.rows == list(range(ROWS))
 
 
-def test_a_feed_moved_after_a_fit_keeps_its_new_position(pipeline):
+def test_an_epoch_set_after_the_last_batch_of_a_fit_is_kept(pipeline):
     feed = pipeline.feed("keras")
     move = Hook(on_train_batch_end=lambda step, logs=None: feed.set_epoch(7) if step == 4 else None)
     make_model().fit(feed, callbacks=[move], verbose=0)
@@ -439,7 +439,7 @@ def test_a_feed_moved_after_a_fit_keeps_its_new_position(pipeline):
 
 
 def test_after_a_stop_inside_an_epoch_the_next_call_uses_the_next_epoch(pipeline):
-    model, seen = make_recorder()
+    model, seen = make_recording_model()
     feed = pipeline.feed("keras")
     stop = Hook(on_train_batch_end=lambda step, logs=None: setattr(model, "stop_training", True))
     model.fit(feed, callbacks=[stop], verbose=0)
@@ -473,7 +473,7 @@ def states_of(feed, model, epochs):
 @pytest.mark.parametrize(("stop", "built"), [(0, True), (3, True), (4, True), (7, True), (1, False), (9, False)])
 def test_a_resumed_fit_sees_the_remaining_rows(arrays, stop, built):
     shuffled = fb.from_arrays(arrays).shuffle(seed=2).batch(BATCH)
-    model, whole = make_recorder()
+    model, whole = make_recording_model()
     states, _ = states_of(shuffled.feed("keras"), model, epochs=3)
     seen = RowsSeen()
     resumed = keras.Sequential([*([keras.Input((4,))] if built else []), keras.layers.Dense(1)])
@@ -511,8 +511,8 @@ def test_jax_prefetches_only_host_batches(arrays, monkeypatch, built, on_device)
     from keras.src.backend.jax import trainer
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # Keras prefetches only on accelerators
-    sent, send = [], trainer._distribute_data
-    monkeypatch.setattr(trainer, "_distribute_data", lambda data: sent.append(data) or send(data))
+    prefetched, distribute = [], trainer._distribute_data
+    monkeypatch.setattr(trainer, "_distribute_data", lambda data: prefetched.append(data) or distribute(data))
     model = make_model()
     if not built:
         model = keras.Sequential([keras.layers.Dense(1)])
@@ -520,7 +520,7 @@ def test_jax_prefetches_only_host_batches(arrays, monkeypatch, built, on_device)
     with fed_from(arrays, on_device=on_device) as feed:
         states, _ = states_of(feed, model, epochs=1)
     assert [state["batches"] for state in states[:4]] == [1, 2, 3, 4]  # without the prefetched batch
-    assert bool(sent) is not on_device
+    assert bool(prefetched) is not on_device
 
 
 @only["jax"]
@@ -537,7 +537,7 @@ def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_prefetched(arrays,
             raise error
         return batch
 
-    model, seen = make_recorder()
+    model, seen = make_recording_model()
     with fed_from(arrays, on_device=on_device, function=fail_once) as feed:
         with pytest.raises(KeyError, match="once"):
             model.fit(feed, verbose=0)
@@ -547,7 +547,7 @@ def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_prefetched(arrays,
 
 
 @only["jax"]
-def test_a_distribution_shards_batches_of_the_device(arrays):
+def test_a_keras_distribution_accepts_batches_on_the_device(arrays):
     from keras.distribution import DataParallel, set_distribution
 
     expected = make_model()

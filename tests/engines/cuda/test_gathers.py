@@ -88,7 +88,7 @@ def test_every_row_has_a_bucket_and_buckets_are_limited(rows, row_nbytes):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(row_mover, "BatchCopy", Copies)
         RowMover(device).sort_rows(
-            SimpleNamespace(clear=lambda *_: None), made, count=5000, rows=rows, row_nbytes=row_nbytes
+            SimpleNamespace(clear=lambda *_: None), made, count=5000, source_rows=rows, row_nbytes=row_nbytes
         )
     job = device.launched[0].job
     assert (rows - 1) >> job.shift < job.buckets <= MAX_BUCKETS
@@ -99,7 +99,7 @@ def test_every_row_has_a_bucket_and_buckets_are_limited(rows, row_nbytes):
 def test_counters_are_zero_before_rows_are_sorted(mover, device):
     made = workspace(device)
     ctypes.memset(made.starts, 255, MAX_BUCKETS * 4)
-    mover.sort_rows(Stream(), made, count=50, rows=1000, row_nbytes=64)
+    mover.sort_rows(Stream(), made, count=50, source_rows=1000, row_nbytes=64)
     assert not any(ctypes.string_at(made.starts, MAX_BUCKETS * 4))
 
 

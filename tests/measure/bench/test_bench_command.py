@@ -33,7 +33,7 @@ def test_it_prints_json_and_saves_the_same(tiny, tmp_path, capsys):
     assert "loop into an array" in capsys.readouterr().out
 
 
-def test_it_fails_only_if_nothing_could_run(tiny_case, monkeypatch, capsys):
+def test_it_fails_if_nothing_could_run(tiny_case, monkeypatch, capsys):
     monkeypatch.setitem(
         CONTENDERS, "absent", Contender("absent", "absent:contender", ("no_such_framework",), "pip install it")
     )
@@ -66,6 +66,7 @@ def test_a_file_without_results_is_refused(tmp_path, capsys):
         lambda data: data | {"pace": {"hours": 1}},
         lambda data: data | {"cases": [data["cases"][0] | {"taken_share": "much"}]},
     ],
+    ids=["no document", "a case without fields", "an unknown setting", "a text instead of a number"],
 )
 def test_a_damaged_file_is_refused_with_advice(fixed_results, tmp_path, capsys, damage):
     (tmp_path / "damaged.json").write_text(json.dumps(damage(to_json(fixed_results))))

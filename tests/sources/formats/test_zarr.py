@@ -71,7 +71,8 @@ class TestChunksNarrowerThanARow(SourceTests):
 class TestMoreChunksThanTheBudgetHolds(SourceTests):
     def make_source(self, tmp_path):
         rows = np.random.default_rng(0).integers(0, 9, (60, 6))
-        return open_zarr(write(tmp_path / "x.zarr", {"x": rows}), max_held_nbytes=5 * 8 * 48), {"x": rows}
+        five_chunks_nbytes = 5 * 8 * 48
+        return open_zarr(write(tmp_path / "x.zarr", {"x": rows}), max_held_nbytes=five_chunks_nbytes), {"x": rows}
 
 
 class TestManyStores(SourceTests):
@@ -81,7 +82,7 @@ class TestManyStores(SourceTests):
         return open_files(tmp_path / "*.zarr", max_open_files=2), {"x": np.concatenate(parts)}
 
 
-def test_a_single_array_has_no_name(tmp_path):
+def test_a_single_array_has_no_name_unless_the_spec_gives_one(tmp_path):
     zarr.create_array(str(tmp_path / "x.zarr"), data=tree()["y"], chunks=(8,))
     source = open_zarr(tmp_path / "x.zarr", spec={"label": "int64"})
     assert open_zarr(tmp_path / "x.zarr").structure.kind is None

@@ -123,7 +123,7 @@ def test_copies_and_parts_of_0_1_are_counted_and_old_parts_are_deleted(tmp_path)
     os.utime(folder / "a.csv.77.part", (0, 0))
     cache = CacheFolder(tmp_path, 1000)
     assert cache.free_nbytes == 800
-    cache.delete_copy_of_0_1("ab" * 20)
+    cache.delete_copy_of_version_0_1("ab" * 20)
     assert cache.free_nbytes == 1000
     assert not folder.exists()
 
@@ -135,7 +135,7 @@ def test_a_link_in_place_of_the_folder_of_0_1_is_not_followed(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "whole").symlink_to(tmp_path / "outside")
     cache = CacheFolder(tmp_path / "cache", 1000)
-    cache.delete_copy_of_0_1("ab" * 20)
+    cache.delete_copy_of_version_0_1("ab" * 20)
     assert cache.free_nbytes == 1000
     assert (outside / "a.csv").exists()
 
@@ -156,7 +156,7 @@ def test_a_link_that_replaces_a_folder_of_0_1_during_the_deletion_is_not_followe
         return files
 
     monkeypatch.setattr(cache_folder, "_files", replace_by_link)
-    cache.delete_copy_of_0_1("ab" * 20)
+    cache.delete_copy_of_version_0_1("ab" * 20)
     assert (other / "keys").exists()
 
 

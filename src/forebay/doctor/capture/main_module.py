@@ -44,7 +44,7 @@ def _install_main(argv: list[str], command: list[str], folder: str) -> ModuleTyp
     if "__mp_main__" in sys.modules:  # `multiprocessing`, imported before, made it an alias of the old `__main__`
         sys.modules["__mp_main__"] = main
     sys.argv, sys.orig_argv = argv, [sys.orig_argv[0], *command, *argv[1:]]
-    if not sys.flags.safe_path:  # else Python adds no folder to `sys.path`
+    if not sys.flags.safe_path:  # with `safe_path`, Python adds no folder to `sys.path`
         sys.path[0:1] = [folder]
     return main
 

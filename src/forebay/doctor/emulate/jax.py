@@ -46,7 +46,8 @@ def wait() -> None:
 def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
     """Return a hook that narrows data before uploads, or starts uploads one step early.
 
-    Similar data is narrowed once; see `PreparedUploads`.
+    Which of the two depends on the kind of emulation; the other does nothing. Data of the same shape and dtype is
+    narrowed once, and later uploads get the first result; see `PreparedUploads`.
     """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +110,7 @@ def _reuse_put(emulator: Emulator, put: Function) -> Function:
 
 
 def _replace_jit(emulator: Emulator, jit: Function) -> Function:
-    """Return a hook for `jax.jit` whose jitted functions replace their NumPy arguments.
+    """Return a hook for `jax.jit` whose jitted functions get reused or narrowed arrays instead of NumPy data.
 
     `jax.jit` without a function returns a decorator, so the hook wraps the decorator.
     """
@@ -152,7 +153,7 @@ def _is_usable(array: Any) -> bool:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that skips most read-backs; see `SkippedReads.read`."""
+    """Return a hook that reads back in few calls, and else returns an earlier value; see `SkippedReads.read`."""
 
     def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)

@@ -14,8 +14,8 @@ class EmulationKind(StrEnum):
     """How an emulation replaces calls on its target line."""
 
     RESIDENT = "resident"
-    REMEMBER = "remember"
-    REUSE = "reuse"
+    REMEMBER = "remember"  # reuses uploads of equal data
+    REUSE = "reuse"  # reuses uploads of the same shape and dtype
     DEFER = "defer"
     SKIP = "skip"
     LOCK = "lock"

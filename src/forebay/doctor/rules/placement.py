@@ -1,4 +1,4 @@
-"""The rule for operations on another device than their data, so that the data moves."""
+"""The rule for operations that run on another device than their data, which makes the data move."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop moves data between devices at this site."""
+    """Whether the site, which moves data between devices, is in the loop."""
     return site.in_loop
 
 
@@ -56,10 +56,10 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
             Cure(
                 "keep the operation and all its data on one device",
                 code,
-                0.0,
-                cost,
-                basis,
-                cure_changes.move_to_device(view, *sites),
+                low=0.0,
+                high=cost,
+                basis=basis,
+                changes=cure_changes.move_to_device(view, *sites),
             ),
         ),
         evidence=(f"{len(events)} moves happened in {first.steps} steps.", *other_moves),
@@ -93,12 +93,13 @@ def _shorten_device(device: str) -> str:
 
 
 _MEASURED_BASIS = (
-    "the measured time of the moves, not of the operation. Part of it may be waiting for the device, which remains"
+    "the measured time of the moves, not of the operation. Part of it may be a wait for the device, which the cure "
+    "does not remove"
 )
 _ESTIMATE_BASIS = "an estimate from the number of bytes and moves, because moves inside a graph cannot be measured"
 _CODE = {
     "tensorflow": 'with tf.device("/GPU:0"): ...   # tf.debugging.set_log_device_placement(True) shows operations '
-    "without a GPU kernel, often int32 and strings",
+    "without a GPU kernel, often operations on int32 or strings",
     "torch": "index = index.to(x.device)   # once, before the loop: keep all data of a step on one device",
     "jax": "table = jax.device_put(table, x.device)   # once, before the loop; an array from jnp.from_dlpack stays on "
     "the host until then",

@@ -1,4 +1,4 @@
-"""Plans of host-to-device copies: addresses of rows, and the fewest copies for them. Pure."""
+"""Plans of host-to-device copies: addresses of rows, and the fewest copies for them, without driver calls."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,11 @@ class RowExtents:
             return (rows * table[0, 2] + table[0, 1]).view(np.uint64)
         extents = np.searchsorted(table[:, 0], rows, side="right") - 1
         return (table[extents, 1] + rows * table[extents, 2]).view(np.uint64)
+
+    @property
+    def has_adjacent_rows(self) -> bool:
+        """Whether the rows of each extent follow each other without gaps."""
+        return bool((self.table[:, 2] == self.row_nbytes).all())
 
     @classmethod
     def from_table(cls, table: Any, *, row_nbytes: int, rows: int, on_device: bool = False) -> "RowExtents":
@@ -64,7 +69,7 @@ class Destination:
 def plan_run_copies(extents: RowExtents, rows: slice, destination: Destination) -> tuple[Any, Any, Any]:
     """Return sources, targets and lengths of the copies for consecutive rows, one copy per extent.
 
-    Neither the extents nor the destination may have gaps.
+    Inside an extent, and inside the destination, rows must be adjacent.
     """
     first_rows = extents.table[:, 0]
     inner_starts = first_rows[(first_rows > rows.start) & (first_rows < rows.stop)]
@@ -86,7 +91,7 @@ def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, A
 
 
 def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Split copies at page-lock boundaries, because the driver refuses a copy across them."""
+    """Split copies where one page-locked range ends and the next begins: the driver refuses a copy across both."""
     if not len(boundaries):
         return sources, targets, lengths
     ends = sources + lengths

@@ -89,7 +89,7 @@ class DeviceRoot:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether Forebay knows that the rows have arrived. They may have arrived earlier."""
+        """True if Forebay knows that the rows have arrived. If False, they may have arrived as well."""
         return self._memory.has_arrived
 
     def capsule(self) -> Any:
@@ -115,7 +115,7 @@ class CudaMemory:
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self.own_stream = self.stream = stream  # `stream` is the stream of the current or the last fill
+        self.own_stream = self.stream = stream  # a fill may use another stream, then `stream`
         self._shadow: ShadowArray | None = ShadowArray(nbytes, owner)
         self._shadow_ref = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
@@ -205,7 +205,7 @@ class CudaMemory:
         self._release_count = len(streams)
 
     def wait_for_release(self) -> None:
-        """Make the slot's stream wait for the events of `record_release`, or for the marker."""
+        """Make the stream of the fill wait for the events of `record_release`, or for the marker."""
         if self.release_marker is not None:
             self.stream.wait_for_value(self.release_marker.pointer, self.release_marker.value)
         for event in self._release_events[: self._release_count]:

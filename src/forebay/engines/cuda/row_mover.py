@@ -6,7 +6,7 @@
                     many blocks reads rows from device memory
     narrow_rows     after one of these: a kernel converts 64-bit numbers that the framework holds in 32 bits
 
-All methods queue work on a stream and return at once. Call them inside `engine.fill_scope(memory)`.
+All methods queue work on a stream and return at once. Call them inside `CudaEngine.fill_scope`.
 """
 
 import ctypes
@@ -31,7 +31,9 @@ __all__ = ["LeafGather", "PermutedRows", "RowMover"]
 # Thread blocks of a kernel that reads host memory. These numbers saturate the host link. More blocks would not be
 # faster, and would take multiprocessors from the consumer's kernels.
 HOST_READ_BLOCKS = 4
-HOST_READ_BLOCKS_SHORT_ROWS = 8  # more, because in short rows some threads of a team have nothing to read
+HOST_READ_BLOCKS_SHORT_ROWS = (
+    8  # more, because in short rows, some of the threads that copy a row together have nothing to read
+)
 HOST_READ_BLOCKS_UNALIGNED = 16  # more, because threads read unaligned rows 4 bytes at a time
 DEVICE_READ_BLOCKS = 528  # four per multiprocessor of an H200, because the kernel reads fast device memory
 BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
@@ -41,8 +43,10 @@ BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
 THREADS = 512  # per block of the other kernels
 SORT_BLOCKS = 64  # thread blocks of the kernels that sort or compute row numbers
 ROUNDS = 5  # of the permutation; the same as in gather.cu
-PIECE_NBYTES = 8192  # bytes; a team of threads, or one bulk copy, copies at most this part of a row
-BUCKET_NBYTES = 1 << 20  # bytes of the source per bucket, unless this makes more than MAX_BUCKETS buckets
+PIECE_NBYTES = 8192  # bytes; the threads of one row, or one bulk copy, copies at most this part of a row
+# Rows are sorted into buckets of consecutive source rows. A bucket is larger only where there would be more than
+# MAX_BUCKETS.
+BUCKET_NBYTES = 1 << 20
 MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
 MIN_SORTED_ROWS = 4096  # sorting fewer rows takes more time than it saves
 
@@ -142,7 +146,7 @@ class LeafGather:
 class RowMover:
     """Moves rows into slots of one device.
 
-    Several threads may use it, each for another slot.
+    Several threads may use it, each for its own slot.
     """
 
     def __init__(self, device: Device) -> None:
@@ -168,9 +172,9 @@ class RowMover:
     ) -> None:
         """Copy consecutive rows, with one DMA for each contiguous part.
 
-        `boundaries` are addresses of page-lock boundaries, which no copy may cross.
+        `boundaries` are addresses at which one page-locked range ends and the next begins. No copy may cross them.
         """
-        if destination.is_contiguous and (extents.table[:, 2] == extents.row_nbytes).all():
+        if destination.is_contiguous and extents.has_adjacent_rows:
             copies = plan_run_copies(extents, rows, destination)
         else:
             sources = extents.addresses(np.arange(rows.start, rows.stop))
@@ -201,20 +205,28 @@ class RowMover:
         )
         self._permute.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
 
-    def sort_rows(self, stream: Stream, workspace: KernelWorkspace, *, count: int, rows: int, row_nbytes: int) -> None:
+    def sort_rows(
+        self, stream: Stream, workspace: KernelWorkspace, *, count: int, source_rows: int, row_nbytes: int
+    ) -> None:
         """Compute the order in which a kernel reads the rows, bucket by bucket, into `workspace.order`.
 
-        A bucket contains consecutive rows of the source. `count` is the number of rows in `workspace.rows`, `rows` the
-        number of rows in the source. Sorting does not change where a row is written.
+        A bucket contains consecutive rows of the source. `count` is the number of rows in `workspace.rows`. Sorting
+        does not change where a row is written.
         """
         shift = max(0, (BUCKET_NBYTES // row_nbytes).bit_length() - 1)
-        while (rows >> shift) + 1 > MAX_BUCKETS:
+        while (source_rows >> shift) + 1 > MAX_BUCKETS:
             shift += 1
         stream.clear(workspace.starts, MAX_BUCKETS * 4)
         job = _SortJob(
-            workspace.rows, workspace.order, workspace.starts, count, workspace.needs_int64, shift, (rows >> shift) + 1
+            workspace.rows,
+            workspace.order,
+            workspace.starts,
+            count,
+            workspace.needs_int64,
+            shift,
+            (source_rows >> shift) + 1,
         )
-        shapes = ((SORT_BLOCKS, THREADS), (1, 1024), (SORT_BLOCKS, THREADS))
+        shapes = ((SORT_BLOCKS, THREADS), (1, 1024), (SORT_BLOCKS, THREADS))  # the second kernel runs in one block
         for kernel, (blocks, threads) in zip(self._sort_kernels, shapes, strict=True):
             kernel.launch(stream, job, blocks=blocks, threads=threads)
 
@@ -252,7 +264,7 @@ class RowMover:
     def narrow_rows(
         self, stream: Stream, arrived: Destination, destination: Destination, *, count: int, is_float: bool
     ) -> None:
-        """Convert 64-bit numbers in the buffer `arrived` to 32 bits, into the slot."""
+        """Convert 64-bit numbers that were copied to the device to 32 bits, into the slot."""
         numbers_per_row = destination.row_nbytes // 4
         job = _NarrowJob(
             arrived.pointer,

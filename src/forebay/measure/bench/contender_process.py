@@ -1,4 +1,4 @@
-"""The runner's side of a contender process: start it, send requests, receive replies, end it."""
+"""Contender processes, as `forebay bench` sees them: start one, send requests, receive replies, end it."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SECONDS_TO_END = 5.0  # time for the process to end by itself before it is kille
 DEFAULT_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "PYTHONWARNINGS": "ignore"}
 
 
-class ContenderFailed(Exception):  # noqa: N818  a result of the contender, not an error of the runner
+class ContenderFailed(Exception):  # noqa: N818  a result of the contender, not an error of `forebay bench`
     """A contender raised an exception, died, or did not reply in time."""
 
 

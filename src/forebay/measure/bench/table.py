@@ -17,7 +17,7 @@ HIGH_CPU_STEAL = 0.05
 
 
 def render(results: BenchResults, *, targets: bool = False) -> Iterator[RenderableType]:
-    """Yield the parts of the report: machine, one table per case, footnotes."""
+    """Yield the parts of the report: machine, one table per case, footnotes, and performance targets if asked for."""
     yield _heading(results)
     for result in results.cases:
         yield Text(f"\n{result.case.name}: {result.case.title}", style="bold")
@@ -53,8 +53,8 @@ def _heading(results: BenchResults) -> Text:
     lines = [
         f"{gpu}{machine['cpu']}, {machine['cores']} cores{memory}, {machine['system']}",
         f"Python {machine['python']}, " + ", ".join(f"{name} {version}" for name, version in results.versions.items()),
-        f"{settings.repeats} rounds of {settings.seconds:g} s per consumer after {settings.warm_up_seconds:g} s of "
-        "warm-up; medians ± half the range",
+        f"{settings.repeats} rounds of {settings.seconds:g} s each, after {settings.warm_up_seconds:g} s of warm-up; "
+        "medians ± half the range",
     ]
     if results.quick:
         lines.append("--quick: less data and less time; a first impression, not a benchmark result")
@@ -88,7 +88,7 @@ def _amount_cell(row: ResultRow, column: ResultColumn) -> str:
     if value is None:
         return ""
     unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
-    # Columns without a ratio may be about zero, where a relative spread says nothing. A single sample has no spread.
+    # Columns without a ratio may hold values near zero, where a relative spread says nothing. One sample has no spread.
     has_spread = spread is not None and column.ratio and len(row.samples[column.name]) > 1
     return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if has_spread else "")
 

@@ -1,8 +1,8 @@
 """Simulation of the training steps of all ranks; each step ends with the slowest GPU.
 
-Every batch needs a slot. With n slots, the preparation of a batch starts when the training loop takes the batch n
-positions earlier. The host may read a batch from a store earlier, by `prefetched_batches` positions. With remote maps,
-a batch also waits until the batch `batches_in_flight` positions earlier has arrived.
+Every batch needs a slot. With n slots, the preparation of batch k starts when the training loop takes batch k - n. The
+host may read a batch from a store earlier, by `prefetched_batches` batches. With remote maps, batch k also waits until
+batch k - `batches_in_flight` has arrived.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ __all__ = ["WARM_UP", "SimulatedRun", "StepTimes", "default_steps", "simulate"]
 
 MIN_STEPS = 300  # lower limit of `default_steps`
 MAX_STEPS = 1500  # upper limit of `default_steps`, because a simulation should take only seconds
-STEPS_PER_PREPARED_BATCH = 10  # with fewer steps, one late reply would change the mean step time too much
+STEPS_PER_PREPARED_BATCH = 10  # with fewer steps, one late reply of the store would change the mean step time too much
 WARM_UP = 1 / 3  # share of the steps that do not count; all slots are free at the start, so the first steps are faster
 
 

@@ -23,7 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forebay.sources.objects.locked_files import open_folder, open_safely, release_lock, try_lock, unlock, wait_for_lock
+from forebay.sources.objects.locked_files import (
+    open_folder,
+    open_safely,
+    release_and_close,
+    release_lock,
+    try_lock,
+    wait_for_lock,
+)
 
 __all__ = ["CacheFolder", "CachePart"]
 
@@ -139,7 +146,7 @@ class CacheFolder:
             path.unlink()
             self._write_used_nbytes(max(0, self._read_used_nbytes() - nbytes))
 
-    def delete_copy_of_0_1(self, digest: str) -> None:
+    def delete_copy_of_version_0_1(self, digest: str) -> None:
         """Delete the copy of a whole object that 0.1 has stored. It has no checksum."""
         with suppress(OSError), self._hold_locks():
             for _, folder in _folders_of_0_1(self.path, [digest]):
@@ -168,7 +175,7 @@ class CacheFolder:
             yield
         finally:
             if descriptor >= 0:
-                unlock(descriptor)
+                release_and_close(descriptor)
 
     def stop_storing(self, error: OSError | ValueError) -> None:
         """Store nothing more, and log the reason once."""
@@ -233,7 +240,7 @@ class CacheFolder:
                 wait_for_lock(descriptor)
                 yield
             finally:
-                unlock(descriptor)
+                release_and_close(descriptor)
 
 
 def _delete_if_abandoned(entry: os.DirEntry[str], folder: int | None = None) -> None:
@@ -252,7 +259,7 @@ def _is_abandoned(path: Path, folder: int | None) -> bool:
         is_locked = try_lock(descriptor)
         return is_locked is not False and (is_old or (is_locked is True and _PART.fullmatch(path.name) is not None))
     finally:
-        unlock(descriptor)
+        release_and_close(descriptor)
 
 
 def _files(folder: str | os.PathLike[str] | int) -> list[os.DirEntry[str]]:

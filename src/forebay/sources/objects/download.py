@@ -41,7 +41,7 @@ def download_objects(
     downloads = {_digest(stored_object): _Download(store, stored_object, cache) for stored_object in objects}
     missing = [each for each in downloads.values() if not each.stored_object.version or each.name not in names]
     for download in missing:
-        cache.delete_copy_of_0_1(_digest(download.stored_object))
+        cache.delete_copy_of_version_0_1(_digest(download.stored_object))
     missing_nbytes = sum(download.stored_object.nbytes for download in missing)
     if cache.used_nbytes + missing_nbytes > cache.budget_nbytes:
         raise _budget_error(cache, len(missing), missing_nbytes)
@@ -54,7 +54,7 @@ def download_objects(
 
 @dataclass(frozen=True, slots=True)
 class _Download:
-    """The copy of one object."""
+    """Provides the copy of one object in the cache folder. Downloads the object if necessary."""
 
     store: ObjectStore
     stored_object: StoredObject
@@ -122,7 +122,7 @@ class _Download:
             )
         with self._reserve(self.stored_object.nbytes) as part:
             description = self._write(part)
-            with self._reserve(0) as checksum_part:
+            with self._reserve(0) as checksum_part:  # the few bytes of a checksum do not count towards the budget
                 checksum_part.write(description.encode())
                 self.cache.publish(checksum_part, self.checksum_name, replace=True)
             # Another process may use an equal copy of an object without a version. Do not replace that copy.
@@ -131,7 +131,7 @@ class _Download:
 
     @contextmanager
     def _reserve(self, nbytes: int) -> Iterator[CachePart]:
-        """Reserve a temporary file. Delete it at the end, unless it was published."""
+        """Create a temporary file with `nbytes` of the cache budget. Delete it at the end, unless it was published."""
         part = self.cache.reserve(nbytes)
         if part is None:
             raise _budget_error(self.cache, 1, nbytes)
@@ -142,13 +142,13 @@ class _Download:
 
     def _write(self, part: CachePart) -> str:
         """Write the bytes of the object. Return their length and checksum."""
-        checksum, digest, nbytes = 0, hashlib.md5(usedforsecurity=False), self.stored_object.nbytes
+        checksum, md5, nbytes = 0, hashlib.md5(usedforsecurity=False), self.stored_object.nbytes
         for start in range(0, nbytes, _RANGE_NBYTES):
             data = self.store.read(self.stored_object, start, min(start + _RANGE_NBYTES, nbytes))
             checksum = zlib.crc32(data, checksum)
-            digest.update(data)
+            md5.update(data)
             part.write(data)
-        self.store.check_md5(self.stored_object, digest.hexdigest())
+        self.store.check_md5(self.stored_object, md5.hexdigest())
         return f"{nbytes} {checksum:08x}"
 
 

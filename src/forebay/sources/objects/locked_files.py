@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["open_folder", "open_safely", "release_lock", "try_lock", "unlock", "wait_for_lock"]
+__all__ = ["open_folder", "open_safely", "release_lock", "try_lock", "release_and_close", "wait_for_lock"]
 
 # O_NONBLOCK, because opening a named pipe would otherwise wait for its other end.
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -49,7 +49,7 @@ def release_lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def unlock(descriptor: int) -> None:
+def release_and_close(descriptor: int) -> None:
     """Release a lock and close its file."""
     release_lock(descriptor)
     os.close(descriptor)
@@ -60,7 +60,8 @@ def wait_for_lock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:  # without locks, processes may exceed the budget together
+        # On a file system without locks, continue without one: processes may then exceed the cache budget together.
+        if error.errno not in _NO_LOCKS:
             raise
 
 

@@ -18,4 +18,4 @@ for _ in range(rounds):
     window = cupy.asarray(recording[start : start + rows])
     scores.append(cupy.tanh(window @ weights).mean())
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

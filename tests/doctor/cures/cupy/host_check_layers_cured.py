@@ -18,4 +18,4 @@ for _ in range(rounds):
         state = cupy.tanh(state @ weight) + 0.1
     broken += int(cupy.isnan(state).sum())
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

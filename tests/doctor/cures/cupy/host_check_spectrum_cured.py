@@ -21,4 +21,4 @@ for step in range(rounds):
     power = even * even + odd * odd
     loud.append(int((power > power.mean() * 4).sum()))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -19,4 +19,4 @@ for step in range(rounds):
     residuals.append(float(state.mean()))
     spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -17,4 +17,4 @@ for _ in range(rounds):
     offsets = cupy.asarray(positions)
     state = cupy.tanh(state @ weights + offsets)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -17,4 +17,4 @@ stopwatch = Stopwatch(cupy.cuda.Device().synchronize)
 for _ in range(rounds):
     state = cupy.tanh(state @ weights + offsets)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

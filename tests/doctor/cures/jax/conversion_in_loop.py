@@ -32,4 +32,4 @@ for _ in range(steps):
     batch = jnp.asarray(images[drawn])
     weights, loss = train(weights, batch)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

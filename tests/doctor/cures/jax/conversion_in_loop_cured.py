@@ -32,4 +32,4 @@ for _ in range(steps):
     batch = jnp.take(images, drawn, axis=0)
     weights, loss = train(weights, batch)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

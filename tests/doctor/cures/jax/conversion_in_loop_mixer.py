@@ -36,4 +36,4 @@ for _ in range(steps):
     batch = sounds[start : start + batch_rows]
     weights, loss = train(weights, batch)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -38,4 +38,4 @@ for _ in range(steps):
     batch = jax.lax.dynamic_slice_in_dim(sounds, start, batch_rows)
     weights, loss = train(weights, batch)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -28,4 +28,4 @@ stopwatch = Stopwatch(lambda: jax.block_until_ready(weights))
 for step in range(steps):
     weights, loss = train(weights, rows[step % 16])
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

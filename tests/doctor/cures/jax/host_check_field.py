@@ -37,4 +37,4 @@ for _ in range(rounds):
     settled += np.allclose(now, before, atol=1e-6)
     before = now
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

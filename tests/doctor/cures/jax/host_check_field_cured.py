@@ -36,4 +36,4 @@ for _ in range(rounds):
     settled += bool(jnp.allclose(food, before, atol=1e-6))
     before = food
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -38,4 +38,4 @@ for _ in range(steps):
     weights, loss = train(weights, window)
     losses.append(float(loss))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -40,4 +40,4 @@ for _ in range(steps):
     coming = fetch()
     losses.append(float(loss))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -33,4 +33,4 @@ for _ in range(steps):
     weights, loss = train(weights, images, drawn)
     losses.append(float(loss))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -36,4 +36,4 @@ for _ in range(steps):
         losses += jax.device_get(unread)
         unread.clear()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

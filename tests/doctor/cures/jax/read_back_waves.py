@@ -32,4 +32,4 @@ for step in range(rounds):
     water, change = flow(water, tide)
     moved.append(float(change))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

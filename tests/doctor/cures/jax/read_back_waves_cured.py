@@ -34,4 +34,4 @@ for step in range(rounds):
     if step % 100 == 0:
         moved.append(float(total))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -32,4 +32,4 @@ for step in range(steps):
     offsets = jnp.asarray(positions)
     weights, loss = train(weights, tokens, step, offsets)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

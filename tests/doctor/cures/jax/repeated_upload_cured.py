@@ -32,4 +32,4 @@ stopwatch = Stopwatch(lambda: jax.block_until_ready(weights))
 for step in range(steps):
     weights, loss = train(weights, tokens, step, offsets)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -31,4 +31,4 @@ for _ in range(steps):
     batch = tf.gather(images, drawn)
     loss = train(batch)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

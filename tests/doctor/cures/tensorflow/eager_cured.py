@@ -27,4 +27,4 @@ for step in range(steps):
     start = step % 64 * batch_rows
     loss = train(rows[start : start + batch_rows])
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -1,4 +1,4 @@
-"""The loop reads the codes of all patches back, and NumPy counts the used codes."""
+"""The loop reads the codebook entry of every patch back, and NumPy counts the entries in use."""
 
 import numpy as np
 import tensorflow as tf
@@ -29,4 +29,4 @@ for step in range(steps):
     nearest = train(pictures[step % 4])
     in_use.append(np.count_nonzero(np.bincount(nearest.numpy(), minlength=codes)))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

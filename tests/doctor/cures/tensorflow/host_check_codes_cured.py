@@ -1,4 +1,4 @@
-"""The device counts the used codes, and the loop reads back only their number."""
+"""The device counts the codebook entries that a batch uses, and the loop reads back only this number."""
 
 import tensorflow as tf
 from stopwatch import Stopwatch
@@ -34,4 +34,4 @@ for step in range(steps):
     nearest = train(pictures[step % 4])
     in_use.append(int(count(nearest)))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -21,4 +21,4 @@ for step in range(steps):
     hidden = tf.nn.relu(hidden @ second)
     scores.append(tf.reduce_mean(hidden @ third))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -23,4 +23,4 @@ for step in range(steps):
         hidden = tf.nn.elu(hidden @ weight)
     errors.append(tf.reduce_mean((hidden - batch) ** 2))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -33,4 +33,4 @@ for step in range(steps):
     losses.append(loss.numpy())
     spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -36,4 +36,4 @@ for step in range(steps):
         unread.clear()
     spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -40,4 +40,4 @@ for step in range(steps):
     if step % 100 == 0:
         losses.append(float(total))
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

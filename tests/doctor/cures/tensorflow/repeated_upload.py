@@ -31,4 +31,4 @@ for step in range(steps):
     offsets = tf.convert_to_tensor(positions)
     loss = train(tokens[start : start + batch_rows], offsets)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -31,4 +31,4 @@ for step in range(steps):
     start = step % 16 * batch_rows
     loss = train(tokens[start : start + batch_rows], offsets)
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

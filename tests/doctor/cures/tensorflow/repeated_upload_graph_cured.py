@@ -32,4 +32,4 @@ stopwatch = Stopwatch(tf.test.experimental.sync_devices)
 for step in range(steps):
     loss = train(roads, traffic[step % 8])
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

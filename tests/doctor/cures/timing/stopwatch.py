@@ -30,7 +30,7 @@ class Stopwatch:
         self._synchronize()
         self._block_ends.append((steps, perf_counter()))
 
-    def tell(self):
+    def print_step_time(self):
         """Print the median step time of the last half of the blocks, as one line of JSON."""
         blocks = zip(self._block_ends, self._block_ends[1:], strict=False)
         step_ms = [1e3 * (end - start) / (after - before) for (before, start), (after, end) in blocks]

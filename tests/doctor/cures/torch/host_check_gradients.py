@@ -23,4 +23,4 @@ for step in range(steps):
     norms.append(np.linalg.norm(model.weight_hh_l0.grad.cpu().numpy().astype("float64")))
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

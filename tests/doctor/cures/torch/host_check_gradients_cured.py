@@ -22,4 +22,4 @@ for step in range(steps):
     norms.append(torch.linalg.vector_norm(model.weight_hh_l0.grad, dtype=torch.float64).item())
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -26,4 +26,4 @@ for step in range(steps):
     batch.copy_(rows[step * batch_rows : (step + 1) * batch_rows])
     train()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -38,4 +38,4 @@ for step in range(steps):
     batch.copy_(rows[step * batch_rows : (step + 1) * batch_rows])
     train()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

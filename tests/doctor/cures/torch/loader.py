@@ -1,4 +1,4 @@
-"""The loader has neither workers nor page-locked memory, so the loop computes every row itself."""
+"""The loader has no workers, so the loop computes every row itself. Its batches are not page-locked."""
 
 import numpy as np
 import torch
@@ -37,4 +37,4 @@ for pictures, labels in loader:
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

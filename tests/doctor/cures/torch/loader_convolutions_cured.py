@@ -46,4 +46,4 @@ for photos, labels in loader:
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -38,4 +38,4 @@ for pictures, labels in loader:
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

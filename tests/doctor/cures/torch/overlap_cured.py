@@ -1,4 +1,4 @@
-"""A second stream copies the next window while the step runs."""
+"""A second stream copies the next window of the recording while the step runs."""
 
 import numpy as np
 import torch
@@ -16,26 +16,26 @@ if device == "cuda":
     recording = recording.pin_memory()
 model.to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-copies = torch.cuda.Stream() if device == "cuda" else None
+copy_stream = torch.cuda.Stream() if device == "cuda" else None
 
 
 def fetch():
     start = generator.integers(len(recording) - batch_rows)
-    with torch.cuda.stream(copies):
+    with torch.cuda.stream(copy_stream):
         return recording[start : start + batch_rows].to(device, non_blocking=True)
 
 
-coming = fetch()
+next_window = fetch()
 stopwatch = Stopwatch(torch.cuda.synchronize if device == "cuda" else None)
 for _ in range(steps):
-    window = coming
-    if copies is not None:
-        torch.cuda.current_stream().wait_stream(copies)
+    window = next_window
+    if copy_stream is not None:
+        torch.cuda.current_stream().wait_stream(copy_stream)
         window.record_stream(torch.cuda.current_stream())
-    coming = fetch()
+    next_window = fetch()
     loss = model(window).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

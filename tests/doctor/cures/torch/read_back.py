@@ -27,4 +27,4 @@ for _ in range(steps):
     optimizer.step()
     losses.append(loss.item())
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

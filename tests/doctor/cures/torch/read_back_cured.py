@@ -30,4 +30,4 @@ for _ in range(steps):
         losses += torch.stack(unread).tolist()
         unread.clear()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -38,4 +38,4 @@ for _ in range(steps):
     norms.append(norm.item())
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

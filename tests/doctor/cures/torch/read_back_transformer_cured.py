@@ -40,4 +40,4 @@ for step in range(steps):
         norms.append(total.item())
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

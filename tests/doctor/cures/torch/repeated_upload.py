@@ -25,4 +25,4 @@ for step in range(steps):
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

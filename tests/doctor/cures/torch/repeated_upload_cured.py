@@ -1,4 +1,4 @@
-"""The script uploads the table once, before the loop."""
+"""The script uploads the positions once, before the loop."""
 
 import numpy as np
 import torch
@@ -25,4 +25,4 @@ for step in range(steps):
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

@@ -24,4 +24,4 @@ for _ in range(steps):
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

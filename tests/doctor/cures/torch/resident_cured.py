@@ -7,11 +7,19 @@ from torch import nn
 
 torch.set_float32_matmul_precision("high")
 device = "cuda" if torch.cuda.is_available() else "cpu"
-steps, rows, batch_rows, width, wide = (400, 60_000, 4096, 1024, 4096) if device == "cuda" else (60, 6000, 128, 64, 256)
+steps, rows, batch_rows, width, hidden = (
+    (400, 60_000, 4096, 1024, 4096) if device == "cuda" else (60, 6000, 128, 64, 256)
+)
 
 generator = np.random.default_rng(0)
 images = torch.from_numpy(generator.random((rows, width), dtype="float32")).to(device)
-model = nn.Sequential(nn.Linear(width, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, 1))
+model = nn.Sequential(
+    nn.Linear(width, hidden),
+    nn.ReLU(),
+    nn.Linear(hidden, hidden),
+    nn.ReLU(),
+    nn.Linear(hidden, 1),
+)
 model.to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
@@ -24,4 +32,4 @@ for _ in range(steps):
     loss.backward()
     optimizer.step()
     stopwatch.lap()
-stopwatch.tell()
+stopwatch.print_step_time()

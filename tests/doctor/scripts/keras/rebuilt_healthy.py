@@ -1,4 +1,4 @@
-"""The script compiles the model once. Its learning rate follows a schedule."""
+"""The script compiles the model once, unlike `rebuilt.py`. Its learning rate follows a schedule."""
 
 import keras
 import numpy as np

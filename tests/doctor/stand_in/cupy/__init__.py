@@ -1,4 +1,4 @@
-"""A CuPy without a GPU, as far as the doctor's tests look at it: arrays of NumPy behind CuPy's surface.
+"""A stand-in for CuPy without a GPU, with the functions that the tests of the doctor use. NumPy holds the arrays.
 
 Like CuPy, it queues operations. A call that reads a value waits for all operations queued before. NumPy cannot read
 an array's values without an explicit call.
@@ -7,7 +7,7 @@ an array's values without an explicit call.
 import numpy as np
 
 from cupy import cuda
-from cupy._core import ElementwiseKernel, RawKernel, RawModule, ReductionKernel, ndarray_base, plain
+from cupy._core import ElementwiseKernel, RawKernel, RawModule, ReductionKernel, ndarray_base, numpy_values_of
 
 __all__ = ["ElementwiseKernel", "RawKernel", "RawModule", "ReductionKernel", "array", "asanyarray", "asarray"]
 __all__ += ["ascontiguousarray", "asnumpy", "cuda", "get_default_memory_pool", "isnan", "ndarray", "ones", "stack"]
@@ -19,7 +19,7 @@ float32, int64 = np.float32, np.int64
 
 
 class ndarray(ndarray_base):  # noqa: N801
-    """A class of Python's, whose methods can be replaced; they are inherited from one that is compiled."""
+    """A Python class, whose methods can be replaced. In CuPy, it inherits them from a class written in Cython."""
 
 
 def array(obj, dtype=None, copy=True):
@@ -46,7 +46,7 @@ def _to_array(obj, dtype):
     """Make an array. As in CuPy, the public functions do not call each other."""
     if isinstance(obj, list) and isinstance(obj[0], ndarray):
         return stack(obj)
-    return ndarray(np.array(plain(obj), dtype))
+    return ndarray(np.array(numpy_values_of(obj), dtype))
 
 
 def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
@@ -62,15 +62,15 @@ def zeros(shape, dtype=float):
 
 
 def stack(arrays):
-    return ndarray(np.stack([plain(each) for each in arrays]))
+    return ndarray(np.stack([numpy_values_of(each) for each in arrays]))
 
 
 def isnan(a):
-    return ndarray(np.isnan(plain(a)))
+    return ndarray(np.isnan(numpy_values_of(a)))
 
 
 def tanh(a):
-    return ndarray(np.tanh(plain(a)))
+    return ndarray(np.tanh(numpy_values_of(a)))
 
 
 class _MemoryPool:

@@ -1,4 +1,4 @@
-"""What is compiled in the real CuPy: arrays, and kernels, which are compiled anew when they are first launched."""
+"""Arrays and kernels, which are written in Cython in the real CuPy. A kernel is compiled at its first launch."""
 
 import operator
 
@@ -9,10 +9,10 @@ from cupy.cuda.device import QUEUE, Device
 
 
 class ndarray_base:  # noqa: N801
-    """Values of NumPy's that are to be asked for: whoever wants them waits for all that was queued."""
+    """An array whose values are in NumPy. Reading them waits until all queued work is done."""
 
     def __init__(self, values):
-        QUEUE.add()
+        QUEUE.add_work()
         self._values = np.asarray(values)
 
     shape = property(lambda self: self._values.shape)
@@ -72,12 +72,12 @@ class ndarray_base:  # noqa: N801
         return self._values
 
 
-def plain(value):
+def numpy_values_of(value):
     return value._values if isinstance(value, ndarray_base) else value
 
 
 def _operator(name):
-    return lambda self, other: type(self)(getattr(operator, name)(self._values, plain(other)))
+    return lambda self, other: type(self)(getattr(operator, name)(self._values, numpy_values_of(other)))
 
 
 for _name in ("add", "sub", "mul", "mod", "matmul", "gt"):
@@ -97,7 +97,7 @@ class RawKernel(_Kernel):
 
     def __call__(self, grid, block, args):
         self._compile_once()
-        QUEUE.add()
+        QUEUE.add_work()
 
 
 class RawModule:
@@ -109,7 +109,7 @@ class RawModule:
 
 
 class ElementwiseKernel(_Kernel):
-    """It knows one operation: whatever it is asked to compute, it doubles."""
+    """Whatever its code says, it returns its first argument doubled."""
 
     def __init__(self, in_params, out_params, operation, name="kernel"):
         self.code, self.name, self.compiled = f"__global__ void {name}() {{ {operation} }}", name, False
@@ -120,7 +120,7 @@ class ElementwiseKernel(_Kernel):
 
 
 class ReductionKernel(_Kernel):
-    """It knows one, too: it adds up."""
+    """Whatever its code says, it returns the sum of its first argument."""
 
     def __init__(self, in_params, out_params, map_expr, reduce_expr, post_map_expr, identity, name="reduce"):
         self.code, self.name, self.compiled = f"__global__ void {name}() {{ {map_expr} }}", name, False

@@ -177,7 +177,7 @@ class RowPuller:
         ordered = has_short_rows and rows.count >= MIN_SORTED_ROWS
         if ordered:
             row_nbytes = max(host_row_nbytes)
-            mover.sort_rows(stream, workspace, count=rows.count, rows=len(self._source), row_nbytes=row_nbytes)
+            mover.sort_rows(stream, workspace, count=rows.count, source_rows=len(self._source), row_nbytes=row_nbytes)
         for leaf, extents in leaves:
             gather = LeafGather(leaf.number, extents, self._arrival_destination(memory, layout, leaf))
             mover.gather_rows(stream, workspace, gather, count=rows.count, ordered=ordered)

@@ -56,7 +56,7 @@ def pull_rows(rig: Rig, mover: RowMover, target: PullTarget, row_nbytes: int, in
     target.workspace.load_tables(target.stream, {0: extents.table})
     target.workspace.load_rows(target.stream, indices)
     if ordered:
-        mover.sort_rows(target.stream, target.workspace, count=count, rows=rows, row_nbytes=row_nbytes)
+        mover.sort_rows(target.stream, target.workspace, count=count, source_rows=rows, row_nbytes=row_nbytes)
     mover.gather_rows(
         target.stream, target.workspace, LeafGather(0, extents, destination), count=count, ordered=ordered
     )

@@ -1,4 +1,4 @@
-"""The compiler: it takes any source, and a millisecond."""
+"""A compiler that accepts any source and takes a millisecond."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The device: it is done with what was queued a third of a step later, on a fast machine and on a slow one."""
+"""A simulated device. Its work takes half as long as the host took to queue it, on a fast and on a slow machine."""
 
 import time
 
@@ -7,14 +7,14 @@ class _Queue:
     def __init__(self):
         self._begun = 0.0
 
-    def add(self):
-        """The first begins it; from then on the device has been at work since it was last waited for."""
+    def add_work(self):
+        """Start the work of the device, unless it has started since the last wait."""
         self._begun = self._begun or time.perf_counter()
 
     def wait(self):
-        """Awake: who sleeps is woken when the machine likes."""
+        """Wait without sleeping: after a sleep, the system may resume the thread late."""
         now = time.perf_counter()
-        done_at = now + (now - self._begun) / 2 if self._begun else now  # two thirds are what the host took to queue it
+        done_at = now + (now - self._begun) / 2 if self._begun else now
         while time.perf_counter() < done_at:
             pass
         self._begun = time.perf_counter()

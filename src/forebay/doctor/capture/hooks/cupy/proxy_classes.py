@@ -45,7 +45,7 @@ def hook_class(
 class _MethodHooks:
     """Makes the hooks of one API, and switches them off when profiling ends.
 
-    Objects of a proxy class may outlive the session, and their hooks cannot be removed.
+    Objects of a proxy class may outlive the profiling, and their hooks cannot be removed.
     """
 
     def __init__(self, patches: Patches, api: str) -> None:
@@ -91,6 +91,7 @@ def _make_proxy_class(original: Any, attributes: dict[str, Any]) -> type:
     def reduce(self: Any, protocol: Any) -> Any:
         """Pickle an object of the original class, so that loading does not need Forebay."""
         create, args, *state = original.__reduce_ex__(self, protocol)
+        # pickle accepts `__newobj__` only with the class of the object itself.
         uses_new = create is copyreg.__newobj__  # type: ignore[attr-defined]  # missing in typeshed
         create = original.__new__ if uses_new else create
         return (create, tuple(original if arg is type(self) else arg for arg in args), *state)

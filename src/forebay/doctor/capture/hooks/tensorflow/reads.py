@@ -15,8 +15,8 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_reads"]
 
-# Methods of tensors that read values back -> API name in events. All of them call `_numpy`; `print(variable)` calls
-# `_numpy` directly.
+# Methods of tensors that read values back -> API name in events. All of them call `_numpy`, and only the
+# outermost call is recorded. `_numpy` has its own hook because `print(variable)` calls it directly.
 _READS = {
     "numpy": "Tensor.numpy",
     "__float__": "float(tensor)",
@@ -53,7 +53,7 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         tensor, line = args[0], ledger.lines.current_line()
-        if line < 0:
+        if line < 0:  # no line of the script made this call
             return
         nbytes = nbytes_of(tensor)
         name, is_direct = find_public_call(ledger.lines, api)
@@ -65,7 +65,7 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
 
 
 class _NumPyReadProxy(FunctionProxy):
-    """Replaces a NumPy function that reads the memory of a tensor without calling its methods.
+    """Replaces a NumPy function that may read a tensor through the buffer protocol, without calling its methods.
 
     The proxy compares equal to the original, because Numba looks NumPy functions up in dicts.
     """
