@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from forebay.doctor.model.capture import Capture, Window
-from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.model.events import EventKind, HostSample, LedgerEvent, Line
 
 MS = 1_000_000  # nanoseconds
 LOOP, OTHER = 1, 2  # threads
@@ -124,6 +124,17 @@ def loop(
         if marked:
             events.append(LedgerEvent(EventKind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
     return capture_of(events, frameworks=frameworks, facts=facts, machine=machine, untraced=untraced)
+
+
+def sampled(capture, *lines, thread=LOOP):
+    """Add two samples per step for each (line, function, milliseconds), at the end of the step."""
+    ends = [event.end for event in capture.events if event.kind == EventKind.STEP]
+    samples = [
+        HostSample(end - (1 + position) * MS // 100, int(ms * MS / 2), thread, line, function)
+        for end in ends
+        for position, (line, function, ms) in enumerate([*lines, *lines])
+    ]
+    return replace(capture, samples=tuple(sorted(samples)))
 
 
 def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None, untraced=(), window=None):

@@ -11,6 +11,7 @@ from forebay.doctor.predict.changes import (
     launch_as_graph,
     prefetch_input,
     remove_calls,
+    remove_work,
 )
 from forebay.doctor.predict.check_changes import check_on_device
 from forebay.doctor.predict.simulate import predict
@@ -252,3 +253,16 @@ def test_no_step_time_is_negative(timeline):
 @given(timelines, st.sampled_from(CURES))
 def test_no_cure_makes_a_script_slower(timeline, cure):
     assert sum(simulate_steps(cure(timeline))) <= sum(simulate_steps(timeline)) + 1e-9
+
+
+def test_removed_work_shortens_a_step_that_the_host_limits():
+    assert typical(remove_work(1.5)(steps(reads_back))) == pytest.approx(5.5)
+
+
+def test_more_work_than_there_is_cannot_be_removed():
+    assert typical(remove_work(100.0)(steps(reads_back))) == pytest.approx(5.0)
+
+
+@given(seconds=st.floats(0, 20))
+def test_removed_work_never_makes_a_step_shorter_than_the_device_needs(seconds):
+    assert steady_step_seconds(remove_work(seconds)(steps(device_bound))) >= 5.0

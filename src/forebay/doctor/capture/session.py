@@ -15,6 +15,7 @@ from forebay.core.machine import Machine, installed_versions
 from forebay.core.nvml import PACKAGE, has_binding
 from forebay.doctor.capture.device.ledger import DeviceLedger, has_loaded_cuda
 from forebay.doctor.capture.gpu_sampler import GpuSampler
+from forebay.doctor.capture.host_sampler import HostSampler
 from forebay.doctor.capture.ledger import Ledger, NextReport, SiteKey
 from forebay.doctor.capture.memory_samples import MemorySampler
 from forebay.doctor.capture.patches import Patches
@@ -55,6 +56,7 @@ class Session:
         self._device = DeviceLedger(self.ledger.notes)
         self._memory_sampler = MemorySampler()
         self._gpu_sampler = GpuSampler()
+        self._host_sampler = HostSampler(self.ledger.lines)
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._start = 0  # nanoseconds
@@ -78,6 +80,7 @@ class Session:
         os.register_at_fork(after_in_child=partial(_switch_off_in_child, ref(self)))
         self._start = perf_counter_ns()
         self._memory_sampler.sample("begun")
+        self._host_sampler.start()
         self._imports.install()
 
     def stop(self) -> None:
@@ -85,6 +88,7 @@ class Session:
         self.detector.finish(perf_counter_ns())
         self._device.stop()
         self._gpu_sampler.stop()
+        self._host_sampler.stop()
         self.ledger.is_on = False
         self._imports.remove()
         self._patches.restore()
@@ -119,6 +123,7 @@ class Session:
             facts=process_facts() | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus},
             rank=detect_process_rank(),
             device=self._device.recorded,
+            samples=self._host_sampler.samples,
         )
 
     def _install(self, name: str) -> None:
@@ -152,6 +157,7 @@ class Session:
         if self.detector.phase == "timing":
             self.ledger.timed_site = site
             self._device.stop()
+            self._host_sampler.slow_down()
             self._patches.restore(except_api=site[1])
             self._sample_memory("traced")
         elif self.detector.phase == "done":

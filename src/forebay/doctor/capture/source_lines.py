@@ -6,6 +6,7 @@ This is the line of the innermost stack frame outside of libraries, generated co
 import linecache
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -30,6 +31,7 @@ class SourceLines:
         self.locations: list[tuple[str, int, str]] = []  # file, line number, function
         self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code; only files looked up so far
         self._indices: dict[tuple[str, int], int] = {}
+        self._lock = threading.RLock()  # a signal handler may run inside
         # Cache, because `frame.f_lineno` scans the line table from the start of the function.
         self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset
         self._known_code: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
@@ -43,15 +45,28 @@ class SourceLines:
         frame: FrameType | None = sys._getframe(depth + 1)
         user_file_cache = self.user_file_cache
         while frame is not None:
-            code = frame.f_code
-            is_user = user_file_cache.get(code.co_filename)
-            if is_user is None:
-                is_user = user_file_cache[code.co_filename] = self._is_user_code(code.co_filename)
-            if is_user:
-                index = self._index_by_instruction.get((id(code), frame.f_lasti))
-                return self._add_frame(frame) if index is None else index
+            if user_file_cache.get(frame.f_code.co_filename) is not False:
+                index = self.line_of_frame(frame)
+                if index >= 0:
+                    return index
             frame = frame.f_back
         return -1
+
+    def line_of_frame(self, frame: FrameType) -> int:
+        """Return the index of the line that a frame executes; -1 if it is not user code."""
+        code = frame.f_code
+        is_user = self.user_file_cache.get(code.co_filename)
+        if is_user is None:
+            is_user = self.user_file_cache[code.co_filename] = self._is_user_code(code.co_filename)
+        if not is_user:
+            return -1
+        index = self._index_by_instruction.get((id(code), frame.f_lasti))
+        return self._add_frame(frame) if index is None else index
+
+    @staticmethod
+    def is_doctor(file: str) -> bool:
+        """Whether a file belongs to the doctor."""
+        return file.startswith(_DOCTOR_FOLDER)
 
     def line_of_function(self, function: object) -> int:
         """Return the index of the line that defines a user function; -1 for other functions."""
@@ -86,9 +101,10 @@ class SourceLines:
 
     def _index_of(self, file: str, number: int, function: str) -> int:
         key = file, number
-        if key not in self._indices:
-            self._indices[key] = len(self.locations)
-            self.locations.append((*key, function))
+        with self._lock:  # threads of the script and the sampler add lines
+            if key not in self._indices:
+                self._indices[key] = len(self.locations)
+                self.locations.append((*key, function))
         return self._indices[key]
 
     def _is_user_code(self, file: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from forebay.core.json_checks import parse_json, read_bounded
 from forebay.doctor.model.capture_checks import check_capture
 from forebay.doctor.model.device_records import DeviceRecords
-from forebay.doctor.model.events import LedgerEvent, Line
+from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 from forebay.errors import CaptureError
 
 __all__ = ["CAPTURE_VERSION", "Capture", "Window"]
@@ -53,12 +53,14 @@ class Capture:
     facts: dict[str, Any] = field(default_factory=dict)  # about the process: frameworks, settings, memory, GPUs
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
+    samples: tuple[HostSample, ...] = field(default=(), repr=False)  # of the host; captures of 0.1 have none
 
     def save(self, path: str | Path) -> None:
         """Write the capture as compressed JSON."""
         document = {"capture_version": CAPTURE_VERSION, **asdict(replace(self, device=None))}
         document["events"] = [list(event) for event in self.events]
         document["lines"] = [list(line) for line in self.lines]
+        document["samples"] = [list(sample) for sample in self.samples]
         document["device"] = self.device.to_json() if self.device else None
         with gzip.open(path, "wt", encoding="utf-8") as file:
             json.dump(document, file)
@@ -95,5 +97,6 @@ class Capture:
             "lines": tuple(Line(*line) for line in fields["lines"]),
             "events": tuple(LedgerEvent(*event) for event in fields["events"]),
             "notes": tuple(fields["notes"]),
+            "samples": tuple(HostSample(*sample) for sample in fields.get("samples", ())),
         }
         return cls(**fields)

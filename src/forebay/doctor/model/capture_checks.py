@@ -20,6 +20,7 @@ __all__ = ["check_capture"]
 
 MAX_EVENTS = 1_000_000  # `capture.ledger` records no more
 MAX_LINES = 100_000
+MAX_SAMPLES = 100_000  # `capture.host_sampler` keeps fewer
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
 MAX_SECONDS = 1e10
 
@@ -117,6 +118,7 @@ _CAPTURE = record(
         "rank": optional(integer(0, 1 << 31)),
         "device": optional(_DEVICE),
     },
+    {"samples": list_of(row(_time, _time, integer(), integer(-1), text), most=MAX_SAMPLES)},
 )
 
 

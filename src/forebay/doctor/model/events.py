@@ -22,9 +22,10 @@ not know. The keys by event kind:
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["FEED_API", "LOOP_MARKS", "EventKind", "LedgerEvent", "Line"]
+__all__ = ["FEED_API", "LOOP_MARKS", "PYTHON_CODE", "EventKind", "HostSample", "LedgerEvent", "Line"]
 
 FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of Forebay
+PYTHON_CODE = "Python"  # `HostSample.function` of a line that executes bytecode
 
 
 class EventKind(StrEnum):
@@ -84,3 +85,13 @@ class LedgerEvent(NamedTuple):
     @property
     def seconds(self) -> float:
         return (self.end - self.start) / 1e9
+
+
+class HostSample(NamedTuple):
+    """What a thread was doing at one time, while no hook may have recorded it. Times are those of the events."""
+
+    time: int
+    nanoseconds: int  # since the previous sample; the sample stands for this time
+    thread: int  # thread id
+    line: int  # index into `Capture.lines`: the innermost line of the script
+    function: str = ""  # the function that the line was calling; PYTHON_CODE, or empty if unknown

@@ -21,6 +21,7 @@ __all__ = [
     "prefetch_input",
     "remove_calls",
     "remove_actions",
+    "remove_work",
 ]
 
 Change = Callable[[Timeline], Timeline]
@@ -53,6 +54,22 @@ def remove_calls(line: int, kinds: Collection[str]) -> Change:
     def change(timeline: Timeline) -> Timeline:
         removed = {index for index, action in enumerate(timeline.actions) if is_call_of(action, kinds, line)}
         return remove_actions(timeline, removed)
+
+    return change
+
+
+def remove_work(seconds: float) -> Change:
+    """Remove `seconds` per step of host work outside of recorded calls, the same share of each piece of work."""
+
+    def change(timeline: Timeline) -> Timeline:
+        work_seconds = sum(action.seconds for action in timeline.actions if action.kind == "work")
+        removed_seconds = min(work_seconds, seconds * timeline.step_count)
+        kept_share = 1 - removed_seconds / work_seconds if work_seconds else 1.0
+        actions = [
+            replace(action, seconds=action.seconds * kept_share) if action.kind == "work" else action
+            for action in timeline.actions
+        ]
+        return timeline.with_parts(actions=actions)
 
     return change
 

@@ -32,6 +32,7 @@ __all__ = [
     "prefetch_line_with_feed",
     "check_seconds",
     "remove_uploads",
+    "remove_work",
 ]
 
 MAKING_BYTES_PER_SECOND = 3.5e9  # NumPy assembles rows in new memory; the slowest measurement
@@ -217,6 +218,11 @@ def remove_calls(view: CaptureView, *sites: CallSite) -> Changes:
     """Make these calls once, before the loop."""
     removals = [changes.remove_calls(_line(site), (site.kind.value,)) for site in sites]
     return _if_recorded(view, lambda speeds: (changes.chain(removals),))
+
+
+def remove_work(view: CaptureView, seconds: float) -> Changes:
+    """Remove `seconds` per step of the host's own work."""
+    return _if_recorded(view, lambda speeds: (changes.remove_work(seconds),))
 
 
 def move_to_device(view: CaptureView, *sites: CallSite) -> Changes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
+from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
 from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
@@ -52,6 +53,7 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "step_quartiles": _quartiles(view),
         "watching_cost": view.profiling_overhead,
         "parts_seconds": view.step_parts,
+        "host_lines": [_host_line(view, each) for each in host_lines(view)],
         "coverage": _coverage(view),
         "findings": [_finding(diagnosis, finding) for finding in diagnosis.findings],
         "crossings": [_transfer(transfer) for transfer in transfers_of(view)],
@@ -89,6 +91,16 @@ def _coverage(view: CaptureView) -> dict[str, float | None] | None:
     Return None without device records.
     """
     return {direction: view.device.coverage(direction) for direction in TRANSFER_DIRECTIONS} if view.device else None
+
+
+def _host_line(view: CaptureView, host_line: HostLine) -> dict[str, Any]:
+    calls = [{"function": function or None, "seconds_per_step": seconds} for function, seconds in host_line.functions]
+    return {
+        **_location(host_line.line),
+        "seconds_per_step": host_line.seconds,
+        "share_of_step": min(1.0, host_line.seconds / view.step_seconds) if view.step_seconds else 0.0,
+        "calls": calls,
+    }
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from itertools import islice
 
 from rich.text import Text
 
+from forebay.doctor.analyse.host_lines import host_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.formatting import format_count, format_location, format_percent, format_seconds, to_one_line
 from forebay.doctor.report import side_notes
@@ -45,6 +46,8 @@ MOST_EVIDENCE = 3  # sentences of the main finding
 MOST_CURES = 2  # of the main finding
 MOST_CODE = 8  # lines of code per cure
 MOST_GPUS = 2
+MOST_HOST_LINES = 3
+SMALLEST_HOST_LINE = 0.1  # share of a step; the report omits shorter lines
 SMALLEST_PART = 0.005  # share of a step; the report omits smaller parts
 
 _TERMINAL_COLORS = {  # color name of colors.py -> Rich style
@@ -131,7 +134,21 @@ def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
             (draw_bar(seconds / total, bar_width), _TERMINAL_COLORS.get(color_of_part(name), "cyan")),
             f"{format_seconds(seconds):>9} {format_percent(seconds / total):>5}",
         )
+    yield from _render_host_lines(diagnosis, width)
     yield from _wrap_paragraphs([*describe_coverage(diagnosis), *describe_predictions(diagnosis)], width)
+
+
+def _render_host_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    """Yield the lines of the script that take the time of the host outside of recorded calls."""
+    view = diagnosis.view
+    longest = [each for each in host_lines(view) if each.seconds >= SMALLEST_HOST_LINE * view.step_seconds]
+    if longest:
+        yield Text("Lines of the script outside of these calls:", style="dim")
+    for each in longest[:MOST_HOST_LINES]:
+        time = Text(f"{format_seconds(each.seconds)} {format_percent(each.seconds / view.step_seconds):>5}")
+        location = to_one_line(format_location(each.line, view.capture.script))
+        text = fit_width(f"{location}  {to_one_line(each.line.text)}", width - len(time) - 4)
+        yield from place_left_and_right(Text(text), time, width, indent=2)
 
 
 def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:

@@ -1,0 +1,149 @@
+"""The rule for lines of the loop on which the host itself spends much of the step: saving, printing, waiting, NumPy."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.host_lines import HostLine, host_lines
+from forebay.doctor.model.events import PYTHON_CODE, EventKind
+from forebay.doctor.model.formatting import format_percent
+from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.registry import load_rule
+from forebay.doctor.rules.wording import source_text
+
+__all__ = ["examine"]
+
+MIN_AVOIDABLE_SHARE = 0.05  # of a step, for a call that most steps do not need
+MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
+# Uncertainty of the sampled time of a call: the smaller of these shares of the call and of the rest of the step.
+_UNCERTAIN_SHARE_OF_CALL = 0.1
+_UNCERTAIN_SHARE_OF_REST = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Avoidable:
+    """Calls that most steps do not need. A name ends with "." if all functions of a module are meant."""
+
+    verb: str  # what the line does
+    names: tuple[str, ...]
+    cure: str
+    code: str  # `{}` is the source text of the line
+
+
+_SAVE = _Avoidable(
+    "saves files",
+    (
+        "torch.save",
+        "torch.serialization.",
+        "torch.distributed.checkpoint.",
+        "numpy.save",
+        "numpy.lib._npyio_impl.save",
+        "pickle.dump",
+        "json.dump",
+        "joblib.",
+        "safetensors.",
+        "orbax.",
+        "flax.training.checkpoints.",
+        "keras.src.saving.",
+        "keras.src.models.model.Model.save",
+        "tensorflow.python.checkpoint.",
+    ),
+    "save in few steps",
+    "if step % 1000 == 0:\n    {}",
+)
+_AVOIDABLE = (
+    _SAVE,
+    _Avoidable("waits", ("time.sleep",), "remove the wait", "# remove this line: {}"),
+    _Avoidable(
+        "collects garbage",
+        ("gc.collect", "torch.cuda.memory.empty_cache", "torch.cuda.empty_cache"),
+        "leave this to Python and to the framework",
+        "# remove this line: {}",
+    ),
+    _Avoidable("prints", ("builtins.print", "print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}"),
+    _Avoidable("draws", ("matplotlib.", "PIL.Image.Image.save"), "draw in few steps", "if step % 1000 == 0:\n    {}"),
+)
+# Calls of these packages compute, or launch kernels. Other rules explain them.
+_FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras", "jax", "jaxlib", "flax", "optax", "cupy", "forebay")
+
+
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per line that takes much of a step. Lines of recorded calls belong to other rules."""
+    recorded = {site.line for site in view.sites if site.in_loop and site.kind != EventKind.STEP}
+    makes_batches: bool | None = None  # whether `made_in_loop` explains the other work of the host
+    for host_line in host_lines(view):
+        avoidable = _find_avoidable(host_line)
+        if avoidable is not None:
+            if _seconds_of(host_line, avoidable) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
+                yield _avoidable_finding(view, host_line, avoidable)
+        elif _is_host_work(host_line) and host_line.line not in recorded:
+            if makes_batches is None:
+                makes_batches = any(True for _ in load_rule("made_in_loop").examine(view))
+            if not makes_batches and host_line.seconds >= MIN_WORK_SHARE * view.step_seconds:
+                yield _work_finding(view, host_line)
+
+
+def _find_avoidable(host_line: HostLine) -> _Avoidable | None:
+    """Return the kind of the longest avoidable call of a line."""
+    for function, _ in host_line.functions:
+        for avoidable in _AVOIDABLE:
+            if _matches(function, avoidable):
+                return avoidable
+    return None
+
+
+def _matches(function: str, avoidable: _Avoidable) -> bool:
+    return any(function.startswith(name) if name.endswith(".") else function == name for name in avoidable.names)
+
+
+def _seconds_of(host_line: HostLine, avoidable: _Avoidable) -> float:
+    return sum(seconds for function, seconds in host_line.functions if _matches(function, avoidable))
+
+
+def _is_host_work(host_line: HostLine) -> bool:
+    """Whether most of the time of a line is Python code, or a known library that is no framework."""
+    root = host_line.function.partition(".")[0]
+    return bool(root) and root not in _FRAMEWORKS
+
+
+def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: _Avoidable) -> Finding:
+    seconds = _seconds_of(host_line, avoidable)
+    text = source_text(host_line.line, "...")
+    rest = max(0.0, view.step_seconds - seconds)
+    uncertain = min(seconds * _UNCERTAIN_SHARE_OF_CALL, rest * _UNCERTAIN_SHARE_OF_REST)
+    least = 0.0 if view.has_gpu and view.device is None else seconds - uncertain  # an unrecorded GPU may limit the step
+    cure = Cure(
+        avoidable.cure,
+        avoidable.code.format(text),
+        low=least,
+        high=seconds,
+        basis="the sampled time of the call, which few or no steps make with the cure",
+        changes=remove_work(view, seconds),
+    )
+    share = format_percent(seconds / view.step_seconds)
+    title = f"The loop {avoidable.verb} for {share} of the time"
+    return Finding("host", title, host_line.line, seconds, (cure,), _evidence(host_line))
+
+
+def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:
+    seconds, share = host_line.seconds, format_percent(host_line.seconds / view.step_seconds)
+    what = "Python code" if host_line.function == PYTHON_CODE else host_line.function
+    cure = Cure(
+        "do this before the loop, or ahead of it in worker processes",
+        'feed = fb.from_source(rows).batch(...).feed(...)   # rows[i] does this work for one row; see where="process"',
+        low=0.0,
+        high=seconds,
+        basis="the sampled time of the line; nothing is saved if every step needs the result of the step before",
+        changes=remove_work(view, seconds),
+    )
+    title = f"One line of the loop runs {what} for {share} of the time"
+    return Finding("host", title, host_line.line, seconds, (cure,), _evidence(host_line))
+
+
+def _evidence(host_line: HostLine) -> tuple[str, ...]:
+    """Return a sentence with the functions that take most of the time of a line."""
+    total = sum(seconds for _, seconds in host_line.functions)
+    named = [(function, seconds / total) for function, seconds in host_line.functions if function and total][:3]
+    shares = ", ".join(f"{function} {format_percent(share)}" for function, share in named)
+    return (f"Samples of this line: {shares}.",) if shares else ()
