@@ -56,6 +56,36 @@ def test_a_capture_gives_every_kind_of_report(folder):
     assert doctor("b.gz", cwd=folder).stdout == done.stdout
 
 
+LONG_SCRIPT = """
+import json, os, torch
+weights = torch.zeros(3, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.1)
+seen = None
+for step in range(400):
+    (weights - 1).square().sum().backward()
+    optimizer.step()
+    if seen is None and os.path.exists("a.json"):
+        seen = json.load(open("a.json"))["ended"]
+print("the report says:", seen)
+"""
+
+
+def test_the_report_is_written_while_the_script_runs_on(folder):
+    (folder / "long.py").write_text(LONG_SCRIPT)
+    done = doctor("--json", "a.json", "long.py", cwd=folder)
+    assert "the report says: still running" in done.stdout, done.stderr
+    assert json.loads((folder / "a.json").read_text())["ended"] == "done"
+    told = [line for line in done.stderr.splitlines() if line.startswith("forebay doctor: ")]
+    assert [line.split()[2] for line in told] == ["profiling", "enough", "wrote"]
+
+
+def test_options_after_the_script_go_to_the_script_with_a_warning(folder):
+    done = doctor("train.py", "--html", "a.html", cwd=folder)
+    assert "trained with --html a.html" in done.stdout
+    assert "forebay doctor: --html follows the name of the script" in done.stderr
+    assert not (folder / "a.html").exists()
+
+
 SECRETS = {"data": "DATA-4242", "argument": "ARGV-99", "source": "SOURCE-7", "folder": "secret-folder"}
 OUTPUTS = ["--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "--capture", "a.gz"]
 

@@ -38,6 +38,7 @@ __all__ = ["add_arguments", "run"]
 DESCRIPTION = """Profile a training script and report what slows it down:
 the source line, its cost per step, and the gain of each cure."""
 FAIL_ON = ("never", "moderate", "severe")  # values of --fail-on
+OPTIONS = ("--stop", "--verify", "--fail-on", "--no-source", "--with-arguments", *(f"--{name}" for name in OUTPUTS))
 EXAMPLES = """examples:
   forebay doctor train.py --epochs 1                   profile a run
   forebay doctor --html report.html -m package.train   a module; HTML report
@@ -48,7 +49,9 @@ EXAMPLES = """examples:
   forebay doctor run.rank0.gz run.rank1.gz             compare ranks of a run
 
 Put options before the script. The script receives everything after its name.
-Ctrl-C or SIGTERM ends the script and prints the report so far.
+Ctrl-C or SIGTERM ends the script and prints the report so far. When enough
+steps were recorded, the doctor says so and writes the requested files. It
+writes them again when the script ends.
 
 --verify runs the script a second time without its output, until enough steps
 are timed. In this run, Forebay emulates the best cure of the main finding at
@@ -204,7 +207,9 @@ def _load_or_record(arguments: argparse.Namespace, terminal: DoctorTerminal) -> 
         raise CaptureError("there is nothing to run. Pass a script, a capture, or --compare and two files.")
     if not is_capture(arguments.script):
         _check_script(arguments.script, module=arguments.module)
-        capture = profile(arguments)
+        _warn_of_misplaced_options(arguments, terminal)
+        terminal.status(f"profiling {arguments.script}. Ctrl-C ends it and prints the report.", style="dim")
+        capture = profile(arguments, lambda capture: _report_early(capture, arguments, terminal))
         terminal.end_script_output()
         return capture
     if arguments.arguments:
@@ -214,6 +219,29 @@ def _load_or_record(arguments: argparse.Namespace, terminal: DoctorTerminal) -> 
             "To compare ranks, pass only captures."
         )
     return Capture.load(arguments.script)
+
+
+def _warn_of_misplaced_options(arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
+    """Warn of options of the doctor that follow the script, which gets them."""
+    for option in arguments.arguments:
+        if option.partition("=")[0] in OPTIONS:
+            text = f"{option} follows the name of the script, so the script gets it. Options of the doctor come first."
+            terminal.status(text, style="yellow")
+
+
+def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
+    """Say that enough steps were recorded, and write the requested files. The script goes on afterwards.
+
+    Each rank of a distributed run has its own files, whose names are known only at its end.
+    """
+    text = "enough steps were recorded. The script runs on; Ctrl-C ends it and prints the report, --stop ends it here."
+    terminal.status(text, style="dim")
+    if capture.rank is not None or not any(getattr(arguments, name) for name in OUTPUTS):
+        return
+    try:
+        write_outputs(_diagnose(capture, arguments), arguments, terminal, announces=False)
+    except Exception as error:  # must not end the script
+        terminal.status(f"there is no report yet: {describe_error(error)}", style="red")
 
 
 def _check_script(script: str, *, module: bool) -> None:

@@ -83,9 +83,17 @@ def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
 
 
 def write_outputs(
-    diagnosis: Diagnosis, arguments: argparse.Namespace, terminal: DoctorTerminal, ranks: RankComparison | None = None
+    diagnosis: Diagnosis,
+    arguments: argparse.Namespace,
+    terminal: DoctorTerminal,
+    ranks: RankComparison | None = None,
+    *,
+    announces: bool = True,
 ) -> bool:
-    """Write the requested files, and return whether all of them could be written."""
+    """Write the requested files, and return whether all of them could be written.
+
+    With `announces`, a status line names each file.
+    """
     writers: dict[str, Callable[[Path], None]] = {
         "capture": diagnosis.view.capture.save,
         "json": lambda path: _save_json(diagnosis, path, ranks),
@@ -100,7 +108,8 @@ def write_outputs(
         try:
             with reserved_descriptors():
                 save(path)
-            terminal.status(f"wrote {path}{_HOW_TO_OPEN.get(name, '')}", style="dim")
+            if announces:
+                terminal.status(f"wrote {path}{_HOW_TO_OPEN.get(name, '')}", style="dim")
         except OSError as error:
             terminal.status(f"{path} could not be written: {error}", style="red")
             all_written = False
@@ -114,12 +123,14 @@ def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -
     path.write_text(json.dumps(to_document(diagnosis, ranks), indent=1) + "\n", encoding="utf-8")
 
 
-def profile(arguments: argparse.Namespace) -> Capture:
+def profile(arguments: argparse.Namespace, report_early: Callable[[Capture], None]) -> Capture:
     """Profile the script.
 
-    With --verify it runs in a subprocess, whose end frees its memory for the second run.
+    With --verify it runs in a subprocess, whose end frees its memory for the second run. Without --verify,
+    `report_early` gets a capture when enough steps were recorded and the script goes on.
     """
-    return (profile_in_subprocess if arguments.verify else profile_run)(_run_request(arguments))
+    run = _run_request(arguments)
+    return profile_in_subprocess(run) if arguments.verify else profile_run(run, report_early)
 
 
 def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> Verification:

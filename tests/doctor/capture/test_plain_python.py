@@ -1,6 +1,7 @@
 """Under the doctor, a script runs as in plain Python: same output, same errors, same end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def contains_lines(report, lines):
 def run_both_ways(*arguments, cwd):
     """Run a script plainly and under the doctor, compare its output, and return the exit codes."""
     plain, profiled = python(*arguments, cwd=cwd), python(*DOCTOR, *arguments, cwd=cwd)
+    profiled.stderr = re.sub(r"^forebay doctor: profiling .*\n", "", profiled.stderr, flags=re.MULTILINE)
     assert contains_lines(profiled.stdout, plain.stdout), profiled.stdout
     return plain, profiled
 

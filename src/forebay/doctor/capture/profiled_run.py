@@ -12,7 +12,7 @@ from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
 from forebay.doctor.capture.sigterm_deadline import sigterm_deadline
 from forebay.doctor.capture.step_detector import StepDetector
-from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.capture import STILL_RUNNING, Capture
 
 __all__ = ["RunRequest", "profile_run", "run_profiled", "wait_for_threads"]
 
@@ -29,10 +29,20 @@ class RunRequest:
     steps: int = 50  # to profile
 
 
-def profile_run(run: RunRequest) -> Capture:
-    """Run a script in a new session and return the capture."""
-    detector = StepDetector(warm_up=run.warm_up, steps=run.steps)
-    return run_profiled(run, Session(detector, on_enough=_exit if run.stop else _continue, covers_script=True))
+def profile_run(run: RunRequest, report_early: Callable[[Capture], None] | None = None) -> Capture:
+    """Run a script in a new session and return the capture.
+
+    If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps.
+    """
+
+    def on_enough() -> None:
+        if run.stop:
+            sys.exit(0)
+        if report_early is not None:
+            report_early(session.capture(run.script, run.arguments, ended=STILL_RUNNING))
+
+    session = Session(StepDetector(warm_up=run.warm_up, steps=run.steps), on_enough=on_enough, covers_script=True)
+    return run_profiled(run, session)
 
 
 def run_profiled(run: RunRequest, session: Session) -> Capture:
@@ -45,14 +55,6 @@ def run_profiled(run: RunRequest, session: Session) -> Capture:
     finally:
         session.stop()
     return session.capture(run.script, run.arguments, ended=ended)
-
-
-def _exit() -> None:
-    sys.exit(0)
-
-
-def _continue() -> None:
-    """Let the script run to its end."""
 
 
 SILENT_SECONDS = 2.0  # without an event, `_wait` stops after this time; Python joins the threads after the report

@@ -22,7 +22,7 @@ from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import process_facts
 from forebay.doctor.capture.step_detector import StepDetector
-from forebay.doctor.model.capture import Capture, Window
+from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
 from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["HOOKS", "Session"]
@@ -105,7 +105,8 @@ class Session:
     ) -> Capture:
         """Return everything that was recorded so far. `text=False` omits the source text of the lines."""
         detector = self.detector
-        self._sample_memory("ended")
+        if ended != STILL_RUNNING:
+            self._sample_memory("ended")
         self._note_missing_binding()
         untraced = tuple((after - before) / 1e9 for before, after in pairwise(detector.step_ends))
         traced = tuple(detector.traced_step_ends)

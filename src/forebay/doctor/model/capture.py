@@ -13,9 +13,10 @@ from forebay.doctor.model.device_records import DeviceRecords
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 from forebay.errors import CaptureError
 
-__all__ = ["CAPTURE_VERSION", "Capture", "Window"]
+__all__ = ["CAPTURE_VERSION", "STILL_RUNNING", "Capture", "Window"]
 
 CAPTURE_VERSION = 1  # of the file format
+STILL_RUNNING = "still running"  # `Capture.ended` of a capture that was made before the script ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Capture:
 
     script: str
     arguments: tuple[str, ...]
-    ended: str  # how the script ended: "done", "exit 3", "ValueError: ...", "interrupted", "terminated"
+    ended: str  # how the script ended: "done", "exit 3", "ValueError: ...", "interrupted", "terminated", STILL_RUNNING
     seconds: float  # duration of the run
     machine: dict[str, Any]  # facts about the host
     versions: dict[str, str]  # package name -> version

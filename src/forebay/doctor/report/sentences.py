@@ -6,6 +6,7 @@ from statistics import median
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.model.capture import STILL_RUNNING
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import (
     format_count,
@@ -217,7 +218,7 @@ def describe_early_end(diagnosis: Diagnosis) -> str:
     if ended == "done":
         return ""
     error = truncate(ended.rstrip(".: "), LONGEST_ERROR)
-    event = f"was {ended}" if ended in ("interrupted", "terminated") else f"ended with {error}"
+    event = f"was {ended}" if ended in ("interrupted", "terminated", STILL_RUNNING) else f"ended with {error}"
     stop = "" if event.endswith(".") else "."
     return f"The script {event}{stop} This report covers the run up to that point."
 
