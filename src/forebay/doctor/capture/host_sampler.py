@@ -1,6 +1,6 @@
 """Samples the lines of the script that the host executes, for the time that no hook explains.
 
-A thread looks at the stacks of all other threads 250 times per second, at irregular intervals: regular ones could
+A thread looks at the stacks of all other threads 200 times per second, at irregular intervals: regular ones could
 always hit the same line of a loop. Each sample counts for the time since the previous one, because a C function that
 holds the GIL delays the sampler.
 
@@ -11,6 +11,7 @@ therefore shortens the switch interval. With several threads it does not, becaus
 
 import _thread
 import sys
+from collections.abc import Callable
 from random import Random
 from time import perf_counter_ns
 
@@ -20,7 +21,7 @@ from forebay.doctor.model.events import HostSample
 
 __all__ = ["HostSampler"]
 
-SECONDS = 0.004  # between two samples, on average
+SECONDS = 0.005  # between two samples, on average
 SLOW_SECONDS = 0.1  # between two samples after `slow_down`, on average
 MAX_SAMPLES = 20_000  # with more, every second sample is dropped, and the time between samples doubles
 SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
@@ -33,8 +34,9 @@ class HostSampler:
     The thread is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
     """
 
-    def __init__(self, lines: SourceLines) -> None:
-        self._lines = lines
+    def __init__(self, lines: SourceLines, on_failure: Callable[[Exception], None]) -> None:
+        """`on_failure` is called with an error that has ended the sampling."""
+        self._on_failure = on_failure
         self._functions = CalledFunctions(lines)
         self._samples: list[HostSample] = []
         self._seconds = SECONDS
@@ -54,7 +56,7 @@ class HostSampler:
         _thread.start_new_thread(self._run, ())
 
     def slow_down(self) -> None:
-        """Take few samples from now on: unprofiled steps are timed next, or enough steps were recorded."""
+        """Take few samples from now on."""
         self._seconds = max(self._seconds, SLOW_SECONDS)
         self._restore_switch_interval()
 
@@ -73,6 +75,8 @@ class HostSampler:
                 previous = now
                 if len(self._samples) > MAX_SAMPLES:
                     self._samples, self._seconds = self._samples[::2], self._seconds * 2
+        except Exception as error:  # must not reach the script
+            self._on_failure(error)
         finally:
             self._restore_switch_interval()
             self._has_ended.release()

@@ -56,7 +56,7 @@ class Session:
         self._device = DeviceLedger(self.ledger.notes)
         self._memory_sampler = MemorySampler()
         self._gpu_sampler = GpuSampler()
-        self._host_sampler = HostSampler(self.ledger.lines)
+        self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._start = 0  # nanoseconds
@@ -152,13 +152,13 @@ class Session:
     def _apply_phase(self, site: SiteKey) -> None:
         """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
         if self.detector.phase == "tracing":
+            self._host_sampler.slow_down()  # samples would disturb the steps that are recorded or timed from now on
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
             if not self._device.start():
                 self.detector.skip_tracing()
         if self.detector.phase == "timing":
             self.ledger.timed_site = site
             self._device.stop()
-            self._host_sampler.slow_down()
             self._patches.restore(except_api=site[1])
             self._sample_memory("traced")
         elif self.detector.phase == "done":
