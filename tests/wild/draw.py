@@ -1,0 +1,37 @@
+"""Draw the scripts that are held back.
+
+    python draw.py
+
+reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list with
+the part of every script. The draw depends on the seed and on the order of the candidates only, so that a second run
+writes the same file. It takes place before any script is run: no choice can depend on what a script does.
+"""
+
+import json
+import random
+from pathlib import Path
+
+SEED = 23
+HELD_BACK = {("tensorflow", "keras"): 6, ("torch",): 5, ("jax",): 4}  # frameworks of a group: scripts that are drawn
+FOLDER = Path(__file__).parent
+
+
+def draw(candidates: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the candidates with their part, "develop" or "held back"."""
+    generator = random.Random(SEED)
+    drawn: set[str] = set()
+    for frameworks, count in HELD_BACK.items():
+        names = [candidate["name"] for candidate in candidates if candidate["framework"] in frameworks]
+        drawn.update(generator.sample(names, count))
+    return [candidate | {"part": "held back" if candidate["name"] in drawn else "develop"} for candidate in candidates]
+
+
+def main() -> None:
+    candidates = json.loads((FOLDER / "candidates.json").read_text())
+    order = ["name", "repository", "commit", "path", "framework", "part", "data"]
+    corpus = [{key: entry[key] for key in order} for entry in draw(candidates)]
+    (FOLDER / "corpus.json").write_text(json.dumps(corpus, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

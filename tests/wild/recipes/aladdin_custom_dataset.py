@@ -1,0 +1,18 @@
+"""Random colour images of two classes, with a model without stored weights."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_image
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"batch_size": "8", "num_epochs": "1"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    rows = ["name,label"]
+    for index in range(480):
+        write_image(folder / "cats_dogs_resized" / f"{index}.jpg", 64, 64, index)
+        rows.append(f"{index}.jpg,{index % 2}")
+    (folder / "cats_dogs.csv").write_text("\n".join(rows))

@@ -1,0 +1,12 @@
+"""The points of the script."""
+
+from pathlib import Path
+
+ARGUMENTS: list[str] = ["--mode=nnx", "--total_steps=2000"]
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+IS_COMPLETE = True
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

@@ -1,0 +1,15 @@
+"""A text of random words."""
+
+from pathlib import Path
+
+from tests.wild.made_up import text
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras"}
+SETTINGS: dict[str, str] = {"num_batches": "100", "seq_length": "10"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    (folder / "keras" / "datasets").mkdir(parents=True)
+    (folder / "keras" / "datasets" / "nietzsche.txt").write_text(text(20_000))

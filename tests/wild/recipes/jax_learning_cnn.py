@@ -1,0 +1,15 @@
+"""Random grey images in place of MNIST."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_digits
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"num_epochs": "1"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    write_digits(folder / "train_mnist" / "MNIST" / "raw", 3200, 320)
+    write_digits(folder / "test_mnist" / "MNIST" / "raw", 3200, 320)

@@ -1,0 +1,16 @@
+"""Random grey images in place of MNIST."""
+
+from pathlib import Path
+
+import numpy as np
+from tests.wild.made_up import numbers
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"BATCH_SIZE": "64", "NUM_EPOCHS": "2"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    pixels = numbers().integers(0, 256, (4000, 784)).astype("float32")
+    np.savez(folder / "mnist.npz", x=pixels, y=(np.arange(4000) % 10).astype(str))

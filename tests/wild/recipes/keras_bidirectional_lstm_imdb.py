@@ -1,0 +1,14 @@
+"""Sequences of random word numbers in place of the IMDB reviews."""
+
+from pathlib import Path
+
+from tests.wild.made_up import store_reviews
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"maxlen": "20"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    store_reviews(folder, "imdb.npz", 20000, 640, 64)

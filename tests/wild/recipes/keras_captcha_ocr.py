@@ -1,0 +1,16 @@
+"""Random images that are named after random letters."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_image
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {"epochs": "2", "img_width": "80", "img_height": "24"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    for index in range(192):
+        letters = "".join(chr(ord("a") + (index * step) % 19) for step in (1, 3, 5, 7))
+        write_image(folder / "captcha_images_v2" / f"{letters}{index % 10}.png", 80, 24, index)

@@ -1,0 +1,14 @@
+"""Random grey images in place of Fashion-MNIST."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_digits
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras", "MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {"val_samples": "320", "EPOCHS": "2"}
+IS_COMPLETE = True
+
+
+def prepare(folder: Path) -> None:
+    write_digits(folder / "keras" / "datasets" / "fashion-mnist", 1600, 320, compressed=True)

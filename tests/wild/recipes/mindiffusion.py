@@ -1,0 +1,15 @@
+"""Random grey images in place of MNIST, with a smaller model and fewer steps of diffusion."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_digits
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"n_T": "10", "n_epoch": "1", "num_workers": "1"}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    write_digits(folder / "data" / "MNIST" / "raw", 640, 64)
+    (folder / "contents").mkdir()

@@ -1,0 +1,13 @@
+"""The sums of the script."""
+
+from pathlib import Path
+
+ARGUMENTS: list[str] = ["--trainer.max_iters=200", "--data.ndigit=1"]
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+IS_COMPLETE = True
+FILES: list[tuple[str, str]] = [("mingpt", "mingpt")]
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

@@ -1,0 +1,14 @@
+"""Random grey images in place of MNIST."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_digits
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {"epochs": "2", "batch_size": "32"}
+IS_COMPLETE = True
+
+
+def prepare(folder: Path) -> None:
+    write_digits(folder / "mnist" / "MNIST" / "raw", 1280, 256)

@@ -1,0 +1,17 @@
+"""Random colour images in place of CIFAR-10, the smallest of the models, and a width of the terminal."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_cifar
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"PATH": ".:/usr/bin:/bin"}
+SETTINGS: dict[str, str] = {"batch_size": "8"}
+IS_COMPLETE = False
+FILES: list[tuple[str, str]] = [("models", "models"), ("utils.py", "utils.py")]
+
+
+def prepare(folder: Path) -> None:
+    write_cifar(folder, 240, 100)
+    (folder / "stty").write_text("#!/bin/sh\necho 24 80\n")
+    (folder / "stty").chmod(0o755)

@@ -1,0 +1,14 @@
+"""Random grey images in place of Fashion-MNIST."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_digits
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras"}
+SETTINGS: dict[str, str] = {"epochs": "2", "steps_per_epoch": "100"}
+IS_COMPLETE = True
+
+
+def prepare(folder: Path) -> None:
+    write_digits(folder / "keras" / "datasets" / "fashion-mnist", 3200, 320, compressed=True)

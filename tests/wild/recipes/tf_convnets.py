@@ -1,0 +1,15 @@
+"""Random colour images in place of CIFAR-10, with the smallest of the networks."""
+
+from pathlib import Path
+
+from tests.wild.made_up import store_images
+
+ARGUMENTS: list[str] = ["--nets", "squeezenet", "--epochs", "1", "--batch_size", "4"]
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+IS_COMPLETE = False
+FILES: list[tuple[str, str]] = [("models", "models"), ("utils.py", "utils.py")]
+
+
+def prepare(folder: Path) -> None:
+    store_images(folder, "cifar10.npz", (32, 32, 3), 48, 8)

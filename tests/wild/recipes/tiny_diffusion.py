@@ -1,0 +1,16 @@
+"""The two moons of scikit-learn."""
+
+from pathlib import Path
+
+ARGUMENTS: list[str] = ["--dataset", "moons", "--num_epochs", "2", "--eval_batch_size", "200"]
+ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {}
+IS_COMPLETE = True
+FILES: list[tuple[str, str]] = [
+    ("datasets.py", "datasets.py"),
+    ("positional_embeddings.py", "positional_embeddings.py"),
+]
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

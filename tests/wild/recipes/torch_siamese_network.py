@@ -1,0 +1,14 @@
+"""Random grey images in place of MNIST."""
+
+from pathlib import Path
+
+from tests.wild.made_up import write_digits
+
+ARGUMENTS: list[str] = ["--epochs", "1", "--batch-size", "8", "--test-batch-size", "20"]
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+IS_COMPLETE = False
+
+
+def prepare(folder: Path) -> None:
+    write_digits(folder / "data" / "MNIST" / "raw", 240, 40)
