@@ -98,6 +98,18 @@ def test_many_samples_are_thinned_out(sampler, monkeypatch):
     assert sampler._seconds > 0.001
 
 
+def test_a_thread_with_an_incomplete_frame_is_left_out(sampler, monkeypatch):
+    find, incomplete = sampler._functions.find, iter([True, False] * 1000)
+
+    def fail_now_and_then(frame):
+        if next(incomplete, False):
+            raise AttributeError("f_code")
+        return find(frame)
+
+    monkeypatch.setattr(sampler._functions, "find", fail_now_and_then)
+    assert functions_of(sampler, lambda: time.sleep(0.01))["time.sleep"]
+
+
 def test_an_error_ends_the_sampling_and_not_the_script(monkeypatch):
     failures = []
     found = HostSampler(SourceLines(), failures.append)

@@ -89,7 +89,10 @@ class HostSampler:
         own, threads = _thread.get_ident(), 0
         for thread, frame in sys._current_frames().items():
             if thread != own:
-                line, function = self._functions.find(frame)
+                try:
+                    line, function = self._functions.find(frame)
+                except AttributeError:  # the frame of a thread that starts or ends now is incomplete
+                    continue
                 if line >= 0:
                     self._samples.append(HostSample(now, nanoseconds, thread, line, function))
                     threads += 1
