@@ -1,5 +1,6 @@
 """The sampler of the host: lines and functions, and nothing that the script could notice."""
 
+import os
 import random
 import sys
 import threading
@@ -19,7 +20,6 @@ def sampler(monkeypatch):
     monkeypatch.setattr(host_sampler, "SECONDS", 0.001)
     failures = []
     found = HostSampler(SourceLines(), failures.append)
-    found._seconds = 0.001
     yield found
     found.stop()
     assert failures == []
@@ -87,15 +87,39 @@ def test_the_thread_ends_with_stop(sampler):
     assert len(sampler.samples) == count
 
 
-def test_many_samples_are_thinned_out(sampler, monkeypatch):
+def test_only_the_last_samples_are_kept(monkeypatch):
     monkeypatch.setattr(host_sampler, "MAX_SAMPLES", 5)
+    few = HostSampler(SourceLines(), pytest.fail)
+    few.start()
+    last_times, end = set(), time.monotonic() + 60
+    while len(last_times) < 20 and time.monotonic() < end:
+        last_times |= {sample.time for sample in few.samples[-1:]}
+        time.sleep(0.001)
+    few.stop()
+    assert len(few.samples) == 5
+
+
+def test_a_second_stop_does_not_wait(sampler, monkeypatch):
+    monkeypatch.setattr(host_sampler, "STOP_SECONDS", 100.0)
+    sampler.start()
+    sampler.stop()
+    start = time.monotonic()
+    sampler.stop()
+    assert time.monotonic() - start < 50
+
+
+def test_a_forked_process_gets_its_switch_interval_back(sampler):
+    before = sys.getswitchinterval()
     sampler.start()
     end = time.monotonic() + 60
-    while sampler._seconds == 0.001 and time.monotonic() < end:
+    while sys.getswitchinterval() == before and time.monotonic() < end:
         time.sleep(0.01)
-    sampler.stop()
-    assert len(sampler.samples) <= 6
-    assert sampler._seconds > 0.001
+    child = os.fork()
+    if child == 0:
+        sampler.forget_thread()
+        sampler.stop()
+        os._exit(0 if sys.getswitchinterval() == before else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_thread_with_an_incomplete_frame_is_left_out(sampler, monkeypatch):

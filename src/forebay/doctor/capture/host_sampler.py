@@ -11,6 +11,7 @@ therefore shortens the switch interval. With several threads it does not, becaus
 
 import _thread
 import sys
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from time import perf_counter_ns
@@ -22,14 +23,13 @@ from forebay.doctor.model.events import HostSample
 __all__ = ["HostSampler"]
 
 SECONDS = 0.005  # between two samples, on average
-SLOW_SECONDS = 0.1  # between two samples after `slow_down`, on average
-MAX_SAMPLES = 20_000  # with more, every second sample is dropped, and the time between samples doubles
+MAX_SAMPLES = 20_000  # the sampler keeps the last ones: 100 seconds of a script with one thread
 SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
 STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
 
 class HostSampler:
-    """Samples between `start` and `stop`, and after `slow_down` less often.
+    """Samples between `start` and `stop`.
 
     The thread is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
     """
@@ -38,12 +38,12 @@ class HostSampler:
         """`on_failure` is called with an error that has ended the sampling."""
         self._on_failure = on_failure
         self._functions = CalledFunctions(lines)
-        self._samples: list[HostSample] = []
-        self._seconds = SECONDS
+        self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
         self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
         self._switch_seconds = 0.0  # switch interval of the script; 0.0 while it applies
-        self._is_stopped = _thread.allocate_lock()  # held while the thread must run
-        self._has_ended = _thread.allocate_lock()  # held while the thread runs
+        self._is_running = False
+        self._stop_signal = _thread.allocate_lock()  # `stop` releases it
+        self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
 
     @property
     def samples(self) -> tuple[HostSample, ...]:
@@ -51,35 +51,35 @@ class HostSampler:
         return tuple(self._samples)
 
     def start(self) -> None:
-        self._is_stopped.acquire()
-        self._has_ended.acquire()
+        self._is_running = True
+        self._stop_signal.acquire()
+        self._end_signal.acquire()
         _thread.start_new_thread(self._run, ())
 
-    def slow_down(self) -> None:
-        """Take few samples from now on."""
-        self._seconds = max(self._seconds, SLOW_SECONDS)
-        self._restore_switch_interval()
-
     def stop(self) -> None:
-        """End the thread. It is safe to call this twice, and in a forked process, which has no such thread."""
-        if self._is_stopped.locked():
-            self._is_stopped.release()
-            self._has_ended.acquire(timeout=STOP_SECONDS)
+        """End the thread. It is safe to call this twice."""
+        if self._is_running:
+            self._is_running = False
+            self._stop_signal.release()
+            self._end_signal.acquire(timeout=STOP_SECONDS)
+
+    def forget_thread(self) -> None:
+        """Undo what the sampler has changed. Call this in a forked process, which has no such thread."""
+        self._is_running = False
+        self._restore_switch_interval()
 
     def _run(self) -> None:
         try:
             previous = perf_counter_ns()
-            while not self._is_stopped.acquire(timeout=self._seconds * self._random.uniform(0.5, 1.5)):
+            while not self._stop_signal.acquire(timeout=SECONDS * self._random.uniform(0.5, 1.5)):
                 now = perf_counter_ns()
                 self._sample(now, now - previous)
                 previous = now
-                if len(self._samples) > MAX_SAMPLES:
-                    self._samples, self._seconds = self._samples[::2], self._seconds * 2
         except Exception as error:  # must not reach the script
             self._on_failure(error)
         finally:
             self._restore_switch_interval()
-            self._has_ended.release()
+            self._end_signal.release()
 
     def _sample(self, now: int, nanoseconds: int) -> None:
         """Add a sample of each thread that executes a line of the script.
@@ -100,7 +100,7 @@ class HostSampler:
 
     def _adapt_switch_interval(self, threads: int) -> None:
         """Shorten the switch interval, or restore it if several threads execute lines of the script."""
-        if threads > 1 or self._seconds >= SLOW_SECONDS:
+        if threads > 1:
             self._restore_switch_interval()
         elif not self._switch_seconds:
             self._switch_seconds = sys.getswitchinterval()

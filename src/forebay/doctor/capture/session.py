@@ -152,7 +152,7 @@ class Session:
     def _apply_phase(self, site: SiteKey) -> None:
         """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
         if self.detector.phase == "tracing":
-            self._host_sampler.slow_down()  # samples would disturb the steps that are recorded or timed from now on
+            self._host_sampler.stop()  # samples would disturb the steps that are recorded or timed from now on
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
             if not self._device.start():
                 self.detector.skip_tracing()
@@ -182,3 +182,4 @@ def _switch_off_in_child(session_ref: "ref[Session]") -> None:
     live_session = session_ref()
     if live_session is not None:
         live_session.ledger.is_on = False
+        live_session._host_sampler.forget_thread()
