@@ -31,11 +31,13 @@ COMMANDS = tuple(HELP)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    module = _import_command(arguments)
-    parsed = _make_parser(module).parse_args(arguments)
-    assert module is not None  # otherwise, parse_args has printed the help or an error, and has exited
+    name = next((argument for argument in arguments if not argument.startswith("-")), "")
+    # Importing all commands takes longer than running a short one.
+    command = importlib.import_module(f"forebay.cli.{name}") if name in COMMANDS else None
+    parsed = _make_parser(name, command).parse_args(arguments)
+    assert command is not None  # otherwise, parse_args has printed the help or an error, and has exited
     try:
-        return int(module.run(parsed))
+        return int(command.run(parsed))
     except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         # Python flushes stdout at exit. Redirect it, or the flush would raise BrokenPipeError again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,22 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _import_command(arguments: Sequence[str]) -> ModuleType | None:
-    """Import the command that the arguments name. The modules of the others would take longer than a short command."""
-    name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    return importlib.import_module(f"forebay.cli.{name}") if name in COMMANDS else None
-
-
-def _make_parser(module: ModuleType | None) -> argparse.ArgumentParser:
-    """Make the parser of all commands. Only the imported one has its arguments."""
+def _make_parser(name: str, command: ModuleType | None) -> argparse.ArgumentParser:
+    """Make the parser of all commands. Only `command`, which was imported, has its arguments."""
     parser = argparse.ArgumentParser(
         prog="forebay",
         description="Load data into TensorFlow, Keras, PyTorch, JAX and NumPy, and find what slows training down.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in HELP.items():
-        command = subparsers.add_parser(name, help=text, description=text)
-        if module is not None and module.__name__.endswith(f".{name}"):
-            module.add_arguments(command)
+    for each, text in HELP.items():
+        subparser = subparsers.add_parser(each, help=text, description=text)
+        if command is not None and each == name:
+            command.add_arguments(subparser)
     return parser
