@@ -20,7 +20,6 @@ class HostLine:
     """The time of one line outside of recorded calls."""
 
     line: Line
-    index: int  # of the line in the capture
     seconds: float  # per step
     functions: tuple[tuple[str, float], ...]  # name and seconds per step of what the line called, longest first
 
@@ -47,7 +46,7 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
         line = view.line(index)
         if line is not None:
             longest_first = tuple(sorted(by_function.items(), key=lambda item: -item[1]))
-            found.append(HostLine(line, index, sum(by_function.values()), longest_first))
+            found.append(HostLine(line, sum(by_function.values()), longest_first))
     return tuple(sorted(found, key=lambda each: -each.seconds))
 
 

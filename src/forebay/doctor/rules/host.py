@@ -31,7 +31,7 @@ class _Avoidable:
     code: str  # `{}` is the source text of the line
 
 
-_SAVE = _Avoidable(
+_SAVING = _Avoidable(
     "saves files",
     (
         "torch.save",
@@ -47,13 +47,14 @@ _SAVE = _Avoidable(
         "flax.training.checkpoints.",
         "keras.src.saving.",
         "keras.src.models.model.Model.save",
+        "keras.src.models.model.Model.save_weights",
         "tensorflow.python.checkpoint.",
     ),
     "save in few steps",
     "if step % 1000 == 0:\n    {}",
 )
 _AVOIDABLE = (
-    _SAVE,
+    _SAVING,
     _Avoidable("waits", ("time.sleep",), "remove the wait", "# remove this line: {}"),
     _Avoidable(
         "collects garbage",
@@ -61,7 +62,7 @@ _AVOIDABLE = (
         "leave this to Python and to the framework",
         "# remove this line: {}",
     ),
-    _Avoidable("prints", ("builtins.print", "print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}"),
+    _Avoidable("prints", ("builtins.print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}"),
     _Avoidable("draws", ("matplotlib.", "PIL.Image.Image.save"), "draw in few steps", "if step % 1000 == 0:\n    {}"),
 )
 # Calls of these packages compute, or launch kernels. Other rules explain them.
@@ -70,18 +71,18 @@ _FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras", "jax", "jaxlib", "
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per line that takes much of a step. Lines of recorded calls belong to other rules."""
+    lines = host_lines(view)
     recorded = {site.line for site in view.sites if site.in_loop and site.kind != EventKind.STEP}
-    makes_batches: bool | None = None  # whether `made_in_loop` explains the other work of the host
-    for host_line in host_lines(view):
+    makes_batches = bool(lines) and any(True for _ in load_rule("made_in_loop").examine(view))
+    for host_line in lines:
         avoidable = _find_avoidable(host_line)
         if avoidable is not None:
             if _seconds_of(host_line, avoidable) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
                 yield _avoidable_finding(view, host_line, avoidable)
-        elif _is_host_work(host_line) and host_line.line not in recorded:
-            if makes_batches is None:
-                makes_batches = any(True for _ in load_rule("made_in_loop").examine(view))
-            if not makes_batches and host_line.seconds >= MIN_WORK_SHARE * view.step_seconds:
-                yield _work_finding(view, host_line)
+        elif makes_batches or host_line.line in recorded:
+            continue
+        elif _is_host_work(host_line) and host_line.seconds >= MIN_WORK_SHARE * view.step_seconds:
+            yield _work_finding(view, host_line)
 
 
 def _find_avoidable(host_line: HostLine) -> _Avoidable | None:

@@ -31,7 +31,7 @@ class FilterLimits:
         self._codes = [code for code, _ in list_filters(dataset)] if dataset.chunks else []
         self._may_grow = any(map(_is_compression, self._codes))
         chunk_nbytes = int(np.prod(dataset.chunks or (1,), dtype=object)) * dataset.dtype.itemsize
-        # Filters before the compression, such as scaleoffset, may store a chunk in more bytes than its values have.
+        # A tolerance: filters before the compression may add bytes, as scaleoffset adds a header.
         self._limit_nbytes = 2 * chunk_nbytes + _SLACK_NBYTES
 
     def validate(self, first_row: int) -> None:
