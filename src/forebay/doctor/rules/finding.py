@@ -14,8 +14,8 @@ class Cure:
 
     title: str
     code: str
-    low: float  # seconds saved per step, at least
-    high: float  # seconds saved per step, at most
+    low: float = 0.0  # seconds saved per step, at least
+    high: float = 0.0  # seconds saved per step, at most
     basis: str = "the measured time of the calls that it removes"  # the reason for `low` and `high`
     # One change of the timeline per possible outcome of the cure. Without changes, the gain is not simulated.
     changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
