@@ -121,14 +121,13 @@ def schema() -> Any:
 
 
 def essence(document: Any) -> Any:
-    """Return the parts of a diagnosis that do not depend on its wording."""
+    """Return the parts of a diagnosis that do not depend on its wording or on the model of gains."""
     numbers = ("schema_version", "script", "ended", "rank", "steps", "step_seconds", "step_quartiles", "parts_seconds")
     end = document["step_ends_at"]
     kept = {name: document[name] for name in numbers}
     kept["step_ends_at"] = {key: end[key] for key in ("file", "line", "function")}
     kept["findings"] = [
-        {key: found[key] for key in ("rule", "severity", "file", "line", "function", "text", "seconds_per_step")}
-        for found in document["findings"]
+        {key: found[key] for key in ("rule", "file", "line", "function", "text")} for found in document["findings"]
     ]
     return kept
 

@@ -43,7 +43,7 @@ def trains(machine, *, uploads=True, reads=True):
 
 
 def finding(line, change):
-    return Finding("a_rule", "something", None, 1e-3, (Cure("do it", "code", 0.0, 1e-3, "bounds", (change,)),))
+    return Finding("a_rule", "something", None, 1e-3, (Cure("do it", "code", "it helps", (change,)),))
 
 
 UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
@@ -54,14 +54,15 @@ def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
     (cure,) = Simulation.from_view(view).with_predicted_gain(UPLOAD).cures
     expected = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
     assert cure.low <= expected <= cure.high
-    assert "a simulation of the recorded steps" in cure.basis
+    assert cure.basis.startswith("A simulation of the recorded steps with this cure. ")
+    assert cure.basis.endswith(". It helps")
 
 
 def test_the_prediction_for_all_cures_matches_the_fully_cured_program():
     simulation = Simulation.from_view(CaptureView(rig.run(trains)))
     both = simulation.predict_all_cures([simulation.with_predicted_gain(UPLOAD), simulation.with_predicted_gain(READ)])
     expected = rig.step_seconds(lambda machine: trains(machine, uploads=False, reads=False))
-    assert both.low <= expected <= both.high
+    assert both.low == pytest.approx(expected, rel=0.01)
 
 
 def test_one_cure_has_no_combined_prediction():
@@ -70,8 +71,10 @@ def test_one_cure_has_no_combined_prediction():
 
 def test_without_device_records_a_gain_is_given_as_bounds():
     simulation = Simulation.from_view(CaptureView(replace(rig.run(trains), device=None)))
-    assert simulation.with_predicted_gain(UPLOAD) == UPLOAD
-    assert simulation.unreliable_reason == "the GPU was not recorded"
+    (cure,) = simulation.with_predicted_gain(UPLOAD).cures
+    assert cure.low == 0  # the device may work during the upload
+    assert cure.high > 0
+    assert cure.basis == "Bounds from the time of the host, because the GPU was not recorded. It helps"
 
 
 def test_a_script_without_a_gpu_has_no_prediction_for_another():
@@ -85,8 +88,8 @@ def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
     window = replace(capture.window, untraced=tuple(3 * seconds for seconds in capture.window.untraced))
     simulation = Simulation.from_view(CaptureView(replace(capture, window=window)))
     (cure,) = simulation.with_predicted_gain(UPLOAD).cures
-    assert (cure.low, cure.high) == (0.0, 1e-3)
-    assert "These are only bounds, because the simulated step differs from the measured step by" in cure.basis
+    assert cure.low == 0
+    assert "that is not reliable, because the simulated step differs from the measured step by" in cure.basis
 
 
 def test_a_model_with_a_small_drift_is_reliable():
@@ -148,7 +151,7 @@ def test_time_blocked_in_launches_can_be_gained():
 
     simulation = Simulation.from_view(CaptureView(rig.without_calls(rig.run(program))))
     (cure,) = simulation.with_predicted_gain(finding(2, overlap_copies(2))).cures
-    assert cure.low <= 1e-3 - 20e-6 <= cure.high
+    assert cure.high == pytest.approx(1e-3 - 20e-6, rel=0.1)
 
 
 records = st.lists(

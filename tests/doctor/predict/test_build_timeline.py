@@ -207,8 +207,10 @@ def test_a_synchronization_that_was_free_waits_after_a_cure():
     assert simulated(program, prefetch_input(producer_seconds=1e-4)) == pytest.approx(cured, rel=0.03)
 
 
-def test_a_gpu_without_device_records_has_no_timeline():
-    assert build_timeline(CaptureView(rig.replace(rig.run(device_bound), device=None))) is None
+def test_a_gpu_without_device_records_has_a_timeline_of_the_host():
+    timeline = build_timeline(CaptureView(rig.replace(rig.run(device_bound), device=None)))
+    assert timeline.operations == ()
+    assert steady_step_seconds(timeline) == pytest.approx(rig.step_seconds(device_bound), rel=0.01)
 
 
 def test_without_a_gpu_every_call_keeps_its_recorded_time():

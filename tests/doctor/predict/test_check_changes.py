@@ -6,7 +6,6 @@ import pytest
 from tests.doctor import device_rig as rig
 from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical
 
-from forebay.doctor.diagnosis import savings
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.predict.check_changes import check_on_device, check_seconds
 from forebay.doctor.predict.simulate import GAIN_UNCERTAINTY
@@ -110,38 +109,25 @@ def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
     cure, step = cure_in(rig.run(pulls), "reduce it")
     truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
     assert cure.low <= truly <= cure.high
-    assert cure.basis.startswith("a simulation of the recorded steps")
+    assert cure.basis.startswith("A simulation of the recorded steps")
     assert cure.basis.endswith(
         ". Assumption: the host work between this copy and the next call (2.00 "
         "ms per step) is the check and is removed with it"
     )
 
 
-def test_bounds_contain_the_gain_of_the_cured_program(monkeypatch):
-    monkeypatch.setattr("forebay.doctor.diagnosis.savings.LARGEST_ERROR", -1.0)
-    cure, step = cure_in(rig.run(pulls), "reduce it")
-    truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
-    assert cure.low <= truly <= cure.high
-    assert "These are only bounds, because the simulated step differs" in cure.basis
-    assert cure.basis.endswith("is the check and is removed with it")
-
-
 def test_without_a_device_record_there_is_no_assumption():
     cure, _ = cure_in(replace(rig.run(pulls), device=None), "reduce it")
     assert "Assumption" not in cure.basis
-    assert cure.low == pytest.approx(16 * MB / 60e9, rel=0.01)
 
 
-def test_no_bound_is_below_the_computation_of_the_device(monkeypatch):
-    monkeypatch.setattr("forebay.doctor.diagnosis.savings.LARGEST_ERROR", -1.0)
+def test_no_prediction_is_below_the_computation_of_the_device():
     cure, step = cure_in(rig.run(pulls), "check for NaN")
-    assert step - cure.high == pytest.approx(1e-3)
+    assert step - cure.high >= 1e-3
 
 
 @pytest.mark.parametrize("wait_us", [2_000, 20_000])
-def test_input_waits_are_not_part_of_the_gain(monkeypatch, wait_us):
-    monkeypatch.setattr(savings, "LARGEST_ERROR", -1.0)  # bounds only
-
+def test_input_waits_are_not_part_of_the_gain(wait_us):
     def waits(machine):
         machine.launch(900)
         machine.read(16 * MB, line=3, api="Tensor.cpu")

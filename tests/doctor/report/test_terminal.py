@@ -76,7 +76,13 @@ def test_text_of_the_script_has_no_terminal_codes():
 
 def test_the_cure_with_the_largest_gain_comes_first():
     diagnosis = samples.ordinary()
-    finding = replace(diagnosis.main, cures=(Cure("the lesser", "a", 1e-4, 1e-4), Cure("the better", "b", 2e-4, 2e-4)))
+    finding = replace(
+        diagnosis.main,
+        cures=tuple(
+            Cure(title, "a", "it helps", low=gain, high=gain)
+            for title, gain in (("the lesser", 1e-4), ("the better", 2e-4))
+        ),
+    )
     screen = drawn(render(replace(diagnosis, findings=(finding,))))
     assert screen.index("the better") < screen.index("the lesser")
 

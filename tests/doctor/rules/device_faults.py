@@ -17,10 +17,10 @@ OTHER_STREAM = 21
 
 
 def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
-    """Return the capture of a program; its kernels take these names and grids in turn."""
+    """Return the capture of a program. Its kernels take these names and grids in turn, except those of no duration."""
     capture = run(program, frameworks=TORCH_GPU)
     records = capture.device.records.copy()
-    kernels = records["kind"] == RecordKind.CONCURRENT_KERNEL
+    kernels = (records["kind"] == RecordKind.CONCURRENT_KERNEL) & (records["end"] > records["start"])
     order = range(int(kernels.sum()))
     records["grid"][kernels] = [grids[number % len(grids)] for number in order]
     records["block"][kernels] = (256, 1, 1)
@@ -31,13 +31,16 @@ def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_
 
 
 def computing(*kernels, streams=(7,), host_us=None):
-    """Return a step of kernels with these microseconds; host and device end together."""
+    """Return a step of kernels with these microseconds. Without `host_us`, the device limits the step."""
 
     def program(rig):
         rig.python(10)
         for number, us in enumerate(kernels):
             rig.launch(us, stream=streams[number % len(streams)])
-        rig.python(host_us or max(0, sum(kernels) - 10 - 4 * len(kernels)))
+        if host_us:
+            rig.python(host_us)
+        else:
+            rig.wait_for_room(max(0, sum(kernels) - 10 - 4 * len(kernels)))
 
     return program
 

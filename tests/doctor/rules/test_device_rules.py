@@ -1,4 +1,4 @@
-"""Costs and gains that the rules compute from device records."""
+"""Costs and gains of findings from device records."""
 
 from importlib import import_module
 
@@ -7,27 +7,34 @@ from tests.doctor.captures import OTHER, TENSORFLOW_GPU, batch, loop, prepare
 from tests.doctor.rules.device_faults import FEW, MB, NCCL, PLAIN, computing, feeding, run_with_kernels, tiny
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.savings import Simulation
 
 
 def finding(capture, rule):
-    (found,) = import_module(f"forebay.doctor.rules.{rule}").examine(CaptureView(capture))
-    return found
+    view = CaptureView(capture)
+    (found,) = import_module(f"forebay.doctor.rules.{rule}").examine(view)
+    return Simulation.from_view(view).with_predicted_gain(found)
 
 
 def test_an_overlapped_copy_gains_at_most_the_time_of_the_computation():
     half = finding(run_with_kernels(feeding(55 * MB, kernel_us=500, host_us=1_480)), "copy_not_overlapped")
     assert half.seconds == pytest.approx(1e-3, rel=0.02)
     assert half.cures[0].high == pytest.approx(0.5e-3, rel=0.05)
-    assert half.cures[0].low == pytest.approx(0.5e-3, rel=0.1)
+    assert half.cures[0].low == pytest.approx(0.4e-3, rel=0.1)
 
 
 def test_overlap_gains_nothing_if_the_device_waits_for_the_host():
-    idle = finding(run_with_kernels(feeding(55 * MB, host_us=5_000)), "copy_not_overlapped")
+    def program(rig):
+        rig.upload(55 * MB, line=2, pinned=True)
+        rig.launch(1_000)
+        rig.python(5_000)
+
+    idle = finding(run_with_kernels(program), "copy_not_overlapped")
     assert idle.cures[0].low == 0
     assert idle.cures[0].high < 20e-6
 
 
-def test_overlap_may_gain_the_whole_copy_if_the_host_waits_in_a_read():
+def test_overlap_gains_the_copy_if_the_host_waits_in_a_read():
     def program(rig):
         rig.upload(55 * MB, line=2, pinned=True)
         rig.launch(1_000)
@@ -35,8 +42,7 @@ def test_overlap_may_gain_the_whole_copy_if_the_host_waits_in_a_read():
         rig.python(2_000)
 
     found = finding(run_with_kernels(program), "copy_not_overlapped")
-    assert found.cures[0].low == 0
-    assert found.cures[0].high == pytest.approx(1e-3, rel=0.02)  # the copy of 55 MB
+    assert found.cures[0].low <= 1e-3 <= found.cures[0].high  # the copy of 55 MB
 
 
 def test_a_batch_that_the_compiled_step_uploads_itself_is_not_overlapped():
@@ -77,7 +83,7 @@ def test_lower_precision_is_no_cure_if_the_device_waits():
 def test_only_long_matrix_products_have_a_guaranteed_gain():
     long = finding(run_with_kernels(computing(800), PLAIN), "tensor_cores")
     short = finding(run_with_kernels(computing(*[40] * 20), PLAIN), "tensor_cores")
-    assert long.cures[0].low == pytest.approx(0.4e-3, rel=0.1)
+    assert long.cures[0].low == pytest.approx(0.36e-3, rel=0.1)
     assert short.cures[0].low == 0
     assert long.cures[0].high == pytest.approx(0.7e-3, rel=0.02)
 

@@ -1,6 +1,8 @@
 """Laws of every rule on any capture: it never raises and never promises more than the step time."""
 
+import ast
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -71,3 +73,16 @@ def test_more_events_cost_no_less_and_at_most_the_step(capture, some, more):
 def test_a_loop_of_few_steps_causes_no_failure(number):
     marks = [LedgerEvent("step", "optimizer.step", -1, LOOP, at * MS, at * MS) for at in range(number)]
     assert diagnose(capture_of(marks, lines=())).failures == ()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_rule_computes_the_gain_of_a_cure(rule):
+    tree = ast.parse(Path(import_module(f"forebay.doctor.rules.{rule}").__file__).read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Cure"]
+    assert not [keyword.arg for call in calls for keyword in call.keywords if keyword.arg in ("low", "high")]
+    assert all(len(call.args) <= 4 for call in calls)  # title, code, basis, changes
+
+
+@given(captures)
+def test_a_rule_leaves_gains_to_the_simulation(capture):
+    assert all(cure.gain == 0 for finding in findings(CaptureView(capture)) for cure in finding.cures)

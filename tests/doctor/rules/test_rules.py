@@ -28,11 +28,14 @@ from tests.doctor.rules.rule_near_misses import HEALTHY, NEAR_MISSES
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import RULES, diagnose
+from forebay.doctor.diagnosis.savings import Simulation
 from forebay.doctor.rules.precedence import PRECEDENCE
 
 
 def findings(capture, rule):
-    return list(import_module(f"forebay.doctor.rules.{rule}").examine(CaptureView(capture)))
+    view = CaptureView(capture)
+    found = import_module(f"forebay.doctor.rules.{rule}").examine(view)
+    return [*map(Simulation.from_view(view).with_predicted_gain, found)]
 
 
 def cases(table):
@@ -105,14 +108,15 @@ def test_findings_are_ordered_by_the_gain_of_their_cures():
 
 
 def test_the_larger_gain_comes_before_the_larger_share():
-    capture = loop(download(ms=8, line=2), upload(ms=1.8, line=1, key=same))
+    calls = upload("jax.device_put", 1.8, line=1, key=same), run("jit", 0.1), download("float(array)", 8, line=2)
+    capture = loop(*calls, frameworks=JAX)
     assert [finding.rule for finding in diagnose(capture).findings] == ["repeated_upload", "read_back"]
 
 
 def test_the_gain_is_the_time_of_repeated_uploads():
-    (finding,) = findings(loop(upload(ms=6, key=same)), "repeated_upload")
-    assert finding.cures[0].low == pytest.approx(5.4e-3, rel=0.05)
-    assert finding.cures[0].high == pytest.approx(6e-3, rel=0.05)
+    (finding,) = findings(loop(upload(ms=6, key=same), frameworks=TENSORFLOW), "repeated_upload")
+    assert finding.cures[0].low == pytest.approx(5.6e-3, rel=0.05)
+    assert finding.cures[0].high == pytest.approx(6e-3, rel=0.1)
 
 
 def test_a_wait_without_overlap_gains_nothing():
@@ -165,12 +169,10 @@ def test_another_thread_is_not_suggested_for_slow_workers():
     assert {cure.low for cure in finding.cures} == {0}
 
 
-def test_a_copy_that_may_include_a_wait_gains_at_least_its_transfer_time():
-    busy = upload("Tensor.to", 6, key=same, device="cuda:0", nbytes=8 * MiB)
-    (may_wait,) = findings(loop(busy), "repeated_upload")
-    (waits_not,) = findings(loop(busy, download(ms=1)), "repeated_upload")
-    assert may_wait.cures[0].low == pytest.approx(8 * MiB / 8e9)
-    assert waits_not.cures[0].low == pytest.approx(5.4e-3, rel=0.05)
+def test_a_gpu_that_was_not_recorded_may_limit_the_step():
+    (finding,) = findings(loop(upload("Tensor.to", 6, key=same, device="cuda:0", nbytes=8 * MiB)), "repeated_upload")
+    assert finding.cures[0].low == 0
+    assert finding.cures[0].high == pytest.approx(6e-3, rel=0.1)
 
 
 def test_occasional_events_cost_their_share_of_the_run():
@@ -288,4 +290,4 @@ def test_a_move_has_the_bytes_of_one_move():
 def test_the_cure_for_small_uploads_uploads_to_the_same_device(device, code):
     copies = upload(ms=0.05, times=100, nbytes=4096, device=device)
     (finding,) = findings(loop(copies, frameworks=TORCH_GPU), "many_small_copies")
-    assert finding.cures[0].code == code
+    assert code in [cure.code for cure in finding.cures]

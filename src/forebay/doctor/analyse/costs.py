@@ -1,4 +1,4 @@
-"""The cost of events per step on the loop's thread, and the gain of cures."""
+"""The cost of events per step on the loop's thread."""
 
 from collections.abc import Iterable
 from statistics import fmean, median
@@ -8,10 +8,9 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import REST, Steps
 from forebay.doctor.model.events import LedgerEvent
 
-__all__ = ["cost_of", "rest_of_step", "unexplained_seconds", "gain_without_wait", "gain_by_overlap"]
+__all__ = ["ROUND_TRIP_SECONDS", "cost_of", "unexplained_seconds"]
 
 ROUND_TRIP_SECONDS = 10e-6  # to read a few bytes back from the fastest GPU that was measured
-SHARE_SURELY_HIDDEN = 0.5  # of the time that could overlap; the least gain with a GPU assumes this share
 
 
 def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
@@ -30,11 +29,6 @@ def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     return view.step_seconds * min(1.0, mean / (profiled_seconds + excess))
 
 
-def rest_of_step(view: CaptureView, seconds: float) -> float:
-    """Return the step time without `seconds`."""
-    return max(0.0, view.step_seconds - seconds)
-
-
 def unexplained_seconds(view: CaptureView) -> float:
     """Return the seconds per step that belong to no part of `steps.PARTS`.
 
@@ -42,25 +36,6 @@ def unexplained_seconds(view: CaptureView) -> float:
     """
     total = sum(view.host_parts.values())
     return view.step_seconds * view.host_parts[REST] / total if total else 0.0
-
-
-def gain_by_overlap(view: CaptureView, seconds: float) -> tuple[float, float]:
-    """Return the least and the largest gain if `seconds` overlap the rest of the step.
-
-    Without a GPU, the overlapped work and the rest of the step may need the same CPU cores, so the least gain is zero.
-    """
-    most = min(seconds, rest_of_step(view, seconds))
-    return (most * SHARE_SURELY_HIDDEN if view.has_gpu else 0.0), most
-
-
-def gain_without_wait(view: CaptureView, seconds: float, calls: float) -> tuple[float, float]:
-    """Return the least and the largest gain of removing `calls` waits per step.
-
-    The waits take `seconds` per step. They overlap computation of the device, which remains. So the least gain is one
-    round trip per call, and zero without a GPU. The gain is largest if the rest of the step overlaps the computation.
-    """
-    most = min(seconds, rest_of_step(view, seconds))
-    return min(most, calls * ROUND_TRIP_SECONDS if view.has_gpu else 0.0), most
 
 
 def _seconds_in_each_step(steps: Steps, events: Iterable[LedgerEvent]) -> list[float]:

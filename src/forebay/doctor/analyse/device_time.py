@@ -1,8 +1,4 @@
-"""The time of selected device operations, their source line, and the gain of reducing them.
-
-A mask selects operations of a `DeviceView`. The slower of host and device determines the step time. So a cure that
-reduces device work gains nothing while the device is idle anyway.
-"""
+"""The time of selected device operations, and their source line. A mask selects operations of a `DeviceView`."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +9,7 @@ import numpy as np
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.intervals import Intervals
-from forebay.doctor.model.events import EventKind, Line
+from forebay.doctor.model.events import Line
 
 __all__ = [
     "COLLECTIVE",
@@ -24,10 +20,8 @@ __all__ = [
     "seconds_per_step",
     "count_threads",
     "intervals_of",
-    "gain_on_device",
 ]
 
-SMALL_IDLE_SHARE = 0.05  # of a step; if the device is idle for less, the device determines the step time
 COLLECTIVE = re.compile(r"^nccl", re.IGNORECASE)  # kernels in which several devices communicate
 
 
@@ -65,33 +59,12 @@ def main_kernel(device_view: DeviceView, mask: Any) -> str:
 
 def count_blocks(operations: Any) -> Any:
     """Return the number of thread blocks of each kernel."""
-    return operations["grid"].astype(np.int64).prod(axis=1)
+    return operations["grid"].astype(np.int64).prod(axis=-1)
 
 
 def count_threads(operations: Any) -> Any:
     """Return the number of threads of each kernel."""
     return count_blocks(operations) * operations["block"].astype(np.int64).prod(axis=1)
-
-
-def gain_on_device(view: CaptureView, device_view: DeviceView, low: float, high: float) -> tuple[float, float]:
-    """Return the least and the largest gain of reducing device work.
-
-    A cure reduces device work by `low` to `high` seconds per step. The least gain is the part of `low` that exceeds the
-    idle time of the device. The largest gain is the part of `high` that exceeds it, plus the time of blocking calls; if
-    the device is almost never idle, it is all of `high`.
-    """
-    idle = max(0.0, view.step_seconds - seconds_per_step(device_view, device_view.busy))  # in an unprofiled step
-    excess = max(0.0, high - idle)
-    most = high if idle <= SMALL_IDLE_SHARE * view.step_seconds else min(high, excess + _blocking_seconds(view))
-    most = min(most, view.step_seconds)
-    return min(most, max(0.0, low - idle)), most
-
-
-def _blocking_seconds(view: CaptureView) -> float:
-    """Return the seconds per step in calls that may wait for earlier device work."""
-    return sum(
-        site.seconds for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC, EventKind.UPLOAD, EventKind.MOVE)
-    )
 
 
 def _longest_label(device_view: DeviceView, labels: Any, mask: Any) -> int | None:

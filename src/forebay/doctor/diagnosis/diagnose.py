@@ -15,6 +15,7 @@ from forebay.doctor.rules.registry import RULES, load_rule
 __all__ = ["LEAST_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
 
 LEAST_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
+EQUAL_SHARE = 0.05  # of the step time; predictions are not exact enough to order smaller differences
 SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
 
@@ -32,7 +33,7 @@ class Diagnosis:
     """The findings of one capture."""
 
     view: CaptureView
-    findings: tuple[Finding, ...]  # largest gain first
+    findings: tuple[Finding, ...]  # about the largest gain first; see `_rank`
     failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
     verification: Verification | None = None  # only with --verify
     all_cures: Prediction | None = None  # step with the best cure of every finding; see `Simulation.predict_all_cures`
@@ -40,7 +41,7 @@ class Diagnosis:
 
     @property
     def main(self) -> Finding | None:
-        """The finding with the largest gain; None if no finding has a gain."""
+        """The first finding; None if no finding has a gain."""
         return self.findings[0] if self.findings and self.findings[0].gain else None
 
     def share(self, finding: Finding) -> float:
@@ -73,7 +74,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     least_gain = LEAST_SHARE * view.step_seconds
     # Warnings cost no time, so the limit does not apply to them. Without a step time there are only warnings.
     reported = [finding for finding in candidates if finding.gain >= least_gain > 0 or not finding.seconds]
-    findings = tuple(sorted(reported, key=lambda finding: -finding.gain))
+    findings = tuple(sorted(reported, key=lambda finding: _rank(finding, view.step_seconds)))
     return Diagnosis(
         view,
         findings,
@@ -83,14 +84,22 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     )
 
 
+def _rank(finding: Finding, step_seconds: float) -> tuple[float, bool, float]:
+    """Return the key by which findings are sorted: largest gain first, warnings last.
+
+    Gains that differ by less than EQUAL_SHARE of a step are not told apart. Of those, the surest gain comes first.
+    """
+    if not finding.gain or not step_seconds:
+        return 0.0, True, 0.0
+    return -(finding.gain // (EQUAL_SHARE * step_seconds)), False, -finding.best_cure.low
+
+
 def _build_simulation(view: CaptureView, failures: list[str]) -> Simulation:
-    """Build the simulation. If this fails, cures keep the bounds that the rules computed."""
+    """Build the simulation. If this fails, cures have no gain."""
     try:
         return Simulation.from_view(view)
     except Exception as error:
-        failures.append(
-            f"the simulation failed, so the report shows only bounds of each gain: {type(error).__name__}: {error}"
-        )
+        failures.append(f"the simulation failed, so the report has no gains: {type(error).__name__}: {error}")
         return Simulation(view)
 
 

@@ -1,4 +1,4 @@
-"""Predicted gains: a simulation of the recorded steps with each cure and with all cures."""
+"""The seconds that cures save: the only place that computes them, from the simulated timeline."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,23 +7,27 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.calibrate import CalibratedTimeline, calibrate
-from forebay.doctor.predict.cure_changes import ASSUMPTION
 from forebay.doctor.predict.machines import find_gpu, on_other_machine
 from forebay.doctor.predict.simulate import LARGEST_ERROR, Prediction, predict
 from forebay.doctor.predict.timeline import steady_step_seconds
+from forebay.doctor.predict.unseen_device import has_unseen_device, with_slowest_device
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["Simulation"]
 
+LARGEST_USABLE_ERROR = 0.1  # of the measured step; with a larger error of the model, a cure may save nothing
 FEWEST_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
 
 
 class Simulation:
-    """Simulates the steps of a capture, or states why it cannot."""
+    """Simulates the steps of a capture with cures, and states how reliable this is."""
 
     def __init__(self, view: CaptureView, model: CalibratedTimeline | None = None) -> None:
         self.view = view
-        self.model = model  # None without steps, if a GPU was not recorded, or if the timeline could not be built
+        self.model = model  # None without steps, or if the timeline could not be built
+        self._slowest = model.timeline if model else None  # the timeline for the least gain of a cure
+        if model is not None and has_unseen_device(view):
+            self._slowest = with_slowest_device(view, model.timeline)
 
     @classmethod
     def from_view(cls, view: CaptureView) -> "Simulation":
@@ -37,10 +41,7 @@ class Simulation:
 
     @property
     def unreliable_reason(self) -> str:
-        """Why cures have bounds instead of predictions; empty if they have predictions.
-
-        Without device records there are no predictions, even if the simulation is reliable.
-        """
+        """Why gains are bounds instead of predictions; empty if they are predictions."""
         if self.view.device is None:
             return "the GPU was not recorded" if self.view.has_gpu else "the script ran without a GPU"
         if self.model is None:
@@ -50,16 +51,13 @@ class Simulation:
         return f"the simulated step differs from the measured step by {format_percent(self.model.error)}"
 
     def with_predicted_gain(self, finding: Finding) -> Finding:
-        """Return the finding with simulated gains, best cure first.
+        """Return the finding with the gains of its cures, best cure first.
 
-        A cure without changes to the timeline keeps the bounds of its rule. If no cure has changes, return the finding
-        itself. If the best cure saves more than the calls of the finding took, other work waited for these calls. The
-        cost of the finding then includes this wait.
+        If the best cure saves more than the calls of the finding took, other work waited for these calls. The cost of
+        the finding then includes this wait.
         """
-        if not any(cure.changes for cure in finding.cures):
-            return finding
-        simulated = replace(finding, cures=tuple(map(self._with_simulated_bounds, finding.cures)))
-        ordered = replace(simulated, cures=tuple(simulated.cures_by_gain))
+        cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
+        ordered = replace(cured, cures=tuple(cured.cures_by_gain))
         return replace(ordered, seconds=max(finding.seconds, ordered.gain)) if finding.seconds else ordered
 
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
@@ -70,7 +68,7 @@ class Simulation:
         """
         best_cures = [finding.best_cure for finding in findings if finding.gain]
         changes = [cure.changes[0] for cure in best_cures if cure.changes]
-        if self.model is None or not self.is_reliable or len(changes) < FEWEST_CURES or self.view.device is None:
+        if self.model is None or self.unreliable_reason or len(changes) < FEWEST_CURES:
             return None
         return predict(self.model.timeline, changes, measured=self.model.measured, error=self.model.error)
 
@@ -80,7 +78,7 @@ class Simulation:
         `gpu` is the driver's name for the GPU of the capture; an unknown name counts as an H200.
         Return None without predictions (see `unreliable_reason`).
         """
-        if self.model is None or not self.is_reliable or self.view.device is None:
+        if self.model is None or self.unreliable_reason:
             return None
         simulated = steady_step_seconds(self.model.timeline)
         factor = self.model.measured / simulated if simulated else 0.0
@@ -90,22 +88,38 @@ class Simulation:
         )
         return Prediction(self.model.measured, min(fast, slow), max(fast, slow), self.model.error)
 
-    def _with_simulated_bounds(self, cure: Cure) -> Cure:
-        """Return the cure with simulated bounds. Its basis keeps the assumption that the rule stated.
+    def _with_gain(self, cure: Cure) -> Cure:
+        """Return the cure with its gain: at most that of its best outcome, at least that of its worst.
 
-        If the simulation is not reliable, the bounds of the rule stay, and the basis says why. Without changes or
-        device records, return the cure itself.
+        A cure without changes saves no time.
         """
-        if not cure.changes or self.view.device is None:
+        if self.model is None or self._slowest is None or not cure.changes:
             return cure
-        if self.model is None or not self.is_reliable:
-            bounds, *assumption = cure.basis.partition(ASSUMPTION)
-            basis = "".join([bounds, f". These are only bounds, because {self.unreliable_reason}", *assumption])
-            return replace(cure, basis=basis)
         measured, error = self.model.measured, self.model.error
-        outcomes = [predict(self.model.timeline, [change], measured=measured, error=error) for change in cure.changes]
+        timelines = dict.fromkeys((self.model.timeline, self._slowest))
+        outcomes = [
+            predict(timeline, [change], measured=measured, error=error)
+            for timeline in timelines
+            for change in cure.changes
+        ]
         best, worst = min(outcome.low for outcome in outcomes), max(outcome.high for outcome in outcomes)
-        basis = "a simulation of the recorded steps with this cure. Without the cure, the simulated step differs "
-        basis += f"from the measured step by {format_percent(error)}"
-        basis += "".join(cure.basis.partition(ASSUMPTION)[1:])
-        return replace(cure, low=max(0.0, measured - worst), high=max(0.0, measured - best), basis=basis)
+        if error > LARGEST_USABLE_ERROR:  # the model misses something that may remain
+            worst = measured
+        return replace(
+            cure,
+            low=max(0.0, measured - worst),
+            high=max(0.0, measured - best),
+            basis=f"{self._describe_model()}. {cure.basis[:1].upper()}{cure.basis[1:]}",
+        )
+
+    def _describe_model(self) -> str:
+        """Say what the gain of a cure was computed from."""
+        assert self.model is not None
+        if self.view.device is None:
+            return f"Bounds from the time of the host, because {self.unreliable_reason}"
+        if self.unreliable_reason:
+            return f"A simulation of the recorded steps that is not reliable, because {self.unreliable_reason}"
+        return (
+            "A simulation of the recorded steps with this cure. Without the cure, the simulated step differs from the "
+            f"measured step by {format_percent(self.model.error)}"
+        )

@@ -10,6 +10,7 @@ import numpy as np
 
 from forebay.doctor.analyse.attribution import NO_MATCH
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.device_time import count_blocks
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.predict.calls import CudaCall, LoopCalls
@@ -33,13 +34,13 @@ _MATRIX_PRODUCTS = re.compile("gemm|gemv|cutlass|nvjet|matmul|conv|dot|flash|att
 
 
 def build_timeline(view: CaptureView) -> Timeline | None:
-    """Build the timeline of a capture.
+    """Build the timeline of a capture; None without steps.
 
-    Return None if the capture has no steps, or if it has a GPU but no device record.
+    Without a device record, the timeline has only the time of the host, which includes its waits for a device.
     """
     if view.device is not None:
         return _device_timeline(view.device)
-    return None if view.has_gpu or view.steps is None else _host_timeline(view)
+    return None if view.steps is None else _host_timeline(view)
 
 
 def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
@@ -96,9 +97,13 @@ def _matching_operations(device_view: DeviceView, loop_calls: LoopCalls, numbers
 
 
 def _host_timeline(view: CaptureView) -> Timeline:
-    """Build a timeline without a device: each call takes its measured time, scaled to the unprofiled step time."""
+    """Build a timeline without a device, scaled to the unprofiled step time.
+
+    The timeline has all steps, also long ones, so that rare calls keep their share of the time.
+    """
     assert view.steps is not None
-    scale = view.step_seconds / view.steps.seconds if view.steps.seconds else 1.0
+    mean_seconds = (view.steps.end - view.steps.start) / 1e9 / len(view.steps)
+    scale = view.step_seconds / mean_seconds if mean_seconds else 1.0
     actions: list[HostAction] = []
     for start, end in pairwise(view.steps.edges):
         intervals = host_intervals(view.capture.events, view.steps.thread, start, end)
@@ -157,6 +162,7 @@ def _operations(
     count = len(device_view.operations)
     releases = {} if device_view.lags_behind else find_releases(device_view.operations, loop_calls.queue_times)
     gaps = stream_gaps(device_view.operations, loop_calls.queue_times)
+    blocks = count_blocks(device_view.operations)
     is_product = [bool(_MATRIX_PRODUCTS.search(name)) for name in device_view.names]
     for index in numbers:
         if index >= count:  # the preparation of the copy `index - count`
@@ -179,4 +185,6 @@ def _operations(
             latency_seconds=latency_ns / 1e9,
             is_pageable=bool(is_copy and MemoryKind.PAGEABLE in (record["source"], record["target"])),
             is_matrix_product=not is_copy and is_product[record["name"]],
+            name="" if is_copy else device_view.names[record["name"]],
+            blocks=0 if is_copy else int(blocks[index]),
         )

@@ -7,12 +7,14 @@ gains, because two cures may remove the same wait.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, steady_step_seconds
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline
 
 __all__ = [
     "CALL_SECONDS",
     "LAUNCHING_KINDS",
     "Change",
+    "add_work",
+    "compute_on_host",
     "defer_waits",
     "is_call_of",
     "launch_as_graph",
@@ -22,6 +24,7 @@ __all__ = [
     "remove_calls",
     "remove_actions",
     "remove_work",
+    "shrink_kernels",
 ]
 
 Change = Callable[[Timeline], Timeline]
@@ -58,18 +61,63 @@ def remove_calls(line: int, kinds: Collection[str]) -> Change:
     return change
 
 
-def remove_work(seconds: float) -> Change:
-    """Remove `seconds` per step of host work outside of recorded calls, the same share of each piece of work."""
+def remove_work(seconds: float, kinds: Collection[str] = ("work",)) -> Change:
+    """Remove `seconds` per step of host time of these kinds, the same share of each action."""
 
     def change(timeline: Timeline) -> Timeline:
-        work_seconds = sum(action.seconds for action in timeline.actions if action.kind == "work")
-        removed_seconds = min(work_seconds, seconds * timeline.step_count)
-        kept_share = 1 - removed_seconds / work_seconds if work_seconds else 1.0
+        total_seconds = sum(action.seconds for action in timeline.actions if action.kind in kinds)
+        removed_seconds = min(total_seconds, seconds * timeline.step_count)
+        kept_share = 1 - removed_seconds / total_seconds if total_seconds else 1.0
         actions = [
-            replace(action, seconds=action.seconds * kept_share) if action.kind == "work" else action
+            replace(action, seconds=action.seconds * kept_share) if action.kind in kinds else action
             for action in timeline.actions
         ]
         return timeline.with_parts(actions=actions)
+
+    return change
+
+
+def add_work(seconds: float) -> Change:
+    """Add `seconds` of host work to the end of each step."""
+
+    def change(timeline: Timeline) -> Timeline:
+        actions: list[HostAction] = []
+        for action in timeline.actions:
+            actions += [HostAction(seconds), action] if action.ends_step else [action]
+        return timeline.with_parts(actions=actions)
+
+    return change
+
+
+def shrink_kernels(matches: Callable[[DeviceOperation], bool], share: float) -> Change:
+    """Let matching kernels take a share of their time."""
+
+    def change(timeline: Timeline) -> Timeline:
+        operations = [
+            replace(operation, seconds=operation.seconds * share)
+            if operation.engine == "compute" and matches(operation)
+            else operation
+            for operation in timeline.operations
+        ]
+        return timeline.with_parts(operations=operations)
+
+    return change
+
+
+def compute_on_host(seconds: float) -> Change:
+    """Compute on the host, `seconds` per step, without the device: no kernels, copies, launches or waits.
+
+    Input and longer work of the script remain.
+    """
+
+    def change(timeline: Timeline) -> Timeline:
+        actions = [
+            replace(action, seconds=0.0, queued_operations=(), awaited_operations=())
+            if _is_launch(action) or action.kind in (*READ_KINDS, "upload", "move", "run")
+            else replace(action, queued_operations=(), awaited_operations=())
+            for action in timeline.actions
+        ]
+        return add_work(seconds)(timeline.with_parts(actions=actions))
 
     return change
 
@@ -165,14 +213,12 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 def prefetch_input(*, producer_seconds: float) -> Change:
     """Let producers make batches during the step.
 
-    A batch takes the producers `producer_seconds`. The loop waits only if this is longer than a step, and a step never
-    takes longer than before the change.
+    A batch takes the producers `producer_seconds`. The loop waits only if this is longer than a step.
     """
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
-        min_step = min(producer_seconds, steady_step_seconds(timeline))
-        return timeline.with_parts(actions=actions, min_step_seconds=min_step)
+        return timeline.with_parts(actions=actions, min_step_seconds=producer_seconds)
 
     return change
 
@@ -189,9 +235,7 @@ def launch_as_graph(
     def change(timeline: Timeline) -> Timeline:
         actions, unused = [], 0.0  # `unused`: recorded queueing seconds of this step that the graph has not used
         for action in timeline.actions:
-            if action.kind in QUEUEING_KINDS or (
-                action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_LAUNCH_SECONDS
-            ):
+            if _is_launch(action):
                 unused += action.seconds
                 seconds = min(unused, seconds_per_operation * len(action.queued_operations))
                 unused -= seconds
@@ -209,6 +253,12 @@ def launch_as_graph(
         return timeline.with_parts(actions=actions, operations=operations)
 
     return change
+
+
+def _is_launch(action: HostAction) -> bool:
+    """Whether an action only launches kernels, so that a graph replaces it."""
+    is_short = action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_LAUNCH_SECONDS
+    return action.kind in QUEUEING_KINDS or is_short
 
 
 def is_call_of(action: HostAction, kinds: Collection[str], line: int) -> bool:

@@ -1,43 +1,48 @@
-"""The timeline changes of each kind of cure, with the speeds of the machine.
+"""The outcomes of each kind of cure, as changes of a timeline.
 
-Each function, except `check_seconds`, returns one change per possible outcome of the cure. Without a device record, it
-returns no changes.
+Each function, except `check_seconds`, returns one change per possible outcome of a cure. If the capture has a device
+record, the changes know the copies and kernels of each call. Otherwise they change only the time of the host.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.predict import changes, check_changes, upload_changes
+from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.predict import call_changes, changes, check_changes
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.changes import Change
-from forebay.doctor.predict.machines import MachineSpeeds, machine_speeds
+from forebay.doctor.predict.machines import MachineSpeeds
+from forebay.doctor.predict.outcomes import (
+    WORKERS_BYTES_PER_SECOND,
+    Changes,
+    choose_outcomes,
+    limit_by_cores,
+    line_of,
+)
+from forebay.doctor.predict.timeline import DeviceOperation
 
 __all__ = [
-    "ASSUMPTION",
-    "prefetch_with_feed",
+    "CPU_CALL_SECONDS",
+    "CPU_NUMBER_SECONDS",
+    "Changes",
+    "CallingTime",
     "check_on_device",
-    "compile_step",
-    "prefetch_conversion",
-    "defer_waits",
-    "prefetch_batches",
-    "move_to_device",
-    "narrow_dtype",
-    "narrow_and_prefetch",
-    "keep_on_device",
-    "overlap_copies",
-    "page_lock_copies",
-    "prefetch_input",
-    "merge_uploads",
-    "remove_calls",
-    "prefetch_line_with_feed",
     "check_seconds",
-    "remove_uploads",
+    "compile_step",
+    "compute_on_cpu",
+    "defer_waits",
+    "enlarge_batch",
+    "hide_waits",
+    "launch_without_waiting",
+    "move_to_device",
+    "prefetch_input",
+    "remove_calls",
     "remove_work",
+    "shorten_input",
+    "shrink_kernels",
 ]
 
-MAKING_BYTES_PER_SECOND = 3.5e9  # NumPy assembles rows in new memory; the slowest measurement
-WORKERS_BYTES_PER_SECOND = 2.1e9  # from worker processes through the pinning thread; measured 1.8e9 to 2.4e9
-FEED_BYTES_PER_SECOND = 17e9  # four worker threads gather rows into page-locked memory
 GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
 # Host time to call a jitted function with ten arrays, at best and at worst; 90 % of the measured calls are in between.
 JITTED_CALL_SECONDS = 2.5e-4, 6e-4
@@ -46,131 +51,56 @@ JITTED_CALL_SECONDS = 2.5e-4, 6e-4
 TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
 TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
 FUSED_SHARE = 0.6  # of the device time remains at best, if a compiler fuses the operations between matrix products
+HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
+CPU_CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
+CPU_NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
-# A marker in `Cure.basis`. If a gain is simulated, a new text replaces the part before the marker.
-ASSUMPTION = ". Assumption: "
-Changes = tuple[Change, ...]
+FASTEST_LINK = 60e9  # bytes per second; no PCIe link of 16 lanes is faster
 
 
-def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Changes:
-    """Remove the uploads of a site, or a share of them."""
-    return _if_recorded(view, lambda speeds: (upload_changes.remove_uploads(_line(site), share=share),))
+@dataclass(frozen=True, slots=True)
+class CallingTime:
+    """The seconds per step that Python spends on calling operations."""
 
-
-def keep_on_device(view: CaptureView, site: CallSite) -> Changes:
-    """Keep the data on the device, and upload row indices. One outcome waits for this upload, the other does not."""
-
-    def change(speeds: MachineSpeeds) -> Changes:
-        return tuple(
-            upload_changes.gather_on_device(
-                _line(site),
-                gather_bytes_per_second=speeds.gather,
-                making_bytes_per_second=MAKING_BYTES_PER_SECOND,
-                waits=waits,
-            )
-            for waits in (False, True)
-        )
-
-    return _if_recorded(view, change)
-
-
-def page_lock_copies(view: CaptureView, site: CallSite) -> Changes:
-    """Upload from page-locked memory without a wait."""
-    return _if_recorded(
-        view, lambda speeds: (upload_changes.page_lock_copies(_line(site), bytes_per_second=speeds.pinned),)
-    )
-
-
-def prefetch_with_feed(view: CaptureView, site: CallSite) -> Changes:
-    """Let a feed make and upload the batches of a site during the step."""
-    return prefetch_line_with_feed(view, _line(site))
-
-
-def prefetch_line_with_feed(view: CaptureView, line: int) -> Changes:
-    """Let a feed make and upload the batches of a line during the step."""
-
-    def change(speeds: MachineSpeeds) -> Changes:
-        return (
-            upload_changes.prefetch_uploads(
-                line,
-                bytes_per_second=speeds.pinned,
-                producer_bytes_per_second=FEED_BYTES_PER_SECOND,
-                making_bytes_per_second=MAKING_BYTES_PER_SECOND,
-            ),
-        )
-
-    return _if_recorded(view, change)
-
-
-def prefetch_conversion(view: CaptureView, site: CallSite) -> Changes:
-    """Let tf.data threads make batches, as fast as a feed or as one NumPy thread.
-
-    The batches are in pageable memory, and the step uploads them.
-    """
-
-    def change(speeds: MachineSpeeds) -> Changes:
-        return tuple(
-            upload_changes.prefetch_conversion(
-                _line(site), making_bytes_per_second=MAKING_BYTES_PER_SECOND, producer_bytes_per_second=speed
-            )
-            for speed in (FEED_BYTES_PER_SECOND, MAKING_BYTES_PER_SECOND)
-        )
-
-    return _if_recorded(view, change)
-
-
-def overlap_copies(view: CaptureView, line: int) -> Changes:
-    """Upload the data of a line one step early, during the computation."""
-    return _if_recorded(view, lambda speeds: (upload_changes.overlap_copies(line),))
-
-
-def narrow_dtype(view: CaptureView, site: CallSite, share: float) -> Changes:
-    """Upload only a share of the bytes."""
-    return _if_recorded(
-        view, lambda speeds: (upload_changes.narrow_dtype(_line(site), share=share, kind=site.kind.value),)
-    )
-
-
-def narrow_and_prefetch(view: CaptureView, site: CallSite, share: float) -> Changes:
-    """Upload only a share of the bytes, with a feed, during the step."""
-    pairs = zip(narrow_dtype(view, site, share), prefetch_with_feed(view, site), strict=True)
-    return tuple(changes.chain(pair) for pair in pairs)
-
-
-def merge_uploads(view: CaptureView, site: CallSite) -> Changes:
-    """Replace the uploads of a step by one."""
-
-    def change(speeds: MachineSpeeds) -> Changes:
-        return (
-            upload_changes.merge_uploads(
-                _line(site), bytes_per_second=speeds.pageable, host_bytes_per_second=speeds.host_copy
-            ),
-        )
-
-    return _if_recorded(view, change)
+    least: float
+    most: float
+    rest: float = 0.0  # host time per step of operations that cannot be compiled
 
 
 def defer_waits(view: CaptureView, site: CallSite) -> Changes:
-    """Wait so rarely that the waits of a site take no time."""
-    return _if_recorded(view, lambda speeds: (changes.defer_waits(_line(site)),))
+    """Wait so rarely that the waits of a site take no time.
+
+    Without a device record, the device may need as long as the waits, or as long as the whole step.
+    """
+    line, wait = line_of(site), cost_of(view, site.events)
+    return choose_outcomes(
+        view,
+        lambda speeds: (changes.defer_waits(line),),
+        lambda: (changes.chain((changes.defer_waits(line), call_changes.at_least(wait))), call_changes.unchanged),
+    )
 
 
 def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Changes:
     """Check data on the device instead of reading it back.
 
-    At best, this removes all host work after the read-back; at worst, only the share that is surely the check.
+    At best, this removes all host work after the read-back; at worst, only the share that is surely the check. Without
+    a device record, it removes the read-back; at worst only the time of its copy on the fastest link.
     """
+    line, copy_seconds = line_of(site), site.nbytes / FASTEST_LINK
 
     def change(speeds: MachineSpeeds) -> Changes:
         return tuple(
             check_changes.check_on_device(
-                _line(site), bytes_per_second=speeds.gather, passes=passes, waits=waits, is_cautious=is_cautious
+                line, bytes_per_second=speeds.gather, passes=passes, waits=waits, is_cautious=is_cautious
             )
             for passes, is_cautious in zip(CHECK_PASSES, (False, True), strict=True)
         )
 
-    return _if_recorded(view, change)
+    kept = max(0.0, cost_of(view, site.events) - copy_seconds)
+    return choose_outcomes(
+        view, change, lambda: tuple(call_changes.shorten_calls(line, ("download",), each) for each in (0.0, kept))
+    )
 
 
 def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
@@ -181,7 +111,7 @@ def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
     timeline = build_timeline(view) if view.device is not None else None
     if timeline is None or view.device is None or not view.device.seconds:
         return 0.0, 0.0
-    least, most = check_changes.check_seconds(timeline, _line(site))
+    least, most = check_changes.check_seconds(timeline, line_of(site))
     scale = view.step_seconds / view.device.seconds
     return least * scale, most * scale
 
@@ -191,49 +121,68 @@ def prefetch_input(
 ) -> Changes:
     """Prefetch batches during the step. The producers together need `batch_seconds` for one batch.
 
-    With `in_worker_processes`, a batch takes at least the time to copy it from a worker process.
+    With `in_worker_processes`, a batch takes at least the time to copy it from a worker process, and the loop needs
+    HAND_OVER_SECONDS to receive it.
     """
     copy_seconds = site.nbytes / WORKERS_BYTES_PER_SECOND if in_worker_processes else 0.0
-    producer_seconds = max(batch_seconds, copy_seconds)
-    return _if_recorded(view, lambda speeds: (changes.prefetch_input(producer_seconds=producer_seconds),))
-
-
-def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, producers: int) -> Changes:
-    """Let several producers make the batches. The loop now needs `batch_seconds` for one batch.
-
-    At best, a feed copies the batches. In scripts with PyTorch, worker processes copy them at worst.
-    """
-    fast = max(batch_seconds / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
-    slow = max(fast, site.nbytes / WORKERS_BYTES_PER_SECOND) if "torch" in view.frameworks else fast
-    return _if_recorded(
-        view,
-        lambda speeds: tuple(
-            upload_changes.prefetch_batches(_line(site), seconds=batch_seconds, producer_seconds=producer_seconds)
-            for producer_seconds in dict.fromkeys((fast, slow))
-        ),
+    prefetch = changes.prefetch_input(producer_seconds=max(batch_seconds, copy_seconds))
+    if view.device is not None:
+        return (prefetch,)
+    hand_over = HAND_OVER_SECONDS if in_worker_processes else (0.0, 0.0)
+    return (
+        changes.chain((prefetch, changes.add_work(hand_over[0]))),
+        changes.chain((prefetch, changes.add_work(hand_over[1]), limit_by_cores(view))),
     )
 
 
-def remove_calls(view: CaptureView, *sites: CallSite) -> Changes:
-    """Make these calls once, before the loop."""
-    removals = [changes.remove_calls(_line(site), (site.kind.value,)) for site in sites]
-    return _if_recorded(view, lambda speeds: (changes.chain(removals),))
+def hide_waits(view: CaptureView, site: CallSite) -> Changes:
+    """Make the input so fast that the loop does not wait for it at best; at worst change nothing."""
+    return changes.prefetch_input(producer_seconds=0.0), call_changes.unchanged
 
 
-def remove_work(view: CaptureView, seconds: float) -> Changes:
-    """Remove `seconds` per step of the host's own work."""
-    return _if_recorded(view, lambda speeds: (changes.remove_work(seconds),))
+def shorten_input(view: CaptureView, share: float) -> Changes:
+    """Let the waits for input take a share of their time at best; at worst all of it."""
+    return call_changes.scale_kinds(("input",), share), call_changes.unchanged
 
 
-def move_to_device(view: CaptureView, *sites: CallSite) -> Changes:
-    """Run the operations of these sites on the device that has their data, without moves."""
-    return _if_recorded(view, lambda speeds: (changes.move_to_device(*map(_line, sites)),))
+def remove_calls(view: CaptureView, *sites: CallSite, later_sites: tuple[CallSite, ...] = ()) -> Changes:
+    """Make these calls once, before the loop. `later_sites` may follow from them: at worst they remain."""
+    removal = changes.chain(_removal(site) for site in sites)
+    if not later_sites:
+        return (removal,)
+    return changes.chain((removal, *map(_removal, later_sites))), removal
 
 
-def compile_step(view: CaptureView, framework: str, *, other_seconds: float = 0.0) -> Changes:
+def _removal(site: CallSite) -> Change:
+    return changes.remove_calls(line_of(site), (site.kind.value,))
+
+
+def remove_work(
+    view: CaptureView, seconds: float, *, least: float | None = None, kinds: tuple[str, ...] = ("work",)
+) -> Changes:
+    """Remove `seconds` per step of the host's own work; with `least`, at worst only these seconds."""
+    outcomes = (seconds,) if least is None else (seconds, least)
+    return tuple(changes.remove_work(each, kinds) for each in outcomes)
+
+
+def move_to_device(view: CaptureView, *sites: CallSite, untimed_seconds: float = 0.0) -> Changes:
+    """Run the operations of these sites on the device that has their data, without moves.
+
+    `untimed_seconds` is the estimated time of moves inside compiled calls. Without a device record, part of the time
+    may be a wait for the device, which remains.
+    """
+    lines = [*map(line_of, sites)]
+    timed = [call_changes.scale_calls(line, ("move",), 0.0) for line in lines]
+    moves = changes.chain((*timed, changes.remove_work(untimed_seconds, ("run",))))
+    return choose_outcomes(
+        view, lambda speeds: (changes.move_to_device(*lines),), lambda: (moves, call_changes.unchanged)
+    )
+
+
+def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Changes:
     """Compile the step into one call: a graph of its operations, or a fused program.
 
-    `other_seconds` is the host time per step of operations that cannot be compiled.
+    Without a device record, compiling removes at most the time of calling operations, and at least half of it.
     """
     # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
     if framework in ("tensorflow", "keras"):
@@ -247,22 +196,51 @@ def compile_step(view: CaptureView, framework: str, *, other_seconds: float = 0.
         ]
     else:
         outcomes = [(GRAPH_SECONDS, share, 0.0) for share in ((1.0,) if framework == "torch" else (1.0, FUSED_SHARE))]
-    return _if_recorded(
+    return choose_outcomes(
         view,
         lambda speeds: tuple(
             changes.launch_as_graph(
-                seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step + other_seconds
+                seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step + calling.rest
             )
             for per_operation, share, per_step in outcomes
         ),
+        lambda: remove_work(view, calling.most, least=calling.least / 2),
     )
 
 
-def _if_recorded(view: CaptureView, make_changes: Callable[[MachineSpeeds], Changes]) -> Changes:
-    """Call `make_changes` if the capture has a device record; otherwise return no changes."""
-    return make_changes(machine_speeds(view)) if view.device is not None else ()
+def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Changes:
+    """Compute on a CPU core: `operations` per step, of `numbers` in all. Input and other host work remain."""
+    return tuple(
+        changes.compute_on_host(operations * per_call + numbers * per_number)
+        for per_call, per_number in zip(CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, strict=True)
+    )
 
 
-def _line(site: CallSite) -> int:
-    """Return the line index of a call site; -1 if it has no events."""
-    return site.events[0].line if site.events else -1
+def enlarge_batch(view: CaptureView, factor: int) -> Changes:
+    """Use batches `factor` times as large; the result is the time for the rows of one present batch.
+
+    At best, all time of Python, launches and kernels is shared by `factor` times as many rows. At worst, kernels and
+    compiled calls take as long per row as now.
+    """
+    fixed = changes.LAUNCHING_KINDS
+    return (
+        changes.chain(
+            (call_changes.scale_kinds(fixed, 1 / factor), changes.shrink_kernels(lambda _: True, 1 / factor))
+        ),
+        call_changes.scale_kinds(("launch",), 1 / factor),
+    )
+
+
+def shrink_kernels(matches: Callable[[DeviceOperation], bool], *, least_share: float, most_share: float) -> Changes:
+    """Let matching kernels take `least_share` of their time at best, and `most_share` at worst."""
+    return tuple(changes.shrink_kernels(matches, share) for share in (least_share, most_share))
+
+
+def launch_without_waiting(view: CaptureView) -> Changes:
+    """Launch kernels without waiting for each.
+
+    Host and device then work in parallel, so a step takes at least half of its time; at worst nothing changes.
+    """
+    return changes.chain((changes.remove_work(view.step_seconds / 2), call_changes.at_least(view.step_seconds / 2))), (
+        call_changes.unchanged
+    )

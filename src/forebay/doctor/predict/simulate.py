@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from forebay.doctor.predict.changes import LAUNCHING_KINDS, Change
-from forebay.doctor.predict.timeline import Timeline, steady_step_seconds
+from forebay.doctor.predict.timeline import Timeline, least_step_seconds, steady_step_seconds
 
 __all__ = ["LARGEST_ERROR", "WARM_CACHE_FACTOR", "GAIN_UNCERTAINTY", "Prediction", "predict"]
 
@@ -12,6 +12,8 @@ LARGEST_ERROR = 0.03  # share of the measured step; a model with a larger error 
 # Uncertainty in addition to the error of the model, from measurements of cured scripts. The smaller of the two applies.
 STEP_UNCERTAINTY = 0.1  # share of the predicted step
 GAIN_UNCERTAINTY = 0.2  # share of the gain
+LEAST_GAIN_SHARE = 1e-6  # of the step; a smaller gain is a rounding error of the simulation
+LARGEST_ERROR_SHARE = 0.5  # of the gain; the error of the model makes a prediction at most this uncertain
 # If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. The same Python work then
 # takes between this share of its time and all of it. Eight scripts of tests/doctor/cures were recorded with and without
 # the cure: the work took two thirds of its time in three scripts (read-backs in JAX, uploads of 32 MiB per step in
@@ -40,8 +42,11 @@ def predict(
 
     `measured` is the step time in seconds. `error` is the known error of the model as a share of `measured`; without
     it, the simulation of the unchanged timeline gives the error. `low` to `high` covers the uncertainty of a cure and
-    the error of the model. An error above LARGEST_ERROR counts as LARGEST_ERROR, but the prediction is then not
-    reliable. `high` is at most `measured`, unless the simulated step is longer even at best.
+    the error of the model. Three laws hold for every timeline:
+
+    - A cure that does not shorten the simulated step predicts exactly `measured`, or more.
+    - `low` is at least `least_step_seconds` of the changed timeline.
+    - `high` is at most `measured`, unless the simulated step is longer even at best.
     """
     simulated = steady_step_seconds(timeline)
     model_error = error if error is not None else abs(simulated - measured) / measured if measured else 1.0
@@ -50,10 +55,15 @@ def predict(
         changed = change(changed)
     factor = measured / simulated if simulated else 0.0
     slow = steady_step_seconds(changed) * factor
-    fast = steady_step_seconds(_with_warm_caches(changed)) * factor if _keeps_caches_warm(timeline, changed) else slow
-    uncertainty = min(slow * STEP_UNCERTAINTY, max(0.0, measured - slow) * GAIN_UNCERTAINTY)
-    uncertainty += slow * min(model_error, LARGEST_ERROR)
-    return Prediction(measured, max(0.0, fast - uncertainty), max(fast, min(measured, slow + uncertainty)), model_error)
+    at_best = _with_warm_caches(changed) if _keeps_caches_warm(timeline, changed) else changed
+    fast = steady_step_seconds(at_best) * factor
+    gain = max(0.0, measured - fast)
+    if 0 <= gain <= measured * LEAST_GAIN_SHARE and fast <= measured:
+        return Prediction(measured, measured, measured, model_error)
+    uncertainty = min(slow * STEP_UNCERTAINTY, gain * GAIN_UNCERTAINTY)
+    uncertainty += min(slow * model_error, gain * LARGEST_ERROR_SHARE)
+    low = max(fast - uncertainty, least_step_seconds(at_best) * factor)
+    return Prediction(measured, low, max(fast, min(measured, slow + uncertainty)), model_error)
 
 
 def _keeps_caches_warm(before: Timeline, after: Timeline) -> bool:

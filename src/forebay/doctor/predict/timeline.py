@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-__all__ = ["DeviceEngine", "DeviceOperation", "HostAction", "Timeline", "simulate_steps", "steady_step_seconds"]
+__all__ = [
+    "DeviceEngine",
+    "DeviceOperation",
+    "HostAction",
+    "Timeline",
+    "least_step_seconds",
+    "simulate_steps",
+    "steady_step_seconds",
+]
 
 DeviceEngine = Literal["compute", "host to device", "device to host"]
 
@@ -28,6 +36,8 @@ class DeviceOperation:
     latency_seconds: float = 0.0  # delay after queueing, or after the end of the dependencies
     is_pageable: bool = False  # a copy from or to pageable memory
     is_matrix_product: bool = False  # a matrix product, a convolution or an attention kernel
+    name: str = ""  # of the kernel
+    blocks: int = 0  # thread blocks of a kernel; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,27 @@ def steady_step_seconds(timeline: Timeline) -> float:
     step_seconds = simulate_steps(timeline, rounds=2)
     second_round = step_seconds[len(step_seconds) // 2 :]
     return max(timeline.min_step_seconds, sum(second_round) / len(second_round)) if second_round else 0.0
+
+
+def least_step_seconds(timeline: Timeline) -> float:
+    """Return the seconds below which no step of the timeline can fall, whatever overlaps.
+
+    This is the largest of: the work of the host, the work of each stream and of each copy engine, and what the
+    producers of batches need.
+    """
+    steps = timeline.step_count
+    if not steps:
+        return 0.0
+    host_seconds = sum(action.seconds for action in timeline.actions)
+    stream_seconds: dict[int, float] = {}
+    engine_seconds: dict[str, float] = {}
+    for action in timeline.actions:
+        for operation in (timeline.operations[index] for index in action.queued_operations):
+            stream_seconds[operation.stream] = stream_seconds.get(operation.stream, 0.0) + operation.seconds
+            if operation.engine != "compute":
+                engine_seconds[operation.engine] = engine_seconds.get(operation.engine, 0.0) + operation.seconds
+    busiest = max([host_seconds, *stream_seconds.values(), *engine_seconds.values()])
+    return max(timeline.min_step_seconds, busiest / steps)
 
 
 def _differences(edges: Sequence[float]) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from forebay.doctor.predict.changes import CALL_SECONDS, Change, is_call_of, remove_actions
-from forebay.doctor.predict.timeline import HostAction, Timeline, steady_step_seconds
+from forebay.doctor.predict.timeline import HostAction, Timeline
 
 __all__ = [
     "prefetch_conversion",
@@ -104,7 +104,7 @@ def prefetch_uploads(
         if making_bytes_per_second:
             without_making = _remove_batch_making(timeline, line, making_bytes_per_second)
         prefetched = overlap_copies(line)(page_lock_copies(line, bytes_per_second=bytes_per_second)(without_making))
-        return prefetched.with_parts(min_step_seconds=min(producer_seconds, steady_step_seconds(timeline)))
+        return prefetched.with_parts(min_step_seconds=producer_seconds)
 
     return change
 
@@ -126,8 +126,7 @@ def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_b
             for action in without_making.actions
         ]
         producer_seconds = nbytes / max(1, timeline.step_count) / producer_bytes_per_second
-        min_step = min(producer_seconds, steady_step_seconds(timeline))
-        return without_making.with_parts(actions=actions, min_step_seconds=min_step)
+        return without_making.with_parts(actions=actions, min_step_seconds=producer_seconds)
 
     return change
 
@@ -143,8 +142,7 @@ def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> C
         for index, action in enumerate(timeline.actions):
             if is_call_of(action, UPLOAD_KINDS, line) and action.queued_operations:
                 _shorten_before(actions, index, line, seconds)
-        min_step = min(producer_seconds, steady_step_seconds(timeline))
-        return timeline.with_parts(actions=actions, min_step_seconds=min_step)
+        return timeline.with_parts(actions=actions, min_step_seconds=producer_seconds)
 
     return change
 

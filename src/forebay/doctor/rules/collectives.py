@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
     COLLECTIVE,
-    gain_on_device,
     intervals_of,
     main_kernel,
     main_line,
@@ -18,6 +17,7 @@ from forebay.doctor.analyse.device_time import (
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds, truncate
+from forebay.doctor.predict.cure_changes import shrink_kernels
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
@@ -39,7 +39,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     cost = min(seconds_per_step(device_view, not_overlapped), view.step_seconds)
     if cost < MODERATE * view.step_seconds:
         return
-    low, high = gain_on_device(view, device_view, 0.0, cost)
+    changes = shrink_kernels(lambda kernel: bool(COLLECTIVE.search(kernel.name)), least_share=0.0, most_share=1.0)
     api = next((site.api for site in view.sites_of(EventKind.STEP, EventKind.RUN)), "")
     share = cost / view.step_seconds
     total = seconds_per_step(device_view, intervals_of(device_view, collectives))
@@ -48,7 +48,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         title=f"The device runs only collectives for {format_percent(share)} of a step",
         line=main_line(view, device_view, collectives),
         seconds=cost,
-        cures=(Cure(_CURE_TITLE, _CODE.get(framework_of(view, api), _JAX_CODE), low, high, BASIS),),
+        cures=(Cure(_CURE_TITLE, _CODE.get(framework_of(view, api), _JAX_CODE), BASIS, changes),),
         evidence=(
             f"This is {'severe' if share >= SEVERE else 'moderate'}. {format_seconds(cost)} of the "
             f"{format_seconds(total)} of collectives per step overlap no other kernel.",

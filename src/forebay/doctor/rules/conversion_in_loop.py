@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_data
-from forebay.doctor.predict.changes import Change
-from forebay.doctor.predict.cure_changes import overlap_copies, prefetch_conversion, prefetch_with_feed
+from forebay.doctor.predict.cure_changes import Changes
+from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_conversion, prefetch_with_feed, store_in_arrays
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import (
@@ -21,11 +21,8 @@ from forebay.doctor.rules.wording import (
 
 __all__ = ["examine", "recognises"]
 
-OVERLAP_BASIS = "the conversion overlaps the rest of the step; the gain is at most the shorter of the two"
+OVERLAP_BASIS = "the conversion overlaps the rest of the step"
 MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
-# Speed of a conversion of an array, which copies the array.
-FASTEST_BYTES_PER_SECOND = 10e9  # the speed at which one core copies memory
-SLOWEST_BYTES_PER_SECOND = 1e9  # the speed of TensorFlow, the slowest framework
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -46,12 +43,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             title=f"{site.api} converts {amount} of {data_kind} {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_avoidance_cure(view, site, cost), _prefetch_cure(view, site, cost), *_feed_cure(view, site, cost)),
+            cures=(*_avoidance_cure(view, site), _prefetch_cure(view, site), *_feed_cure(view, site)),
             evidence=(f"{len(site.events)} conversions happened in {site.steps} steps.",),
         )
 
 
-def _avoidance_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
+def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     """Yield the cure that avoids the conversion, if one applies.
 
     If the device was recorded, arrays can stay on it, unless a session reads them. Python lists can become arrays
@@ -59,34 +56,30 @@ def _avoidance_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[
     """
     if not is_python_data(site):
         if view.device is not None and site.api != SESSION:
-            yield keep_on_device_cure(view, site, cost)
+            yield keep_on_device_cure(view, site)
         return
     yield Cure(
         "store numbers in arrays, not in Python lists",
         'rows = np.asarray(rows, dtype="float32")   # once, before the loop; the loop takes slices',
-        low=max(0.0, cost - site.nbytes / SLOWEST_BYTES_PER_SECOND),
-        high=max(0.0, cost - site.nbytes / FASTEST_BYTES_PER_SECOND),
         basis="one copy of the bytes replaces the conversion of each number; the data must be known before the loop",
+        changes=store_in_arrays(view, site),
     )
 
 
-def _prefetch_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
+def _prefetch_cure(view: CaptureView, site: CallSite) -> Cure:
     """Return the cure that prefetches with tools of the framework."""
-    low, high = gain_by_overlap(view, cost)
     framework = feed_framework(view, site.api)
     return Cure(
         "convert the next batch during the computation of this one",
         f"{_TF_DATA_CODE}\n{GRAPH_ITERATOR_CODE}"
         if site.api == SESSION
         else _PREFETCH_CODE.get(framework, _PREFETCH_CODE["jax"]),
-        low,
-        high,
         basis=OVERLAP_BASIS,
         changes=_prefetch_changes(view, site, framework),
     )
 
 
-def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> tuple[Change, ...]:
+def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> Changes:
     """Return the changes of the timeline if the framework prefetches.
 
     tf.data and PyTorch make batches in their own threads or processes. PyTorch also page-locks them, so that the
@@ -94,18 +87,15 @@ def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> tupl
     """
     if framework in ("tensorflow", "keras"):
         return prefetch_conversion(view, site)
-    return prefetch_with_feed(view, site) if framework == "torch" else overlap_copies(view, site.events[0].line)
+    return prefetch_with_feed(view, site) if framework == "torch" else overlap_copies(view, site)
 
 
-def _feed_cure(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
+def _feed_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     if site.api == SESSION:  # a feed delivers tensors, and a session accepts none
         return
-    low, high = gain_by_overlap(view, cost)
     yield Cure(
         "use a feed, which converts without an extra copy",
         feed_code(view, feed_framework(view, site.api)),
-        low,
-        high,
         basis=OVERLAP_BASIS,
         changes=prefetch_with_feed(view, site),
     )

@@ -14,14 +14,14 @@ import numpy as np
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.blocking_copies import mask_batch_fetches
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.device_time import gain_on_device, intervals_of, main_line, seconds_per_step
+from forebay.doctor.analyse.device_time import intervals_of, main_line, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import overlap_copies, prefetch_line_with_feed
+from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_line_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import PRECEDENCE, sites_for
 from forebay.doctor.rules.wording import feed_code
@@ -30,10 +30,7 @@ __all__ = ["examine"]
 
 MIN_REPORTED_SHARE = 0.05  # of a step
 WAIT_NS = 20_000  # nanoseconds; a kernel that starts this soon after the end of a copy waited for the copy
-BASIS = (
-    "the copies overlap the computation; the gain is at most the shorter of the two, "
-    "less the time in which the device is idle anyway"
-)
+BASIS = "the copies overlap the computation"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -82,13 +79,10 @@ def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
 
 
 def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: float, total: float) -> Finding:
-    """Build the finding. A prefetch can hide the copies only behind computation that no copy overlaps yet.
+    """Build the finding.
 
     `total` is the time of the uploads, in seconds per step; `cost` is the part of it without computation.
     """
-    computing_only = device_view.computing.difference(intervals_of(device_view, copies))
-    hidden = min(cost, seconds_per_step(device_view, computing_only))
-    low, high = gain_on_device(view, device_view, hidden, hidden)
     sizes = device_view.operations["nbytes"][copies]
     nbytes = float(sizes.mean()) * max(1, round(len(sizes) / device_view.steps_done))
     line = main_line(view, device_view, copies)
@@ -102,7 +96,7 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
     )
     recorded_seconds = device_view.seconds * len(device_view)  # the mean step times the number of steps
     computing_share = device_view.computing.length / 1e9 / recorded_seconds
-    stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, low, high, BASIS, changes)
+    stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, BASIS, changes)
     stream_cures = (stream,) if framework == "torch" else ()
     return Finding(
         rule="copy_not_overlapped",
@@ -110,7 +104,7 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
         line=line,
         seconds=cost,
         cures=(
-            Cure("let a feed prefetch the next batch", feed_code(view, framework), low, high, BASIS, changes),
+            Cure("let a feed prefetch the next batch", feed_code(view, framework), BASIS, changes),
             *stream_cures,
         ),
         evidence=(

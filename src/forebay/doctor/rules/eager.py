@@ -6,12 +6,12 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
-from forebay.doctor.predict.cure_changes import compile_step
+from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import location
 
-__all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises", "gain_basis"]
+__all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
 FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the two cases that `recognises` lists
 TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
@@ -111,18 +111,6 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
     return min(low, unexplained_seconds(view)), min(high, unexplained_seconds(view))
 
 
-def gain_basis(sites: Sequence[CallSite]) -> str:
-    """Return the basis of a gain of half the minimum to all of the maximum of `calling_seconds`."""
-    if any(site.values("calling_seconds") for site in sites):
-        return "at least half of the Python time between the calls, at most also the calls themselves"
-    return f"at least half of the call time on a fast core, at most {SLOW_CORE_FACTOR} times this call time"
-
-
-def _least_gain(view: CaptureView, calling: float) -> float:
-    """Return half of the calling time; 0.0 if an unrecorded GPU may limit steps."""
-    return 0.0 if view.has_gpu and view.device is None else calling / 2
-
-
 def _total_seconds(sites: Iterable[CallSite]) -> float:
     return sum(event.seconds for site in sites for event in site.events)
 
@@ -146,8 +134,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     total = sum(map(operations_per_step, sites))
     framework = framework_of(view, main_site.api)
     least, most = calling_seconds(view, sites)
-    basis = f"{total:.0f} calls become one; {gain_basis(sites)}"
-    changes = compile_step(view, framework, other_seconds=_top_level_seconds(sites))
+    changes = compile_step(view, framework, CallingTime(least, most, _top_level_seconds(sites)))
     yield Finding(
         rule="eager",
         title=_title(view, total),
@@ -157,9 +144,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             Cure(
                 "compile the step",
                 _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]),
-                _least_gain(view, least),
-                most,
-                basis,
+                f"{total:.0f} calls become one",
                 changes,
             ),
         ),

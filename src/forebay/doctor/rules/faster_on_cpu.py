@@ -15,6 +15,7 @@ from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.device_records import RecordKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, compute_on_cpu
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
@@ -24,8 +25,6 @@ MOST_THREADS = 8_192  # per kernel; a thread processes about one number
 MOST_BUSY_SHARE = 0.5  # of the time; a busier device has enough work
 MOST_NBYTES = 256 << 10  # bytes transferred per step; more is not small work
 SMALL_SHARE = 0.95  # of the kernels must be small
-CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
-NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -33,12 +32,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     device_view = view.device
     if device_view is None or not view.step_seconds or not _is_small(device_view):
         return
-    best, worst = (
-        device_view.kernels_per_step * per_call + _numbers_per_step(device_view) * per_number
-        for per_call, per_number in zip(CALL_SECONDS, NUMBER_SECONDS, strict=True)
+    slowest = (
+        device_view.kernels_per_step * CPU_CALL_SECONDS[1] + _numbers_per_step(device_view) * CPU_NUMBER_SECONDS[1]
     )
-    if worst < view.step_seconds:
-        yield _finding(view, device_view, view.step_seconds - worst, view.step_seconds - best)
+    if slowest < view.step_seconds:
+        yield _finding(view, device_view)
 
 
 def _is_small(device_view: DeviceView) -> bool:
@@ -60,13 +58,13 @@ def _numbers_per_step(device_view: DeviceView) -> float:
     return float(count_threads(device_view.kernels).sum()) / device_view.steps_done
 
 
-def _finding(view: CaptureView, device_view: DeviceView, low: float, high: float) -> Finding:
+def _finding(view: CaptureView, device_view: DeviceView) -> Finding:
     count, numbers = device_view.kernels_per_step, _numbers_per_step(device_view) / device_view.kernels_per_step
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
     basis = (
-        f"the step time, less the time of a CPU core for {count:.0f} operations of {numbers:,.0f} numbers; "
-        "at least with a slow core, at most with a fast one"
+        f"a CPU core computes {count:.0f} operations of {numbers:,.0f} numbers, without launches, copies and waits; "
+        "input and other work of the script remain"
     )
     computing = seconds_per_step(device_view, device_view.computing)
     return Finding(
@@ -74,7 +72,7 @@ def _finding(view: CaptureView, device_view: DeviceView, low: float, high: float
         title=f"A CPU core would compute these {count:.0f} kernels of {numbers:,.0f} numbers in less time than a step",
         line=None,
         seconds=max(0.0, min(view.step_seconds, view.step_seconds - computing)),
-        cures=(Cure("compute this on the CPU", code, low, high, basis),),
+        cures=(Cure("compute this on the CPU", code, basis, compute_on_cpu(view, count, count * numbers)),),
         evidence=(
             f"The device computes for {format_seconds(computing)} per step, "
             f"{format_percent(computing / device_view.seconds)} of the time.",
@@ -93,7 +91,7 @@ def _break_even(view: CaptureView, count: float, numbers: float) -> str:
     operation_seconds = view.step_seconds / count
     sizes = [
         max(numbers, (operation_seconds - per_call) / per_number)
-        for per_call, per_number in zip(CALL_SECONDS, NUMBER_SECONDS, strict=True)
+        for per_call, per_number in zip(CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, strict=True)
     ]
     return f"{_format_rounded(sizes[1])} to {_format_rounded(sizes[0])}"
 

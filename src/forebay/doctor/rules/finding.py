@@ -10,15 +10,18 @@ __all__ = ["Cure", "Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A change to the script, as code to paste, with its predicted gain."""
+    """A change to the script, as code to paste.
+
+    A rule says what the cure changes. It does not compute the gain: `diagnosis.savings` does so from `changes`.
+    """
 
     title: str
     code: str
+    basis: str  # why the cure saves time, and what must hold for that; a sentence without its full stop
+    # One change of the timeline per possible outcome of the cure. Without changes, the cure saves no time.
+    changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
     low: float = 0.0  # seconds saved per step, at least
     high: float = 0.0  # seconds saved per step, at most
-    basis: str = "the measured time of the calls that it removes"  # the reason for `low` and `high`
-    # One change of the timeline per possible outcome of the cure. Without changes, the gain is not simulated.
-    changes: tuple[Change, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def gain(self) -> float:

@@ -8,7 +8,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import array_framework, feed_framework, is_on_device
 from forebay.doctor.model.events import EventKind, LedgerEvent
-from forebay.doctor.predict import cure_changes
+from forebay.doctor.predict import upload_cures
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code
@@ -31,7 +31,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     for site in sites_for(view, "fits_on_device"):
         cost = cost_of(view, site.events)
         total, free = format_nbytes(_data_nbytes(view, site)), format_nbytes(_free_nbytes(view, site))
-        framework, changes = feed_framework(view, site.api), cure_changes.keep_on_device(view, site)
+        framework, changes = feed_framework(view, site.api), upload_cures.keep_on_device(view, site)
         basis = "the uploads after the first epoch are removed; selecting rows on the device takes part of that time"
         upload = f'everything = fb.upload_once(x, to="{array_framework(view, site.api)}")   # rows: everything[indices]'
         yield Finding(
@@ -43,12 +43,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure(
                     "use a feed, which keeps the data on the device after the first epoch",
                     feed_code(view, framework),
-                    0.0,
-                    cost,
                     basis,
                     changes,
                 ),
-                Cure("upload all data once", f"import forebay as fb\n{upload}", 0.0, cost, basis, changes),
+                Cure("upload all data once", f"import forebay as fb\n{upload}", basis, changes),
             ),
             evidence=(
                 f"This line uploaded {format_nbytes(sum(event.nbytes for event in _uploads(view, site)))} in total.",

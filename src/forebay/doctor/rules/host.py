@@ -16,9 +16,6 @@ __all__ = ["examine"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of a step, for a call that most steps do not need
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
-# Uncertainty of the sampled time of a call: the smaller of these shares of the call and of the rest of the step.
-_UNCERTAIN_SHARE_OF_CALL = 0.1
-_UNCERTAIN_SHARE_OF_REST = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +108,9 @@ def _is_host_work(host_line: HostLine) -> bool:
 def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: _Avoidable) -> Finding:
     seconds = _seconds_of(host_line, avoidable)
     text = source_text(host_line.line, "...")
-    rest = max(0.0, view.step_seconds - seconds)
-    uncertain = min(seconds * _UNCERTAIN_SHARE_OF_CALL, rest * _UNCERTAIN_SHARE_OF_REST)
-    least = 0.0 if view.has_gpu and view.device is None else seconds - uncertain  # an unrecorded GPU may limit the step
     cure = Cure(
         avoidable.cure,
         avoidable.code.format(text),
-        low=least,
-        high=seconds,
         basis="the sampled time of the call, which few or no steps make with the cure",
         changes=remove_work(view, seconds),
     )
@@ -133,10 +125,8 @@ def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:
     cure = Cure(
         "do this before the loop, or ahead of it in worker processes",
         'feed = fb.from_source(rows).batch(...).feed(...)   # rows[i] does this work for one row; see where="process"',
-        low=0.0,
-        high=seconds,
         basis="the sampled time of the line; nothing is saved if every step needs the result of the step before",
-        changes=remove_work(view, seconds),
+        changes=remove_work(view, seconds, least=0.0),
     )
     title = f"One line of the loop runs {what} for {share} of the time"
     return Finding("host", title, host_line.line, seconds, (cure,), _evidence(host_line))

@@ -6,11 +6,11 @@ The limits are those of XProf: 5 % of a step is moderate, 20 % is severe. TraceM
 from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.model.events import FEED_API
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import prefetch_input
+from forebay.doctor.predict.cure_changes import hide_waits, prefetch_input
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_producers import (
     SERIAL_MAP,
@@ -19,7 +19,7 @@ from forebay.doctor.rules.input_producers import (
     count_producers,
     count_workers,
     find_slow_stage,
-    gain_by_workers,
+    producer_seconds,
 )
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import batch_rows, feed_code, location
@@ -28,7 +28,7 @@ __all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
 
 MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
 SEVERE = 0.2  # share of a step; the evidence calls waits from here on severe
-OVERLAP_BASIS = "the wait overlaps the rest of the step; the gain is at most the shorter of the two"
+OVERLAP_BASIS = "a thread makes the next batch during the step"
 
 _STAGE_REASONS = {
     "row": "Python makes rows one by one",
@@ -96,8 +96,8 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
         yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", _MAP_BATCHES_CODE)
     elif stage.name == "generator":
-        yield _whole_batches_cure(view, site, wait, framework)
-        yield _generator_cure(site, wait, framework)
+        yield _whole_batches_cure(view, site, framework)
+        yield _generator_cure(view, site, framework)
     elif stage.name == "batch":
         code = f"model.fit(Dataset(..., workers={count_cores(view)}, use_multiprocessing=True))   {_INIT_COMMENT}"
         yield _workers_cure(view, site, wait, "make batches in worker processes", code)
@@ -114,23 +114,16 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
     worker processes. For any other slow stage, `explain()` shows what the feed measured.
     """
     if stage.name != "map" and not count_workers(site):
-        basis = "at most the whole wait; the feed has measured each of its stages"
-        yield Cure("let the feed show its slowest stage", "print(feed.explain())", 0.0, wait, basis)
+        basis = "the feed has measured each of its stages; at most the whole wait is saved"
+        yield Cure("let the feed show its slowest stage", "print(feed.explain())", basis, hide_waits(view, site))
         return
     where = "ray" if count_workers(site) else "process"
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
     if where == "ray":
-        basis = "at most the whole wait; the worker processes are busy, so other machines must help"
-        yield Cure("run the map on more machines", code, 0.0, wait, basis)
+        basis = "the worker processes are busy, so other machines must help; at most the whole wait is saved"
+        yield Cure("run the map on more machines", code, basis, hide_waits(view, site))
         return
-    low, high = gain_by_workers(view, site, wait)
-    basis = (
-        f"the map is divided among {count_cores(view)} cores and overlaps the "
-        "rest of the step; less gain if the cores are busy"
-    )
-    yield Cure(
-        "run the map in worker processes", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view))
-    )
+    yield _workers_cure(view, site, wait, "run the map in worker processes", code)
 
 
 def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str) -> Iterator[Cure]:
@@ -143,7 +136,8 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
         yield _workers_cure(view, site, wait, "use one worker per core", code)
     title, code = "if the data is in arrays, replace the loader by a feed", feed_code(view, framework)
     if count_producers(site):
-        yield Cure(title, code, 0.0, wait, "at most the whole wait; the read speed was not measured")
+        basis = "the read speed was not measured; at most the whole wait is saved"
+        yield Cure(title, code, basis, hide_waits(view, site))
         return
     prefetch = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # prefetched in a thread'
     yield _overlap_cure(view, site, wait, "prefetch batches during the step", prefetch)
@@ -152,18 +146,13 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 
 def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
     """Return a cure in which one thread makes batches during the step."""
-    low, high = gain_by_overlap(view, wait)
-    return Cure(title, code, low, high, OVERLAP_BASIS, prefetch_input(view, site, wait, in_worker_processes=False))
+    return Cure(title, code, OVERLAP_BASIS, prefetch_input(view, site, wait, in_worker_processes=False))
 
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
     """Return a cure in which one worker per core makes batches during the step."""
-    low, high = gain_by_workers(view, site, wait)
-    basis = (
-        f"batch making is divided among {count_cores(view)} cores and overlaps "
-        "the rest of the step; less gain if the cores are busy"
-    )
-    return Cure(title, code, low, high, basis, prefetch_input(view, site, wait / count_cores(view)))
+    basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
+    return Cure(title, code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
 
 
 def _process_code(site: CallSite, framework: str) -> str:
@@ -171,21 +160,20 @@ def _process_code(site: CallSite, framework: str) -> str:
     return f'import forebay as fb\nfeed = {pipeline}.feed("{framework}")'
 
 
-def _whole_batches_cure(view: CaptureView, site: CallSite, wait: float, framework: str) -> Cure:
+def _whole_batches_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
     """Return the cure that makes whole batches in the generator."""
-    low, _ = gain_by_workers(view, site, wait)
     rows = batch_rows(site)
     generator = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
     code = f'import forebay as fb\n{generator}\nfeed = fb.from_batches(batches).feed("{framework}")   # prefetched'
-    basis = "the wait overlaps the step; at most the whole wait is saved, if a batch takes little longer than a row"
-    return Cure("make whole batches, and prefetch them", code, low, wait, basis)
+    basis = "a thread makes batches during the step; at most the whole wait is saved, if a batch takes as long as a row"
+    return Cure("make whole batches, and prefetch them", code, basis, hide_waits(view, site))
 
 
-def _generator_cure(site: CallSite, wait: float, framework: str) -> Cure:
+def _generator_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
     """Return the cure that lets a feed call the generator."""
     code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({batch_rows(site)}).feed("{framework}")'
-    basis = "at most the whole wait; the loader's overhead per row is removed, the time of the generator remains"
-    return Cure("let a feed call the same generator", code, 0.0, wait, basis)
+    basis = "the loader's overhead per row is removed, the time of the generator remains"
+    return Cure("let a feed call the same generator", code, basis, hide_waits(view, site))
 
 
 _MAP_CODE = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"

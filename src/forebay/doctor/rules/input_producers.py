@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "count_cores",
     "count_producers",
     "find_slow_stage",
-    "gain_by_workers",
+    "producer_seconds",
     "count_workers",
 ]
 
@@ -22,7 +22,6 @@ PY_DATASET = "PyDataset.__getitem__"  # API name of a stage of Keras, which make
 LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 LEAST_GENERATOR_SHARE = 0.1
-HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at least and at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +73,14 @@ def count_cores(view: CaptureView) -> int:
     return int(view.capture.machine.get("cores") or 1)
 
 
-def gain_by_workers(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
-    """Return the least and largest gain with one worker per core, in seconds per step.
+def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:
+    """Return the seconds per batch with one producer per core.
 
-    Without producers, the loop makes the batch itself, so a batch takes as long as the wait. Workers would then have to
-    hand over each batch. With producers, each producer is busy for the whole step. A step cannot be shorter than the
-    time of a batch divided by the number of cores.
+    Without producers, the loop makes the batch itself, so a batch takes one core as long as the wait. With producers,
+    each producer is busy for the whole step.
     """
     producers = count_producers(site)
-    batch_seconds = view.step_seconds * producers if producers else wait
-    fast_hand_over, slow_hand_over = (0.0, 0.0) if producers else HAND_OVER_SECONDS
-    high = max(0.0, min(wait, view.step_seconds - batch_seconds / count_cores(view)) - fast_hand_over)
-    low = 0.0 if producers else gain_by_overlap(view, wait)[0] - slow_hand_over
-    return max(0.0, min(low, high)), high
+    return (view.step_seconds * producers if producers else wait) / count_cores(view)
 
 
 def _cost_on_any_thread(view: CaptureView, site: CallSite) -> float:

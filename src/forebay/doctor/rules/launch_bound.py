@@ -14,7 +14,7 @@ from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import compile_step
+from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 
@@ -23,7 +23,6 @@ __all__ = ["examine"]
 MIN_REPORTED_SHARE = 0.15  # of a step
 FEWEST_LAUNCHES = 50  # per step; the rule does not report fewer
 LONGEST_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
-LEAST_GAIN_SHARE = 0.5  # of the launch time; the cure saves at least this share
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -53,14 +52,14 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
     framework = next(iter(view.frameworks), "torch")
     basis = "separate launches are removed, and so is the Python code between them"
     code = _CODE.get(framework, _CODE["torch"])
-    changes = compile_step(view, framework)
+    changes = compile_step(view, framework, CallingTime(launching, launching))
     return Finding(
         rule="launch_bound",
         title=f"{device_view.kernels_per_step:.0f} operations per step are "
         "launched one by one, and the device waits for each",
         line=_step_line(view),
         seconds=launching,
-        cures=(Cure("launch the step as one graph", code, launching * LEAST_GAIN_SHARE, launching, basis, changes),),
+        cures=(Cure("launch the step as one graph", code, basis, changes),),
         evidence=(
             f"The median operation takes {format_seconds(_median_kernel_seconds(device_view))}.",
             "The device computes for "

@@ -4,15 +4,16 @@ from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_seconds
-from forebay.doctor.predict.cure_changes import page_lock_copies, prefetch_input, prefetch_with_feed
+from forebay.doctor.predict.cure_changes import prefetch_input
+from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS
-from forebay.doctor.rules.input_producers import count_cores, find_slow_stage, gain_by_workers
-from forebay.doctor.rules.pageable_upload import PINNING_BASIS, gain_by_pinning, is_pageable
+from forebay.doctor.rules.input_producers import count_cores, find_slow_stage, producer_seconds
+from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code, location, nbytes_per_call
 
@@ -70,11 +71,8 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for a DataLoader without workers."""
     wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
     stage_location = location(view, stage.line or site.line, site.api)
-    low, high = gain_by_workers(view, site, wait)
-    basis = (
-        f"batch making is divided among {count_cores(view)} cores and overlaps "
-        "the rest of the step; less gain if the cores are busy"
-    )
+    basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
+    workers = prefetch_input(view, site, producer_seconds(view, site, wait))
     code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
     feed, overlap = feed_code(view, "torch"), prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
@@ -83,14 +81,8 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
         line=_loader_line(view, site),
         seconds=wait,
         cures=(
-            Cure("use workers", code, low, high, basis, prefetch_input(view, site, wait / count_cores(view))),
-            Cure(
-                "if the data is in arrays, use a feed",
-                feed,
-                *gain_by_overlap(view, wait),
-                OVERLAP_BASIS,
-                overlap,
-            ),
+            Cure("use workers", code, basis, workers),
+            Cure("if the data is in arrays, use a feed", feed, OVERLAP_BASIS, overlap),
         ),
         evidence=(f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",),
     )
@@ -99,7 +91,6 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
 def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for a tf.data pipeline without prefetch."""
     wait = cost_of(view, site.events)
-    low, high = gain_by_overlap(view, wait)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
@@ -107,12 +98,10 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
         line=_loader_line(view, site),
         seconds=wait,
         cures=(
-            Cure("prefetch", _PREFETCH_CODE, low, high, OVERLAP_BASIS, overlap),
+            Cure("prefetch", _PREFETCH_CODE, OVERLAP_BASIS, overlap),
             Cure(
                 "let a feed prefetch batches",
                 feed_code(view, feed_framework(view, site.api)),
-                low,
-                high,
                 OVERLAP_BASIS,
                 overlap,
             ),
@@ -124,7 +113,6 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
 def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for uploads from pageable memory that the loader could page-lock."""
     cost, amount = cost_of(view, site.events), format_nbytes(nbytes_per_call(site))
-    low, high = gain_by_pinning(site, cost)
     blocking_title = f"{site.api}(non_blocking=True) still waits, because its {amount} are in pageable memory"
     pageable_title = f"{site.api} uploads batches of {amount} that DataLoader left in pageable memory"
     code = "loader = DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)"
@@ -134,12 +122,10 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
         line=site.line,
         seconds=cost,
         cures=(
-            Cure("let the loader page-lock its batches", code, low, high, PINNING_BASIS, page_lock_copies(view, site)),
+            Cure("let the loader page-lock its batches", code, PINNING_BASIS, page_lock_copies(view, site)),
             Cure(
                 "use a feed, which page-locks and prefetches batches",
                 feed_code(view, "torch"),
-                low,
-                high,
                 PINNING_BASIS,
                 prefetch_with_feed(view, site),
             ),
@@ -167,8 +153,6 @@ def _shuffle_buffer_findings(view: CaptureView) -> Iterator[Finding]:
             cure = Cure(
                 "shuffle indices instead of rows: an exact shuffle without a buffer",
                 feed,
-                0.0,
-                0.0,
                 "this cure saves memory, not time",
             )
             evidence = f"A row takes {format_nbytes(row_nbytes)}, and the machine has {format_nbytes(memory_nbytes)}."

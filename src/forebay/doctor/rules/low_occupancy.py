@@ -9,7 +9,6 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
     COLLECTIVE,
     count_blocks,
-    gain_on_device,
     intervals_of,
     main_kernel,
     main_line,
@@ -21,6 +20,8 @@ from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.device_records import RecordKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds, truncate
+from forebay.doctor.predict.cure_changes import shrink_kernels
+from forebay.doctor.predict.timeline import DeviceOperation
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
@@ -28,7 +29,7 @@ __all__ = ["examine"]
 MOST_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
 MIN_REPORTED_SHARE = 0.2  # of a step
 SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
-BASIS = "at most 15/16 of the time, if the work of these kernels can run in parallel; otherwise nothing"
+BASIS = "at most 15/16 of the time of these kernels, if their work can run in parallel; otherwise nothing"
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -63,14 +64,14 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
     share = format_percent(cost / view.step_seconds)
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
-    low, high = gain_on_device(view, device_view, 0.0, cost * (1 - 1 / MOST_BLOCKS))
+    changes = shrink_kernels(_has_few_blocks, least_share=1 / MOST_BLOCKS, most_share=1.0)
     return Finding(
         rule="low_occupancy",
         title=f"Kernels of {format_count(int(np.median(blocks)), 'block')} leave "
         f"most of the device idle for {share} of a step",
         line=main_line(view, device_view, few_blocks_mask),
         seconds=cost,
-        cures=(Cure("run the work in parallel", code, low, high, BASIS),),
+        cures=(Cure("run the work in parallel", code, BASIS, changes),),
         evidence=(
             f"The device runs only such kernels for {format_seconds(cost)} per step, mostly "
             f"{truncate(main_kernel(device_view, few_blocks_mask), 60)}.",
@@ -78,6 +79,11 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
             "GPU runs a hundred blocks or more at once.",
         ),
     )
+
+
+def _has_few_blocks(operation: DeviceOperation) -> bool:
+    is_long = operation.seconds * 1e9 >= SHORTEST_NS
+    return is_long and 0 < operation.blocks <= MOST_BLOCKS and not COLLECTIVE.search(operation.name)
 
 
 _CODE = {

@@ -10,9 +10,9 @@ from forebay.doctor.analyse.framework import feed_framework, framework_of
 from forebay.doctor.analyse.idle_time import IDLE, PYTHON
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import prefetch_batches
+from forebay.doctor.predict.upload_cures import prefetch_batches
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.input_producers import count_cores, gain_by_workers
+from forebay.doctor.rules.input_producers import count_cores
 from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 
 __all__ = ["examine"]
@@ -87,11 +87,7 @@ def _idle_seconds(view: CaptureView) -> float:
 def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: float) -> Finding:
     preceding_line = Counter(gap.line for gap in gaps).most_common(1)[0][0]
     gap_start = location(view, view.line(preceding_line), gaps[0].api)
-    low, high = gain_by_workers(view, site, cost)
-    basis = (
-        f"batch making is divided among {count_cores(view)} cores and overlaps the "
-        "step; not possible if a batch depends on the previous step"
-    )
+    basis = f"{count_cores(view)} cores make batches during the step; not possible if a batch depends on the last step"
     share = format_percent(cost / view.step_seconds)
     changes = prefetch_batches(view, site, cost, count_cores(view))
     return Finding(
@@ -99,7 +95,7 @@ def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: f
         title=f"The loop makes its batches in Python for {share} of the time, before {site.api} converts them",
         line=site.line,
         seconds=cost,
-        cures=tuple(Cure(title, code, low, high, basis, changes) for title, code in _cure_texts(view, site)),
+        cures=tuple(Cure(title, code, basis, changes) for title, code in _cure_texts(view, site)),
         evidence=(
             f"{format_seconds(cost)} of Python per step run between {gap_start} and "
             f"{location(view, site.line, site.api)}.",

@@ -6,7 +6,7 @@ from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_device
-from forebay.doctor.predict.cure_changes import merge_uploads, prefetch_with_feed
+from forebay.doctor.predict.upload_cures import merge_uploads, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import calls_per_step, feed_code, nbytes_per_call
@@ -27,11 +27,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per site."""
     for site in sites_for(view, "many_small_copies"):
         cost, count = cost_of(view, site.events), calls_per_step(site)
-        gain = cost * (1 - 1 / count)
-        basis = (
-            f"the measured time of {count:.0f} calls, less that of one call; "
-            "assembling the rows on the host takes up to half of this gain"
-        )
+        basis = f"{count:.0f} calls become one, after the host has assembled the rows"
         framework = feed_framework(view, site.api)
         upload = f"{_UPLOAD_FUNCTIONS.get(framework, site.api)}(np.stack(rows)){_move_code(site, framework)}"
         code = f"batch = {upload}   # one call for all rows"
@@ -45,16 +41,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure(
                     "assemble the rows, then upload once",
                     code,
-                    gain * LEAST_GAIN_SHARE,
-                    gain,
                     basis,
-                    merge_uploads(view, site),
+                    merge_uploads(view, site, count),
                 ),
                 Cure(
                     "let a feed make whole batches",
                     feed_code(view, framework),
-                    gain * LEAST_GAIN_SHARE,
-                    gain,
                     basis,
                     prefetch_with_feed(view, site),
                 ),

@@ -60,7 +60,7 @@ def _full_finding(where: str, level: MemoryLevel, code: str) -> Finding:
         title=f"{where} was {format_percent(level.share)} full at its peak ({amount})",
         line=None,
         seconds=0.0,
-        cures=(Cure("use less memory at a time", code, 0.0, 0.0, "this cure saves memory, not time"),),
+        cures=(Cure("use less memory at a time", code, "this cure saves memory, not time"),),
         evidence=(f"{format_nbytes(max(0, total - peak))} were free at the peak.",),
     )
 
@@ -83,7 +83,7 @@ def _growth_finding(where: str, level: MemoryLevel) -> Finding:
         title=f"{where} needs {format_nbytes(level.growth_nbytes)} more memory with every step; {left}",
         line=None,
         seconds=0.0,
-        cures=(Cure("store numbers, not tensors", code, 0.0, 0.0, "this cure saves memory, not time"),),
+        cures=(Cure("store numbers, not tensors", code, "this cure saves memory, not time"),),
         evidence=(
             f"{format_nbytes(level.used_nbytes or 0)} were in use at the first reading in the loop. "
             "Every later reading was larger.",

@@ -10,12 +10,12 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_device, is_on_device
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict.cure_changes import page_lock_copies, prefetch_with_feed
+from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, nbytes_per_call
 
-__all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises", "gain_by_pinning"]
+__all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
 
 SMALLEST_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller uploads
 # Upload speeds with 16 PCIe lanes and any current GPU.
@@ -44,15 +44,6 @@ def _moves_batch(view: CaptureView, site: CallSite) -> bool:
     )
 
 
-def gain_by_pinning(site: CallSite, cost: float) -> tuple[float, float]:
-    """Return the least and the largest gain of page-locked memory, in seconds per step.
-
-    The least is the difference of the copy times on a slow link; the largest is full overlap with computation.
-    """
-    difference = site.nbytes * (1 / PAGEABLE_BYTES_PER_SECOND - 1 / PINNED_BYTES_PER_SECOND)
-    return min(cost, difference), cost
-
-
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per site."""
     for site in sites_for(view, "pageable_upload"):
@@ -64,7 +55,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             title=f"{next(iter(site.values('op')), site.api)} uploads {amount} from pageable memory {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=_cures(view, site, cost),
+            cures=_cures(view, site),
             evidence=(
                 f"The upload runs at {gigabytes_per_second:.1f} GB/s while Python waits. `forebay "
                 "probe` measures the speed of page-locked memory.",
@@ -72,16 +63,15 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         )
 
 
-def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
+def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     framework = feed_framework(view, site.api)
-    low, high = gain_by_pinning(site, cost)
     title, code = "let a feed page-lock the memory and prefetch batches", feed_code(view, framework)
-    feed = Cure(title, code, low, high, PINNING_BASIS, prefetch_with_feed(view, site))
-    resident = [keep_on_device_cure(view, site, cost)] if view.device is not None else []
+    feed = Cure(title, code, PINNING_BASIS, prefetch_with_feed(view, site))
+    resident = [keep_on_device_cure(view, site)] if view.device is not None else []
     if framework != "torch":
         return feed, *resident
     code = "array = array.pin_memory()   # once, before the loop; its slices are page-locked too\n"
     code += "x = array[start:end].to(device, non_blocking=True)"
     basis = f"{PINNING_BASIS}; batches that the script assembles need a page-locked buffer"
-    locked = Cure("page-lock the data once", code, 0.0, high, basis, page_lock_copies(view, site))
+    locked = Cure("page-lock the data once", code, basis, page_lock_copies(view, site))
     return locked, feed, *resident

@@ -40,7 +40,8 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     """
     first, events = sites[0], [event for site in sites for event in site.events]
     untimed = [event for event in events if (event.detail or {}).get("timed") is False]
-    cost = max(cost_of(view, events), _estimate_seconds(view, untimed))
+    untimed_seconds = _estimate_seconds(view, untimed)
+    cost = max(cost_of(view, events), untimed_seconds)
     source, target = _devices(first)
     move = f"{format_nbytes(nbytes_per_call(first)) if first.nbytes else 'a tensor'} from {source} to {target}"
     others = [f"line {site.line.number}" if site.line else site.api for site in sites[1:]]
@@ -56,10 +57,8 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
             Cure(
                 "keep the operation and all its data on one device",
                 code,
-                low=0.0,
-                high=cost,
                 basis=basis,
-                changes=cure_changes.move_to_device(view, *sites),
+                changes=cure_changes.move_to_device(view, *sites, untimed_seconds=untimed_seconds),
             ),
         ),
         evidence=(f"{len(events)} moves happened in {first.steps} steps.", *other_moves),

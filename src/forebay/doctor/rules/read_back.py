@@ -7,19 +7,16 @@ from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_without_wait
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, framework_of, is_asynchronous
 from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
-from forebay.doctor.rules.wording import calls_per_step, frequency
+from forebay.doctor.rules.wording import frequency
 
 __all__ = ["READ_BASIS", "examine", "recognises"]
 
-READ_BASIS = (
-    "Python continues while the device computes. The gain is at most the time of the waits or the rest of the step, "
-    "whichever is shorter. On a GPU, it is at least one round trip between host and device per wait"
-)
+READ_BASIS = "Python continues while the device computes"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -36,25 +33,22 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             title=f"{site.api} waits for the device {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=_cures(view, site, cost),
+            cures=_cures(view, site),
             evidence=(f"The script reads back {format_nbytes(site.nbytes)} per step.", *_other_waits(view, site)),
         )
 
 
-def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
-    low, high = gain_without_wait(view, cost, calls_per_step(site))
+def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     if framework_of(view, site.api) == "keras":
         # Keras reads in its own loop; the script can only make Keras read less often.
         title = "let Keras read its losses less often"
-        return (Cure(title, _KERAS_CODE, low, high, READ_BASIS, defer_waits(view, site)),)
+        return (Cure(title, _KERAS_CODE, READ_BASIS, defer_waits(view, site)),)
     readback_cure = Cure(
         "receive results later, in order, without a wait",
         "import forebay as fb\n"
         "readback = fb.Readback()                      # before the loop\n"
         "readback.put(loss, tag=step)                  # in the loop: does not wait\n"
         "for step, value in readback.ready(): ...      # results that have arrived; readback.drain() after the loop",
-        low,
-        high,
         READ_BASIS,
         defer_waits(view, site),
     )
@@ -62,9 +56,8 @@ def _cures(view: CaptureView, site: CallSite, cost: float) -> tuple[Cure, ...]:
     if framework not in _SUM_CODE:  # Keras runs the loop, so the script cannot sum in it
         return (readback_cure,)
     code = _SUM_CODE[framework]
-    return Cure(
-        "sum on the device, read every hundredth step", code, low, high, READ_BASIS, defer_waits(view, site)
-    ), readback_cure
+    title = "sum on the device, read every hundredth step"
+    return Cure(title, code, READ_BASIS, defer_waits(view, site)), readback_cure
 
 
 def _other_waits(view: CaptureView, site: CallSite) -> Iterator[str]:

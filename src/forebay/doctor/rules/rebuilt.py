@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import framework_of
-from forebay.doctor.model.events import EventKind, LedgerEvent
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
-from forebay.doctor.predict.cure_changes import remove_calls
+from forebay.doctor.predict.cure_changes import Changes, remove_calls
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import calls_per_step, most_frequent_function, source_text
@@ -46,45 +46,47 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     Later work is what `_CAUSES` lists. The work of one kind counts only once, for the first build site that causes it.
     """
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
-    later_by_kind = {
-        kind: [event for site in sites_for(view, "rebuilt", kind) for event in site.events] for kind in _CAUSES
-    }
+    later_by_kind = {kind: sites_for(view, "rebuilt", kind) for kind in _CAUSES}
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     for build in builds:
         if _built_object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
-        later_events = next(
+        later_sites = next(
             (later_by_kind.pop(kind) for kind in [*later_by_kind] if _built_object(build) in _CAUSES[kind]), []
         )
         if build in loaders[:1]:
-            later_events += [event for other in builds if _built_object(other) == ITERATOR for event in other.events]
-        yield _finding(view, build, later_events)
+            later_sites += [other for other in builds if _built_object(other) == ITERATOR]
+        yield _finding(view, build, later_sites)
 
 
-def _finding(view: CaptureView, site: CallSite, later_events: list[LedgerEvent]) -> Finding:
+def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Finding:
     """Build the finding.
 
-    Except for functions, the least gain excludes later work, because part of it remains: a pipeline or session that
-    the script keeps must still make each batch or run.
+    Except for functions, part of the later work may remain: a pipeline or session that the script keeps must still
+    make each batch or run.
     """
+    later_events = [event for later in later_sites for event in later.events]
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])
     times = f"{calls_per_step(site) * site.steps:.0f} times in {site.steps} steps"
-    if _built_object(site) in FUNCTIONS:
-        low, basis = cost, "the measured time to build and compile it"
-    else:
-        low = min(building, cost)
-        basis = "at least the measured time to build it; at most that time plus the work that follows"
+    basis = "it is built once; at most, the work that follows each build is removed too"
     return Finding(
         rule="rebuilt",
         title=f"{site.api} builds a new {_built_object(site)} {times}",
         line=site.line,
         seconds=cost,
-        cures=(Cure(*_cure(view, site), low, cost, basis, remove_calls(view, site)),),
+        cures=(Cure(*_cure(view, site), basis, _changes(view, site, later_sites)),),
         evidence=(
             f"Building it takes {format_seconds(building)} per step, and the work that "
             f"follows takes {format_seconds(max(0.0, cost - building))}.",
         ),
     )
+
+
+def _changes(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Changes:
+    """Return the outcomes of building once. A new function must always be compiled; other later work may remain."""
+    if _built_object(site) in FUNCTIONS:
+        return remove_calls(view, site, *later_sites)
+    return remove_calls(view, site, later_sites=tuple(later_sites))
 
 
 def _is_repeated(build: CallSite) -> bool:

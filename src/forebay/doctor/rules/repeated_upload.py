@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import array_framework, framework_of, is_on_device, is_python_data
-from forebay.doctor.model.events import EventKind, LedgerEvent
-from forebay.doctor.predict.cure_changes import remove_uploads
+from forebay.doctor.analyse.framework import array_framework, is_python_data
+from forebay.doctor.model.events import LedgerEvent
+from forebay.doctor.predict.upload_cures import remove_uploads
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nbytes_per_call, source_text
@@ -19,9 +19,6 @@ __all__ = ["examine", "recognises"]
 FEWEST_UPLOADS = 3  # of the same data; fewer may be a coincidence
 SMALLEST_NBYTES = 1 << 10  # bytes; smaller uploads are single numbers
 LEAST_SHARE = 0.5  # of the calls on the line must repeat data
-LEAST_GAIN_SHARE = 0.9  # of the time of the calls; the cure saves at least this share
-LOOKUP_SHARE = 0.95  # of that gain remains if `upload_once` looks the data up in every step
-PAGEABLE_BYTES_PER_SECOND = 8e9  # no PCIe link copies pageable memory faster; any longer time may be a wait
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -59,7 +56,7 @@ def _finding(view: CaptureView, site: CallSite, cost: float) -> Finding:
         title=f"{site.api} uploads the same {amount} {frequency(site)}{alternating}",
         line=site.line,
         seconds=cost,
-        cures=tuple(_cures(view, site, cost)),
+        cures=tuple(_cures(view, site)),
         evidence=(
             f"{len(_repeated_uploads(site))} of {len(site.events)} uploads repeated "
             "data that had been uploaded before.",
@@ -73,18 +70,15 @@ def _count_distinct(site: CallSite) -> int:
     return len({key for key in site.values("key") if key})
 
 
-def _cures(view: CaptureView, site: CallSite, cost: float) -> Iterator[Cure]:
-    basis = "the measured time of the removed uploads; the first upload remains"
-    low = _least_gain(view, site, cost)
+def _cures(view: CaptureView, site: CallSite) -> Iterator[Cure]:
+    basis = "the uploads are removed, except the first"
     changes = remove_uploads(view, site, len(_repeated_uploads(site)) / len(site.events))
-    yield Cure("convert it before the loop", _conversion_code(view, site), low, cost, basis, changes)
+    yield Cure("convert it before the loop", _conversion_code(view, site), basis, changes)
     if is_python_data(site) or site.api == SESSION:
         return  # upload_once needs arrays, and a session accepts no tensors
     yield Cure(
         "use upload_once in the loop",
         _upload_once_code(view, site),
-        low * LOOKUP_SHARE,
-        cost,
         f"{basis}; the lookup takes some microseconds",
         changes,
     )
@@ -117,17 +111,6 @@ def _conversion_code(view: CaptureView, site: CallSite) -> str:
         if is_conversion
         else f"x = {call}(array){once}; the loop passes x"
     )
-
-
-def _least_gain(view: CaptureView, site: CallSite, cost: float) -> float:
-    """Return the least gain in seconds per step.
-
-    A copy of PyTorch may include a wait for the device, which remains, unless the loop waits for the device elsewhere.
-    """
-    waits_elsewhere = any(wait.in_loop for wait in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
-    if waits_elsewhere or not is_on_device(site) or framework_of(view, site.api) != "torch":
-        return cost * LEAST_GAIN_SHARE
-    return min(cost * LEAST_GAIN_SHARE, site.nbytes / PAGEABLE_BYTES_PER_SECOND)
 
 
 _CONVERSION = re.compile(r"(\w+) = [\w.]+\((\w+)(?:, [^()]*)?\)")  # such as x = torch.as_tensor(array)

@@ -15,7 +15,6 @@ from forebay.doctor.rules.wording import most_frequent_function
 __all__ = ["examine", "recognises"]
 
 FEWEST_COMPILATIONS = 3  # of one function in the profiled steps; the smaller last batch of an epoch causes one
-LEAST_GAIN_SHARE = 0.8  # of the compile time; a function for all arguments compiles once more and may be slower
 
 _REASONS = {
     "shape": "the shapes of its arguments change",
@@ -37,16 +36,16 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         name, count = most_frequent_function(site)
         because = f", because {_REASONS[reason]}" if reason in _REASONS else ""
         times = f"{count} times in {site.steps} steps"
-        basis = "the measured compile time, less the possible cost of one function for all arguments"
+        basis = "the function is compiled once; one function for all arguments may be slower"
         known_reason = reason if reason in _CURE_TITLES else "shape"
         code = _FRAMEWORK_CODE.get((framework_of(view, site.api), reason)) or _GENERAL_CODE[known_reason]
-        low, changes = cost * LEAST_GAIN_SHARE, remove_calls(view, site)
+        changes = remove_calls(view, site)
         yield Finding(
             rule="retracing",
             title=f"{name or site.api} is compiled {times}{because}",
             line=site.line,
             seconds=cost,
-            cures=(Cure(_CURE_TITLES[known_reason], code, low, cost, basis, changes),),
+            cures=(Cure(_CURE_TITLES[known_reason], code, basis, changes),),
             evidence=(
                 f"Each compilation takes {format_seconds(_seconds_per_compilation(site))}.",
                 *_signature_evidence(site),

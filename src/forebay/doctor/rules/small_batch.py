@@ -8,6 +8,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent
+from forebay.doctor.predict.cure_changes import enlarge_batch
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 
@@ -43,7 +44,7 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
     share = format_percent(fixed / view.step_seconds)
     basis = f"fixed costs are shared by {GROWTH_FACTOR} times as many rows; part of this time may be computation"
     code = f"batch_size = {batch_size}   # also adapt the learning rate"
-    cure = Cure(f"use a batch {GROWTH_FACTOR} times as large", code, 0.0, fixed * (1 - 1 / GROWTH_FACTOR), basis)
+    cure = Cure(f"use a batch {GROWTH_FACTOR} times as large", code, basis, enlarge_batch(view, GROWTH_FACTOR))
     return Finding(
         rule="small_batch",
         title=f"A step has only {row_count}{format_nbytes(nbytes)} of data; "

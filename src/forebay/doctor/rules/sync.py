@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_without_wait
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.read_back import READ_BASIS
-from forebay.doctor.rules.wording import calls_per_step, frequency, source_text
+from forebay.doctor.rules.wording import frequency, source_text
 
 __all__ = ["examine", "recognises"]
 
@@ -22,7 +22,6 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per site."""
     for site in sites_for(view, "sync"):
         cost = cost_of(view, site.events)
-        low, high = gain_without_wait(view, cost, calls_per_step(site))
         statement = source_text(site.line, f"{site.api}()")
         yield Finding(
             rule="sync",
@@ -33,8 +32,6 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure(
                     "synchronise only to read a timer, not in every step",
                     f"if step % 100 == 0:\n    {statement}   # or once after the loop",
-                    low,
-                    high,
                     READ_BASIS,
                     defer_waits(view, site),
                 ),

@@ -12,7 +12,6 @@ from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
-    gain_on_device,
     intervals_of,
     main_kernel,
     main_line,
@@ -23,6 +22,7 @@ from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds, truncate
+from forebay.doctor.predict.cure_changes import shrink_kernels
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
@@ -64,7 +64,11 @@ def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, pro
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     kernel_seconds = cost * device_view.steps_done / max(1, int(products.sum()))
     least_saved_share = slow.least_saved_share if kernel_seconds >= LONG_KERNEL_SECONDS else 0.0
-    low, high = gain_on_device(view, device_view, cost * least_saved_share, cost * slow.most_saved_share)
+    changes = shrink_kernels(
+        lambda kernel: bool(slow.pattern.search(kernel.name)),
+        least_share=1 - slow.most_saved_share,
+        most_share=1 - least_saved_share,
+    )
     speedup = 1 / (1 - slow.most_saved_share)
     basis = f"the cure makes these products at most {speedup:.0f} times as fast; products limited by memory gain less"
     return Finding(
@@ -73,7 +77,7 @@ def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, pro
         "tensor cores",
         line=main_line(view, device_view, products),
         seconds=cost,
-        cures=(Cure(slow.cure, slow.code.get(framework_of(view, api), slow.code["torch"]), low, high, basis),),
+        cures=(Cure(slow.cure, slow.code.get(framework_of(view, api), slow.code["torch"]), basis, changes),),
         evidence=(
             f"Most of this time is {truncate(main_kernel(device_view, products), 70)}.",
             f"{products.sum() / device_view.steps_done:.0f} of {device_view.kernels_per_step:.0f} "

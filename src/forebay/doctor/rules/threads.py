@@ -6,7 +6,8 @@ from typing import Any
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.rules.eager import calling_seconds, gain_basis, operations_per_step
+from forebay.doctor.predict.cure_changes import launch_without_waiting, remove_work, shorten_input
+from forebay.doctor.rules.eager import calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_bound import MODERATE
 from forebay.doctor.rules.input_producers import count_cores, count_workers
@@ -62,7 +63,6 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for many more threads than cores."""
     wait, threads, cores = cost_of(view, site.events), _count_threads(view, site), count_cores(view)
     workers = count_workers(site)
-    high = wait * (1 - cores / threads)
     return Finding(
         rule="threads",
         title=f"{workers} workers use {threads} threads on {cores} cores",
@@ -72,10 +72,9 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
             Cure(
                 "use one thread per worker, and no more workers than cores",
                 f"OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py   # num_workers={min(workers, cores)}",
-                low=0.0,
-                high=high,
                 basis=f"at most {threads - cores}/{threads} of the wait, because {threads - cores} threads have no "
                 "core of their own; the cost of too many threads was not measured",
+                changes=shorten_input(view, cores / threads),
             ),
         ),
         evidence=(
@@ -102,9 +101,8 @@ def _blocking_finding(view: CaptureView) -> Finding:
     """
     most = view.step_seconds / 2
     basis = "at most half of a step, because host and device then work in parallel"
-    cure = Cure(
-        "launch without waiting", "unset CUDA_LAUNCH_BLOCKING   # this setting is for debugging", 0.0, most, basis
-    )
+    code = "unset CUDA_LAUNCH_BLOCKING   # this setting is for debugging"
+    cure = Cure("launch without waiting", code, basis, launch_without_waiting(view))
     title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait for the device, which costs up to half of a step"
     return Finding("threads", title, None, most, (cure,), ("The doctor read this setting from the environment.",))
 
@@ -117,8 +115,8 @@ def _eager_finding(view: CaptureView, name: str) -> Finding:
     least, high = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
     basis = "at most the time in compiled calls and outside of recorded events"
     if sites:
-        basis = f"{count:.0f} calls become one; {gain_basis(sites)}"
-    cure = Cure("enable compilation", code, least / 2, high, basis)
+        basis = f"{count:.0f} calls become one"
+    cure = Cure("enable compilation", code, basis, remove_work(view, high, least=least / 2, kinds=("work", "run")))
     title = f"{setting} runs every operation of compiled functions one by one"
     line = max(sites, key=operations_per_step).line if sites else None
     return Finding("threads", title, line, high, (cure,), ("The doctor read this setting from the framework.",))

@@ -6,8 +6,8 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent
-from forebay.doctor.predict.cure_changes import compile_step
-from forebay.doctor.rules.eager import FEWEST_OPERATIONS, calling_seconds, gain_basis, operations_per_step
+from forebay.doctor.predict.cure_changes import CallingTime, compile_step
+from forebay.doctor.rules.eager import FEWEST_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 
@@ -38,8 +38,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         tiny, count = operations_per_step(site, "tiny"), operations_per_step(site)
         least, high = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
         framework = framework_of(view, site.api)
-        basis = f"{tiny:.0f} calls become a few; {gain_basis([site])}"
-        changes = compile_step(view, framework)
+        basis = f"{tiny:.0f} calls become a few"
+        changes = compile_step(view, framework, CallingTime(least, high))
         yield Finding(
             rule="tiny_ops",
             title=f"One line starts {tiny:.0f} tiny operations per step",
@@ -49,16 +49,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 Cure(
                     "use one operation for all elements",
                     _VECTOR_CODE.get(framework, _NUMPY_CODE),
-                    least / 2,
-                    high,
                     basis,
                     changes,
                 ),
                 Cure(
                     "compile the loop",
                     _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]),
-                    least / 2,
-                    high,
                     basis,
                     changes,
                 ),

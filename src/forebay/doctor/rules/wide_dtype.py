@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, gain_by_overlap
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import dtype_bits, feed_framework, is_python_data
-from forebay.doctor.predict.cure_changes import narrow_and_prefetch, narrow_dtype
+from forebay.doctor.predict.upload_cures import narrow_and_prefetch, narrow_dtype
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
@@ -44,7 +44,6 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: int) -> tuple[Cure, ...]:
     """Return the cures. `excess` is the cost of the unneeded bytes in seconds; `bits` are enough per number."""
-    low, high = gain_by_overlap(view, cost - excess)
     narrow_code = f'x = x.astype("float{bits}")   # once, before the loop'
     if (dtype_bits(next(iter(site.values("dtype")), "")) or DOUBLE)[0] in ("int", "uint"):
         narrow_code = narrow_code.replace("float", "int")
@@ -54,18 +53,13 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
         Cure(
             CONVERT_ONCE,
             narrow_code,
-            0.0,
-            excess,
-            f"the time for the bytes that are no longer uploaded{not_counted}",
+            f"fewer bytes are uploaded{not_counted}",
             narrow_dtype(view, site, share),
         ),
         Cure(
             "let a feed prefetch the converted array",
             f"{narrow_code}\n{feed_code(view, feed_framework(view, site.api))}",
-            low,
-            min(cost, excess + high),
-            "the time for the bytes that are no longer uploaded; the other "
-            f"bytes overlap the rest of the step{not_counted}",
+            f"fewer bytes are uploaded, during the rest of the step{not_counted}",
             narrow_and_prefetch(view, site, share),
         ),
     )

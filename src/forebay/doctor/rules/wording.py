@@ -6,7 +6,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import array_framework
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_location, format_percent
-from forebay.doctor.predict import cure_changes
+from forebay.doctor.predict import upload_cures
 from forebay.doctor.rules.finding import Cure
 
 __all__ = [
@@ -86,10 +86,10 @@ def feed_code(view: CaptureView, framework: str) -> str:
     return f"import forebay as fb\nfeed = {feed}\n{usage}"
 
 
-def keep_on_device_cure(view: CaptureView, site: CallSite, cost: float) -> Cure:
+def keep_on_device_cure(view: CaptureView, site: CallSite) -> Cure:
     """Return the cure that uploads all data once and selects rows on the device."""
     upload = f'everything = fb.upload_once(array, to="{array_framework(view, site.api)}")   # before the loop'
     code = f"import forebay as fb\n{upload}\nbatch = everything[indices]   # in the loop: only the indices are uploaded"
     title = "if all data fits, keep it on the device"
-    basis = "the upload is removed; selecting rows on the device takes at most half as long as the upload"
-    return Cure(title, code, cost / 2, cost, basis, cure_changes.keep_on_device(view, site))
+    basis = "the device selects the rows, and only their indices are uploaded"
+    return Cure(title, code, basis, upload_cures.keep_on_device(view, site))

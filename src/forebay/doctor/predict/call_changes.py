@@ -1,0 +1,58 @@
+"""Changes of host time that need no device operations: of calls, of a kind of action, of all work."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from forebay.doctor.predict.changes import Change, is_call_of
+from forebay.doctor.predict.timeline import HostAction, Timeline
+
+__all__ = ["at_least", "hide_calls", "scale_calls", "scale_kinds", "shorten_calls", "unchanged"]
+
+
+def unchanged(timeline: Timeline) -> Timeline:
+    """Return the timeline itself: the outcome of a cure that may save nothing."""
+    return timeline
+
+
+def scale_calls(line: int, kinds: Collection[str], share: float) -> Change:
+    """Let calls of these kinds on a line take a share of their time."""
+    return lambda timeline: _scale(timeline, lambda action: is_call_of(action, kinds, line), share)
+
+
+def scale_kinds(kinds: Collection[str], share: float) -> Change:
+    """Let all actions of these kinds take a share of their time."""
+    return lambda timeline: _scale(timeline, lambda action: action.kind in kinds, share)
+
+
+def shorten_calls(line: int, kinds: Collection[str], seconds: float) -> Change:
+    """Let calls of these kinds on a line take at most `seconds` per step."""
+
+    def change(timeline: Timeline) -> Timeline:
+        total = sum(action.seconds for action in timeline.actions if is_call_of(action, kinds, line))
+        share = min(1.0, seconds * timeline.step_count / total) if total else 1.0
+        return scale_calls(line, kinds, share)(timeline)
+
+    return change
+
+
+def hide_calls(line: int, kinds: Collection[str], *, producer_seconds: float) -> Change:
+    """Let another thread make these calls during the step; it needs `producer_seconds` per step."""
+
+    def change(timeline: Timeline) -> Timeline:
+        return at_least(producer_seconds)(scale_calls(line, kinds, 0.0)(timeline))
+
+    return change
+
+
+def at_least(seconds: float) -> Change:
+    """Let a step take at least `seconds`, because something outside of the timeline needs them."""
+    return lambda timeline: timeline.with_parts(min_step_seconds=seconds)
+
+
+def _scale(timeline: Timeline, selects: Callable[[HostAction], bool], share: float) -> Timeline:
+    return timeline.with_parts(
+        actions=[
+            replace(action, seconds=action.seconds * share) if selects(action) else action
+            for action in timeline.actions
+        ]
+    )

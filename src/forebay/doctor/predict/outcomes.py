@@ -1,0 +1,35 @@
+"""What the outcomes of all cures need: the recorded or the host's timeline, the free cores, the line of a site."""
+
+from collections.abc import Callable
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.predict import call_changes
+from forebay.doctor.predict.changes import Change
+from forebay.doctor.predict.machines import MachineSpeeds, machine_speeds
+
+__all__ = ["WORKERS_BYTES_PER_SECOND", "Changes", "choose_outcomes", "limit_by_cores", "line_of"]
+
+WORKERS_BYTES_PER_SECOND = 2.1e9  # from worker processes through the pinning thread; measured 1.8e9 to 2.4e9
+Changes = tuple[Change, ...]  # one change of the timeline per possible outcome of a cure
+
+
+def choose_outcomes(
+    view: CaptureView, make_recorded: Callable[[MachineSpeeds], Changes], make_host: Callable[[], Changes]
+) -> Changes:
+    """Return the changes for a timeline with device operations, or for one of the host alone."""
+    return make_recorded(machine_speeds(view)) if view.device is not None else make_host()
+
+
+def limit_by_cores(view: CaptureView) -> Change:
+    """Let a step take at least the CPU time of the present step, divided among all cores.
+
+    If the CPU time was not measured, a step takes as long as now.
+    """
+    busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
+    share = min(1.0, busy / cores) if isinstance(busy, int | float) else 1.0
+    return call_changes.at_least(view.step_seconds * share)
+
+
+def line_of(site: CallSite) -> int:
+    """Return the line index of a call site; -1 if it has no events."""
+    return site.events[0].line if site.events else -1

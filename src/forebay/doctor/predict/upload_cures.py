@@ -1,0 +1,194 @@
+"""The outcomes of each cure of uploads, as changes of a timeline.
+
+If the capture has a device record, the changes know the copies of each call. Otherwise they change only the time of the
+host.
+"""
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.predict import call_changes, changes, upload_changes
+from forebay.doctor.predict.machines import MachineSpeeds, machine_speeds
+from forebay.doctor.predict.outcomes import (
+    WORKERS_BYTES_PER_SECOND,
+    Changes,
+    choose_outcomes,
+    limit_by_cores,
+    line_of,
+)
+from forebay.doctor.predict.upload_changes import UPLOAD_KINDS
+
+__all__ = [
+    "keep_on_device",
+    "merge_uploads",
+    "narrow_and_prefetch",
+    "narrow_dtype",
+    "overlap_copies",
+    "page_lock_copies",
+    "prefetch_batches",
+    "prefetch_conversion",
+    "prefetch_line_with_feed",
+    "prefetch_with_feed",
+    "remove_uploads",
+    "store_in_arrays",
+]
+
+MAKING_BYTES_PER_SECOND = 3.5e9  # NumPy assembles rows in new memory; the slowest measurement
+FEED_BYTES_PER_SECOND = 17e9  # four worker threads gather rows into page-locked memory
+# Speed of a conversion of an array, which copies the array: one core copies memory, and TensorFlow, the slowest.
+CONVERSION_BYTES_PER_SECOND = 10e9, 1e9
+
+
+def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Changes:
+    """Remove the uploads of a site, or a share of them."""
+    line = line_of(site)
+    return choose_outcomes(
+        view,
+        lambda speeds: (upload_changes.remove_uploads(line, share=share),),
+        lambda: (call_changes.scale_calls(line, UPLOAD_KINDS, 1 - share),),
+    )
+
+
+def store_in_arrays(view: CaptureView, site: CallSite) -> Changes:
+    """Convert arrays instead of Python lists: one copy of the bytes, at best and at worst."""
+    return tuple(
+        call_changes.shorten_calls(line_of(site), UPLOAD_KINDS, site.nbytes / speed)
+        for speed in CONVERSION_BYTES_PER_SECOND
+    )
+
+
+def keep_on_device(view: CaptureView, site: CallSite) -> Changes:
+    """Keep the data on the device, and upload row indices. One outcome waits for this upload, the other does not."""
+    line = line_of(site)
+
+    def change(speeds: MachineSpeeds) -> Changes:
+        return tuple(
+            upload_changes.gather_on_device(
+                line,
+                gather_bytes_per_second=speeds.gather,
+                making_bytes_per_second=MAKING_BYTES_PER_SECOND,
+                waits=waits,
+            )
+            for waits in (False, True)
+        )
+
+    return choose_outcomes(
+        view, change, lambda: tuple(call_changes.scale_calls(line, UPLOAD_KINDS, share) for share in (0.0, 0.5))
+    )
+
+
+def page_lock_copies(view: CaptureView, site: CallSite) -> Changes:
+    """Upload from page-locked memory without a wait."""
+    return choose_outcomes(
+        view,
+        lambda speeds: (upload_changes.page_lock_copies(line_of(site), bytes_per_second=speeds.pinned),),
+        lambda: _hide_uploads(view, site),
+    )
+
+
+def prefetch_with_feed(view: CaptureView, site: CallSite) -> Changes:
+    """Let a feed make and upload the batches of a site during the step."""
+    return choose_outcomes(
+        view, lambda speeds: _prefetch_line(speeds, line_of(site)), lambda: _hide_uploads(view, site)
+    )
+
+
+def prefetch_line_with_feed(view: CaptureView, line: int) -> Changes:
+    """Let a feed make and upload the batches of a line during the step. The device must have been recorded."""
+    return _prefetch_line(machine_speeds(view), line)
+
+
+def _prefetch_line(speeds: MachineSpeeds, line: int) -> Changes:
+    return (
+        upload_changes.prefetch_uploads(
+            line,
+            bytes_per_second=speeds.pinned,
+            producer_bytes_per_second=FEED_BYTES_PER_SECOND,
+            making_bytes_per_second=MAKING_BYTES_PER_SECOND,
+        ),
+    )
+
+
+def prefetch_conversion(view: CaptureView, site: CallSite) -> Changes:
+    """Let tf.data threads make batches, as fast as a feed or as one NumPy thread.
+
+    The batches are in pageable memory, and the step uploads them.
+    """
+
+    def change(speeds: MachineSpeeds) -> Changes:
+        return tuple(
+            upload_changes.prefetch_conversion(
+                line_of(site), making_bytes_per_second=MAKING_BYTES_PER_SECOND, producer_bytes_per_second=speed
+            )
+            for speed in (FEED_BYTES_PER_SECOND, MAKING_BYTES_PER_SECOND)
+        )
+
+    return choose_outcomes(view, change, lambda: _hide_uploads(view, site))
+
+
+def overlap_copies(view: CaptureView, site_or_line: CallSite | int) -> Changes:
+    """Upload the data of a site or line one step early, during the computation."""
+    if isinstance(site_or_line, int):
+        return (upload_changes.overlap_copies(site_or_line),)
+    return choose_outcomes(
+        view,
+        lambda speeds: (upload_changes.overlap_copies(line_of(site_or_line)),),
+        lambda: _hide_uploads(view, site_or_line),
+    )
+
+
+def narrow_dtype(view: CaptureView, site: CallSite, share: float) -> Changes:
+    """Upload only a share of the bytes."""
+    return (upload_changes.narrow_dtype(line_of(site), share=share, kind=site.kind.value),)
+
+
+def narrow_and_prefetch(view: CaptureView, site: CallSite, share: float) -> Changes:
+    """Upload only a share of the bytes, with a feed, during the step."""
+    (narrow,) = narrow_dtype(view, site, share)
+    return tuple(changes.chain((narrow, prefetch)) for prefetch in prefetch_with_feed(view, site))
+
+
+def merge_uploads(view: CaptureView, site: CallSite, calls: float) -> Changes:
+    """Replace the uploads of a step by one. A step now makes `calls` of them."""
+    line, speeds = line_of(site), machine_speeds(view)
+    seconds = cost_of(view, site.events) / calls
+    copying = site.nbytes / speeds.host_copy
+    return choose_outcomes(
+        view,
+        lambda speeds: (
+            upload_changes.merge_uploads(
+                line, bytes_per_second=speeds.pageable, host_bytes_per_second=speeds.host_copy
+            ),
+        ),
+        lambda: tuple(call_changes.shorten_calls(line, UPLOAD_KINDS, seconds + passes * copying) for passes in (1, 4)),
+    )
+
+
+def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, producers: int) -> Changes:
+    """Let several producers make the batches. The loop now needs `batch_seconds` for one batch.
+
+    At best, a feed copies the batches. In scripts with PyTorch, worker processes copy them at worst.
+    """
+    fast = max(batch_seconds / max(1, producers), site.nbytes / FEED_BYTES_PER_SECOND)
+    slow = max(fast, site.nbytes / WORKERS_BYTES_PER_SECOND) if "torch" in view.frameworks else fast
+
+    def change(speeds: MachineSpeeds) -> Changes:
+        return tuple(
+            upload_changes.prefetch_batches(line_of(site), seconds=batch_seconds, producer_seconds=seconds)
+            for seconds in dict.fromkeys((fast, slow))
+        )
+
+    def change_host() -> Changes:
+        removal = changes.remove_work(batch_seconds)
+        return (
+            changes.chain((removal, call_changes.at_least(fast))),
+            changes.chain((removal, call_changes.at_least(slow), limit_by_cores(view))),
+        )
+
+    return choose_outcomes(view, change, change_host)
+
+
+def _hide_uploads(view: CaptureView, site: CallSite) -> Changes:
+    """Let another thread make the uploads of a site during the step; without a GPU, it needs a free core."""
+    seconds = cost_of(view, site.events)
+    hide = call_changes.hide_calls(line_of(site), UPLOAD_KINDS, producer_seconds=seconds)
+    return hide, changes.chain((hide, limit_by_cores(view)))

@@ -1,0 +1,141 @@
+"""Laws of every prediction, over generated timelines and any combination of cures."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.doctor.predict import call_changes, changes, upload_changes
+from forebay.doctor.predict.simulate import predict
+from forebay.doctor.predict.timeline import (
+    DeviceOperation,
+    HostAction,
+    Timeline,
+    least_step_seconds,
+    steady_step_seconds,
+)
+
+TOLERANCE = 1 + 1e-9
+LINES, KINDS = (2, 3), ("work", "launch", "run", "input", "upload", "download", "sync", "move", "compile")
+seconds = st.floats(0, 10e-3, allow_subnormal=False)
+operations = st.builds(
+    DeviceOperation,
+    seconds=seconds,
+    stream=st.sampled_from([0, 1]),
+    engine=st.sampled_from(["compute", "host to device", "device to host"]),
+    line=st.sampled_from(LINES),
+    nbytes=st.integers(0, 1 << 24),
+    is_pageable=st.booleans(),
+)
+
+
+host_actions = st.builds(
+    HostAction, seconds, line=st.sampled_from(LINES), kind=st.sampled_from(KINDS), sleeps=st.booleans()
+)
+
+
+@st.composite
+def timelines(draw):
+    """Draw a timeline of several steps, in which each operation is queued once and awaited at most once."""
+    queued = draw(st.lists(operations, max_size=8))
+    actions = []
+    for _ in range(draw(st.integers(1, 4))):
+        actions += draw(st.lists(host_actions, min_size=1, max_size=4))
+        actions.append(HostAction(draw(seconds), ends_step=True))
+    for index in range(len(queued)):
+        queueing = draw(st.integers(0, len(actions) - 1))
+        actions[queueing] = replace(actions[queueing], queued_operations=(*actions[queueing].queued_operations, index))
+        awaiting = draw(st.integers(queueing, len(actions) - 1))
+        if awaiting > queueing and draw(st.booleans()):
+            actions[awaiting] = replace(actions[awaiting], awaited_operations=(index,))
+    return Timeline(tuple(actions), tuple(queued))
+
+
+cures = st.one_of(
+    st.builds(changes.remove_calls, st.sampled_from(LINES), st.just(KINDS)),
+    st.builds(changes.remove_work, seconds),
+    st.builds(changes.defer_waits, st.sampled_from(LINES)),
+    st.builds(lambda each: changes.prefetch_input(producer_seconds=each), seconds),
+    st.builds(
+        lambda each, share: changes.launch_as_graph(seconds_per_operation=each, device_share=share),
+        st.floats(0, 1e-5),
+        st.floats(0.5, 1),
+    ),
+    st.builds(lambda share: changes.shrink_kernels(lambda _: True, share), st.floats(0, 1)),
+    st.builds(changes.compute_on_host, seconds),
+    st.builds(upload_changes.remove_uploads, st.sampled_from(LINES)),
+    st.builds(upload_changes.overlap_copies, st.sampled_from(LINES)),
+    st.builds(lambda line: upload_changes.page_lock_copies(line, bytes_per_second=5e10), st.sampled_from(LINES)),
+    st.builds(
+        lambda line, each: call_changes.hide_calls(line, ("upload", "input"), producer_seconds=each),
+        st.sampled_from(LINES),
+        seconds,
+    ),
+)
+
+
+def changed(timeline, some):
+    return changes.chain(some)(timeline)
+
+
+def stream_seconds(timeline, stream):
+    queued = [index for action in timeline.actions for index in action.queued_operations]
+    return sum(timeline.operations[index].seconds for index in queued if timeline.operations[index].stream == stream)
+
+
+@given(timelines(), st.lists(cures, max_size=4))
+def test_a_step_is_never_shorter_than_the_remaining_work(timeline, some):
+    after = changed(timeline, some)
+    step, count = steady_step_seconds(after) * TOLERANCE, after.step_count
+    assert step >= sum(action.seconds for action in after.actions) / count
+    assert all(step >= stream_seconds(after, stream) / count for stream in {each.stream for each in after.operations})
+    assert step >= after.min_step_seconds
+
+
+@given(timelines(), st.lists(cures, max_size=4), st.floats(0, 0.5))
+def test_no_prediction_beats_the_bound_of_its_cures(timeline, some, error):
+    measured = steady_step_seconds(timeline)
+    prediction = predict(timeline, some, measured=measured, error=error)
+    bound = least_step_seconds(changed(timeline, some))
+    assert prediction.low <= prediction.high * TOLERANCE
+    warm_caches = 0.55  # the share that Python work may take if the caches of the CPU stay warm
+    assert prediction.low * TOLERANCE >= min(measured, bound * warm_caches)
+    assert prediction.low * TOLERANCE >= changed(timeline, some).min_step_seconds
+
+
+@given(timelines(), st.floats(0, 0.5))
+def test_a_cure_without_an_effect_predicts_the_present_step(timeline, error):
+    measured = steady_step_seconds(timeline)
+    prediction = predict(timeline, [call_changes.unchanged], measured=measured, error=error)
+    assert (prediction.low, prediction.high) == (measured, measured)
+
+
+@given(timelines(), st.lists(cures, max_size=3), cures)
+def test_a_later_cure_never_takes_back_what_the_input_needs(timeline, some, last):
+    assert changed(timeline, [*some, last]).min_step_seconds >= changed(timeline, some).min_step_seconds
+
+
+@given(timelines())
+def test_the_bound_of_an_unchanged_timeline_is_at_most_its_step(timeline):
+    assert least_step_seconds(timeline) <= steady_step_seconds(timeline) * TOLERANCE
+
+
+def test_a_loop_that_waits_for_a_slow_loader_gains_little_on_the_cpu():
+    """The loop waits for input for 70 % of a step; computing on the host cannot give that back."""
+    actions = (
+        HostAction(7e-3, kind="input"),
+        HostAction(2e-3, (0,), kind="launch"),
+        HostAction(0.0, awaited_operations=(0,), kind="sync", line=2),
+        HostAction(0.0, ends_step=True),
+    )
+    timeline = Timeline(actions, (DeviceOperation(1e-3),))
+    prediction = predict(timeline, [changes.compute_on_host(0.0)], measured=10e-3, error=0.0)
+    assert prediction.low == pytest.approx(7e-3)
+
+
+def test_a_graph_is_not_faster_than_its_kernels():
+    """Kernels take 1.7 ms; launching them as one graph cannot make the step shorter."""
+    timeline = Timeline((HostAction(3e-3, (0,), kind="launch", ends_step=True),), (DeviceOperation(1.7e-3),))
+    prediction = predict(timeline, [changes.launch_as_graph(seconds_per_operation=0.0)], measured=3e-3, error=0.0)
+    assert prediction.low == pytest.approx(1.7e-3)
