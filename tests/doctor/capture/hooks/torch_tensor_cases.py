@@ -189,21 +189,14 @@ def test_a_copy_between_devices_is_a_move(seen, fake):
     assert (seen.one.detail["source"], seen.one.detail["target"]) == ("cuda:0", "cuda:1")
 
 
-def test_indexing_with_a_device_mask_waits_for_the_device(fake):
-    tensor = torch.empty(1000, device="cuda")
-    kind, nbytes, detail = torch_tensors.describe_index(None, (tensor, (tensor > 0, slice(None))), {})
-    assert (kind, nbytes, detail["device"]) == (EventKind.DOWNLOAD, 8, "cuda:0")
+def test_a_tensor_without_dimensions_is_no_sequence(seen):
+    assert torch.tensor([torch.tensor(1.0), torch.tensor(2.0)]).tolist() == [1.0, 2.0]
+    assert "__getitem__" not in vars(torch.Tensor)
 
 
 def test_a_data_dependent_shape_waits_for_the_device(fake):
     kind, nbytes, detail = torch_tensors.describe_wait(None, (), {"input": torch.empty(1000, device="cuda")})
     assert (kind, nbytes, detail["shape"]) == (EventKind.DOWNLOAD, 8, [1000])
-
-
-def test_indexing_a_device_tensor_with_a_host_index_is_an_upload(fake):
-    index = torch.zeros(10, dtype=torch.int64)
-    kind, nbytes, detail = torch_tensors.describe_index(None, (torch.empty(1000, device="cuda"), index), {})
-    assert (kind, nbytes, detail["device"]) == (EventKind.UPLOAD, 80, "cuda:0")
 
 
 def test_the_memory_of_a_fake_tensor_is_not_read(seen, fake):

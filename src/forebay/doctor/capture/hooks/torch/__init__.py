@@ -43,12 +43,8 @@ _READS: dict[str, tuple[str, DescribeCall]] = {
 }
 _WAITS = ("nonzero", "masked_select", "equal", "allclose")  # operations that wait for values on the device
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that make a tensor from host data
-_INDEXING: tuple[tuple[str, str, DescribeCall], ...] = (  # method, API name, function that describes the event
-    ("__getitem__", "tensor[index]", tensors.describe_index),
-    ("__setitem__", "tensor[index] = value", tensors.describe_assignment),
-)
-# An index or an assigned value of these types causes no transfer.
-_PLAIN_TYPES = frozenset({int, float, bool, complex, slice, type(None), type(...)})
+ASSIGNMENT = "tensor[index] = value"
+_PLAIN_TYPES = frozenset({int, float, bool, complex})  # an assigned value of these types causes no transfer
 
 
 def install(patches: Patches) -> None:
@@ -69,22 +65,19 @@ def _hook_tensors(hooks: TorchHooks) -> None:
     for name in _WAITS:
         hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_wait)
         hooks.hook(torch, name, f"torch.{name}", tensors.describe_wait)
-    for name, api, describe in _INDEXING:
-        hooks.replace(torch.Tensor, name, api, partial(_IndexHook, api=api, describe=describe))
+    # `__getitem__` has no hook: if a class sets it, CPython takes its instances for sequences, and
+    # `torch.tensor([loss])` fails for a tensor without dimensions. Removing the method does not undo this.
+    assign = partial(_AssignmentHook, api=ASSIGNMENT, describe=tensors.describe_assignment)
+    hooks.replace(torch.Tensor, "__setitem__", ASSIGNMENT, assign)
 
 
-class _IndexHook(TorchCallHook):
-    """Hook of `tensor[index]`, or of `tensor[index] = value`.
+class _AssignmentHook(TorchCallHook):
+    """Hook of `tensor[index] = value`. It skips plain values, which scripts assign often and without a transfer."""
 
-    It skips calls with a plain index, or with a plain value in an assignment. Scripts index tensors often, and mostly
-    without a transfer.
-    """
-
-    def __call__(self, tensor: Any, /, *index_and_value: Any) -> Any:
-        last = index_and_value[-1]  # the value of an assignment, otherwise the index
-        if type(last) in _PLAIN_TYPES or (type(last) is tuple and _PLAIN_TYPES.issuperset(map(type, last))):
-            return self._original(tensor, *index_and_value)
-        return self._call(tensor, *index_and_value)
+    def __call__(self, tensor: Any, index: Any, value: Any, /) -> Any:
+        if type(value) in _PLAIN_TYPES:
+            return self._original(tensor, index, value)
+        return self._call(tensor, index, value)
 
 
 def _hook_waits(hooks: TorchHooks) -> None:

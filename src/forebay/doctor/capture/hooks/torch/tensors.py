@@ -19,7 +19,6 @@ __all__ = [
     "describe_assignment",
     "describe_conversion",
     "describe_copy",
-    "describe_index",
     "describe_move",
     "describe_print",
     "describe_read",
@@ -95,24 +94,6 @@ def describe_assignment(result: Any, args: Args, kwargs: Kwargs) -> Description 
     if isinstance(value, np.ndarray) and not target.is_cpu:
         detail = _describe_tensor(target) | {"shape": list(value.shape)} | _describe_array(value)
         return EventKind.UPLOAD, value.nbytes, detail
-    return None
-
-
-def describe_index(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `tensor[index]` on a device, if the index is a mask or a host tensor.
-
-    PyTorch reads back the number of selected elements of a mask, and uploads a host index.
-    """
-    tensor, index = args
-    if tensor.is_cpu:
-        return None
-    for part in index if isinstance(index, tuple) else (index,):
-        if not isinstance(part, torch.Tensor):
-            continue
-        if part.device == tensor.device and part.dtype in (torch.bool, torch.uint8):
-            return _describe_count(part)
-        if part.is_cpu and part.dim() > 0:
-            return _describe_transfer(part, tensor.device, part.dtype, non_blocking=False)
     return None
 
 
