@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 from forebay.doctor.capture.source_lines import SourceLines
 
@@ -63,3 +64,9 @@ def test_packages_in_a_pip_target_folder_are_libraries(tmp_path, monkeypatch):
     script, package = str(tmp_path / "train.py"), str(tmp_path / "thing" / "core.py")
     number = lines.first_user_line([(package, 1, "convert"), (script, 7, "main")])
     assert lines.read()[number][:2] == (script, 7)
+
+
+def test_an_instruction_without_a_line_counts_for_its_function():
+    code = compile("def function():\n    pass", "train.py", "exec").co_consts[0]
+    lines, frame = SourceLines(), SimpleNamespace(f_code=code, f_lineno=None, f_lasti=2)
+    assert lines.read()[lines.line_of_frame(frame)].number == 1

@@ -94,7 +94,8 @@ class SourceLines:
 
     def _add_frame(self, frame: FrameType) -> int:
         code = frame.f_code
-        index = self._index_of(code.co_filename, frame.f_lineno, code.co_qualname)
+        number = frame.f_lineno or code.co_firstlineno  # some instructions of Python 3.11 have no line: None
+        index = self._index_of(code.co_filename, number, code.co_qualname)
         self._known_code[id(code)] = code
         self._index_by_instruction[id(code), frame.f_lasti] = index
         return index
