@@ -70,3 +70,25 @@ def test_parts_of_overlapping_events_add_up_to_the_step(events):
     parts = split_step(steps, seen)
     assert abs(sum(parts.values()) - 10 / 1e9) < 1e-15
     assert all(value >= 0 for value in parts.values())
+
+
+def steps_with_pauses(count, pauses):
+    """Return steps of 10 ns; a step in `pauses` takes 500 ns."""
+    lengths = [500 if number in pauses else 10 for number in range(count)]
+    ends = [sum(lengths[:number]) for number in range(count + 1)]
+    window = Window(start=-1, end=10**9, anchor=("step", "optimizer.step", 0))
+    return find_steps(capture([step(end) for end in ends], window))
+
+
+def test_the_ends_of_epochs_are_no_steps():
+    steps = steps_with_pauses(40, {9, 35})
+    assert len(steps) == 25
+    assert steps.end - steps.start == 250
+
+
+def test_long_steps_that_recur_often_are_part_of_the_loop():
+    assert len(steps_with_pauses(40, {*range(0, 40, 5)})) == 40
+
+
+def test_a_loop_of_short_epochs_keeps_all_its_steps():
+    assert len(steps_with_pauses(60, {*range(9, 60, 11)})) == 60

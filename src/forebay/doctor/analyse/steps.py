@@ -13,6 +13,9 @@ __all__ = ["PARTS", "Steps", "find_steps", "split_step"]
 
 FEWEST_STEPS = 3  # a loop has at least this many steps
 FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as building a model
+PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
+MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
+FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
 # Part of a step -> kinds of events. Time that belongs to several parts counts for the first one.
@@ -89,8 +92,24 @@ def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerE
 def _make_steps(anchor: tuple[str, str, int], marks: Sequence[LedgerEvent]) -> Steps | None:
     """Return the steps between these events, on the thread of the last event. None if there are too few."""
     thread = marks[-1].thread if marks else 0
-    edges = tuple(mark.end for mark in marks if mark.thread == thread)
-    return Steps(anchor, thread, edges) if len(edges) > FEWEST_STEPS else None
+    edges = [mark.end for mark in marks if mark.thread == thread]
+    return Steps(anchor, thread, tuple(_without_pauses(edges))) if len(edges) > FEWEST_STEPS else None
+
+
+def _without_pauses(edges: list[int]) -> list[int]:
+    """Return the edges of the longest stretch of steps without a pause, such as the end of an epoch.
+
+    Calls of a pause belong to no usual step: its validation, its checkpoint, a first compilation. If more than
+    MOST_PAUSES of the steps are long, they are part of the loop, and all edges are returned. So are they if each
+    stretch is short.
+    """
+    lengths = np.diff(edges)
+    long_steps = np.flatnonzero(lengths > PAUSE_FACTOR * np.median(lengths))
+    if not len(long_steps) or len(long_steps) > MOST_PAUSES * len(lengths):
+        return edges
+    starts, ends = [0, *(long_steps + 1).tolist()], [*long_steps.tolist(), len(lengths)]
+    start, end = max(zip(starts, ends, strict=True), key=lambda stretch: stretch[1] - stretch[0])
+    return edges[start : end + 1] if end - start >= FEWEST_STRETCH * len(lengths) else edges
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:
