@@ -69,4 +69,5 @@ def test_packages_in_a_pip_target_folder_are_libraries(tmp_path, monkeypatch):
 def test_an_instruction_without_a_line_counts_for_its_function():
     code = compile("def function():\n    pass", "train.py", "exec").co_consts[0]
     lines, frame = SourceLines(), SimpleNamespace(f_code=code, f_lineno=None, f_lasti=2)
-    assert lines.read()[lines.line_of_frame(frame)].number == 1
+    index = lines.line_of_frame(frame)
+    assert lines.read()[index].number == 1

@@ -16,7 +16,14 @@ __all__ = [
     "is_on_device",
     "is_asynchronous",
     "array_framework",
+    "is_framework_function",
 ]
+
+# Functions of these packages compute, or call functions that do.
+_FRAMEWORK_PACKAGES = frozenset(
+    {"torch", "torchvision", "tensorflow", "keras", "jax", "jaxlib", "flax", "optax", "haiku", "equinox", "cupy"}
+    | {"lightning", "pytorch_lightning", "transformers", "accelerate", "forebay"}
+)
 
 # First part of an API name -> framework.
 _FRAMEWORK_PREFIXES = {
@@ -94,6 +101,11 @@ def is_asynchronous(view: CaptureView, site: CallSite) -> bool:
     if is_on_device(site) or framework_of(view, site.api) in ("jax", "cupy"):
         return True
     return view.has_gpu and not site.values("device")
+
+
+def is_framework_function(name: str) -> bool:
+    """Whether a sampled function, such as `torch.nn.modules.conv.forward`, belongs to a framework."""
+    return name.partition(".")[0] in _FRAMEWORK_PACKAGES
 
 
 def is_python_data(site: CallSite) -> bool:

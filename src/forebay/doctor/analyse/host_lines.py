@@ -1,15 +1,16 @@
 """The lines of the script that take the time of a step in which no hook recorded a call."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import PARTS
-from forebay.doctor.model.events import HostSample, Line
+from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["HostLine", "host_lines"]
+__all__ = ["HostLine", "host_lines", "samples_inside"]
 
 FEWEST_SAMPLES = 60  # fewer say too little about the lines of a step
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
@@ -48,6 +49,16 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
             longest_first = tuple(sorted(by_function.items(), key=lambda item: -item[1]))
             found.append(HostLine(line, sum(by_function.values()), longest_first))
     return tuple(sorted(found, key=lambda each: -each.seconds))
+
+
+def samples_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> list[HostSample]:
+    """Return the samples of the loop's thread during these events."""
+    spans = [(event.start, event.end) for event in events]
+    intervals = Intervals([start for start, _ in spans], [end for _, end in spans])
+    thread = view.steps.thread if view.steps else None
+    samples = [sample for sample in view.capture.samples if sample.thread == thread]
+    is_inside = intervals.contains([sample.time for sample in samples]).tolist()
+    return [sample for sample, inside in zip(samples, is_inside, strict=True) if inside]
 
 
 def _unrecorded_samples(view: CaptureView) -> list[HostSample]:

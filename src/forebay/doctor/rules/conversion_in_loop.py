@@ -22,13 +22,15 @@ from forebay.doctor.rules.wording import (
 __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step"
+SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are no batches
 MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether synchronous conversions of the site take a reportable share of a step."""
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
-    converts = site.in_loop and is_copy(site) and not is_asynchronous
+    is_large = nbytes_per_call(site) >= SMALLEST_NBYTES or is_python_data(site)
+    converts = site.in_loop and is_copy(site) and not is_asynchronous and is_large
     return converts and cost_of(view, site.events) >= MIN_REPORTED_SHARE * view.step_seconds
 
 

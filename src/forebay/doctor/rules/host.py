@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.framework import is_framework_function
 from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind
 from forebay.doctor.model.formatting import format_percent
@@ -62,8 +63,6 @@ _AVOIDABLE = (
     _Avoidable("prints", ("builtins.print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}"),
     _Avoidable("draws", ("matplotlib.", "PIL.Image.Image.save"), "draw in few steps", "if step % 1000 == 0:\n    {}"),
 )
-# Calls of these packages compute, or launch kernels. Other rules explain them.
-_FRAMEWORKS = ("torch", "torchvision", "tensorflow", "keras", "jax", "jaxlib", "flax", "optax", "cupy", "forebay")
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -100,9 +99,11 @@ def _seconds_of(host_line: HostLine, avoidable: _Avoidable) -> float:
 
 
 def _is_host_work(host_line: HostLine) -> bool:
-    """Whether most of the time of a line is Python code, or a known library that is no framework."""
-    root = host_line.function.partition(".")[0]
-    return bool(root) and root not in _FRAMEWORKS
+    """Whether most of the time of a line is Python code, or a known library that is no framework.
+
+    Other rules explain calls of frameworks, which compute or launch kernels.
+    """
+    return bool(host_line.function) and not is_framework_function(host_line.function)
 
 
 def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: _Avoidable) -> Finding:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.analyse.framework import feed_framework, framework_of
+from forebay.doctor.analyse.framework import feed_framework, framework_of, is_framework_function
+from forebay.doctor.analyse.host_lines import samples_inside
 from forebay.doctor.analyse.idle_time import IDLE, PYTHON
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.model.formatting import format_percent, format_seconds
@@ -17,6 +18,7 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
 
 __all__ = ["examine"]
 
+FEWEST_SAMPLES = 10  # in all gaps; fewer do not show what runs in them
 MIN_REPORTED_SHARE = 0.1  # of a step; from this share on, TraceML calls a loop input-bound
 _FRAMEWORK_WORK = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
@@ -39,8 +41,20 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     for site in view.sites_of(EventKind.UPLOAD):
         gaps = _python_gaps(view, site, events, ends) if site.in_loop else []
         cost = min(max(0.0, cost_of(view, gaps) - _operation_seconds(view)), _idle_seconds(view))
-        if cost >= MIN_REPORTED_SHARE * view.step_seconds > 0:
+        if cost >= MIN_REPORTED_SHARE * view.step_seconds > 0 and _makes_batches(view, site, gaps):
             yield _finding(view, site, gaps, cost)
+
+
+def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -> bool:
+    """Whether the script itself works in these gaps, not a framework.
+
+    The hooks do not see operations of PyTorch on the CPU, and no code of libraries around compiled calls. Samples of
+    the host show them. With few samples, a gap of PyTorch on the CPU may be computation.
+    """
+    samples = samples_inside(view, gaps)
+    if len(samples) >= FEWEST_SAMPLES:
+        return sum(is_framework_function(sample.function) for sample in samples) <= len(samples) / 2
+    return view.has_gpu or framework_of(view, site.api) != "torch"
 
 
 def _loop_events(view: CaptureView) -> Iterator[LedgerEvent]:
