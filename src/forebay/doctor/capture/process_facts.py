@@ -7,12 +7,13 @@ the memory of PyTorch and TensorFlow only if they have.
 import os
 import resource
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
 from forebay.doctor.capture.memory_samples import tensorflow_context, tensorflow_memory_limits
 
-__all__ = ["process_facts"]
+__all__ = ["CpuClock", "process_facts"]
 
 # Environment variables that configure the frameworks.
 _SETTINGS = (
@@ -29,6 +30,24 @@ _SETTINGS = (
     "XLA_FLAGS",
     "XLA_PYTHON_CLIENT_PREALLOCATE",
 )
+
+
+class CpuClock:
+    """Measures how many cores all threads of the process keep busy, on average."""
+
+    def __init__(self) -> None:
+        self.busy_cores: float | None = None  # None before `stop`
+        self._started: tuple[float, float] | None = None  # CPU seconds and wall-clock seconds
+
+    def start(self) -> None:
+        self._started = time.process_time(), time.perf_counter()
+
+    def stop(self) -> None:
+        """End the measurement that `start` has begun."""
+        if self._started is None:
+            return
+        cpu_seconds, seconds = time.process_time() - self._started[0], time.perf_counter() - self._started[1]
+        self.busy_cores = cpu_seconds / seconds if seconds > 0 else None
 
 
 def process_facts() -> dict[str, Any]:

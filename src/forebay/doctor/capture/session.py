@@ -20,7 +20,7 @@ from forebay.doctor.capture.ledger import Ledger, NextReport, SiteKey
 from forebay.doctor.capture.memory_samples import MemorySampler
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
-from forebay.doctor.capture.process_facts import process_facts
+from forebay.doctor.capture.process_facts import CpuClock, process_facts
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
 from forebay.doctor.model.redaction import describe_error
@@ -59,6 +59,7 @@ class Session:
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._on_enough = on_enough
         self._covers_script = covers_script
+        self._cpu_clock = CpuClock()
         self._start = 0  # nanoseconds
 
     @classmethod
@@ -121,7 +122,9 @@ class Session:
             lines=tuple(self.ledger.lines.read(text=text)),
             events=tuple(self.ledger.events),
             notes=tuple(self.ledger.notes),
-            facts=process_facts() | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus},
+            facts=process_facts()
+            | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
+            | {"busy_cores": self._cpu_clock.busy_cores},
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,
@@ -157,11 +160,13 @@ class Session:
             if not self._device.start():
                 self.detector.skip_tracing()
         if self.detector.phase == "timing":
+            self._cpu_clock.start()
             self.ledger.timed_site = site
             self._device.stop()
             self._patches.restore(except_api=site[1])
             self._sample_memory("traced")
         elif self.detector.phase == "done":
+            self._cpu_clock.stop()
             self._sample_memory("timed")
             self._gpu_sampler.stop()
             self.ledger.is_on = False

@@ -54,10 +54,12 @@ class Simulation:
         """Return the finding with the gains of its cures, best cure first.
 
         If the best cure saves more than the calls of the finding took, other work waited for these calls. The cost of
-        the finding then includes this wait.
+        the finding then includes this wait. A wait for computation costs what its cure may save.
         """
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
         ordered = replace(cured, cures=tuple(cured.cures_by_gain))
+        if finding.is_wait and ordered.cures:
+            return replace(ordered, seconds=min(finding.seconds, ordered.best_cure.high))
         return replace(ordered, seconds=max(finding.seconds, ordered.gain)) if finding.seconds else ordered
 
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:

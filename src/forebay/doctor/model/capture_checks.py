@@ -95,6 +95,7 @@ _FACTS = record(
         "frameworks": mapping_of(mapping_of(_plain_fact)),
         "keras_backend": text,
         "peak_nbytes": optional(_count),
+        "busy_cores": optional(number(0)),
         "memory": optional(list_of(_MEMORY, most=1000)),
         "gauges": optional(list_of(_GPU, most=1000)),
         "emulated": record({"replaced": _count, "notes": list_of(text, most=1000)}),

@@ -6,6 +6,7 @@ from forebay.doctor.model.events import Line
 
 __all__ = [
     "format_count",
+    "is_wide_range",
     "format_location",
     "format_percent",
     "format_rate",
@@ -20,6 +21,7 @@ __all__ = [
 
 # Share of the present step time: the shortest step that a report predicts. It limits the speedup to a factor of 100.
 MIN_STEP_SHARE = 0.01
+WIDEST_RATIO = 1.5  # of the largest to the smallest predicted speedup; a wider range is given as its maximum
 
 
 def format_seconds(value: float) -> str:
@@ -64,16 +66,28 @@ def predicted_step_seconds(low: float, high: float, step: float) -> tuple[float,
 def format_speedup(low: float, high: float, step: float) -> str:
     """Format the speedup if a cure saves `low` to `high` seconds of a step.
 
-    >>> format_speedup(0.4, 0.5, 1.0)
-    '1.7 to 2.0 x'
+    >>> format_speedup(0.4, 0.5, 1.0), format_speedup(0.0, 0.5, 1.0)
+    ('1.7 to 2.0 x', 'up to 2.0 x')
     """
     if not step:
         return "1.00 x"
     best, worst = predicted_step_seconds(low, high, step)
+    if is_wide_range(low, high, step):
+        return f"up to {step / best:.{1 if step / best < 9.95 else 0}f} x"
     # 9.95 is the first speedup that would read 10.0.
     digits = 2 if step / worst < 1.1 else 1 if step / best < 9.95 else 0
     slowest, fastest = f"{step / worst:.{digits}f}", f"{step / best:.{digits}f}"
     return f"{fastest} x" if slowest == fastest else f"{slowest} to {fastest} x"
+
+
+def is_wide_range(low: float, high: float, step: float) -> bool:
+    """Whether the speedups of a cure that saves `low` to `high` seconds differ too much to be useful.
+
+    >>> is_wide_range(0.4, 0.5, 1.0), is_wide_range(0.0, 0.5, 1.0)
+    (False, True)
+    """
+    best, worst = predicted_step_seconds(low, high, step)
+    return worst > WIDEST_RATIO * best
 
 
 def format_count(count: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from forebay.doctor.model.formatting import (
     format_seconds,
     format_seconds_range,
     format_speedup,
+    is_wide_range,
     predicted_step_seconds,
     to_one_line,
     truncate,
@@ -67,8 +68,14 @@ def describe_outcome(diagnosis: Diagnosis) -> str:
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
     cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
-    cured = format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step))
+    best, worst = predicted_step_seconds(cure.low, cure.high, step)
     speedup = format_cure_speedup(diagnosis, cure)
+    if is_wide_range(cure.low, cure.high, step):
+        return (
+            f"With the best cure a step takes at least {format_seconds(best)} instead of {format_seconds(step)}: "
+            f"{speedup}.{'' if diagnosis.verification else ' Run with --verify to measure it.'}"
+        )
+    cured = format_seconds_range(best, worst)
     return f"With the best cure a step takes {cured} instead of {format_seconds(step)}: {speedup}."
 
 

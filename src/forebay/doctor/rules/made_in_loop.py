@@ -14,10 +14,11 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.upload_cures import prefetch_batches
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_producers import count_cores
-from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location
+from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location, nbytes_per_call
 
 __all__ = ["examine"]
 
+SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are no batches
 FEWEST_SAMPLES = 10  # in all gaps; fewer do not show what runs in them
 MIN_REPORTED_SHARE = 0.1  # of a step; from this share on, TraceML calls a loop input-bound
 _FRAMEWORK_WORK = frozenset(
@@ -39,10 +40,19 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     events = sorted(_loop_events(view), key=lambda event: event.end)
     ends = [event.end for event in events]
     for site in view.sites_of(EventKind.UPLOAD):
-        gaps = _python_gaps(view, site, events, ends) if site.in_loop else []
+        gaps = _python_gaps(view, site, events, ends) if site.in_loop and _uploads_batch(view, site) else []
         cost = min(max(0.0, cost_of(view, gaps) - _operation_seconds(view)), _idle_seconds(view))
         if cost >= MIN_REPORTED_SHARE * view.step_seconds > 0 and _makes_batches(view, site, gaps):
             yield _finding(view, site, gaps, cost)
+
+
+def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
+    """Whether the line of the site uploads more than a few numbers.
+
+    One line may make several calls: `torch.from_numpy(batch).to(device)` copies only in its second one.
+    """
+    same_line = [other for other in view.sites_of(EventKind.UPLOAD) if other.line == site.line]
+    return any(nbytes_per_call(other) >= SMALLEST_NBYTES for other in same_line)
 
 
 def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -> bool:

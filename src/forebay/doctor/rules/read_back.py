@@ -9,6 +9,7 @@ from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, framework_of, is_asynchronous
+from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.precedence import sites_for
@@ -34,7 +35,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             line=site.line,
             seconds=cost,
             cures=_cures(view, site),
-            evidence=(f"The script reads back {format_nbytes(site.nbytes)} per step.", *_other_waits(view, site)),
+            evidence=(
+                f"The script reads back {format_nbytes(site.nbytes)} per step and waits {format_seconds(cost)}.",
+                *_other_waits(view, site),
+            ),
+            is_wait=True,
         )
 
 

@@ -25,8 +25,13 @@ _REASONS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site compiles one function repeatedly."""
-    return most_frequent_function(site)[1] >= FEWEST_COMPILATIONS
+    """Whether the site compiles one function repeatedly, and not only in the first half of the steps.
+
+    A loop that meets new shapes at first, such as those of a validation, does not compile them again.
+    """
+    middle = (view.steps.start + view.steps.end) / 2 if view.steps else 0
+    is_recurring = any(event.end > middle for event in site.events)
+    return is_recurring and most_frequent_function(site)[1] >= FEWEST_COMPILATIONS
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

@@ -40,4 +40,5 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 f"The script synchronised {len(site.events)} times in {site.steps} steps. "
                 "Reading a value waits for the device anyway, so this wait is not needed.",
             ),
+            is_wait=True,
         )
