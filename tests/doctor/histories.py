@@ -1,5 +1,6 @@
 """Histories of steps for tests: series of step times with the lines that they execute."""
 
+from dataclasses import replace
 from random import Random
 
 from forebay.doctor.capture.history_recorder import HistoryRecorder
@@ -36,6 +37,16 @@ def recorded(series, *, sample_seconds=0.005, frames=FRAMES, steps=1):
     return recorder.history(frames)
 
 
+def monitored(capture, series, **given):
+    """Return a capture with the history of these steps."""
+    return replace(capture, history=recorded(series, **given))
+
+
+def calling(function, line=3):
+    """Return frames like FRAMES in which a line of the loop calls a function of a library."""
+    return (*FRAMES[:3], StackFrame(0, line), StackFrame(3, -1, function))
+
+
 def usual(ms=10.0):
     return [(FORWARD, 0.4 * ms), (BACKWARD, 0.6 * ms)]
 
@@ -43,6 +54,18 @@ def usual(ms=10.0):
 def with_pauses(count, every, ms, *, frame=SAVE, usual_ms=10.0):
     """Return steps of which every n-th executes another frame first."""
     return [[(frame, ms), *usual(usual_ms)] if step % every == every - 1 else usual(usual_ms) for step in range(count)]
+
+
+def at_random(count, share, ms, *, frame=SAVE, seed=0):
+    """Return steps of which some execute another frame first."""
+    rng = Random(seed)
+    return [[(frame, ms), *usual()] if rng.random() < share else usual() for _ in range(count)]
+
+
+def noisy(steps, spread=0.2, seed=0):
+    """Return the steps with random durations, some of them long."""
+    rng = Random(seed)
+    return [[(frame, ms * rng.lognormvariate(0, spread)) for frame, ms in step] for step in steps]
 
 
 def growing(count, first_ms, last_ms, *, frame=BACKWARD, other_ms=5.0):

@@ -1,20 +1,13 @@
 """Steps that become longer: the growth and its line, and no accusation of noise, jumps or a slower machine."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doctor.histories import BACKWARD, FORWARD, SAVE, growing, recorded, usual, with_pauses
+from tests.doctor.histories import BACKWARD, FORWARD, SAVE, growing, noisy, recorded, usual, with_pauses
 
 from forebay.doctor.analyse.drift import find_drift, find_growing_line
 
 seeds = st.integers(0, 1 << 32)
-
-
-def noisy(steps, seed, spread=0.2):
-    rng = random.Random(seed)
-    return [[(frame, ms * rng.lognormvariate(0, spread)) for frame, ms in step] for step in steps]
 
 
 @given(st.floats(5, 20), st.floats(3, 10), st.integers(600, 2_000))
@@ -29,14 +22,14 @@ def test_a_line_that_grows_is_found_with_its_times(first, factor, count):
 
 @given(seeds)
 def test_growth_is_found_among_noise(seed):
-    history = recorded(noisy(growing(1_000, 5, 30), seed))
+    history = recorded(noisy(growing(1_000, 5, 30), seed=seed))
     assert find_drift(history.blocks).last_seconds == pytest.approx(0.03, rel=0.3)
     assert find_growing_line(history).line == 2
 
 
 @given(seeds, st.floats(0.05, 0.6))
 def test_noise_does_not_grow(seed, spread):
-    assert find_drift(recorded(noisy([usual()] * 800, seed, spread)).blocks) is None
+    assert find_drift(recorded(noisy([usual()] * 800, spread, seed)).blocks) is None
 
 
 @given(st.integers(50, 750), st.floats(1.3, 5))
@@ -68,7 +61,7 @@ def test_growth_that_starts_again_in_each_epoch_is_no_growth(epochs, factor):
 @given(seeds, st.floats(1.3, 3))
 def test_a_machine_that_becomes_slower_accuses_no_line(seed, factor):
     steps = [usual(10 * (1 + (factor - 1) * step / 1_500)) for step in range(1_500)]
-    history = recorded(noisy(steps, seed, 0.05))
+    history = recorded(noisy(steps, 0.05, seed))
     assert find_growing_line(history) is None
 
 
