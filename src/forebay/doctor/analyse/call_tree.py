@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from forebay.doctor.model.step_history import StackFrame
 
-__all__ = ["callees_of", "deepest_frame", "line_of", "outermost_frames", "share_by_frame"]
+__all__ = ["callees_of", "line_of", "main_path", "outermost_frames", "share_by_frame"]
 
 
 def share_by_frame(frames: Sequence[StackFrame], amounts: Iterable[tuple[int, float]]) -> list[float]:
@@ -28,21 +28,18 @@ def outermost_frames(frames: Sequence[StackFrame], chosen: Sequence[bool]) -> li
     return [index for index in range(len(frames)) if chosen[index] and not is_inside[index]]
 
 
-def deepest_frame(frames: Sequence[StackFrame], amounts: Sequence[float], least: float, start: int = -1) -> int:
-    """Return the innermost frame, from `start` on, whose amount is at least `least`; `start` if there is none.
-
-    Of several callees, the one with the largest amount counts.
-    """
+def main_path(frames: Sequence[StackFrame], amounts: Sequence[float], least: float, start: int) -> list[int]:
+    """Return `start`, its callee with the largest amount, and so on, as long as the amount is at least `least`."""
     callees: dict[int, list[int]] = {}
     for index, (caller, *_) in enumerate(frames):
         callees.setdefault(caller, []).append(index)
-    found = start
-    while found in callees:
-        largest = max(callees[found], key=lambda index: amounts[index])
+    path = [start]
+    while path[-1] in callees:
+        largest = max(callees[path[-1]], key=lambda index: amounts[index])
         if amounts[largest] < least:
             break
-        found = largest
-    return found
+        path.append(largest)
+    return path
 
 
 def callees_of(frames: Sequence[StackFrame], start: int) -> frozenset[int]:

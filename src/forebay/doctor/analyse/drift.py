@@ -6,7 +6,7 @@ from itertools import chain, combinations, pairwise
 from math import sqrt
 from statistics import fmean, median
 
-from forebay.doctor.analyse.call_tree import deepest_frame, line_of, share_by_frame
+from forebay.doctor.analyse.call_tree import line_of, main_path, share_by_frame
 from forebay.doctor.model.step_history import StepBlock, StepHistory
 
 __all__ = ["Drift", "GrowingLine", "find_drift", "find_growing_line"]
@@ -56,7 +56,7 @@ def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
     return Drift(parts[0], parts[-1], max(0.0, fmean(usual) - parts[0]), sum(block.steps for block in blocks))
 
 
-def find_growing_line(history: StepHistory) -> GrowingLine | None:
+def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
     """Return the innermost line that takes most of the growth; None if all lines grow, or none enough.
 
     If the machine becomes slower, all lines keep their share of the samples. So the share of the line must grow.
@@ -69,11 +69,11 @@ def find_growing_line(history: StepHistory) -> GrowingLine | None:
     # A frame stands behind its caller, so the first frame is the outermost one. The frames around it, such as the call
     # of the training function, take all samples, so their share does not grow.
     outermost = next((index for index, growth in enumerate(growths) if growth >= least > 0), -1)
-    frame = deepest_frame(frames, growths, least, outermost) if outermost >= 0 else -1
+    frame = main_path(frames, growths, least, outermost)[-1] if outermost >= 0 else -1
     line = line_of(frames, frame)
     if line < 0:
         return None
-    first_seconds, last_seconds = first.shares[frame] * first.seconds, last.shares[frame] * last.seconds
+    first_seconds, last_seconds = first.shares[frame] * drift.first_seconds, last.shares[frame] * drift.last_seconds
     return GrowingLine(line, frames[frame].function, first_seconds, last_seconds)
 
 

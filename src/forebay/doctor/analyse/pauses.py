@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from statistics import median
 
-from forebay.doctor.analyse.call_tree import callees_of, deepest_frame, line_of, outermost_frames, share_by_frame
+from forebay.doctor.analyse.call_tree import callees_of, line_of, main_path, outermost_frames, share_by_frame
 from forebay.doctor.model.step_history import LongStep, StepHistory
 
 __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
@@ -15,6 +15,7 @@ MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
 MIN_EXCLUSIVE = 0.8  # of the time that a frame takes in long steps is more than it takes in as many usual steps
 MAX_USUAL_SHARE = 0.05  # of the time of usual steps, for a frame that only long steps execute; samples are few
 MIN_SHARE = 0.02  # of the time of all long steps; shorter frames have too few samples
+MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause, for other lines of the same steps
 MIN_SINGLE_SHARE = 0.3  # of the intervals are one period; a long step without samples doubles an interval
 MIN_REGULAR_SHARE = 0.9  # of the intervals are one or several periods
 MAX_CHANCE = 0.05  # that random intervals are multiples of one of them
@@ -90,19 +91,21 @@ def _is_multiple(interval: int, period: int, resolution: int) -> bool:
 
 
 def _group_lines(history: StepHistory) -> list[tuple[list[PauseLine], list[LongStep]]]:
-    """Return groups of lines, and the long steps of each group. A group shares most of its long steps."""
+    """Return groups of lines, most time first, and the long steps of the first line of each group.
+
+    A line belongs to the group with which it shares most of its long steps.
+    """
     groups: list[tuple[list[PauseLine], dict[int, LongStep]]] = []
     for line, line_steps in sorted(_exclusive_lines(history), key=lambda item: -item[0].share):
         if len(line_steps) < FEWEST_OF_LINE:
             continue
         for lines, steps in groups:
             if 2 * len(line_steps.keys() & steps.keys()) >= len(line_steps):
-                lines.append(line)
-                steps |= line_steps
+                lines += [line] if line.share >= MIN_SHARE_OF_FIRST * lines[0].share else []
                 break
         else:
-            groups.append(([line], dict(line_steps)))
-    return [(lines, [steps[position] for position in sorted(steps)]) for lines, steps in groups]
+            groups.append(([line], line_steps))
+    return [(lines, list(steps.values())) for lines, steps in groups]
 
 
 def _exclusive_lines(history: StepHistory) -> Iterable[tuple[PauseLine, dict[int, LongStep]]]:
@@ -113,9 +116,11 @@ def _exclusive_lines(history: StepHistory) -> Iterable[tuple[PauseLine, dict[int
         inside = callees_of(frames, frame)
         steps = {step.position: step for step in history.long_steps if not inside.isdisjoint(step.frames)}
         shares = share_by_frame(frames, [sample for sample in history.long_samples if sample[0] in inside])
-        inner = deepest_frame(frames, shares, DEEP_SHARE, frame)
+        path = main_path(frames, shares, DEEP_SHARE, frame)
+        # If a library makes the pause, it may call user code, such as a callback of the script.
+        outer = next((index for index in path if frames[index].line >= 0), frame)
         inner_shares = tuple((index, shares[index]) for index in sorted(inside) if shares[index])
-        yield PauseLine(line_of(frames, frame), line_of(frames, inner), long_shares[frame], inner_shares), steps
+        yield PauseLine(line_of(frames, outer), line_of(frames, path[-1]), long_shares[frame], inner_shares), steps
 
 
 def _exclusive_frames(history: StepHistory, long_shares: Sequence[float]) -> list[int]:

@@ -22,6 +22,7 @@ from forebay.doctor.model.formatting import (
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = [
+    "cost_seconds",
     "cost_share",
     "describe_coverage",
     "describe_early_end",
@@ -40,6 +41,7 @@ LONGEST_ERROR = 80  # characters of an error; the script has already printed the
 # Share of the step time. The report mentions it if profiled steps are shorter than unprofiled steps by more than this,
 # or if steps recorded on the device differ from the step time by more than this.
 LARGEST_DEVIATION = 0.25
+_RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
 
 # Event kind -> noun. The report counts these events if the doctor found no loop.
@@ -66,10 +68,12 @@ def describe_outcome(diagnosis: Diagnosis) -> str:
     """State the step time with the best cure of the main finding, if there is one."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
-    cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
-    cured = format_seconds_range(*predicted_step_seconds(cure.low, cure.high, step))
+    cure, factor = diagnosis.main.best_cure, _run_factor(diagnosis, diagnosis.main)
+    step = diagnosis.view.step_seconds * factor
+    cured = format_seconds_range(*predicted_step_seconds(cure.low * factor, cure.high * factor, step))
     speedup = format_cure_speedup(diagnosis, cure)
-    return f"With the best cure a step takes {cured} instead of {format_seconds(step)}: {speedup}."
+    average = " on average" if factor > 1 else ""
+    return f"With the best cure a step takes {cured}{average} instead of {format_seconds(step)}: {speedup}."
 
 
 def describe_verification(diagnosis: Diagnosis) -> list[str]:
@@ -112,6 +116,20 @@ def format_cure_speedup(diagnosis: Diagnosis, cure: Cure) -> str:
     return f"{format_speedup(cure.low, cure.high, diagnosis.view.step_seconds)} as fast"
 
 
+def cost_seconds(diagnosis: Diagnosis, finding: Finding) -> float:
+    """Return the seconds per step that the finding costs, averaged over the run."""
+    return finding.seconds * _run_factor(diagnosis, finding)
+
+
+def _run_factor(diagnosis: Diagnosis, finding: Finding) -> float:
+    """Return the mean step time divided by the step time, for findings about the whole run; else 1.
+
+    Such findings cost a share of the run. `Finding.seconds` is the same share of the step time, which is a median.
+    """
+    mean, step = diagnosis.view.mean_seconds, diagnosis.view.step_seconds
+    return mean / step if finding.rule in _RUN_RULES and mean > step > 0 else 1.0
+
+
 def cost_share(diagnosis: Diagnosis, finding: Finding) -> float:
     """Return the share of a step that the finding costs."""
     step = diagnosis.view.step_seconds
@@ -134,7 +152,7 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
         return f"Step time {step}. The cost of profiling was not measured."
     step = _format_step_time(view, f"{len(view.unprofiled_seconds):,} unprofiled steps")
     overhead = _describe_overhead(view, view.profiling_overhead)
-    return f"Step time {step}. {overhead} ({count} steps, each ending at {end})."
+    return f"Step time {step}. {_describe_mean(diagnosis)}{overhead} ({count} steps, each ending at {end})."
 
 
 def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
@@ -143,6 +161,14 @@ def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str
     if step == middle:
         return f"{step} (median of {steps}{steps_end})"
     return f"{step}, as long as the device needs (median of {steps}{steps_end}: {middle})"
+
+
+def _describe_mean(diagnosis: Diagnosis) -> str:
+    """Return a sentence with the mean step time, if rare long steps make it longer than the median."""
+    history, mean = diagnosis.view.capture.history, format_seconds(diagnosis.view.mean_seconds)
+    if history is None or not any(finding.rule == "pauses" for finding in diagnosis.findings):
+        return ""
+    return f"With rare long steps, the mean of {history.steps:,} steps is {mean}. "
 
 
 def _describe_overhead(view: CaptureView, overhead: float) -> str:

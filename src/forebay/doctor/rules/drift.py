@@ -54,7 +54,7 @@ def _find(view: CaptureView) -> tuple[Drift, GrowingLine, Line] | None:
     drift = find_drift(history.blocks) if history is not None and view.step_seconds else None
     if history is None or drift is None:
         return None
-    growing = find_growing_line(history)
+    growing = find_growing_line(history, drift)
     line = view.line(growing.line) if growing is not None else None
     return (drift, growing, line) if growing is not None and line is not None else None
 

@@ -81,7 +81,7 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
     history = view.capture.history
     if history is None or not view.step_seconds or not history.seconds:
         return
-    mean = history.seconds / history.steps
+    mean = view.mean_seconds
     for pause in find_pauses(history):
         kind = _find_kind(view, pause)
         cost = pause.seconds_per_step
@@ -162,8 +162,8 @@ def _evidence(view: CaptureView, reported: _Reported) -> Iterator[str]:
     pause = reported.pause
     cost, share = format_seconds(pause.seconds_per_step), format_percent(reported.share)
     yield (
-        f"{_count(view, pause)} are long. They cost {cost} per step on average, which is {share} of the run; the "
-        "median step does not contain this."
+        f"These are {_count(view, pause)}. They cost {cost} per step on average, {share} of the run; the median step "
+        "time does not include this."
     )
     inner = [location(view, line, "") for line in dict.fromkeys(reported.inner_lines) if line not in reported.lines]
     if inner:
