@@ -148,7 +148,7 @@ FAULTS = {
     "a plot every 30 steps": (
         "pauses",
         monitored(
-            loop(frameworks=JAX),
+            loop(download("float(array)", 0.01, device="cpu:0"), frameworks=JAX),
             with_pauses(800, 30, 100, frame=4),
             frames=calling("matplotlib.figure.Figure.savefig"),
         ),

@@ -72,6 +72,7 @@ NEAR_MISSES = {
         "pauses",
         monitored(loop(), with_pauses(800, 50, 200, frame=4), frames=calling("torch._tensor.Tensor.item")),
     ),
+    "a checkpoint that waits for queued steps": ("pauses", monitored(loop(frameworks=JAX), with_pauses(800, 50, 400))),
     "long first steps": ("pauses", monitored(loop(frameworks=TORCH), [*[usual(300)] * 6, *[usual()] * 500])),
     "too few steps": ("pauses", monitored(loop(frameworks=TORCH), with_pauses(30, 20, 200))),
     "no history of steps": ("pauses", loop(frameworks=TORCH)),

@@ -116,8 +116,7 @@ class Session:
         if ended != STILL_RUNNING:
             self._sample_memory("ended")
         self._note_missing_binding()
-        untraced = tuple((after - before) / 1e9 for before, after in pairwise(detector.step_ends))
-        traced = tuple(detector.traced_step_ends)
+        untraced, traced = self._unprofiled_seconds(), tuple(detector.traced_step_ends)
         return Capture(
             script=script,
             arguments=arguments,
@@ -133,11 +132,16 @@ class Session:
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,
-            history=self._monitor.history(),
+            history=self._monitor.history() if self._records_history else None,
         )
 
     def _install(self, name: str) -> None:
-        """Install the hooks of a framework. An error becomes a note, because it must not reach the script."""
+        """Install the hooks of a framework, unless no more calls are recorded.
+
+        An error becomes a note, because it must not reach the script.
+        """
+        if self.is_done():
+            return
         try:
             importlib.import_module(HOOKS[name]).install(self._patches)
         except Exception as error:
@@ -153,8 +157,10 @@ class Session:
         if self.detector.on_site(site, count, now):
             self._apply_phase(site)
             self.ledger.report_all_sites()
-        if site == self.ledger.timed_site and self.ledger.on_step is None:
+            self._monitor.discard_step()
+        elif site == self.ledger.timed_site:
             self._monitor.add_end(now, self.detector.block_steps)
+        if site == self.ledger.timed_site:
             self.detector.block_steps = self.ledger.skip_steps(self.detector.block_steps)
         self.ledger.paused_until = self.detector.paused_until if self.detector.paused_until > now else 0
         return self.detector.next_report(site, now)
@@ -181,18 +187,23 @@ class Session:
                 self.ledger.is_on = False
                 self._patches.restore()
             self._on_enough()
-            self._monitor.discard_step()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
         """Go on recording the ends of steps, unless this would slow them; return whether it does not."""
-        ends = self.detector.step_ends
-        usual = median(after - before for before, after in pairwise(ends)) / 1e9
-        self._measured_steps = steps_per_measurement(site[0], usual, self.ledger.calls_since_step)
-        if not self._records_history or not self._measured_steps:
+        seconds = self._unprofiled_seconds()
+        if not self._records_history or not seconds:
             return False
+        self._measured_steps = steps_per_measurement(site[0], median(seconds), self.ledger.calls_since_step)
+        if not self._measured_steps:
+            return False
+        self._patches.restore(except_api=site[1])
         self.detector.block_steps = 1
         self.ledger.on_step = self._on_unprofiled_step
         return True
+
+    def _unprofiled_seconds(self) -> tuple[float, ...]:
+        """Return the seconds of each timed step."""
+        return tuple((after - before) / 1e9 for before, after in pairwise(self.detector.step_ends))
 
     def _on_unprofiled_step(self, end: int) -> None:
         self._monitor.add_end(end, self.detector.block_steps)

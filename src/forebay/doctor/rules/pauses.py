@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.pauses import Pause, PauseLine, find_pauses
-from forebay.doctor.model.events import Line
+from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_count, format_ordinal, format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, SAVING, AvoidableCall
@@ -95,9 +95,15 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
 
 
 def _is_certain(view: CaptureView, pause: Pause, kind: AvoidableCall | None) -> bool:
-    """Whether a pause is no disturbance of the machine, and no wait for a device that was not recorded."""
-    may_wait = view.device is None and (view.has_gpu or "jax" in view.frameworks)
-    return kind is not None or (pause.period > 0 and not may_wait)
+    """Whether a pause is no disturbance of the machine, and no wait for the work that earlier steps have queued."""
+    return not _may_queue_steps(view) and (kind is not None or pause.period > 0)
+
+
+def _may_queue_steps(view: CaptureView) -> bool:
+    """Whether steps may run ahead of a device that was not recorded. JAX runs ahead of the CPU too."""
+    if view.device is not None or not (view.has_gpu or "jax" in view.frameworks):
+        return False
+    return not any(site.in_loop for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
 
 
 def _find_kind(view: CaptureView, pause: Pause) -> AvoidableCall | None:
