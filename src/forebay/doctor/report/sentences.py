@@ -24,6 +24,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = [
     "cost_seconds",
     "cost_share",
+    "describe_cost",
     "describe_coverage",
     "describe_early_end",
     "describe_missing_data",
@@ -130,6 +131,13 @@ def _run_factor(diagnosis: Diagnosis, finding: Finding) -> float:
     return mean / step if finding.rule in _RUN_RULES and mean > step > 0 else 1.0
 
 
+def describe_cost(diagnosis: Diagnosis, finding: Finding) -> str:
+    """State what the finding costs per step, and its share of the step or of the run."""
+    cost, share = format_seconds(cost_seconds(diagnosis, finding)), format_percent(cost_share(diagnosis, finding))
+    whole = "run" if finding.rule in _RUN_RULES else "step"
+    return f"It costs {cost} per step ({share} of the {whole})."
+
+
 def cost_share(diagnosis: Diagnosis, finding: Finding) -> float:
     """Return the share of a step that the finding costs."""
     step = diagnosis.view.step_seconds
@@ -164,11 +172,11 @@ def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str
 
 
 def _describe_mean(diagnosis: Diagnosis) -> str:
-    """Return a sentence with the mean step time, if rare long steps make it longer than the median."""
+    """Return a sentence with the mean step time, if a finding is about the whole run."""
     history, mean = diagnosis.view.capture.history, format_seconds(diagnosis.view.mean_seconds)
-    if history is None or not any(finding.rule == "pauses" for finding in diagnosis.findings):
+    if history is None or not any(finding.rule in _RUN_RULES for finding in diagnosis.findings):
         return ""
-    return f"With rare long steps, the mean of {history.steps:,} steps is {mean}. "
+    return f"The mean of all {history.steps:,} unprofiled steps is {mean}. "
 
 
 def _describe_overhead(view: CaptureView, overhead: float) -> str:

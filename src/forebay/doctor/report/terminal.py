@@ -13,6 +13,7 @@ from forebay.doctor.report.colors import color_of_part
 from forebay.doctor.report.sentences import (
     cost_seconds,
     cost_share,
+    describe_cost,
     describe_coverage,
     describe_early_end,
     describe_missing_data,
@@ -104,9 +105,7 @@ def _render_main_finding(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     yield from _wrap_paragraphs(describe_verification(diagnosis), width)
     yield Text()
     yield from _render_source_line(diagnosis, finding, width, indent=2)
-    share = format_percent(cost_share(diagnosis, finding))
-    cost = f"It costs {format_seconds(cost_seconds(diagnosis, finding))} per step ({share} of the step)."
-    yield from _wrap_paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
+    yield from _wrap_paragraphs([describe_cost(diagnosis, finding), *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
     for cure in finding.cures_by_gain[:MOST_CURES]:
         yield Text()
         yield from _render_cure(diagnosis, cure, width)

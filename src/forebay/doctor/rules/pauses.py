@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.pauses import Pause, PauseLine, find_pauses
 from forebay.doctor.model.events import EventKind, Line
-from forebay.doctor.model.formatting import format_count, format_ordinal, format_percent, format_seconds
+from forebay.doctor.model.formatting import format_count, format_ordinal, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
@@ -166,11 +166,7 @@ def _count(view: CaptureView, pause: Pause) -> str:
 
 def _evidence(view: CaptureView, reported: _Reported) -> Iterator[str]:
     pause = reported.pause
-    cost, share = format_seconds(pause.seconds_per_step), format_percent(reported.share)
-    yield (
-        f"These are {_count(view, pause)}. They cost {cost} per step on average, {share} of the run; the median step "
-        "time does not include this."
-    )
+    yield f"These are {_count(view, pause)}, so the median step time does not include their cost."
     inner = [location(view, line, "") for line in dict.fromkeys(reported.inner_lines) if line not in reported.lines]
     if inner:
         yield f"Most of this time is spent in {', '.join(inner[:MAX_LINES])}."
