@@ -12,6 +12,7 @@ from tests.doctor.report import report_samples as samples
 from tests.fuzz.bombs import gzip_bomb, zlib_bomb
 
 from forebay.doctor.model.device_records import RECORD
+from forebay.doctor.model.step_history import StackFrame, StepBlock, StepHistory
 
 __all__ = ["FILES", "document"]
 
@@ -69,10 +70,19 @@ _WRONG = {
     "device": [[1, 2, 3], {"a": 1}, "x"],
     "capture_version": [2, "1", None, {}],
 }
+_HISTORY = StepHistory((StackFrame(-1, 0),), (StepBlock(5, 1.0, 0.2),)).to_json()
 _WRONG_PARTS = {
     "anchor": (["window", "anchor"], ["step"]),
     "untraced": (["window", "untraced"], [float("inf")]),
     "traced": (["window", "traced"], [-(10**30)]),
+    "history": (["history"], [1]),
+    "a frame that is its own caller": (["history"], {**_HISTORY, "frames": [[0, 0, ""]]}),
+    "a frame without a name": (["history"], {**_HISTORY, "frames": [[-1, 0, None]]}),
+    "a block without steps": (["history"], {**_HISTORY, "blocks": [[0, 1.0, 1.0, []]]}),
+    "a block of endless steps": (["history"], {**_HISTORY, "blocks": [[1, 1e300, 1.0, []]]}),
+    "a long step with a negative position": (["history"], {**_HISTORY, "long_steps": [[-1, 1.0, []]]}),
+    "measurements of no steps": (["history"], {**_HISTORY, "resolution": 0}),
+    "a history without frames": (["history"], {"blocks": []}),
     "event time": (["events", 0, 5], 2**63),
     "event size": (["events", 0, 6], -1),
     "event line": (["events", 0, 2], "0"),

@@ -7,6 +7,7 @@ import pytest
 
 from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.events import LedgerEvent, Line
+from forebay.doctor.model.step_history import LongStep, StackFrame, StepBlock, StepHistory
 from forebay.errors import CaptureError
 
 CAPTURE = Capture(
@@ -24,6 +25,15 @@ CAPTURE = Capture(
     ),
     notes=("cupy is not recorded",),
     facts={"settings": {}},
+    history=StepHistory(
+        (StackFrame(-1, 0), StackFrame(0, -1, "torch.save")),
+        (StepBlock(40, 1.0, 0.02, ((0, 7),)),),
+        (LongStep(20, 0.2, (1, 0)),),
+        1,
+        0.2,
+        0.18,
+        ((1, 170_000_000),),
+    ),
 )
 
 

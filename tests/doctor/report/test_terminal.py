@@ -15,14 +15,17 @@ from rich.console import Console
 from rich.text import Text
 from tests.doctor import device_rig as rig
 from tests.doctor.captures import TORCH, TORCH_GPU, loop
+from tests.doctor.histories import monitored, with_pauses
 from tests.doctor.report import report_samples as samples
 
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.formatting import to_one_line
 from forebay.doctor.report.sentences import describe_step_time
 from forebay.doctor.report.terminal import ROWS, render
 from forebay.doctor.report.terminal_layout import draw_bar, place_left_and_right, wrap_code, wrap_lines
 from forebay.doctor.rules.finding import Cure
+from forebay.doctor.rules.pauses import examine
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]
@@ -155,6 +158,29 @@ def test_a_missing_gpu_is_reported(frameworks, is_reported):
 )
 def test_the_profiling_overhead_is_always_reported(untraced_ms, message):
     assert message in to_one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
+
+
+def with_rare_long_steps():
+    """Return a diagnosis of usual steps of 10 ms, of which every 20th takes 210 ms: the mean is 20 ms."""
+    capture = monitored(loop(frameworks=TORCH, untraced=(0.01,) * 5), with_pauses(400, 20, 200))
+    (finding,) = examine(CaptureView(capture))
+    cures = tuple(replace(cure, low=0.004, high=0.0045) for cure in finding.cures)
+    return samples.diagnosis_of(capture, replace(finding, cures=cures))
+
+
+def test_rare_long_steps_show_the_mean_step_time_beside_the_median():
+    screen = to_one_line(render(with_rare_long_steps()).plain)
+    assert "Every 20th step takes 210 ms instead of 10.0 ms: the loop saves files." in screen
+    assert (
+        "Step time 10.0 ms (median of 5 unprofiled steps). The mean of all 400 unprofiled steps is 20.0 ms." in screen
+    )
+    assert "The mean of all" not in to_one_line(render(diagnose(loop(frameworks=TORCH, untraced=(0.01,) * 5))).plain)
+
+
+def test_costs_and_gains_of_rare_long_steps_are_those_of_the_mean_step():
+    screen = to_one_line(render(with_rare_long_steps()).plain)
+    assert "It costs 10.0 ms per step (50% of the run)." in screen
+    assert "With the best cure a step takes 11.0 to 12.0 ms on average instead of 20.0 ms" in screen
 
 
 @given(st.floats(0, 1), st.integers(1, 60))

@@ -5,9 +5,11 @@ __all__ = ["LINES"]
 LINES = {
     "torch": {
         "conversion_in_loop": "batch = torch.tensor(readings[",
+        "drift": "mean = torch.stack(outputs).mean(0)",
         "input_bound": "loader = DataLoader(Images(",
         "loader": "loader = DataLoader(Rows(",
         "many_small_copies": "columns = [torch.tensor(column[rows]).to(device)",
+        "pauses": "save_checkpoint(",
         "read_back": "total += loss.item()",
         "rebuilt": "batch, target = next(iter(DataLoader(",
         "repeated_upload": "tensor = torch.tensor(data)",
@@ -40,10 +42,12 @@ LINES = {
     },
     "keras": {
         "conversion_in_loop": "model.train_on_batch(x[rows], y[rows])",
+        "drift": "self.mean = np.array(self.rows).mean()",
         "eager": "model.fit(x, y, batch_size=64, verbose=0)",
         "input_bound": "def __getitem__(self, index):",
         "input_bound_generator": "def batches():",
         "loader": "dataset = tf.data.Dataset.from_tensor_slices((images, labels))",
+        "pauses": "self.model.save(self.path)",
         "rebuilt": "model.compile(keras.optimizers.SGD(",
         "repeated_upload": "model.train_on_batch(x, y)",
         "retracing": "model.train_on_batch(np.random.rand(16, length, 4)",

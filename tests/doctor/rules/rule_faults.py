@@ -25,6 +25,7 @@ from tests.doctor.captures import (
     transform,
     upload,
 )
+from tests.doctor.histories import at_random, calling, growing, monitored, noisy, with_pauses
 from tests.doctor.rules.device_faults import DEVICE_FAULTS
 
 __all__ = ["FAULTS", "WARNINGS"]
@@ -116,6 +117,61 @@ FAULTS = {
         "host",
         sampled(loop(frameworks=TORCH), (14, "torch.serialization.save", 6), (15, "torch._tensor.Tensor.backward", 4)),
         14,
+    ),
+    "a checkpoint every 20 steps": ("pauses", monitored(loop(frameworks=TORCH), with_pauses(400, 20, 200)), 3),
+    "a checkpoint every 20 steps, on a busy machine": (
+        "pauses",
+        monitored(loop(frameworks=TORCH), noisy(with_pauses(800, 20, 200))),
+        3,
+    ),
+    "a checkpoint that also recorded steps contain": (
+        "pauses",
+        monitored(
+            sampled(loop(frameworks=TORCH), (4, "torch.serialization.save", 5), (15, "", 5)), with_pauses(400, 20, 200)
+        ),
+        3,
+    ),
+    "a checkpoint of each better model": (
+        "pauses",
+        monitored(loop(frameworks=TORCH), at_random(800, 0.05, 200)),
+        3,
+    ),
+    "an evaluation every 50 steps": (
+        "pauses",
+        monitored(
+            loop(frameworks=TENSORFLOW),
+            with_pauses(800, 50, 200, frame=4),
+            frames=calling("keras.src.backend.tensorflow.trainer.TensorFlowTrainer.evaluate"),
+        ),
+        3,
+    ),
+    "a plot every 30 steps": (
+        "pauses",
+        monitored(
+            loop(download("float(array)", 0.01, device="cpu:0"), frameworks=JAX),
+            with_pauses(800, 30, 100, frame=4),
+            frames=calling("matplotlib.figure.Figure.savefig"),
+        ),
+        3,
+    ),
+    "a long step every 40 steps without samples": (
+        "pauses",
+        monitored(loop(frameworks=TORCH), with_pauses(800, 40, 200), sample_seconds=1e6),
+        None,
+    ),
+    "a list that becomes longer": ("drift", monitored(loop(frameworks=TORCH), growing(800, 5, 30)), 2),
+    "a list that becomes longer, on a busy machine": (
+        "drift",
+        monitored(loop(frameworks=TORCH), noisy(growing(1_000, 5, 30))),
+        2,
+    ),
+    "a sum over a list that recorded steps contain": (
+        "drift",
+        monitored(
+            sampled(loop(frameworks=TORCH), (2, "builtins.sum", 5), (15, "", 5)),
+            growing(800, 5, 30, frame=2),
+        ),
+        2,
     ),
     "a wait in every step": ("host", sampled(loop(run(ms=5)), (14, "time.sleep", 2), (15, "", 3)), 14),
     "garbage collected in every step": ("host", sampled(loop(frameworks=JAX), (14, "gc.collect", 3), (15, "", 7)), 14),

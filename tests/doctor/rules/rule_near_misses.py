@@ -25,6 +25,7 @@ from tests.doctor.captures import (
     transform,
     upload,
 )
+from tests.doctor.histories import at_random, calling, growing, monitored, noisy, usual, with_pauses
 from tests.doctor.rules.device_faults import DEVICE_NEAR_MISSES
 
 __all__ = ["HEALTHY", "NEAR_MISSES"]
@@ -47,6 +48,52 @@ NEAR_MISSES = {
         "made_in_loop",
         loop(ops(100, 5), upload("tf.constant", 0.1), frameworks=TENSORFLOW),
     ),
+    "a checkpoint that takes little of the run": (
+        "pauses",
+        monitored(loop(frameworks=TORCH), with_pauses(2_000, 400, 150)),
+    ),
+    "an evaluation that takes little of the run": (
+        "pauses",
+        monitored(
+            loop(frameworks=TENSORFLOW),
+            with_pauses(2_000, 400, 300, frame=4),
+            frames=calling("keras.src.backend.tensorflow.trainer.TensorFlowTrainer.evaluate"),
+        ),
+    ),
+    "a machine that is busy now and then": (
+        "pauses",
+        monitored(loop(frameworks=TORCH), noisy([usual()] * 800, 0.5)),
+    ),
+    "an unknown line that is slow now and then": (
+        "pauses",
+        monitored(loop(frameworks=TORCH), at_random(800, 0.05, 200, frame=3)),
+    ),
+    "a wait for a GPU every 50 steps": (
+        "pauses",
+        monitored(loop(), with_pauses(800, 50, 200, frame=4), frames=calling("torch._tensor.Tensor.item")),
+    ),
+    "a checkpoint that waits for queued steps": ("pauses", monitored(loop(frameworks=JAX), with_pauses(800, 50, 400))),
+    "long first steps": ("pauses", monitored(loop(frameworks=TORCH), [*[usual(300)] * 6, *[usual()] * 500])),
+    "too few steps": ("pauses", monitored(loop(frameworks=TORCH), with_pauses(30, 20, 200))),
+    "no history of steps": ("pauses", loop(frameworks=TORCH)),
+    "steps of random length": ("drift", monitored(loop(frameworks=TORCH), noisy([usual()] * 800, 0.5))),
+    "longer steps after an hour": (
+        "drift",
+        monitored(loop(frameworks=TORCH), [*[usual()] * 400, *[usual(30)] * 400]),
+    ),
+    "shorter steps after a warm-up": (
+        "drift",
+        monitored(loop(frameworks=TORCH), [*[usual(30)] * 100, *[usual()] * 600]),
+    ),
+    "a machine that becomes slower": (
+        "drift",
+        monitored(loop(frameworks=TORCH), noisy([usual(10 + step / 50) for step in range(1_000)], 0.05)),
+    ),
+    "epochs that begin with short rows": (
+        "drift",
+        monitored(loop(frameworks=TORCH), [usual(10 + step % 250 / 10) for step in range(1_000)]),
+    ),
+    "growth without samples": ("drift", monitored(loop(frameworks=TORCH), growing(800, 5, 30), sample_seconds=1e6)),
     "a checkpoint that takes little time": (
         "host",
         sampled(loop(frameworks=TORCH), (14, "torch.serialization.save", 0.3), (15, "", 9.7)),

@@ -80,6 +80,12 @@ class CaptureView:
             return median(self.unprofiled_seconds)
         return self.steps.seconds if self.steps else 0.0
 
+    @property
+    def mean_seconds(self) -> float:
+        """The mean of all unprofiled steps of the run, rare long steps included; 0 if they were not recorded."""
+        history = self.capture.history
+        return history.seconds / history.steps if history is not None and history.steps else 0.0
+
     @cached_property
     def profiling_overhead(self) -> float | None:
         """The share by which profiling makes a step longer; None if not measured."""

@@ -42,7 +42,7 @@ class CalledFunctions:
         while found is not None and len(library) < MAX_DEPTH:
             line = self._lines.line_of_frame(found)
             if line >= 0:
-                return line, self._name_of_library(library) if library else self._name_of_instruction(found)
+                return line, self._name_of_library(library) if library else self.name_of_instruction(found)
             library.append(found)
             found = found.f_back
         return -1, ""
@@ -54,7 +54,8 @@ class CalledFunctions:
                 return f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}"
         return ""
 
-    def _name_of_instruction(self, frame: FrameType) -> str:
+    def name_of_instruction(self, frame: FrameType) -> str:
+        """Name the function that the current instruction of a frame calls. See `find` for other results."""
         key = id(frame.f_code), frame.f_lasti
         name = self._names.get(key)
         if name is None:

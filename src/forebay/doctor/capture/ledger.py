@@ -45,6 +45,7 @@ class Ledger:
         self.notes: list[str] = []  # sentences about what could not be recorded
         self.is_on = True  # False: hooks record nothing
         self.timed_site: SiteKey | None = None  # the site that ends a step; set while steps are timed
+        self.on_step: Callable[[int], None] | None = None  # if set, gets ends of `timed_site`; no event is recorded
         self.paused_until = 0  # nanoseconds; 0: not paused
         self._calls_to_skip = 0  # number of next hook calls that record nothing; set while steps are timed
         self._calls_since_step = 0  # hook calls since the last step ended; counted while steps are timed
@@ -60,6 +61,11 @@ class Ledger:
     @property
     def event_count(self) -> int:
         return len(self._events)
+
+    @property
+    def calls_since_step(self) -> int:
+        """The hook calls since the last step ended, while steps are timed."""
+        return self._calls_since_step
 
     def count_of(self, site: SiteKey) -> int:
         """Return the number of events of a site."""
@@ -140,6 +146,10 @@ class Ledger:
         self, site: SiteKey, start: int, end: int, nbytes: int = 0, *, detail: dict[str, Any] | None = None
     ) -> None:
         """Add an event, and report its site if a report is due. Times are nanoseconds. Hot path."""
+        if self.on_step is not None:
+            if site == self.timed_site:
+                self.on_step(end)
+            return
         events = self._events
         if len(events) < MAX_EVENTS:
             events.append((*site, get_ident(), start, end, nbytes, detail))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
+from statistics import median
 from time import perf_counter_ns
 from weakref import ref
 
@@ -22,6 +23,7 @@ from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import CpuClock, process_facts
 from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.capture.step_monitor import StepMonitor, steps_per_measurement
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
 from forebay.doctor.model.redaction import describe_error
 
@@ -36,7 +38,8 @@ class Session:
     """Profiles this process between `start` and `stop`. Only one session can run at a time.
 
     `on_enough` is called when enough steps were recorded. `covers_script` is True if the session profiles a
-    whole script, which may itself call `watch()`.
+    whole script, which may itself call `watch()`. `records_history` is True if the session also records the times of
+    the steps after the profiled ones.
     """
 
     _lock = threading.Lock()
@@ -48,6 +51,7 @@ class Session:
         *,
         on_enough: Callable[[], None] = lambda: None,
         covers_script: bool = False,
+        records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
         self.ledger = Ledger(on_site=self._on_site)
@@ -57,6 +61,9 @@ class Session:
         self._memory_sampler = MemorySampler()
         self._gpu_sampler = GpuSampler()
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
+        self._monitor = StepMonitor(self.ledger.lines, partial(self.ledger.note_failure, "the history of steps"))
+        self._records_history = records_history
+        self._measured_steps = 0  # steps per measurement, after the profiled and the timed steps; 0: not measured
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._cpu_clock = CpuClock()
@@ -90,6 +97,7 @@ class Session:
         self._device.stop()
         self._gpu_sampler.stop()
         self._host_sampler.stop()
+        self._monitor.stop()
         self.ledger.is_on = False
         self._imports.remove()
         self._patches.restore()
@@ -109,8 +117,7 @@ class Session:
         if ended != STILL_RUNNING:
             self._sample_memory("ended")
         self._note_missing_binding()
-        untraced = tuple((after - before) / 1e9 for before, after in pairwise(detector.step_ends))
-        traced = tuple(detector.traced_step_ends)
+        untraced, traced = self._unprofiled_seconds(), tuple(detector.traced_step_ends)
         return Capture(
             script=script,
             arguments=arguments,
@@ -128,10 +135,16 @@ class Session:
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,
+            history=self._monitor.history() if self._records_history else None,
         )
 
     def _install(self, name: str) -> None:
-        """Install the hooks of a framework. An error becomes a note, because it must not reach the script."""
+        """Install the hooks of a framework, unless no more calls are recorded.
+
+        An error becomes a note, because it must not reach the script.
+        """
+        if self.is_done():
+            return
         try:
             importlib.import_module(HOOKS[name]).install(self._patches)
         except Exception as error:
@@ -147,6 +160,9 @@ class Session:
         if self.detector.on_site(site, count, now):
             self._apply_phase(site)
             self.ledger.report_all_sites()
+            self._monitor.discard_step()
+        elif site == self.ledger.timed_site:
+            self._monitor.add_end(now, self.detector.block_steps)
         if site == self.ledger.timed_site:
             self.detector.block_steps = self.ledger.skip_steps(self.detector.block_steps)
         self.ledger.paused_until = self.detector.paused_until if self.detector.paused_until > now else 0
@@ -165,13 +181,38 @@ class Session:
             self._device.stop()
             self._patches.restore(except_api=site[1])
             self._sample_memory("traced")
+            if self._records_history:
+                self._monitor.start()
         elif self.detector.phase == "done":
             self._cpu_clock.stop()
             self._sample_memory("timed")
             self._gpu_sampler.stop()
-            self.ledger.is_on = False
-            self._patches.restore()
+            if not self._monitor_steps(site):
+                self._monitor.stop()
+                self.ledger.is_on = False
+                self._patches.restore()
             self._on_enough()
+
+    def _monitor_steps(self, site: SiteKey) -> bool:
+        """Go on recording the ends of steps, unless this would slow them; return whether it does not."""
+        seconds = self._unprofiled_seconds()
+        if not self._records_history or not seconds:
+            return False
+        self._measured_steps = steps_per_measurement(site[0], median(seconds), self.ledger.calls_since_step)
+        if not self._measured_steps:
+            return False
+        self._patches.restore(except_api=site[1])
+        self.detector.block_steps = 1
+        self.ledger.on_step = self._on_unprofiled_step
+        return True
+
+    def _unprofiled_seconds(self) -> tuple[float, ...]:
+        """Return the seconds of each timed step."""
+        return tuple((after - before) / 1e9 for before, after in pairwise(self.detector.step_ends))
+
+    def _on_unprofiled_step(self, end: int) -> None:
+        self._monitor.add_end(end, self.detector.block_steps)
+        self.detector.block_steps = self.ledger.skip_steps(self._measured_steps)
 
     def _sample_memory(self, when: str) -> None:
         anchor = self.detector.anchor
@@ -188,3 +229,4 @@ def _switch_off_in_child(session_ref: "ref[Session]") -> None:
     if live_session is not None:
         live_session.ledger.is_on = False
         live_session._host_sampler.forget_thread()
+        live_session._monitor.forget_thread()

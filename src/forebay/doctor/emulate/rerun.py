@@ -26,7 +26,7 @@ def rerun(run: RunRequest, emulation: Emulation, end: StepEnd) -> Capture:
     """
     emulator = Emulator(emulation)
     detector = TimedStepDetector(warm_up=run.warm_up, wait=emulator.wait)
-    session = Session(detector, on_enough=lambda: sys.exit(0))
+    session = Session(detector, on_enough=lambda: sys.exit(0), records_history=False)
     detector.is_end = _make_is_end(session.ledger.lines, end)
     emulator.start()
     try:

@@ -11,6 +11,7 @@ from forebay.core.json_checks import parse_json, read_bounded
 from forebay.doctor.model.capture_checks import check_capture
 from forebay.doctor.model.device_records import DeviceRecords
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
+from forebay.doctor.model.step_history import StepHistory
 from forebay.errors import CaptureError
 
 __all__ = ["CAPTURE_VERSION", "STILL_RUNNING", "Capture", "Window"]
@@ -55,14 +56,16 @@ class Capture:
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
     samples: tuple[HostSample, ...] = field(default=(), repr=False)  # of the host; captures of 0.1 have none
+    history: StepHistory | None = field(default=None, repr=False)  # None if no unprofiled step was recorded
 
     def save(self, path: str | Path) -> None:
         """Write the capture as compressed JSON."""
-        document = {"capture_version": CAPTURE_VERSION, **asdict(replace(self, device=None))}
+        document = {"capture_version": CAPTURE_VERSION, **asdict(replace(self, device=None, history=None))}
         document["events"] = [list(event) for event in self.events]
         document["lines"] = [list(line) for line in self.lines]
         document["samples"] = [list(sample) for sample in self.samples]
         document["device"] = self.device.to_json() if self.device else None
+        document["history"] = self.history.to_json() if self.history else None
         with gzip.open(path, "wt", encoding="utf-8") as file:
             json.dump(document, file)
 
@@ -99,5 +102,6 @@ class Capture:
             "events": tuple(LedgerEvent(*event) for event in fields["events"]),
             "notes": tuple(fields["notes"]),
             "samples": tuple(HostSample(*sample) for sample in fields.get("samples", ())),
+            "history": StepHistory.from_json(fields["history"]) if fields.get("history") else None,
         }
         return cls(**fields)

@@ -21,6 +21,9 @@ __all__ = ["check_capture"]
 MAX_EVENTS = 1_000_000  # `capture.ledger` records no more
 MAX_LINES = 100_000
 MAX_SAMPLES = 100_000  # `capture.host_sampler` keeps fewer
+MAX_FRAMES = 100_000  # of the stacks in the history; `capture.call_stacks` keeps fewer
+MAX_BLOCKS = 10_000  # of the history; `capture.history_recorder` keeps fewer
+MAX_STEPS = 1 << 48  # of the history: 9 years with steps of one microsecond
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
 MAX_SECONDS = 1e10
 
@@ -102,6 +105,21 @@ _FACTS = record(
     },
 )
 _DEVICE = record({"records": text, "names": list_of(text, most=MAX_EVENTS), "dropped": _count, "version": _count})
+_steps = integer(1, MAX_STEPS)
+_frame = integer(-1, MAX_FRAMES)
+_frame_amounts = list_of(row(_frame, _time), most=MAX_FRAMES)
+_HISTORY = record(
+    {
+        "frames": list_of(row(_frame, integer(-1), text), most=MAX_FRAMES),
+        "blocks": list_of(row(_steps, _seconds, _seconds, _frame_amounts), most=MAX_BLOCKS),
+        "long_steps": list_of(row(integer(0, MAX_STEPS), _seconds, list_of(_frame, most=100)), most=MAX_BLOCKS),
+        "long_count": integer(0, MAX_STEPS),
+        "long_seconds": _seconds,
+        "long_excess": _seconds,
+        "long_samples": _frame_amounts,
+        "resolution": _steps,
+    }
+)
 _CAPTURE = record(
     {
         "capture_version": integer(),
@@ -119,7 +137,10 @@ _CAPTURE = record(
         "rank": optional(integer(0, 1 << 31)),
         "device": optional(_DEVICE),
     },
-    {"samples": list_of(row(_time, _time, integer(), integer(-1), text), most=MAX_SAMPLES)},
+    {
+        "samples": list_of(row(_time, _time, integer(), integer(-1), text), most=MAX_SAMPLES),
+        "history": optional(_HISTORY),
+    },
 )
 
 
@@ -129,3 +150,6 @@ def check_capture(document: Any) -> None:
     for index, (_, _, _, _, start, end, *_) in enumerate(document["events"]):
         if end < start:
             raise ValueError(f"the capture.events[{index}] ends before it starts")
+    for index, (caller, *_) in enumerate((document.get("history") or {}).get("frames", ())):
+        if caller >= index:
+            raise ValueError(f"the capture.history.frames[{index}] stands before its caller")

@@ -8,6 +8,7 @@ __all__ = [
     "format_count",
     "is_wide_range",
     "format_location",
+    "format_ordinal",
     "format_percent",
     "format_rate",
     "format_seconds",
@@ -97,6 +98,16 @@ def format_count(count: int, noun: str) -> str:
     ('1 step', '1,200 steps')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def format_ordinal(number: int) -> str:
+    """Format a position.
+
+    >>> format_ordinal(20), format_ordinal(21), format_ordinal(112), format_ordinal(1003)
+    ('20th', '21st', '112th', '1,003rd')
+    """
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number:,}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
 def to_one_line(text: str) -> str:

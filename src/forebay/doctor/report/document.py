@@ -51,6 +51,7 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "step_ends_at": _step_end(view),
         "step_seconds": view.step_seconds or None,
         "step_quartiles": _quartiles(view),
+        "mean_step_seconds": view.mean_seconds or None,
         "watching_cost": view.profiling_overhead,
         "parts_seconds": view.step_parts,
         "host_lines": [_host_line(view, each) for each in host_lines(view)],

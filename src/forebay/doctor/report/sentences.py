@@ -23,7 +23,9 @@ from forebay.doctor.model.formatting import (
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = [
+    "cost_seconds",
     "cost_share",
+    "describe_cost",
     "describe_coverage",
     "describe_early_end",
     "describe_missing_data",
@@ -41,6 +43,7 @@ LONGEST_ERROR = 80  # characters of an error; the script has already printed the
 # Share of the step time. The report mentions it if profiled steps are shorter than unprofiled steps by more than this,
 # or if steps recorded on the device differ from the step time by more than this.
 LARGEST_DEVIATION = 0.25
+_RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
 
 # Event kind -> noun. The report counts these events if the doctor found no loop.
@@ -67,16 +70,17 @@ def describe_outcome(diagnosis: Diagnosis) -> str:
     """State the step time with the best cure of the main finding, if there is one."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
-    cure, step = diagnosis.main.best_cure, diagnosis.view.step_seconds
-    best, worst = predicted_step_seconds(cure.low, cure.high, step)
-    speedup = format_cure_speedup(diagnosis, cure)
-    if is_wide_range(cure.low, cure.high, step):
+    cure, factor = diagnosis.main.best_cure, _run_factor(diagnosis, diagnosis.main)
+    step, low, high = diagnosis.view.step_seconds * factor, cure.low * factor, cure.high * factor
+    best, worst = predicted_step_seconds(low, high, step)
+    speedup, average = format_cure_speedup(diagnosis, cure), " on average" if factor > 1 else ""
+    if is_wide_range(low, high, step):
         return (
-            f"With the best cure a step takes at least {format_seconds(best)} instead of {format_seconds(step)}: "
-            f"{speedup}.{'' if diagnosis.verification else ' Run with --verify to measure it.'}"
+            f"With the best cure a step takes at least {format_seconds(best)}{average} instead of "
+            f"{format_seconds(step)}: {speedup}.{'' if diagnosis.verification else ' Run with --verify to measure it.'}"
         )
     cured = format_seconds_range(best, worst)
-    return f"With the best cure a step takes {cured} instead of {format_seconds(step)}: {speedup}."
+    return f"With the best cure a step takes {cured}{average} instead of {format_seconds(step)}: {speedup}."
 
 
 def describe_verification(diagnosis: Diagnosis) -> list[str]:
@@ -119,6 +123,27 @@ def format_cure_speedup(diagnosis: Diagnosis, cure: Cure) -> str:
     return f"{format_speedup(cure.low, cure.high, diagnosis.view.step_seconds)} as fast"
 
 
+def cost_seconds(diagnosis: Diagnosis, finding: Finding) -> float:
+    """Return the seconds per step that the finding costs, averaged over the run."""
+    return finding.seconds * _run_factor(diagnosis, finding)
+
+
+def _run_factor(diagnosis: Diagnosis, finding: Finding) -> float:
+    """Return the mean step time divided by the step time, for findings about the whole run; else 1.
+
+    Such findings cost a share of the run. `Finding.seconds` is the same share of the step time, which is a median.
+    """
+    mean, step = diagnosis.view.mean_seconds, diagnosis.view.step_seconds
+    return mean / step if finding.rule in _RUN_RULES and mean > step > 0 else 1.0
+
+
+def describe_cost(diagnosis: Diagnosis, finding: Finding) -> str:
+    """State what the finding costs per step, and its share of the step or of the run."""
+    cost, share = format_seconds(cost_seconds(diagnosis, finding)), format_percent(cost_share(diagnosis, finding))
+    whole = "run" if finding.rule in _RUN_RULES else "step"
+    return f"It costs {cost} per step ({share} of the {whole})."
+
+
 def cost_share(diagnosis: Diagnosis, finding: Finding) -> float:
     """Return the share of a step that the finding costs."""
     step = diagnosis.view.step_seconds
@@ -141,7 +166,7 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
         return f"Step time {step}. The cost of profiling was not measured."
     step = _format_step_time(view, f"{len(view.unprofiled_seconds):,} unprofiled steps")
     overhead = _describe_overhead(view, view.profiling_overhead)
-    return f"Step time {step}. {overhead} ({count} steps, each ending at {end})."
+    return f"Step time {step}. {_describe_mean(diagnosis)}{overhead} ({count} steps, each ending at {end})."
 
 
 def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
@@ -150,6 +175,14 @@ def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str
     if step == middle:
         return f"{step} (median of {steps}{steps_end})"
     return f"{step}, as long as the device needs (median of {steps}{steps_end}: {middle})"
+
+
+def _describe_mean(diagnosis: Diagnosis) -> str:
+    """Return a sentence with the mean step time, if a finding is about the whole run."""
+    history, mean = diagnosis.view.capture.history, format_seconds(diagnosis.view.mean_seconds)
+    if history is None or not any(finding.rule in _RUN_RULES for finding in diagnosis.findings):
+        return ""
+    return f"The mean of all {history.steps:,} unprofiled steps is {mean}. "
 
 
 def _describe_overhead(view: CaptureView, overhead: float) -> str:

@@ -11,7 +11,9 @@ from forebay.doctor.model.formatting import format_count, format_location, forma
 from forebay.doctor.report import side_notes
 from forebay.doctor.report.colors import color_of_part
 from forebay.doctor.report.sentences import (
+    cost_seconds,
     cost_share,
+    describe_cost,
     describe_coverage,
     describe_early_end,
     describe_missing_data,
@@ -103,9 +105,7 @@ def _render_main_finding(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     yield from _wrap_paragraphs(describe_verification(diagnosis), width)
     yield Text()
     yield from _render_source_line(diagnosis, finding, width, indent=2)
-    share = format_percent(cost_share(diagnosis, finding))
-    cost = f"It costs {format_seconds(finding.seconds)} per step ({share} of the step)."
-    yield from _wrap_paragraphs([cost, *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
+    yield from _wrap_paragraphs([describe_cost(diagnosis, finding), *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
     for cure in finding.cures_by_gain[:MOST_CURES]:
         yield Text()
         yield from _render_cure(diagnosis, cure, width)
@@ -186,7 +186,7 @@ def _render_other_findings(diagnosis: Diagnosis, width: int, *, most_lines: int)
 
 def _render_other_finding(diagnosis: Diagnosis, finding: Finding, number: int, width: int) -> Iterator[Text]:
     cost = Text(
-        f"{format_seconds(finding.seconds)} {format_percent(cost_share(diagnosis, finding)):>5}"
+        f"{format_seconds(cost_seconds(diagnosis, finding))} {format_percent(cost_share(diagnosis, finding)):>5}"
         if finding.seconds
         else "warning"
     )

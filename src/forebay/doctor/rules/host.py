@@ -1,7 +1,6 @@
 """The rule for lines of the loop on which the host itself spends much of the step: saving, printing, waiting, NumPy."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import is_framework_function
@@ -9,7 +8,10 @@ from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, AvoidableCall
+from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.pauses import reported_lines
 from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.wording import source_text
 
@@ -19,55 +21,13 @@ MIN_AVOIDABLE_SHARE = 0.05  # of a step, for a call that most steps do not need
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
 
 
-@dataclass(frozen=True, slots=True)
-class _Avoidable:
-    """Calls that most steps do not need. A name ends with "." if all functions of a module are meant."""
-
-    verb: str  # what the line does
-    names: tuple[str, ...]
-    cure: str
-    code: str  # `{}` is the source text of the line
-
-
-_SAVING = _Avoidable(
-    "saves files",
-    (
-        "torch.save",
-        "torch.serialization.",
-        "torch.distributed.checkpoint.",
-        "numpy.save",
-        "numpy.lib._npyio_impl.save",
-        "pickle.dump",
-        "json.dump",
-        "joblib.",
-        "safetensors.",
-        "orbax.",
-        "flax.training.checkpoints.",
-        "keras.src.saving.",
-        "keras.src.models.model.Model.save",
-        "keras.src.models.model.Model.save_weights",
-        "tensorflow.python.checkpoint.",
-    ),
-    "save in few steps",
-    "if step % 1000 == 0:\n    {}",
-)
-_AVOIDABLE = (
-    _SAVING,
-    _Avoidable("waits", ("time.sleep",), "remove the wait", "# remove this line: {}"),
-    _Avoidable(
-        "collects garbage",
-        ("gc.collect", "torch.cuda.memory.empty_cache", "torch.cuda.empty_cache"),
-        "leave this to Python and to the framework",
-        "# remove this line: {}",
-    ),
-    _Avoidable("prints", ("builtins.print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}"),
-    _Avoidable("draws", ("matplotlib.", "PIL.Image.Image.save"), "draw in few steps", "if step % 1000 == 0:\n    {}"),
-)
-
-
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per line that takes much of a step. Lines of recorded calls belong to other rules."""
-    lines = host_lines(view)
+    """Yield one finding per line that takes much of a step.
+
+    Lines of recorded calls, of pauses and of steps that grow belong to other rules.
+    """
+    explained = reported_lines(view) | growing_lines(view)
+    lines = [each for each in host_lines(view) if each.line not in explained]
     recorded = {site.line for site in view.sites if site.in_loop and site.kind != EventKind.STEP}
     makes_batches = bool(lines) and any(True for _ in load_rule("made_in_loop").examine(view))
     for host_line in lines:
@@ -81,21 +41,17 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             yield _work_finding(view, host_line)
 
 
-def _find_avoidable(host_line: HostLine) -> _Avoidable | None:
+def _find_avoidable(host_line: HostLine) -> AvoidableCall | None:
     """Return the kind of the longest avoidable call of a line."""
     for function, _ in host_line.functions:
-        for avoidable in _AVOIDABLE:
-            if _matches(function, avoidable):
+        for avoidable in AVOIDABLE_CALLS:
+            if avoidable.includes(function):
                 return avoidable
     return None
 
 
-def _matches(function: str, avoidable: _Avoidable) -> bool:
-    return any(function.startswith(name) if name.endswith(".") else function == name for name in avoidable.names)
-
-
-def _seconds_of(host_line: HostLine, avoidable: _Avoidable) -> float:
-    return sum(seconds for function, seconds in host_line.functions if _matches(function, avoidable))
+def _seconds_of(host_line: HostLine, avoidable: AvoidableCall) -> float:
+    return sum(seconds for function, seconds in host_line.functions if avoidable.includes(function))
 
 
 def _is_host_work(host_line: HostLine) -> bool:
@@ -106,7 +62,7 @@ def _is_host_work(host_line: HostLine) -> bool:
     return bool(host_line.function) and not is_framework_function(host_line.function)
 
 
-def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: _Avoidable) -> Finding:
+def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: AvoidableCall) -> Finding:
     seconds = _seconds_of(host_line, avoidable)
     text = source_text(host_line.line, "...")
     cure = Cure(

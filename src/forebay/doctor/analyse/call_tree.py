@@ -1,0 +1,60 @@
+"""Sums over the sampled call stacks of a history: the time of a frame includes that of all frames it called."""
+
+from collections.abc import Iterable, Sequence
+
+from forebay.doctor.model.step_history import StackFrame
+
+__all__ = ["callees_of", "line_of", "main_path", "outermost_frames", "share_by_frame"]
+
+
+def share_by_frame(frames: Sequence[StackFrame], amounts: Iterable[tuple[int, float]]) -> list[float]:
+    """Return the share of each frame, its callees included. `amounts` has innermost frames and their time."""
+    totals = [0.0] * len(frames)
+    for index, amount in amounts:
+        if 0 <= index < len(frames):
+            totals[index] += amount
+    everything = sum(totals)
+    for index in range(len(frames) - 1, -1, -1):  # a frame stands behind its caller
+        if frames[index].caller >= 0:
+            totals[frames[index].caller] += totals[index]
+    return [total / everything for total in totals] if everything else totals
+
+
+def outermost_frames(frames: Sequence[StackFrame], chosen: Sequence[bool]) -> list[int]:
+    """Return the chosen frames that no chosen frame called, directly or not."""
+    is_inside: list[bool] = []
+    for caller, *_ in frames:
+        is_inside.append(caller >= 0 and (chosen[caller] or is_inside[caller]))
+    return [index for index in range(len(frames)) if chosen[index] and not is_inside[index]]
+
+
+def main_path(frames: Sequence[StackFrame], amounts: Sequence[float], least: float, start: int) -> list[int]:
+    """Return `start`, its callee with the largest amount, and so on, as long as the amount is at least `least`."""
+    callees: dict[int, list[int]] = {}
+    for index, (caller, *_) in enumerate(frames):
+        callees.setdefault(caller, []).append(index)
+    path = [start]
+    while path[-1] in callees:
+        largest = max(callees[path[-1]], key=lambda index: amounts[index])
+        if amounts[largest] < least:
+            break
+        path.append(largest)
+    return path
+
+
+def callees_of(frames: Sequence[StackFrame], start: int) -> frozenset[int]:
+    """Return a frame and all frames that it called, directly or not."""
+    inside = {start}
+    for index in range(start + 1, len(frames)):
+        if frames[index].caller in inside:
+            inside.add(index)
+    return frozenset(inside)
+
+
+def line_of(frames: Sequence[StackFrame], index: int) -> int:
+    """Return the index of the innermost line of user code in a stack; -1 if there is none."""
+    while 0 <= index < len(frames):
+        if frames[index].line >= 0:
+            return frames[index].line
+        index = frames[index].caller
+    return -1

@@ -1,0 +1,113 @@
+"""Growth of the step time during a run, and the line that grows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, pairwise
+from math import sqrt
+from statistics import fmean, median
+
+from forebay.doctor.analyse.call_tree import line_of, main_path, share_by_frame
+from forebay.doctor.model.step_history import StepBlock, StepHistory
+
+__all__ = ["Drift", "GrowingLine", "find_drift", "find_growing_line"]
+
+PARTS = 4  # of a run; the step time must grow from each part to the next
+FEWEST_BLOCKS = 6
+MIN_GROWTH = 0.2  # of the step time at the start
+MIN_PART_OF_GROWTH = 0.1  # of the whole growth, from each part of the run to the next; a jump grows only once
+MIN_ORDERED = 0.8  # of all pairs of blocks: the later block has the longer steps
+MIN_SHARE_OF_GROWTH = 0.6  # of the growth belongs to one line; else the machine or all lines became slower
+SIGNIFICANCE = 2.5  # standard deviations by which the share of a line grows
+MIN_SHARE_GROWTH = 0.05  # of all samples, by which the share of a line grows
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Steps that become longer during a run."""
+
+    first_seconds: float  # step time in the first part of the run
+    last_seconds: float  # step time in the last part
+    seconds_per_step: float  # cost: the mean step time, less the step time of the first part
+    steps: int  # of the whole run
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingLine:
+    """The line that grows. Times are seconds per step."""
+
+    line: int  # index into `Capture.lines`
+    function: str  # innermost function of a library that grows; empty if unknown
+    first_seconds: float
+    last_seconds: float
+
+
+def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
+    """Return the growth of the step time; None if it does not grow, or not steadily."""
+    usual = [block.usual for block in _whole_blocks(blocks)]
+    if len(usual) < FEWEST_BLOCKS:
+        return None
+    parts = [median(part) for part in _split(usual)]
+    growth = parts[-1] - parts[0]
+    pairs = list(combinations(usual, 2))
+    ordered = sum(later > earlier for earlier, later in pairs)
+    is_steady = all(later - earlier >= MIN_PART_OF_GROWTH * growth for earlier, later in pairwise(parts))
+    if growth <= 0 or growth < MIN_GROWTH * parts[0] or not is_steady or ordered < MIN_ORDERED * len(pairs):
+        return None
+    return Drift(parts[0], parts[-1], max(0.0, fmean(usual) - parts[0]), sum(block.steps for block in blocks))
+
+
+def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
+    """Return the innermost line that takes most of the growth; None if all lines grow, or none enough.
+
+    If the machine becomes slower, all lines keep their share of the samples. So the share of the line must grow.
+    """
+    frames, blocks = history.frames, _whole_blocks(history.blocks)
+    third = max(1, len(blocks) // 3)
+    first, last = _Profile.of(history, blocks[:third]), _Profile.of(history, blocks[-third:])
+    growths = [last.growth_since(first, index) for index in range(len(frames))]
+    least = MIN_SHARE_OF_GROWTH * (last.seconds - first.seconds)
+    # A frame stands behind its caller, so the first frame is the outermost one. The frames around it, such as the call
+    # of the training function, take all samples, so their share does not grow.
+    outermost = next((index for index, growth in enumerate(growths) if growth >= least > 0), -1)
+    frame = main_path(frames, growths, least, outermost)[-1] if outermost >= 0 else -1
+    line = line_of(frames, frame)
+    if line < 0:
+        return None
+    first_seconds, last_seconds = first.shares[frame] * drift.first_seconds, last.shares[frame] * drift.last_seconds
+    return GrowingLine(line, frames[frame].function, first_seconds, last_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """The samples of a part of the run."""
+
+    seconds: float  # usual step time
+    count: int  # number of samples
+    shares: list[float]  # of each frame, its callees included
+
+    @classmethod
+    def of(cls, history: StepHistory, blocks: Sequence[StepBlock]) -> "_Profile":
+        samples = list(chain.from_iterable(block.samples for block in blocks))
+        seconds = fmean(block.usual for block in blocks) if blocks else 0.0
+        return cls(seconds, sum(count for _, count in samples), share_by_frame(history.frames, samples))
+
+    def growth_since(self, first: "_Profile", frame: int) -> float:
+        """Return the seconds per step by which a frame has grown; 0.0 if chance explains the growth of its share."""
+        before, after = first.shares[frame], self.shares[frame]
+        if not first.count or not self.count:
+            return 0.0
+        mean = (before * first.count + after * self.count) / (first.count + self.count)
+        deviation = sqrt(max(0.0, mean * (1 - mean)) * (1 / first.count + 1 / self.count))
+        is_larger = after - before >= max(MIN_SHARE_GROWTH, SIGNIFICANCE * deviation)
+        return after * self.seconds - before * first.seconds if is_larger else 0.0
+
+
+def _whole_blocks(blocks: Sequence[StepBlock]) -> Sequence[StepBlock]:
+    """Return the blocks without the last one, if it has fewer steps than the others."""
+    return blocks[:-1] if len(blocks) > 1 and blocks[-1].steps < blocks[0].steps else blocks
+
+
+def _split(values: Sequence[float]) -> list[Sequence[float]]:
+    """Split values into PARTS consecutive parts of about equal length."""
+    edges = [len(values) * part // PARTS for part in range(PARTS + 1)]
+    return [values[start:end] for start, end in pairwise(edges)]

@@ -1,0 +1,75 @@
+"""Gives each sampled call stack an index, so that a sample stores one integer.
+
+A stack begins with its outermost line of user code. Lines of user code are distinguished, but a function of a library
+is one frame, whichever of its lines it executes.
+"""
+
+from types import CodeType, FrameType
+
+from forebay.doctor.capture.called_functions import CalledFunctions
+from forebay.doctor.capture.source_lines import SourceLines
+from forebay.doctor.model.events import PYTHON_CODE
+from forebay.doctor.model.step_history import StackFrame
+
+__all__ = ["CallStacks"]
+
+MAX_FRAMES = 5_000  # of all stacks together; then a new stack counts for its longest known part
+MAX_DEPTH = 60  # frames of one stack, from the outermost line of user code on
+MAX_SEARCHED = 1_000  # frames of the stack of a thread
+
+
+class CallStacks:
+    """The forest of all stacks that were sampled so far."""
+
+    def __init__(self, lines: SourceLines) -> None:
+        self.frames: list[StackFrame] = []
+        self._lines = lines
+        self._functions = CalledFunctions(lines)
+        self._indices: dict[StackFrame, int] = {}
+        self._library_names: dict[int, str] = {}  # by id of the code object
+        self._codes: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
+
+    def find(self, frame: FrameType) -> int:
+        """Return the index of the innermost frame of a stack; -1 if it has no line of user code."""
+        index = -1
+        for each, line in reversed(self._user_stack(frame)):
+            if line >= 0:
+                index = self._index_of(index, line)
+            elif name := self._library_name(each):
+                index = self._index_of(index, -1, name)
+        if index >= 0 and self._lines.line_of_frame(frame) >= 0:  # user code may be calling a function written in C
+            name = self._functions.name_of_instruction(frame)
+            index = self._index_of(index, -1, name) if name not in ("", PYTHON_CODE) else index
+        return index
+
+    def _user_stack(self, frame: FrameType) -> list[tuple[FrameType, int]]:
+        """Return the frames and their lines, innermost first, up to the outermost line of user code."""
+        stack: list[tuple[FrameType, int]] = []
+        outermost = 0  # number of frames up to the outermost line of user code
+        found: FrameType | None = frame
+        while found is not None and len(stack) < MAX_SEARCHED:
+            line = self._lines.line_of_frame(found)
+            stack.append((found, line))
+            outermost = len(stack) if line >= 0 else outermost
+            found = found.f_back
+        return stack[max(0, outermost - MAX_DEPTH) : outermost]
+
+    def _index_of(self, caller: int, line: int, function: str = "") -> int:
+        key = StackFrame(caller, line, function)
+        index = self._indices.get(key)
+        if index is None:
+            if len(self.frames) >= MAX_FRAMES:
+                return caller
+            index = self._indices[key] = len(self.frames)
+            self.frames.append(key)
+        return index
+
+    def _library_name(self, frame: FrameType) -> str:
+        """Return the name of a function of a library; empty for wrappers and for the doctor."""
+        code = frame.f_code
+        name = self._library_names.get(id(code))
+        if name is None:
+            is_wrapper = "<locals>" in code.co_qualname or self._lines.is_doctor(code.co_filename)
+            name = "" if is_wrapper else f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
+            self._codes[id(code)], self._library_names[id(code)] = code, name
+        return name

@@ -1,0 +1,60 @@
+"""Calls that most steps of a loop do not need: saving, printing, drawing, waiting, collecting garbage."""
+
+from dataclasses import dataclass
+
+__all__ = ["AVOIDABLE_CALLS", "DRAWING", "PRINTING", "SAVING", "AvoidableCall"]
+
+
+@dataclass(frozen=True, slots=True)
+class AvoidableCall:
+    """Calls that most steps do not need. A name ends with "." if all functions of a module are meant."""
+
+    verb: str  # what the line does
+    names: tuple[str, ...]
+    cure: str
+    code: str  # `{}` is the source text of the line
+
+    def includes(self, function: str) -> bool:
+        """Whether a function is one of these calls."""
+        return any(function.startswith(name) if name.endswith(".") else function == name for name in self.names)
+
+
+SAVING = AvoidableCall(
+    "saves files",
+    (
+        "torch.save",
+        "torch.serialization.",
+        "torch.distributed.checkpoint.",
+        "numpy.save",
+        "numpy.lib._npyio_impl.save",
+        "pickle.dump",
+        "json.dump",
+        "joblib.",
+        "safetensors.",
+        "orbax.",
+        "flax.training.checkpoints.",
+        "keras.src.saving.",
+        "keras.src.callbacks.model_checkpoint.",
+        "keras.src.models.model.Model.save",
+        "keras.src.models.model.Model.save_weights",
+        "tensorflow.python.checkpoint.",
+    ),
+    "save in few steps",
+    "if step % 1000 == 0:\n    {}",
+)
+PRINTING = AvoidableCall("prints", ("builtins.print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}")
+DRAWING = AvoidableCall(
+    "draws", ("matplotlib.", "PIL.Image.Image.save"), "draw in few steps", "if step % 1000 == 0:\n    {}"
+)
+AVOIDABLE_CALLS = (
+    SAVING,
+    AvoidableCall("waits", ("time.sleep",), "remove the wait", "# remove this line: {}"),
+    AvoidableCall(
+        "collects garbage",
+        ("gc.collect", "torch.cuda.memory.empty_cache", "torch.cuda.empty_cache"),
+        "leave this to Python and to the framework",
+        "# remove this line: {}",
+    ),
+    PRINTING,
+    DRAWING,
+)

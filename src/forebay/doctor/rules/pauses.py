@@ -1,0 +1,225 @@
+"""The rule for rare long steps: a checkpoint, an evaluation or a plot in every so many steps.
+
+The step time is a median, so it does not contain such steps. The cost of this rule is their share of the run, times the
+step time: without them, the run is as many times as fast as the step without this cost.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.pauses import Pause, PauseLine, find_pauses
+from forebay.doctor.model.events import EventKind, Line
+from forebay.doctor.model.formatting import format_count, format_ordinal, format_seconds
+from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, SAVING, AvoidableCall
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.wording import location, source_text
+
+__all__ = ["examine", "reported_lines"]
+
+MIN_AVOIDABLE_SHARE = 0.05  # of the run, for calls that few steps need
+MIN_WORK_SHARE = 0.1  # of the run, for other work: it may be part of what the script has to compute
+MIN_MATCH = 0.5  # of the time of a pause belongs to functions of a kind
+LESS_OFTEN = 10  # the cure makes a pause in one of so many steps that now have one
+MIN_GROWTH = 1.5  # the last pauses take so many times as long as the first ones
+MAX_LINES = 3  # in the evidence
+
+_LOGGING = AvoidableCall(
+    "logs",
+    (
+        "torch.utils.tensorboard.",
+        "tensorboard.",
+        "tensorboardX.",
+        "wandb.",
+        "mlflow.",
+        "keras.src.callbacks.tensorboard.",
+    ),
+    "log in few steps",
+    "if step % 100 == 0:\n    {}",
+)
+_INPUT = AvoidableCall(
+    "waits for workers that start again",
+    ("torch.utils.data.dataloader.", "multiprocessing."),
+    "keep the workers between epochs",
+    "DataLoader(..., persistent_workers=True)",
+)
+_EVALUATING = AvoidableCall(
+    "evaluates",
+    (),
+    "evaluate less often, with the compiled forward function and without gradients",
+    "{}",
+)
+_KINDS = (*AVOIDABLE_CALLS, _LOGGING, _INPUT)
+_EVALUATION_NAME = re.compile(r"(?:^|[^a-z])(?:eval|evaluate|evaluation|valid|validate|validation|test)(?:[^a-z]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """A pause that costs enough to be reported."""
+
+    pause: Pause
+    kind: AvoidableCall | None
+    share: float  # of the run
+    lines: tuple[Line, ...]  # lines of the loop, most time first
+    inner_lines: tuple[Line, ...]
+
+
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per group of long steps."""
+    for reported in _reported_pauses(view):
+        yield _finding(view, reported)
+
+
+def reported_lines(view: CaptureView) -> set[Line]:
+    """Return the lines whose time this rule reports."""
+    return {line for reported in _reported_pauses(view) for line in (*reported.lines, *reported.inner_lines)}
+
+
+def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
+    history = view.capture.history
+    if history is None or not view.step_seconds or not history.seconds:
+        return
+    mean = view.mean_seconds
+    for pause in find_pauses(history):
+        kind = _find_kind(view, pause)
+        cost = pause.seconds_per_step
+        if view.device is not None:  # a loop ahead of the device waits for it now and then; this is no pause
+            cost = min(cost, max(0.0, mean - view.step_seconds))
+        least = MIN_WORK_SHARE if kind in (None, _EVALUATING) else MIN_AVOIDABLE_SHARE
+        if cost >= least * mean and _is_certain(view, pause, kind):
+            lines = tuple(line for each in pause.lines if (line := view.line(each.line)))
+            inner = tuple(line for each in pause.lines if (line := view.line(each.inner_line)))
+            yield _Reported(pause, kind, min(1.0, cost / mean), lines, inner)
+
+
+def _is_certain(view: CaptureView, pause: Pause, kind: AvoidableCall | None) -> bool:
+    """Whether a pause is no disturbance of the machine, and no wait for the work that earlier steps have queued."""
+    return not _may_queue_steps(view) and (kind is not None or pause.period > 0)
+
+
+def _may_queue_steps(view: CaptureView) -> bool:
+    """Whether steps may run ahead of a device that was not recorded. JAX runs ahead of the CPU too."""
+    if view.device is not None or not (view.has_gpu or "jax" in view.frameworks):
+        return False
+    return not any(site.in_loop for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
+
+
+def _find_kind(view: CaptureView, pause: Pause) -> AvoidableCall | None:
+    """Return what takes the time of a pause, by its functions, or else by the names in its lines."""
+    if not pause.lines:
+        return None
+    longest = pause.lines[0]
+    shares = {kind.verb: _share_of(view, longest, kind) for kind in _KINDS}
+    best = max(_KINDS, key=lambda kind: shares[kind.verb])
+    if shares[best.verb] >= MIN_MATCH:
+        return best
+    return _EVALUATING if _evaluates(view, longest) else None
+
+
+def _share_of(view: CaptureView, line: PauseLine, kind: AvoidableCall) -> float:
+    """Return the share of a line's time in functions of a kind. A function may call others of the same kind."""
+    frames = view.capture.history.frames if view.capture.history else ()
+    counted: set[int] = set()
+    total = 0.0
+    for index, share in line.shares:  # callers come first
+        if frames[index].caller in counted:
+            counted.add(index)
+        elif kind.includes(frames[index].function):
+            counted.add(index)
+            total += share
+    return total
+
+
+def _evaluates(view: CaptureView, line: PauseLine) -> bool:
+    """Whether the names of the functions in which a pause takes its time say that it evaluates."""
+    frames = view.capture.history.frames if view.capture.history else ()
+    for index, share in line.shares:
+        user_line = view.line(frames[index].line)
+        name = frames[index].function.rpartition(".")[2] if user_line is None else _called_name(user_line)
+        inner = user_line.function if user_line else ""
+        if share >= MIN_MATCH and any(_EVALUATION_NAME.search(text.lower()) for text in (name, inner)):
+            return True
+    return False
+
+
+def _called_name(line: Line) -> str:
+    """Return the names before the first bracket of a line: those of the function that it calls."""
+    return line.text.partition("(")[0]
+
+
+def _finding(view: CaptureView, reported: _Reported) -> Finding:
+    pause, seconds = reported.pause, view.step_seconds * reported.share
+    line = reported.lines[0] if reported.lines else None
+    which = f"Every {format_ordinal(pause.period)} step takes" if pause.period else f"{_count(view, pause)} take"
+    cause = f": the loop {reported.kind.verb}" if reported.kind else ""
+    title = f"{which} {format_seconds(pause.seconds)} instead of {format_seconds(pause.usual_seconds)}{cause}"
+    cures = tuple(_cures(view, reported, line, seconds))
+    return Finding("pauses", title, line, seconds, cures, tuple(_evidence(view, reported)))
+
+
+def _count(view: CaptureView, pause: Pause) -> str:
+    history = view.capture.history
+    return f"{pause.count:,} of {format_count(history.steps if history else 0, 'step')}"
+
+
+def _evidence(view: CaptureView, reported: _Reported) -> Iterator[str]:
+    pause = reported.pause
+    yield f"These are {_count(view, pause)}, so the median step time does not include their cost."
+    inner = [location(view, line, "") for line in dict.fromkeys(reported.inner_lines) if line not in reported.lines]
+    if inner:
+        yield f"Most of this time is spent in {', '.join(inner[:MAX_LINES])}."
+    others = [location(view, line, "") for line in dict.fromkeys(reported.lines[1:]) if line != reported.lines[0]]
+    if others:
+        yield f"Only these steps also execute {', '.join(others[:MAX_LINES])}."
+    if pause.last_seconds >= MIN_GROWTH * pause.first_seconds:
+        first, last = format_seconds(pause.first_seconds), format_seconds(pause.last_seconds)
+        yield f"These steps become longer during the run, from {first} to {last}."
+
+
+def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: float) -> Iterator[Cure]:
+    pause, kind = reported.pause, reported.kind
+    text = source_text(line, "...")
+    rarer = seconds * (1 - 1 / LESS_OFTEN)
+    basis = f"the mean time of these steps above a usual step, in one of {LESS_OFTEN} of them"
+    if kind is SAVING:
+        yield Cure(
+            "save in a background thread",
+            _background_code(view, text),
+            basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
+            changes=remove_work(view, rarer),
+        )
+    if kind is _INPUT:
+        yield Cure(kind.cure, kind.code, basis=basis, changes=remove_work(view, rarer))
+        return
+    every = LESS_OFTEN * pause.period if pause.period else 1000
+    title = "save less often" if kind is SAVING else kind.cure if kind else "do this less often, or outside of the loop"
+    yield Cure(title, _rarer_code(kind, text, every), basis=basis, changes=remove_work(view, rarer))
+
+
+def _rarer_code(kind: AvoidableCall | None, text: str, every: int) -> str:
+    if ".fit(" in text:
+        option = "validation_freq=10" if kind is _EVALUATING else f"callbacks=[...]   # save_freq={every}"
+        return f"model.fit(..., {option})"
+    if text == "...":
+        return f"if step % {every} == 0:   # instead of every {every // LESS_OFTEN} steps"
+    note = "   # inside: with torch.inference_mode(), or a compiled function" if kind is _EVALUATING else ""
+    return f"if step % {every} == 0:\n    {text}{note}"
+
+
+def _background_code(view: CaptureView, text: str) -> str:
+    if "torch" in view.frameworks:
+        return (
+            'state = {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}\n'
+            "threading.Thread(target=torch.save, args=(state, path)).start()   # import threading"
+        )
+    if "jax" in view.frameworks:
+        return (
+            "saver = orbax.checkpoint.AsyncCheckpointer(orbax.checkpoint.StandardCheckpointHandler())\n"
+            "saver.save(path, args=orbax.checkpoint.args.StandardSave(state))   # returns before the files are written"
+        )
+    return (
+        "options = tf.train.CheckpointOptions(enable_async=True)\n"
+        f"tf.train.Checkpoint(model=model).write(path, options=options)   # instead of {text}"
+    )

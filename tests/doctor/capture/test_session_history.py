@@ -1,0 +1,71 @@
+"""A session records the history of the steps after the profiled ones, and leaves short steps alone."""
+
+import time
+
+import pytest
+
+from forebay.doctor.capture.session import Session
+from forebay.doctor.capture.step_detector import StepDetector
+from forebay.doctor.model.events import EventKind
+
+
+@pytest.fixture
+def session():
+    found = Session(StepDetector(warm_up=1, steps=5, untraced_steps=20, short_seconds=0.0))
+    found.start()
+    yield found
+    found.stop()
+
+
+def run_steps(session, steps, seconds, pause_every=0):
+    site = (EventKind.STEP, "optimizer.step", session.ledger.lines.current_line(0))
+    for step in range(steps):
+        time.sleep(seconds)
+        if pause_every and step % pause_every == pause_every - 1:
+            time.sleep(20 * seconds)
+        now = time.perf_counter_ns()
+        if session.ledger.is_on:
+            session.ledger.write(site, now, now)
+
+
+def test_all_steps_after_the_profiled_ones_are_in_the_history(session):
+    run_steps(session, 200, 0.004, pause_every=25)
+    history = session.capture("train.py").history
+    assert session.is_done()
+    assert history.steps == 200 - 6 - 1  # the step in which the doctor ended the timing is discarded
+    assert {step.position % 25 for step in history.long_steps if step.seconds > 0.08} == {18}
+
+
+def test_the_history_adds_no_events(session):
+    run_steps(session, 200, 0.004)
+    assert session.ledger.event_count == 6 + 21
+
+
+def test_short_steps_end_the_history_with_the_timed_steps(session):
+    run_steps(session, 500, 0.0002)
+    history = session.capture("train.py").history
+    assert not session.ledger.is_on
+    assert history.steps <= 20
+
+
+def test_work_of_the_doctor_is_no_long_step():
+    session = Session(StepDetector(warm_up=1, steps=5, untraced_steps=20), on_enough=lambda: time.sleep(0.5))
+    session.start()
+    run_steps(session, 100, 0.004)
+    session.stop()
+    assert session.capture("train.py").history.seconds < 0.5 + 100 * 0.004
+
+
+def test_a_session_without_a_history_ends_with_the_timed_steps():
+    session = Session(StepDetector(warm_up=1, steps=5, untraced_steps=20), records_history=False)
+    session.start()
+    run_steps(session, 100, 0.004)
+    session.stop()
+    assert session.capture("train.py").history is None
+    assert not session.ledger.is_on
+
+
+def test_no_hooks_are_installed_after_the_profiled_steps(session):
+    run_steps(session, 40, 0.004)
+    session._install("torch")
+    assert session._patches._replaced == []

@@ -1,0 +1,16 @@
+"""The loop averages the outputs of all earlier steps in every step."""
+
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(256, 128)
+outputs = []
+for _ in range(500):
+    output = model(batch)
+    optimizer.zero_grad()
+    output.square().mean().backward()
+    optimizer.step()
+    outputs.append(output.detach())
+    mean = torch.stack(outputs).mean(0)
