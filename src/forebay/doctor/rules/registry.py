@@ -39,6 +39,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "host_check": "forebay.doctor.rules.host_check",
     "sync": "forebay.doctor.rules.sync",
     "threads": "forebay.doctor.rules.threads",
+    "settings": "forebay.doctor.rules.settings",
     "host": "forebay.doctor.rules.host",
     "out_of_memory": "forebay.doctor.rules.out_of_memory",
 }
