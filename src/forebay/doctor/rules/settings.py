@@ -20,11 +20,13 @@ from forebay.doctor.rules.setting_effects import EFFECTS, VARIABLES
 from forebay.doctor.rules.setting_spans import SettingSpan, find_span, switch_off
 from forebay.doctor.rules.wording import frequency
 
-__all__ = ["NOT_MEASURED", "RULE", "examine", "find_setting", "recognises"]
+__all__ = ["MEASURE_HINT", "RULE", "examine", "find_setting", "recognises"]
 
 RULE = "settings"
 MIN_VISIBLE_SHARE = 0.05  # of a step, for the time of callbacks and of anomaly mode
-NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
+_NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
+MEASURE_HINT = "; run with --verify to measure what this saves"  # at the end of the title of a cure
+_NO_BASIS = "the recorded steps do not show what this saves"
 _NOT_EMULATED = "The recorded steps do not show what this costs. Change it and compare the step times."
 # Kinds of actions in which the host waits for compiled functions, and so for their callbacks.
 _WAITING_KINDS = ("run", "download", "sync")
@@ -82,8 +84,9 @@ def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Find
         cure = Cure("switch it off", code, basis=basis, changes=remove_work(view, seconds))
         cost = f"Storing stacks takes {format_seconds(seconds)} per step."
         return Finding(RULE, title, line, seconds, (cure,), (cost, where, *source))
-    cure = Cure("switch it off", code, basis="the cost of this setting was not measured")
-    hint = _NOT_EMULATED if setting == DebugSetting.DATA_PARALLEL else NOT_MEASURED
+    is_emulated = setting != DebugSetting.DATA_PARALLEL
+    cure = Cure(f"switch it off{MEASURE_HINT if is_emulated else ''}", code, basis=_NO_BASIS)
+    hint = _NOT_MEASURED if is_emulated else _NOT_EMULATED
     return Finding(RULE, title, line, 0.0, (cure,), (hint, where, *source))
 
 
@@ -103,8 +106,8 @@ def _active_variables(view: CaptureView) -> Iterator[str]:
 
 def _variable_finding(name: str) -> Finding:
     title = f"The environment variable {name} {VARIABLES[name].verb} in every step"
-    cure = Cure("unset the variable", f"unset {name}", basis="the cost of this setting was not measured")
-    return Finding(RULE, title, None, 0.0, (cure,), (NOT_MEASURED,))
+    cure = Cure(f"unset the variable{MEASURE_HINT}", f"unset {name}", basis=_NO_BASIS)
+    return Finding(RULE, title, None, 0.0, (cure,), (_NOT_MEASURED,))
 
 
 def _is_callback(view: CaptureView, site: CallSite) -> bool:
@@ -128,8 +131,8 @@ def _callback_finding(view: CaptureView, site: CallSite) -> Finding:
     code = f"# remove this line: {text}" if is_debugging else f"# replace {site.api} by compiled operations: {text}"
     title = f"{site.api} runs Python code inside a compiled function {frequency(site)}"
     if seconds < MIN_VISIBLE_SHARE * view.step_seconds:
-        cure = Cure(action, code, basis="the cost of this call was not measured")
-        return Finding(RULE, title, site.line, 0.0, (cure,), (NOT_MEASURED,))
+        cure = Cure(f"{action}{MEASURE_HINT}", code, basis=_NO_BASIS)
+        return Finding(RULE, title, site.line, 0.0, (cure,), (_NOT_MEASURED,))
     basis = "the measured time of the Python code; handing over its arguments takes more time"
     cure = Cure(action, code, basis=basis, changes=remove_work(view, seconds, kinds=_WAITING_KINDS))
     evidence = f"Compiled code waits for this Python code, {format_seconds(seconds)} per step."
