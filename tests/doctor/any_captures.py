@@ -15,6 +15,8 @@ __all__ = ["captures", "events"]
 DTYPES = ["float64", "torch.float32", "int64", "<dtype: 'float16'>", "list", "", None]
 DEVICES = ["cuda:0", "cpu", "/job:localhost/replica:0/task:0/device:GPU:0", "TFRT_CPU_0", "meta", None]
 APIS = ["tf.constant", "Tensor.to", "float(array)", "step(x)", "DataLoader", "Model.fit", "jax.jit", "cupy.asarray", ""]
+APIS += ["torch.autograd.set_detect_anomaly", "jax_disable_jit", "torch.profiler", "jax.debug.print", "tf.py_function"]
+VARIABLES = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "PYTHONDEVMODE", "NCCL_DEBUG"]
 NUMBERS = ("count", "tiny", "batch_rows", "shuffle_rows", "constants_nbytes")
 
 flags = st.sampled_from([True, False, None])
@@ -55,7 +57,7 @@ facts = st.fixed_dictionaries(
     {
         "peak_nbytes": amounts,
         "settings": st.dictionaries(
-            st.sampled_from(["OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING"]),
+            st.sampled_from(VARIABLES),
             st.sampled_from(["1", "64", "", "x"]),
         ),
         "frameworks": st.dictionaries(

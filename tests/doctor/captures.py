@@ -75,6 +75,10 @@ def prepare(what="row", ms=1.0, **given):
     return happening(EventKind.PREPARE, what, ms, what=what, **given)
 
 
+def py_function(ms=1.0, **given):
+    return happening(EventKind.PREPARE, "tf.py_function", ms, what="map", **given)
+
+
 def compile_(api="tf.function", ms=1.0, **given):
     return happening(EventKind.COMPILE, api, ms, **given)
 
@@ -99,6 +103,10 @@ def move(api="NonZero", ms=1.0, **given):
     return happening(
         EventKind.MOVE, api, ms, **{"op": api, "source": "GPU:0", "target": "CPU:0", "nbytes": MiB} | given
     )
+
+
+def callback(api="jax.debug.print", ms=1.0, **given):
+    return happening(EventKind.CALLBACK, api, ms, **{"thread": OTHER} | given)
 
 
 def sync(api="torch.cuda.synchronize", ms=1.0, **given):
@@ -135,6 +143,14 @@ def sampled(capture, *lines, thread=LOOP):
         for position, (line, function, ms) in enumerate([*lines, *lines])
     ]
     return replace(capture, samples=tuple(sorted(samples)))
+
+
+def with_setting(capture, setting, line=0, *, steps=None):
+    """Add a debug setting that is on in the whole run, or in the last `steps` steps."""
+    ends = [event.end for event in capture.events if event.kind == EventKind.STEP]
+    start = 0 if steps is None else ends[-steps - 1]
+    event = LedgerEvent(EventKind.SETTING, setting, line, LOOP, start, ends[-1] + MS)
+    return replace(capture, events=(*capture.events, event))
 
 
 def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None, untraced=(), window=None):

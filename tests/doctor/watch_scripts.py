@@ -60,8 +60,12 @@ def restore() -> None:
     os.environ.update(ENVIRONMENT)
     if "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.run_functions_eagerly(False)
+        sys.modules["tensorflow"].debugging.disable_check_numerics()
     if "jax" in sys.modules:
         sys.modules["jax"].config.update("jax_disable_jit", False)
+        sys.modules["jax"].config.update("jax_debug_nans", False)
+    if "torch" in sys.modules:
+        sys.modules["torch"].autograd.set_detect_anomaly(False)
 
 
 def answer(script: Path) -> dict:

@@ -54,18 +54,18 @@ _KERAS = (
 # The doctor's files come first: some of them look at a framework before Keras has added its dtypes to NumPy.
 CASES = {
     "torch": (
-        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile")),
+        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile", "settings")),
         "doctor/emulate/torch_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "jax": (
-        *(f"{_HOOKS}/{part}_cases.py" for part in ("jax", "jax_usage")),
+        *(f"{_HOOKS}/{part}_cases.py" for part in ("jax", "jax_usage", "jax_settings")),
         "doctor/emulate/jax_cases.py",
         f"{_HANDOFF}/jax_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "tensorflow": (
-        f"{_HOOKS}/tensorflow_cases.py",
+        *(f"{_HOOKS}/{part}_cases.py" for part in ("tensorflow", "tensorflow_settings")),
         "doctor/emulate/tensorflow_cases.py",
         f"{_HANDOFF}/function_cases.py",
         *_EVERY_FRAMEWORK,

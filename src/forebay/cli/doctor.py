@@ -23,6 +23,7 @@ from forebay.cli.doctor_terminal import DoctorTerminal
 from forebay.doctor.analyse.steps import FEWEST_STEPS
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
+from forebay.doctor.diagnosis.measured_settings import with_measured_settings
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.redaction import describe_error, without_arguments, without_source
 from forebay.doctor.predict.machines import validate_machine
@@ -57,7 +58,8 @@ writes them again when the script ends.
 are timed. In this run, Forebay emulates the best cure of the main finding at
 its source line. The results of the script are then stale or wrong. If the
 script writes files, it writes them again with these results: first copy the
-files you need.
+files you need. It also runs the script without each debug setting whose cost the
+first run does not show, and once as written to compare.
 
 exit codes:
   0  --fail-on is not given, or no finding reaches it
@@ -152,7 +154,8 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
         rename_for_rank(arguments, capture.rank)
     diagnosis = _diagnose(capture, arguments)
     if arguments.verify:
-        diagnosis = replace(diagnosis, verification=verify_cure(capture, arguments, terminal))
+        verification = verify_cure(capture, arguments, terminal)
+        diagnosis = replace(with_measured_settings(diagnosis, verification.settings), verification=verification)
     written = write_outputs(diagnosis, arguments, terminal)
     printed = terminal.report(render(diagnosis, width=terminal.width))
     code = _exit_code(diagnosis, arguments.fail_on) if written and printed else 2

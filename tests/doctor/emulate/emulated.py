@@ -13,9 +13,32 @@ MARK = "# target"
 
 
 def emulator_for(function: Callable[..., Any], kind: EmulationKind, every: int = 0) -> Emulator:
+    return Emulator(Emulation(kind, function.__code__.co_filename, _marked_line(function), every))
+
+
+def _marked_line(function: Callable[..., Any]) -> int:
     lines, first = inspect.getsourcelines(function)
-    number = first + next(index for index, line in enumerate(lines) if MARK in line)
-    return Emulator(Emulation(kind, function.__code__.co_filename, number, every))
+    return first + next(index for index, line in enumerate(lines) if MARK in line)
+
+
+def without_setting(
+    setting: str, function: Callable[[], Any], target: Callable[..., Any] | None = None
+) -> tuple[Any, int]:
+    """Return the result of the function without a debug setting, and the number of calls that were left out.
+
+    A callback is left out on the marked line of `target`.
+    """
+    file, number = (target.__code__.co_filename, _marked_line(target)) if target else ("", 0)
+    emulator, session = Emulator(Emulation(EmulationKind.OFF, file, number, setting=setting)), Session()
+    emulator.start()
+    session.start()
+    try:
+        result = function()
+    finally:
+        session.stop()
+        emulator.stop()
+    assert emulator.notes == ()
+    return result, emulator.replaced
 
 
 @contextmanager

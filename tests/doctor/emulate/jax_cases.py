@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src.array import ArrayImpl
-from tests.doctor.emulate.emulated import emulated, emulating
+from tests.doctor.emulate.emulated import emulated, emulating, without_setting
 
 from forebay.doctor.model.emulation import EmulationKind
 
@@ -184,3 +184,35 @@ def test_all_replacements_are_removed():
         with emulating(loop, kind):
             loop()
     assert all(one is other for one, other in zip(before, state(), strict=True))
+
+
+def test_a_check_for_nan_is_kept_off():
+    def loop():
+        jax.config.update("jax_debug_nans", True)
+        with jax.debug_nans(True):
+            return bool(jax.config.jax_debug_nans), bool(jnp.isnan(jax.jit(jnp.log)(-1.0)))
+
+    assert without_setting("jax_debug_nans", loop) == ((False, True), 2)
+
+
+def test_a_print_on_the_target_line_is_left_out(capsys):
+    def loop():
+        def step(x):
+            jax.debug.print("left out {}", x)  # target
+            jax.debug.print("kept {}", x)
+            return x + 1
+
+        return float(jax.jit(step)(1.0)), jax.effects_barrier()
+
+    assert without_setting("jax.debug.print", loop, loop) == ((2.0, None), 1)
+    assert capsys.readouterr().out == "kept 1.0\n"
+
+
+def test_a_result_of_a_callback_on_the_target_line_is_zero():
+    def loop():
+        def step(x):
+            return jax.pure_callback(np.cos, x, x) + 1  # target
+
+        return jax.jit(step)(jnp.zeros(2)).tolist()
+
+    assert without_setting("jax.pure_callback", loop, loop) == ([1.0, 1.0], 1)

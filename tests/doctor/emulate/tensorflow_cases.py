@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import constant_op
-from tests.doctor.emulate.emulated import emulated, emulating
+from tests.doctor.emulate.emulated import emulated, emulating, without_setting
 
 from forebay.doctor.model.emulation import EmulationKind
 
@@ -219,3 +219,22 @@ def test_all_replacements_are_removed():
         with emulating(loop, kind):
             loop()
     assert state() == before
+
+
+def test_a_check_for_nan_is_kept_off():
+    def loop():
+        tf.debugging.enable_check_numerics()
+        result = tf.math.log(tf.constant(-1.0))
+        tf.debugging.disable_check_numerics()
+        return bool(tf.math.is_nan(result))
+
+    assert without_setting("tf.debugging.enable_check_numerics", loop) == (True, 1)
+
+
+def test_a_profiler_that_was_never_started_is_stopped_without_an_error(tmp_path):
+    def loop():
+        tf.profiler.experimental.start(str(tmp_path))
+        tf.profiler.experimental.stop()
+
+    assert without_setting("tf.profiler.experimental", loop) == (None, 1)
+    assert [*tmp_path.iterdir()] == []

@@ -26,7 +26,7 @@ def test_the_schema_is_valid_and_has_the_current_version():
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
 
-ADDED_SINCE_0_1 = {"mean_step_seconds", "host_lines"}  # documents of 0.1 must remain valid
+ADDED_SINCE_0_1 = {"mean_step_seconds", "host_lines", "settings"}  # documents of 0.1 must remain valid
 
 
 @pytest.mark.parametrize("described", OBJECTS)

@@ -12,18 +12,21 @@ from tests.doctor.captures import (
     batch,
     build,
     by_turns,
+    callback,
     compile_,
     download,
     loop,
     move,
     ops,
     prepare,
+    py_function,
     run,
     same,
     sampled,
     sync,
     transform,
     upload,
+    with_setting,
 )
 from tests.doctor.histories import at_random, calling, growing, monitored, noisy, with_pauses
 from tests.doctor.rules.device_faults import DEVICE_FAULTS
@@ -302,17 +305,41 @@ FAULTS = {
     ),
     "launches that wait": ("threads", loop(facts={"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}), None),
     "functions that run eagerly": (
-        "threads",
+        "settings",
         loop(ops(300, 9, line=25), frameworks={"tensorflow": {"gpus": 0, "run_eagerly": True}}),
         25,
     ),
-    "jit switched off": ("threads", loop(frameworks={"jax": {"gpus": 0, "jit_disabled": True}}), None),
+    "a model that runs eagerly": (
+        "settings",
+        with_setting(loop(ops(300, 9, line=25), frameworks=TENSORFLOW), "Model.compile(run_eagerly=True)", 30),
+        30,
+    ),
+    "jit switched off": ("settings", loop(frameworks={"jax": {"gpus": 0, "jit_disabled": True}}), None),
     "a row at a time": (
         "small_batch",
         loop(batch(ms=0.02, line=26, batch_rows=1, nbytes=400, workers=0), ms=1, frameworks=TORCH),
         26,
     ),
     "a few numbers at a time, on a GPU": ("small_batch", loop(upload(ms=0.01, line=26, nbytes=2 * KiB), ms=1), 26),
+    "a print in a jitted function": (
+        "settings",
+        loop(callback(ms=4, line=30), run("jax.jit", 9), frameworks=JAX),
+        30,
+    ),
+    "a Python function in a compiled function": (
+        "settings",
+        loop(run(ms=9).containing(py_function(ms=4, line=30)), frameworks=TENSORFLOW),
+        30,
+    ),
+    "anomaly mode whose stacks were sampled": (
+        "settings",
+        with_setting(
+            sampled(loop(frameworks=TORCH), (14, "torch.fx.traceback.format_stack", 6), (15, "torch.mm", 4)),
+            "torch.autograd.set_detect_anomaly",
+            30,
+        ),
+        30,
+    ),
     "a wait asked for": ("sync", loop(sync(ms=4, line=27)), 27),
     "a wait for every array, JAX on the CPU": (
         "sync",
@@ -321,8 +348,28 @@ FAULTS = {
     ),
 } | DEVICE_FAULTS
 
-# These cost memory and no time, so the rule reports a finding of zero seconds.
+# These cost memory and no time, or an unknown time, so the rule reports a finding of zero seconds.
 WARNINGS = {
+    "anomaly mode": ("settings", with_setting(loop(frameworks=TORCH), "torch.autograd.set_detect_anomaly", 30), 30),
+    "a print that takes little time": (
+        "settings",
+        loop(callback(ms=0.1, line=30), run("jax.jit", 9), frameworks=JAX),
+        30,
+    ),
+    "results checked for NaN": ("settings", with_setting(loop(frameworks=JAX), "jax_debug_nans", 30), 30),
+    "a setting of the environment": ("settings", with_setting(loop(frameworks=JAX), "jax_debug_nans", -1), None),
+    "deterministic convolutions": ("settings", with_setting(loop(), "torch.backends.cudnn.deterministic", 30), 30),
+    "a profiler that is never stopped": (
+        "settings",
+        with_setting(loop(frameworks=TENSORFLOW), "tf.profiler.experimental", 30, steps=30),
+        30,
+    ),
+    "memory blocks of Python that are checked": ("settings", loop(facts={"settings": {"PYTHONMALLOC": "debug"}}), None),
+    "collectives that are logged": (
+        "settings",
+        loop(facts={"settings": {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,COLL"}}),
+        None,
+    ),
     "a shuffle buffer of all memory": (
         "loader",
         loop(batch("tf.data", 0.1, batch_rows=4, nbytes=4 * MiB), before=[build(line=28, shuffle_rows=20_000)] * 2),

@@ -12,18 +12,21 @@ from tests.doctor.captures import (
     batch,
     build,
     by_turns,
+    callback,
     compile_,
     download,
     loop,
     move,
     ops,
     prepare,
+    py_function,
     run,
     same,
     sampled,
     sync,
     transform,
     upload,
+    with_setting,
 )
 from tests.doctor.histories import at_random, calling, growing, monitored, noisy, usual, with_pauses
 from tests.doctor.rules.device_faults import DEVICE_NEAR_MISSES
@@ -230,6 +233,30 @@ NEAR_MISSES = {
     "a setting that is no number": (
         "threads",
         loop(batch(ms=5, workers=4), facts={"settings": {"OMP_NUM_THREADS": "all"}}),
+    ),
+    "a profiler of few steps": ("settings", with_setting(loop(), "torch.profiler", 30, steps=5)),
+    "deterministic convolutions without a GPU": (
+        "settings",
+        with_setting(loop(frameworks=TORCH), "torch.backends.cudnn.deterministic", 30),
+    ),
+    "a setting that a later version records": ("settings", with_setting(loop(), "torch.slow_mode", 30)),
+    "a setting without steps": ("settings", with_setting(loop(steps=2, frameworks=TORCH), "jax_debug_nans", 30)),
+    "a print in few steps": ("settings", loop(callback(ms=4, every=10), run("jax.jit", 9), frameworks=JAX)),
+    "a callback that takes little time": (
+        "settings",
+        loop(callback("jax.pure_callback", 0.1), run("jax.jit", 9), frameworks=JAX),
+    ),
+    "a Python function of tf.data": (
+        "settings",
+        loop(batch("tf.data", 5).containing(py_function(ms=4.9)), run(ms=1), frameworks=TENSORFLOW),
+    ),
+    "variables that act at the start": (
+        "settings",
+        loop(facts={"settings": {"NCCL_DEBUG": "INFO", "XLA_FLAGS": "--xla_dump_to=/tmp/hlo", "PYTHONDEVMODE": "0"}}),
+    ),
+    "a variable of another framework": (
+        "settings",
+        loop(frameworks=JAX, facts={"settings": {"TF_CPP_MAX_VLOG_LEVEL": "2", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}),
     ),
     "half of memory": ("out_of_memory", loop(facts={"peak_nbytes": 16 * GiB})),
     "a memory of unknown size": (

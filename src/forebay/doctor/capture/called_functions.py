@@ -14,7 +14,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from forebay.doctor.capture.source_lines import SourceLines
-from forebay.doctor.model.events import PYTHON_CODE
+from forebay.doctor.model.events import PYTHON_CODE, STORED_STACK
 
 __all__ = ["CalledFunctions"]
 
@@ -48,7 +48,12 @@ class CalledFunctions:
         return -1, ""
 
     def _name_of_library(self, frames: list[FrameType]) -> str:
-        """Return the name of the outermost function that is neither a wrapper nor a hook of the doctor."""
+        """Return the name of the outermost function that is neither a wrapper nor a hook of the doctor.
+
+        The stack that anomaly mode stores for every operation of PyTorch counts as a call of its own.
+        """
+        if any(_is_stored_stack(frame) for frame in frames):
+            return STORED_STACK
         for frame in reversed(frames):
             if "<locals>" not in frame.f_code.co_qualname and not self._lines.is_doctor(frame.f_code.co_filename):
                 return f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}"
@@ -62,6 +67,10 @@ class CalledFunctions:
             self._codes[id(frame.f_code)] = frame.f_code
             name = self._names[key] = _describe_instruction(frame.f_code, frame.f_lasti, frame.f_globals)
         return name
+
+
+def _is_stored_stack(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "format_stack" and frame.f_globals.get("__name__") == "torch.fx.traceback"
 
 
 def _describe_instruction(code: CodeType, offset: int, variables: dict[str, Any]) -> str:

@@ -142,6 +142,11 @@ class Ledger:
         """Add an event at the innermost user line on the stack. It ends now, or at `end`."""
         self.write((kind, api, self.lines.current_line(2)), start, end or perf_counter_ns(), nbytes, detail=detail)
 
+    def append(self, site: SiteKey, start: int, end: int) -> None:
+        """Add an event of a kind that marks no step, without a report of its site."""
+        if len(self._events) < MAX_EVENTS:
+            self._events.append((*site, get_ident(), start, end, 0, None))
+
     def write(
         self, site: SiteKey, start: int, end: int, nbytes: int = 0, *, detail: dict[str, Any] | None = None
     ) -> None:

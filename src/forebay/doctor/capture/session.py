@@ -31,7 +31,7 @@ __all__ = ["HOOKS", "Session"]
 
 # Module of a framework -> our module with its hooks.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
-HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay"}
+HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay", "sys": "forebay.doctor.capture.hooks.python"}
 
 
 class Session:

@@ -2,8 +2,10 @@
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.events import EventKind
+from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Finding
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import calls_per_step
@@ -43,6 +45,8 @@ _REASONS_AGAINST_EMULATION = {  # by rule
 
 def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
     """Return the emulation of a finding's cure, or the reason why there is none."""
+    if finding.rule == settings.RULE:
+        return _choose_setting(view, finding)
     if finding.rule in _LINE_KINDS and finding.line:
         return Emulation(_LINE_KINDS[finding.rule], finding.line.file, finding.line.number)
     site = _find_site(view, finding)
@@ -52,6 +56,15 @@ def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
     if site.line is None:
         return "no line of the script makes the call"
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
+
+
+def _choose_setting(view: CaptureView, finding: Finding) -> Emulation | str:
+    """Return the emulation that keeps a setting off, or the reason why there is none."""
+    setting = settings.find_setting(view, finding)
+    if setting == DebugSetting.DATA_PARALLEL or setting == "tf.py_function":
+        return "it changes the code of the script"
+    file, number = (finding.line.file, finding.line.number) if finding.line else ("", 0)
+    return Emulation(EmulationKind.OFF, file, number, setting=setting)
 
 
 def _find_site(view: CaptureView, finding: Finding) -> CallSite | None:

@@ -18,10 +18,11 @@ from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sig
 from forebay.doctor.capture.sigterm_deadline import GRACE_SECONDS
 from forebay.doctor.emulate.rerun import StepEnd, rerun
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.emulation import Emulation
+from forebay.doctor.model.debug_settings import variable_of
+from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.errors import CaptureError
 
-__all__ = ["profile_in_subprocess", "rerun_in_subprocess"]
+__all__ = ["profile_in_subprocess", "removed_variable", "rerun_in_subprocess"]
 
 
 def profile_in_subprocess(run: RunRequest) -> Capture:
@@ -32,17 +33,27 @@ def profile_in_subprocess(run: RunRequest) -> Capture:
 def rerun_in_subprocess(run: RunRequest, emulation: Emulation, end: StepEnd, *, seconds: float) -> Capture:
     """Profile a script with an emulated cure, without its output, for at most `seconds`."""
     request = {"run": asdict(run), "emulation": emulation.to_json(), "end": list(end)}
-    return _run(request, quiet=True, seconds=seconds)
+    return _run(request, quiet=True, seconds=seconds, without=removed_variable(emulation))
 
 
-def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None) -> Capture:
-    """Run the subprocess for at most `seconds`, and return its capture."""
+def removed_variable(emulation: Emulation) -> str:
+    """Return the environment variable that an emulation unsets; empty if there is none."""
+    variable = variable_of(emulation.setting)
+    return variable if emulation.kind is EmulationKind.OFF and variable in os.environ else ""
+
+
+def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None, without: str = "") -> Capture:
+    """Run the subprocess for at most `seconds`, and return its capture.
+
+    `without` is the name of a variable that its environment does not have.
+    """
     with TemporaryDirectory(prefix="forebay-doctor-") as folder:
         request_path, capture_path = Path(folder, "request.json"), Path(folder, "run.gz")
         request_path.write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-m", __name__, str(request_path), str(capture_path)]
         stdio = subprocess.DEVNULL if quiet else None
-        process = subprocess.Popen(command, stdin=stdio, stdout=stdio, stderr=stdio)
+        environment = {name: value for name, value in os.environ.items() if name != without}
+        process = subprocess.Popen(command, stdin=stdio, stdout=stdio, stderr=stdio, env=environment)
         ended = _wait(process, seconds)
         if capture_path.is_file():
             return Capture.load(capture_path)

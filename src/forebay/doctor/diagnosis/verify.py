@@ -1,19 +1,23 @@
 """Verification: run the script again with the main cure emulated, and time its steps.
 
+Debug settings whose cost the record does not show are measured too, by a run without each of them.
+
 The emulation replaces only calls on the target line. The values that the script computes in this run are stale or
 wrong. Only its step time is meaningful.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.capture.profiled_run import RunRequest
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.diagnosis.emulations import choose_emulation
-from forebay.doctor.diagnosis.subprocess_run import rerun_in_subprocess
+from forebay.doctor.diagnosis.measured_settings import Rerun, measure_settings
+from forebay.doctor.diagnosis.subprocess_run import removed_variable, rerun_in_subprocess
 from forebay.doctor.emulate.rerun import StepEnd
-from forebay.doctor.model.emulation import EmulationKind, Verification
+from forebay.doctor.model.emulation import Emulation, EmulationKind, Verification
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.model.redaction import without_arguments
 from forebay.doctor.rules.finding import Cure, Finding
@@ -32,31 +36,48 @@ def verify(
 ) -> Verification:
     """Run the script with the main cure emulated, and return the step times.
 
-    If there is no measured step time, the result says why. This function calls `begin` just before it starts the
+    If there is no measured step time, the result says why. This function calls `begin` just before each run of the
     script. If it cannot emulate the cure, it does neither.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
     if view.capture.ended == "terminated":
         return Verification(trouble="the script was terminated, so the doctor does not run it again")
-    if finding is None or end is None:
+    if end is None:
         return Verification(trouble="there is no finding with a cure")
+    rerun = partial(_rerun, view, run, end, begin)
+    measured = measure_settings(diagnosis, rerun)
+    if finding is None:
+        return Verification(trouble="" if measured else "there is no finding with a cure", settings=measured)
+    return replace(_verify_cure(view, finding, rerun), settings=measured)
+
+
+def _verify_cure(view: CaptureView, finding: Finding, rerun: Rerun) -> Verification:
     emulation = choose_emulation(view, finding)
     if isinstance(emulation, str):
         return Verification(trouble=f"this cure cannot be emulated, because {emulation}")
+    capture = rerun(emulation)
+    if isinstance(capture, str):
+        return Verification(emulation.kind, trouble=capture)
+    cure = _emulated_cure(finding, emulation.kind)
+    return Verification(
+        emulation.kind,
+        predicted=predicted_step_seconds(cure.low, cure.high, view.step_seconds),
+        measured=capture.step_seconds,
+    )
+
+
+def _rerun(
+    view: CaptureView, run: RunRequest, end: StepEnd, begin: Callable[[EmulationKind], None], emulation: Emulation
+) -> CaptureView | str:
+    """Run the script with an emulation; return its capture, or why it has no valid step time."""
     begin(emulation.kind)
     try:
         capture = rerun_in_subprocess(_with_short_warm_up(run, view), emulation, end, seconds=_time_limit(view))
     except CaptureError as error:
-        return Verification(emulation.kind, trouble=str(error).rstrip("."))
-    cure, rerun = _emulated_cure(finding, emulation.kind), CaptureView(without_arguments(capture))
-    trouble = _find_trouble(rerun, end)
-    return Verification(
-        emulation.kind,
-        predicted=predicted_step_seconds(cure.low, cure.high, view.step_seconds),
-        measured=None if trouble else rerun.step_seconds,
-        trouble=trouble,
-    )
+        return str(error).rstrip(".")
+    rerun = CaptureView(without_arguments(capture))
+    return _find_trouble(rerun, end, emulation) or rerun
 
 
 def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
@@ -79,13 +100,16 @@ def _time_limit(view: CaptureView) -> float:
     return max(LONGEST_FACTOR * view.capture.seconds, SHORTEST_LIMIT_SECONDS)
 
 
-def _find_trouble(rerun: CaptureView, end: StepEnd) -> str:
-    """Return why the second run has no valid step time, or an empty string."""
+def _find_trouble(rerun: CaptureView, end: StepEnd, emulation: Emulation) -> str:
+    """Return why the second run has no valid step time, or an empty string.
+
+    An emulation that unset an environment variable has replaced no call.
+    """
     emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
     if _step_end(rerun) != end:  # also if the second run has no steps
         cause = "had too few steps" if ended == "done" else f"ended too early: {ended}"
         return f"the run with the emulated cure {cause}"
-    if not emulated["replaced"]:
+    if not emulated["replaced"] and emulation.kind is not EmulationKind.NOTHING and not removed_variable(emulation):
         return "; ".join(["the emulation replaced no call on this line", *emulated["notes"]])
     return ""
 

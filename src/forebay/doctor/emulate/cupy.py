@@ -28,7 +28,7 @@ MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> h
 
 def install(emulator: Emulator) -> None:
     """Replace the calls that this kind of emulation needs."""
-    for owner, name, make_hook in _CALLS[emulator.kind]:
+    for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 
 

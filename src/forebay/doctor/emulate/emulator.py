@@ -9,6 +9,7 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.emulate.batches import ResidentBatches
+from forebay.doctor.emulate.settings import SettingOff
 from forebay.doctor.emulate.target_line import TargetLine
 from forebay.doctor.emulate.transfers import PreparedUploads, SkippedReads, UploadPrefetch, UploadReuse
 from forebay.doctor.model.emulation import Emulation
@@ -18,6 +19,7 @@ __all__ = ["FRAMEWORKS", "Emulator"]
 
 # Framework -> our module that lists the calls to replace.
 FRAMEWORKS = {name: f"forebay.doctor.emulate.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
+FRAMEWORKS |= {"sys": "forebay.doctor.emulate.python"}
 
 
 class Emulator:
@@ -34,6 +36,7 @@ class Emulator:
         self.reads = SkippedReads(emulation, target)
         self.prepared = PreparedUploads(emulation, target)
         self.prefetch = UploadPrefetch(emulation, target)
+        self.settings = SettingOff(emulation)
         self.patches = Patches(Ledger())
         self._target = target
         self._imports = PostImportActions({name: partial(self._install, name) for name in FRAMEWORKS})
@@ -50,13 +53,17 @@ class Emulator:
     @property
     def replaced(self) -> int:
         """The number of calls that did not run as written."""
-        parts = (self.batches, self.uploads, self.reads, self.prepared, self.prefetch)
+        parts = (self.batches, self.uploads, self.reads, self.prepared, self.prefetch, self.settings)
         return sum(part.replaced for part in parts)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about calls that could not be replaced."""
         return tuple(self.patches.ledger.notes)
+
+    def is_target_calling(self) -> bool:
+        """Whether the target line makes the current call."""
+        return self._target.is_calling()
 
     def wait(self) -> None:
         """Wait until the devices have finished all queued work."""

@@ -12,8 +12,10 @@ from jax._src.array import ArrayImpl
 
 from forebay.doctor.capture.hooks.jax.arrays import has_host_array
 from forebay.doctor.capture.hooks.jax.jit import is_tracing
+from forebay.doctor.capture.hooks.jax.settings import CONTEXTS, SWITCHES
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.emulate.jax_callbacks import leave_out_callbacks
 from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
@@ -32,6 +34,8 @@ _asarray = jnp.asarray  # the original, before any hook
 
 def install(emulator: Emulator) -> None:
     """Replace the calls that this kind of emulation needs."""
+    emulator.settings.keep_off(emulator.patches, SWITCHES, CONTEXTS)
+    leave_out_callbacks(emulator)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 

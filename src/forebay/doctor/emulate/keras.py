@@ -17,6 +17,7 @@ from keras.src.trainers.data_adapters import (
     tf_dataset_adapter,
 )
 
+from forebay.doctor.capture.hooks.keras import SWITCHES
 from forebay.doctor.emulate.batches import MAX_BATCHES
 from forebay.doctor.emulate.emulator import Emulator
 from forebay.doctor.model.emulation import EmulationKind
@@ -38,6 +39,7 @@ Function = Callable[..., Any]  # a function of Keras
 
 def install(emulator: Emulator) -> None:
     """Replace the functions from which `fit` takes its batches, if the emulation makes batches resident."""
+    emulator.settings.keep_off(emulator.patches, SWITCHES)
     if emulator.kind is not EmulationKind.RESIDENT:
         return
     trainer = sys.modules.get("keras.src.backend.jax.trainer")

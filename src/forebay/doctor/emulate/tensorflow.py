@@ -12,6 +12,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op, ops
 
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
+from forebay.doctor.capture.hooks.tensorflow.settings import SWITCHES
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, element_type_of, nbytes_of
 from forebay.doctor.emulate.emulator import Emulator
 from forebay.doctor.model.emulation import EmulationKind
@@ -31,6 +32,7 @@ MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> h
 
 def install(emulator: Emulator) -> None:
     """Replace the calls that this kind of emulation needs."""
+    emulator.settings.keep_off(emulator.patches, SWITCHES)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import profiler
 from torch.utils.data import dataloader
 
 from forebay.doctor.capture.data_fingerprint import fingerprint
+from forebay.doctor.capture.hooks.switches import Switch, always
 from forebay.doctor.capture.hooks.torch.call_hooks import TorchHook, TorchHooks
 from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor
+from forebay.doctor.capture.hooks.torch.settings import SWITCHES
 from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
@@ -24,6 +28,11 @@ _READS = (
 )
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that convert host data to tensors
 _MOVES = ("to", "cuda")  # methods that copy a tensor to a device
+# A profiler that never starts needs no `step` and no `stop`.
+_PROFILER_SWITCHES = (
+    *(Switch(DebugSetting.TORCH_PROFILER, torch.profiler.profile, name, always) for name in ("start", "step", "stop")),
+    *(Switch(DebugSetting.TORCH_PROFILER, profiler.profile, name, always) for name in ("__enter__", "__exit__")),
+)
 
 Function = Callable[..., Any]  # a function of PyTorch
 EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], Any]  # emulator, original, args, kwargs
@@ -32,7 +41,8 @@ EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], A
 def install(emulator: Emulator) -> None:
     """Replace the calls that this kind of emulation needs."""
     hooks = TorchHooks(emulator.patches)
-    for owner, name, call in _CALLS[emulator.kind]:
+    emulator.settings.keep_off(emulator.patches, (*SWITCHES, *_PROFILER_SWITCHES))
+    for owner, name, call in _CALLS.get(emulator.kind, ()):
         hooks.replace(owner, name, name, partial(_EmulatedFunction, emulator=emulator, call=call))
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Emulation", "EmulationKind", "Verification"]
+__all__ = ["Emulation", "EmulationKind", "MeasuredSetting", "Verification"]
 
 
 class EmulationKind(StrEnum):
@@ -21,6 +21,8 @@ class EmulationKind(StrEnum):
     LOCK = "lock"
     NARROW = "narrow"
     PREFETCH = "ahead"
+    OFF = "off"
+    NOTHING = "nothing"
 
     @property
     def description(self) -> str:
@@ -37,6 +39,8 @@ _DESCRIPTIONS = {
     EmulationKind.LOCK: "uploads come from page-locked memory and do not wait",
     EmulationKind.NARROW: "uploads use 32-bit numbers instead of 64-bit numbers",
     EmulationKind.PREFETCH: "each upload starts one step early and overlaps with computing",
+    EmulationKind.OFF: "the setting is off",
+    EmulationKind.NOTHING: "nothing is replaced, so that steps with the setting are timed in the same way",
 }
 
 
@@ -50,6 +54,7 @@ class Emulation:
     # One of `every` calls runs as written, and so does the first call. 0: only the first call does. LOCK, NARROW and
     # PREFETCH ignore this number.
     every: int = 0
+    setting: str = ""  # for OFF: a debug setting, an environment variable, or the API name of a callback
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,6 +65,15 @@ class Emulation:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredSetting:
+    """The outcome of running the script again without a debug setting."""
+
+    title: str  # of the finding
+    saved: tuple[float, float] | None = None  # seconds per step without the setting, least and most
+    trouble: str = ""  # why there is no measurement; empty if there is one
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """The outcome of running the script again with the main cure emulated."""
 
@@ -67,3 +81,4 @@ class Verification:
     predicted: tuple[float, float] | None = None  # step time with the cure in seconds, shortest and longest
     measured: float | None = None  # step time in seconds; None if there is no measurement
     trouble: str = ""  # why there is no measurement; empty if there is one
+    settings: tuple[MeasuredSetting, ...] = ()  # findings whose cost only a second run shows

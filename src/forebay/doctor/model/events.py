@@ -17,15 +17,19 @@ not know. The keys by event kind:
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
+
+An event of kind "setting" lasts from when a debug setting was switched on until it was switched off, or until profiling
+ended. Its `api` is a value of `model.debug_settings.DebugSetting`, and its line is the line that switched it on.
 """
 
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["FEED_API", "LOOP_MARKS", "PYTHON_CODE", "EventKind", "HostSample", "LedgerEvent", "Line"]
+__all__ = ["FEED_API", "LOOP_MARKS", "PYTHON_CODE", "STORED_STACK", "EventKind", "HostSample", "LedgerEvent", "Line"]
 
 FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of Forebay
 PYTHON_CODE = "Python"  # `HostSample.function` of a line that executes bytecode
+STORED_STACK = "torch.fx.traceback.format_stack"  # `HostSample.function` while anomaly mode stores the stack
 
 
 class EventKind(StrEnum):
@@ -43,6 +47,8 @@ class EventKind(StrEnum):
     OPS = "ops"  # operations ran one by one; `detail` contains their number
     SYNC = "sync"  # the script waited for the device explicitly
     STEP = "step"  # a training step ended
+    CALLBACK = "callback"  # a compiled function called back to Python, on any thread
+    SETTING = "setting"  # a debug setting was on
 
     __hash__ = str.__hash__  # Enum.__hash__ is Python code, and every event is hashed several times
 

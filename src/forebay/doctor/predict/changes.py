@@ -24,6 +24,7 @@ __all__ = [
     "remove_calls",
     "remove_actions",
     "remove_work",
+    "scale_time",
     "shrink_kernels",
 ]
 
@@ -118,6 +119,25 @@ def compute_on_host(seconds: float) -> Change:
             for action in timeline.actions
         ]
         return add_work(seconds)(timeline.with_parts(actions=actions))
+
+    return change
+
+
+def scale_time(share: float) -> Change:
+    """Let everything take a share of its time: a run without its pauses."""
+
+    def change(timeline: Timeline) -> Timeline:
+        actions = [replace(action, seconds=action.seconds * share) for action in timeline.actions]
+        operations = [
+            replace(
+                operation,
+                seconds=operation.seconds * share,
+                gap_seconds=operation.gap_seconds * share,
+                latency_seconds=operation.latency_seconds * share,
+            )
+            for operation in timeline.operations
+        ]
+        return timeline.with_parts(actions=actions, operations=operations)
 
     return change
 

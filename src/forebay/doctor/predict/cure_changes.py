@@ -40,6 +40,7 @@ __all__ = [
     "remove_calls",
     "remove_work",
     "shorten_input",
+    "shorten_run",
     "shrink_kernels",
 ]
 
@@ -163,6 +164,11 @@ def remove_work(
     """Remove `seconds` per step of the host's own work; with `least`, at worst only these seconds."""
     outcomes = (seconds,) if least is None else (seconds, least)
     return tuple(changes.remove_work(each, kinds) for each in outcomes)
+
+
+def shorten_run(view: CaptureView, seconds: float) -> Changes:
+    """Shorten each step by its share of time that only some steps of the run take: pauses, or growth."""
+    return (changes.scale_time(max(0.0, 1 - seconds / view.step_seconds) if view.step_seconds else 1.0),)
 
 
 def move_to_device(view: CaptureView, *sites: CallSite, untimed_seconds: float = 0.0) -> Changes:

@@ -16,6 +16,7 @@ from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
 from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
 from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine
+from forebay.doctor.model.emulation import MeasuredSetting
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.predict.simulate import Prediction
@@ -147,7 +148,13 @@ def _verification(diagnosis: Diagnosis) -> dict[str, Any] | None:
         "step_seconds_predicted": list(verification.predicted) if verification.predicted else None,
         "step_seconds_measured": verification.measured,
         "trouble": verification.trouble or None,
+        "settings": [_measured_setting(setting) for setting in verification.settings],
     }
+
+
+def _measured_setting(setting: MeasuredSetting) -> dict[str, Any]:
+    saved = list(setting.saved) if setting.saved else None
+    return {"title": setting.title, "wins_seconds": saved, "trouble": setting.trouble or None}
 
 
 def _transfer(transfer: Transfer) -> dict[str, Any]:

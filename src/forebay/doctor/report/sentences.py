@@ -6,7 +6,9 @@ from statistics import median
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.measured_settings import is_measurable
 from forebay.doctor.model.capture import STILL_RUNNING
+from forebay.doctor.model.emulation import EmulationKind, MeasuredSetting, Verification
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import (
     format_count,
@@ -20,10 +22,12 @@ from forebay.doctor.model.formatting import (
     to_one_line,
     truncate,
 )
+from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = [
     "cost_seconds",
+    "HEALTHY",
     "cost_share",
     "describe_cost",
     "describe_coverage",
@@ -45,6 +49,7 @@ LONGEST_ERROR = 80  # characters of an error; the script has already printed the
 LARGEST_DEVIATION = 0.25
 _RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
+MAYBE_SLOW = "A debug setting was left on; run with --verify to measure whether it slows this script down"
 
 # Event kind -> noun. The report counts these events if the doctor found no loop.
 _NOUNS = {
@@ -63,7 +68,9 @@ def format_headline(diagnosis: Diagnosis) -> str:
     """Return the diagnosis as one sentence, without its full stop."""
     if diagnosis.view.steps is None:
         return "No training loop was found, so there is no step time to report"
-    return diagnosis.main.title.rstrip(".") if diagnosis.main else HEALTHY
+    if diagnosis.main is None:
+        return MAYBE_SLOW if any(finding.rule == settings.RULE for finding in diagnosis.findings) else HEALTHY
+    return diagnosis.main.title.rstrip(".")
 
 
 def describe_outcome(diagnosis: Diagnosis) -> str:
@@ -91,14 +98,33 @@ def describe_verification(diagnosis: Diagnosis) -> list[str]:
     verification = diagnosis.verification
     if verification is None:
         return []
+    measured = [_describe_measured(diagnosis, each) for each in verification.settings]
+    return [*measured, *_describe_emulation(diagnosis, verification)]
+
+
+def _describe_measured(diagnosis: Diagnosis, setting: MeasuredSetting) -> str:
+    """State what a run without a debug setting showed."""
+    if setting.saved is None:
+        return f"Not measured: {setting.trouble}. The finding: {setting.title}."
+    if not is_measurable(diagnosis, setting):
+        return f"Measured, and not slower than without it: {setting.title}."
+    saved = format_seconds_range(*setting.saved)
+    return f"Measured: without this setting, a step is {saved} shorter. The finding: {setting.title}."
+
+
+def _describe_emulation(diagnosis: Diagnosis, verification: Verification) -> list[str]:
+    if verification.settings and verification.kind is None and not verification.trouble:
+        return []
     if verification.measured is None or verification.kind is None or verification.predicted is None:
         return [f"No cure was measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
+    is_off = verification.kind is EmulationKind.OFF  # the script computes the same without a debug setting
+    results = "" if is_off else " The results of that run are wrong; only its speed counts."
     now = format_seconds(diagnosis.view.step_seconds)
     return [
         f"Measured with the cure emulated: {format_seconds(verification.measured)} per step "
         f"(predicted {predicted}, now {now}).",
-        f"Emulation: {verification.kind.description}. The results of that run are wrong; only its speed counts.",
+        f"Emulation: {verification.kind.description}.{results}",
     ]
 
 

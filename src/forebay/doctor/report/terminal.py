@@ -11,6 +11,7 @@ from forebay.doctor.model.formatting import format_count, format_location, forma
 from forebay.doctor.report import side_notes
 from forebay.doctor.report.colors import color_of_part
 from forebay.doctor.report.sentences import (
+    HEALTHY,
     cost_seconds,
     cost_share,
     describe_cost,
@@ -94,8 +95,9 @@ def _render_head(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
 def _render_main_finding(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     """Yield the lines about the main finding: source line, cost, evidence, and cures with code."""
     finding = diagnosis.main
-    style = "bold yellow" if diagnosis.view.steps is None else "bold green" if finding is None else "bold bright_red"
-    yield from wrap_lines(Text(f"{to_one_line(format_headline(diagnosis))}.", style=style), width)
+    headline = format_headline(diagnosis)
+    style = "bold bright_red" if finding is not None else "bold green" if headline == HEALTHY else "bold yellow"
+    yield from wrap_lines(Text(f"{to_one_line(headline)}.", style=style), width)
     if diagnosis.view.steps is None:
         yield from _wrap_paragraphs(describe_missing_loop(diagnosis), width, hang=0)
     if finding is None:

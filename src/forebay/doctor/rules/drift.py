@@ -9,7 +9,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.drift import Drift, GrowingLine, find_drift, find_growing_line
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import DRAWING
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.wording import source_text
@@ -74,7 +74,7 @@ def _evidence(drift: Drift, growing: GrowingLine) -> Iterator[str]:
 def _cures(view: CaptureView, growing: GrowingLine, line: Line, seconds: float) -> Iterator[Cure]:
     for title, code in _advice(growing.function, source_text(line, "...")):
         basis = "the mean step time of the run, less the step time at its start"
-        yield Cure(title, code, basis=basis, changes=remove_work(view, seconds))
+        yield Cure(title, code, basis=basis, changes=shorten_run(view, seconds))
 
 
 def _advice(function: str, text: str) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     If `threads`, `tiny_ops` or `eager` reports the operations, that rule explains the same time.
     """
     device_view = view.device
-    if device_view is None or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
+    if device_view is None or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
         return
     launching = view.step_parts.get(LAUNCHING, 0.0)
     if (

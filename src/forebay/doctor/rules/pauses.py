@@ -12,7 +12,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.pauses import Pause, PauseLine, find_pauses
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_count, format_ordinal, format_seconds
-from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.wording import location, source_text
@@ -188,14 +188,14 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
             "save in a background thread",
             _background_code(view, text),
             basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
-            changes=remove_work(view, rarer),
+            changes=shorten_run(view, rarer),
         )
     if kind is _INPUT:
-        yield Cure(kind.cure, kind.code, basis=basis, changes=remove_work(view, rarer))
+        yield Cure(kind.cure, kind.code, basis=basis, changes=shorten_run(view, rarer))
         return
     every = LESS_OFTEN * pause.period if pause.period else 1000
     title = "save less often" if kind is SAVING else kind.cure if kind else "do this less often, or outside of the loop"
-    yield Cure(title, _rarer_code(kind, text, every), basis=basis, changes=remove_work(view, rarer))
+    yield Cure(title, _rarer_code(kind, text, every), basis=basis, changes=shorten_run(view, rarer))
 
 
 def _rarer_code(kind: AvoidableCall | None, text: str, every: int) -> str:

@@ -4,7 +4,7 @@ A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`. `si
 that were assigned to a rule.
 
 The other rules need no assignment. `made_in_loop` explains Python code before uploads. `small_batch` and `launch_bound`
-explain the time of Python and of launches, unless `threads`, `tiny_ops` or `eager` explains the operations of the
+explain the time of Python and of launches, unless `settings`, `tiny_ops` or `eager` explains the operations of the
 loop. `constants` and `out_of_memory` only warn. The remaining rules read the kernels and copies of `view.device`.
 """
 
@@ -34,7 +34,7 @@ PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific firs
     EventKind.COMPILE: ("rebuilt", "retracing"),
     EventKind.RUN: ("rebuilt",),
     EventKind.MOVE: ("pageable_upload", "placement"),
-    EventKind.OPS: ("threads", "tiny_ops", "eager"),
+    EventKind.OPS: ("settings", "tiny_ops", "eager"),
 }
 
 # View -> rule id -> sites. Each view is assigned once.

@@ -41,6 +41,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "threads": "forebay.doctor.rules.threads",
     "pauses": "forebay.doctor.rules.pauses",
     "drift": "forebay.doctor.rules.drift",
+    "settings": "forebay.doctor.rules.settings",
     "host": "forebay.doctor.rules.host",
     "out_of_memory": "forebay.doctor.rules.out_of_memory",
 }

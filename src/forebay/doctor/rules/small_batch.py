@@ -28,7 +28,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     outside of events may be computation, so the rule then requires few rows.
     """
     # If one of these rules reports the operations, it explains the same time.
-    if not view.step_seconds or any(sites_for(view, rule, EventKind.OPS) for rule in ("threads", "tiny_ops", "eager")):
+    if not view.step_seconds or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
         return
     nbytes, rows = _nbytes_per_step(view), _batch_rows(view)
     has_few_rows = 0 < rows <= FEW_ROWS

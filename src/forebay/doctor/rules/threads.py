@@ -1,13 +1,12 @@
-"""The rule for harmful settings: too many threads, blocking launches, or disabled compilation."""
+"""The rule for too many threads, and for launches that wait for the device."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
+from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict.cure_changes import launch_without_waiting, remove_work, shorten_input
-from forebay.doctor.rules.eager import calling_seconds, operations_per_step
+from forebay.doctor.predict.cure_changes import launch_without_waiting, shorten_input
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_bound import MODERATE
 from forebay.doctor.rules.input_producers import count_cores, count_workers
@@ -17,18 +16,10 @@ __all__ = ["examine", "recognises"]
 
 MANY_THREADS_PER_CORE = 2  # the rule reports this many or more
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variables: the number of threads per worker
-# Settings that make a framework run compiled functions operation by operation. Name of the recorded fact -> setting,
-# and code that undoes it.
-_EAGER_SETTINGS = {
-    "run_eagerly": ("tf.config.run_functions_eagerly(True)", "tf.config.run_functions_eagerly(False)"),
-    "jit_disabled": ("jax_disable_jit", 'jax.config.update("jax_disable_jit", False)   # and unset JAX_DISABLE_JIT'),
-}
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether disabled compilation or too many threads explain the time of the site."""
-    if site.kind is EventKind.OPS:
-        return any(facts.get(name) for facts in view.frameworks.values() for name in _EAGER_SETTINGS)
+    """Whether too many threads explain the time of the site."""
     waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
     return waits and _count_threads(view, site) >= MANY_THREADS_PER_CORE * count_cores(view)
 
@@ -41,10 +32,6 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         yield _threads_finding(view, site)
     if _settings(view).get("CUDA_LAUNCH_BLOCKING") == "1" and view.has_gpu:
         yield _blocking_finding(view)
-    for facts in view.frameworks.values():
-        for name in _EAGER_SETTINGS:
-            if facts.get(name):
-                yield _eager_finding(view, name)
 
 
 def _settings(view: CaptureView) -> dict[str, Any]:
@@ -84,16 +71,6 @@ def _threads_finding(view: CaptureView, site: CallSite) -> Finding:
     )
 
 
-def _python_seconds(view: CaptureView) -> float:
-    """Return the seconds per step that may be Python time.
-
-    This includes compiled calls, because the hooks record a JAX function as a compiled call even if compilation is
-    disabled.
-    """
-    runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
-    return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))
-
-
 def _blocking_finding(view: CaptureView) -> Finding:
     """Build the finding for blocking launches.
 
@@ -105,18 +82,3 @@ def _blocking_finding(view: CaptureView) -> Finding:
     cure = Cure("launch without waiting", code, basis, launch_without_waiting(view))
     title = "CUDA_LAUNCH_BLOCKING=1 makes every launch wait for the device, which costs up to half of a step"
     return Finding("threads", title, None, most, (cure,), ("The doctor read this setting from the environment.",))
-
-
-def _eager_finding(view: CaptureView, name: str) -> Finding:
-    """Build the finding for a setting that disables compilation."""
-    setting, code = _EAGER_SETTINGS[name]
-    sites = sites_for(view, "threads", EventKind.OPS)
-    count = sum(map(operations_per_step, sites))
-    least, high = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
-    basis = "at most the time in compiled calls and outside of recorded events"
-    if sites:
-        basis = f"{count:.0f} calls become one"
-    cure = Cure("enable compilation", code, basis, remove_work(view, high, least=least / 2, kinds=("work", "run")))
-    title = f"{setting} runs every operation of compiled functions one by one"
-    line = max(sites, key=operations_per_step).line if sites else None
-    return Finding("threads", title, line, high, (cure,), ("The doctor read this setting from the framework.",))

@@ -183,6 +183,12 @@ def test_an_eager_model_records_each_step_once():
     assert sum(seen.detail("ops", "count")) > 10 * 20
 
 
+def test_a_model_that_runs_eagerly_is_a_setting():
+    with watched() as seen:
+        made(run_eagerly=True).compile("sgd", "mse", run_eagerly=False)
+    assert [event.api for event in seen.of("setting")] == ["Model.compile(run_eagerly=True)"]
+
+
 @only_tensorflow
 def test_the_optimizer_ends_the_steps_of_a_custom_loop():
     import tensorflow as tf

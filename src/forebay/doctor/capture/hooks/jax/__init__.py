@@ -8,9 +8,11 @@ from jax._src import xla_bridge
 from jax._src.array import ArrayImpl
 
 from forebay.doctor.capture.hooks.jax.arrays import describe_array
+from forebay.doctor.capture.hooks.jax.callbacks import hook_callbacks
 from forebay.doctor.capture.hooks.jax.compilation import CompileListener
 from forebay.doctor.capture.hooks.jax.eager_ops import hook_operations
 from forebay.doctor.capture.hooks.jax.jit import hook_functions
+from forebay.doctor.capture.hooks.jax.settings import hook_settings
 from forebay.doctor.capture.hooks.jax.transforms import hook_transforms
 from forebay.doctor.capture.hooks.jax.uploads import hook_uploads
 from forebay.doctor.capture.patches import Patches, make_hook
@@ -50,6 +52,8 @@ def install(patches: Patches) -> None:
     hook_functions(patches, CompileListener(patches))
     hook_transforms(patches)
     hook_operations(patches)
+    hook_callbacks(patches)
+    hook_settings(patches)
 
 
 def _hook_reads(patches: Patches) -> None:

@@ -20,11 +20,13 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call, run_guarded
 from forebay.doctor.capture.hooks.input_stages import fit_counter
 from forebay.doctor.capture.hooks.keras.data import hook_data
+from forebay.doctor.capture.hooks.switches import SettingSpans, Switch
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
+from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["install"]
+__all__ = ["SWITCHES", "install"]
 
 FIT, ON_BATCH, APPLY = "Model.fit", "Model.train_on_batch", "Optimizer.apply"  # API names in events
 MAX_OTHER_CALLS = 8  # after this many calls of other trainers, the last of them becomes the step trainer
@@ -42,7 +44,15 @@ def install(patches: Patches) -> None:
     hook_call(patches, keras.Model, "compile", CallHook("Model.compile", on_compile, nested="recorded"))
     hook_train_function = partial(_hook_train_function, patches.ledger)
     patches.replace(keras.Model, "make_train_function", hook_train_function, api="Model.make_train_function")
+    SettingSpans(patches).hook(*SWITCHES)
     hook_data(patches)
+
+
+def _reads_compile(model: Any, *_: Any, run_eagerly: Any = False, **__: Any) -> bool:
+    return bool(run_eagerly)
+
+
+SWITCHES = (Switch(DebugSetting.MODEL_EAGER, keras.Model, "compile", _reads_compile, "run_eagerly"),)
 
 
 class _StepHooks:

@@ -16,6 +16,7 @@ from forebay.doctor.capture.hooks.tensorflow.functions import hook_functions
 from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits, hook_profiler
 from forebay.doctor.capture.hooks.tensorflow.pipelines import Pipelines
 from forebay.doctor.capture.hooks.tensorflow.reads import hook_reads
+from forebay.doctor.capture.hooks.tensorflow.settings import hook_settings
 from forebay.doctor.capture.hooks.tensorflow.tf_data import hook_data
 from forebay.doctor.capture.hooks.tensorflow.transfers import hook_uploads
 from forebay.doctor.capture.hooks.tensorflow.v1_sessions import hook_sessions
@@ -38,6 +39,7 @@ def install(patches: Patches) -> None:
     hook_sessions(patches)
     hook_data(patches, pipelines)
     hook_profiler(patches, waits)
+    hook_settings(patches)
     _hook_steps(patches)
 
 

@@ -21,6 +21,7 @@ from forebay.doctor.capture.hooks.torch.call_hooks import DescribeCall, Descript
 from forebay.doctor.capture.hooks.torch.compile import hook_compile
 from forebay.doctor.capture.hooks.torch.dataloader import hook_data
 from forebay.doctor.capture.hooks.torch.optimizer_steps import hook_steps
+from forebay.doctor.capture.hooks.torch.settings import hook_settings
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind
 
@@ -111,4 +112,5 @@ _INSTALLERS: dict[str, Callable[[TorchHooks], None]] = {  # API name in notes ab
     "DataLoader": hook_data,
     "torch.compile": hook_compile,
     "optimizer.step": hook_steps,
+    "debug settings": hook_settings,
 }

@@ -1,0 +1,65 @@
+"""Hooks for debug settings and wrappers of PyTorch that act in every step."""
+
+from typing import Any
+
+import torch
+from torch.autograd import profiler
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from forebay.doctor.capture.hooks.switches import SettingSpans, Switch, always, first_argument, never
+from forebay.doctor.capture.hooks.torch.call_hooks import TorchHooks
+from forebay.doctor.model.debug_settings import DebugSetting
+
+__all__ = ["SWITCHES", "hook_settings"]
+
+_UNUSED = "find_unused_parameters"  # an argument of DistributedDataParallel
+_DEFAULT_DEBUG_MODES = (0, "default")  # values of `set_deterministic_debug_mode` without deterministic algorithms
+
+
+def _reads_debug_mode(debug_mode: Any) -> bool:
+    return debug_mode not in _DEFAULT_DEBUG_MODES
+
+
+def _reads_unused(module: Any, *_: Any, find_unused_parameters: Any = False, **__: Any) -> bool | None:
+    return True if find_unused_parameters else None
+
+
+def _reads_parallel(module: Any, *_: Any, **__: Any) -> bool | None:
+    """Whether a DataParallel module uses several devices. With one device, it only calls its module."""
+    return True if len(getattr(module, "device_ids", ())) > 1 else None
+
+
+# The classes `set_detect_anomaly` and `detect_anomaly` call `torch.set_anomaly_enabled`. PyTorch looks up the setter of
+# `cudnn.deterministic` in the property, at each assignment.
+SWITCHES = (
+    Switch(DebugSetting.ANOMALY, torch, "set_anomaly_enabled", first_argument),
+    Switch(DebugSetting.DETERMINISTIC, torch, "use_deterministic_algorithms", first_argument),
+    Switch(DebugSetting.DETERMINISTIC, torch, "set_deterministic_debug_mode", _reads_debug_mode),
+    Switch(
+        DebugSetting.CUDNN_DETERMINISTIC,
+        vars(type(torch.backends.cudnn)).get("deterministic"),
+        "setter",
+        first_argument,
+    ),
+    Switch(DebugSetting.UNUSED_PARAMETERS, DistributedDataParallel, "__init__", _reads_unused, _UNUSED),
+)
+_RECORDED_ONLY = (  # an emulation of the profiler replaces other functions; DataParallel cannot be emulated
+    Switch(DebugSetting.TORCH_PROFILER, profiler, "_enable_profiler", always),
+    Switch(DebugSetting.TORCH_PROFILER, profiler, "_disable_profiler", never),
+    Switch(DebugSetting.DATA_PARALLEL, DataParallel, "__init__", _reads_parallel),
+)
+
+
+def hook_settings(hooks: TorchHooks) -> None:
+    spans = SettingSpans(hooks.patches)
+    for switch in (*SWITCHES, *_RECORDED_ONLY):
+        with hooks.guard(switch.setting):
+            spans.hook(switch)
+    states = {
+        DebugSetting.ANOMALY: torch.is_anomaly_enabled(),
+        DebugSetting.DETERMINISTIC: torch.are_deterministic_algorithms_enabled(),
+        DebugSetting.CUDNN_DETERMINISTIC: torch.backends.cudnn.deterministic,
+        DebugSetting.TORCH_PROFILER: torch.autograd._profiler_enabled(),
+    }
+    for setting, is_on in states.items():
+        spans.switch(setting, bool(is_on) or None, line=-1)

@@ -1,0 +1,96 @@
+"""Findings about settings whose cost only a second run shows: how to measure them, and how to report the result."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import quantiles
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import LEAST_SHARE, Diagnosis
+from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting
+from forebay.doctor.model.formatting import format_seconds_range
+from forebay.doctor.rules import settings
+from forebay.doctor.rules.finding import Finding
+
+__all__ = ["Rerun", "is_measurable", "measure_settings", "with_measured_settings"]
+
+MOST_SETTINGS = 3  # to measure; each one needs a run of the script
+
+# Runs the script with an emulation, and returns the capture, or the reason why it has no step time.
+Rerun = Callable[[Emulation], CaptureView | str]
+
+
+def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSetting, ...]:
+    """Run the script once as written, and once without each setting whose cost is unknown."""
+    chosen = [(finding, choose_emulation(diagnosis.view, finding)) for finding in diagnosis.findings]
+    emulations = [
+        (finding, emulation)
+        for finding, emulation in chosen
+        if finding.rule == settings.RULE and not finding.gain and isinstance(emulation, Emulation)
+    ][:MOST_SETTINGS]
+    if not emulations:
+        return ()
+    baseline = rerun(Emulation(EmulationKind.NOTHING, "", 0))
+    step = diagnosis.view.step_seconds
+    return tuple(_measure(finding, emulation, baseline, rerun, step) for finding, emulation in emulations)
+
+
+def _measure(
+    finding: Finding, emulation: Emulation, baseline: CaptureView | str, rerun: Rerun, step_seconds: float
+) -> MeasuredSetting:
+    without = baseline if isinstance(baseline, str) else rerun(emulation)
+    if isinstance(baseline, str) or isinstance(without, str):
+        return MeasuredSetting(finding.title, trouble=str(without))
+    least, most = _saved_shares(baseline, without)
+    return MeasuredSetting(finding.title, saved=(least * step_seconds, most * step_seconds))
+
+
+def _saved_shares(before: CaptureView, after: CaptureView) -> tuple[float, float]:
+    """Return the least and the most that is saved, as shares of a step, from the middle halves of the step times.
+
+    Shares, because the machine may be slower in these runs than in the first one. The least is negative if the halves
+    overlap, so that the runs show no difference.
+    """
+    (before_low, before_high), (after_low, after_high) = _quartiles(before), _quartiles(after)
+    return 1 - after_high / before_low, 1 - after_low / before_high
+
+
+def _quartiles(view: CaptureView) -> tuple[float, float]:
+    times = view.unprofiled_seconds
+    if not times:
+        return view.step_seconds, view.step_seconds
+    first, _, third = quantiles(times, method="inclusive")
+    return first, third
+
+
+def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting, ...]) -> Diagnosis:
+    """Return the diagnosis with the measured costs. A setting without a measurable cost is no finding."""
+    by_title = {each.title: each for each in measured}
+    findings = []
+    for finding in diagnosis.findings:
+        measurement = by_title.get(finding.title) if finding.rule == settings.RULE else None
+        if measurement is None:
+            findings.append(finding)
+        elif measurement.saved is None:
+            hint = f"What this costs could not be measured: {measurement.trouble}."
+            findings.append(replace(finding, evidence=(hint, *finding.evidence[1:])))
+        elif is_measurable(diagnosis, measurement):
+            findings.append(_with_cost(diagnosis, finding, measurement.saved))
+    return replace(diagnosis, findings=tuple(sorted(findings, key=lambda finding: -finding.gain)))
+
+
+def is_measurable(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
+    """Whether a setting costs enough to be reported."""
+    return measurement.saved is not None and measurement.saved[0] >= LEAST_SHARE * diagnosis.view.step_seconds > 0
+
+
+def _with_cost(diagnosis: Diagnosis, finding: Finding, saved: tuple[float, float]) -> Finding:
+    step = diagnosis.view.step_seconds
+    low, high = min(saved[0], step), min(saved[1], step)
+    hint = f"Without it, a second run of the script saved {format_seconds_range(low, high)} per step."
+    basis = "measured in two more runs of the script, with and without the setting"
+    cures = tuple(
+        replace(cure, title=cure.title.removesuffix(settings.MEASURE_HINT), low=low, high=high, basis=basis)
+        for cure in finding.cures
+    )
+    return replace(finding, seconds=(low + high) / 2, cures=cures, evidence=(hint, *finding.evidence[1:]))

@@ -1,0 +1,25 @@
+"""Emulation of a script that does not use the tracing tools of Python."""
+
+from functools import partial
+
+from forebay.doctor.capture.hooks.python import profile_switches, tracemalloc_switches
+from forebay.doctor.capture.post_import import PostImportActions
+from forebay.doctor.emulate.emulator import Emulator
+
+__all__ = ["install", "wait"]
+
+
+def install(emulator: Emulator) -> None:
+    """Replace the calls that start these tools."""
+    emulator.settings.keep_off(emulator.patches, tracemalloc_switches())
+    imports = PostImportActions({"cProfile": partial(_keep_profile_off, emulator)})
+    imports.install()
+    emulator.patches.add_undo(imports.remove, api="cProfile")
+
+
+def wait() -> None:
+    """Do nothing: these tools use no device."""
+
+
+def _keep_profile_off(emulator: Emulator) -> None:
+    emulator.settings.keep_off(emulator.patches, profile_switches())

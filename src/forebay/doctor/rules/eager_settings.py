@@ -1,0 +1,77 @@
+"""Findings about settings that make a framework run compiled functions operation by operation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
+from forebay.doctor.model.debug_settings import DebugSetting
+from forebay.doctor.model.events import EventKind, Line
+from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules.eager import calling_seconds, operations_per_step
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.setting_spans import find_span, switch_off
+
+__all__ = ["EAGER_SETTINGS", "active_eager_settings", "eager_finding"]
+
+
+# Kinds of actions that may be Python time. JAX functions are recorded as compiled calls even if jit is disabled.
+_PYTHON_KINDS = ("work", "run")
+
+
+@dataclass(frozen=True, slots=True)
+class _EagerSetting:
+    name: str  # as the user writes it
+    code: str  # that switches it off
+    framework: str
+    fact: str = ""  # key of the framework's facts that is true if the setting is on; captures of 0.1 have only these
+
+
+EAGER_SETTINGS: dict[str, _EagerSetting] = {
+    DebugSetting.FUNCTIONS_EAGER: _EagerSetting(
+        "tf.config.run_functions_eagerly(True)", "tf.config.run_functions_eagerly(False)", "tensorflow", "run_eagerly"
+    ),
+    DebugSetting.JIT_DISABLED: _EagerSetting(
+        "jax_disable_jit",
+        'jax.config.update("jax_disable_jit", False)   # and unset JAX_DISABLE_JIT',
+        "jax",
+        "jit_disabled",
+    ),
+    DebugSetting.MODEL_EAGER: _EagerSetting(
+        "Model.compile(run_eagerly=True)", "model.compile(..., run_eagerly=False)", "keras"
+    ),
+}
+
+
+def active_eager_settings(view: CaptureView) -> Iterator[tuple[str, Line | None]]:
+    """Yield each setting that was on in the loop, and the line that switched it on, if known."""
+    for setting, eager in EAGER_SETTINGS.items():
+        span = find_span(view, setting)
+        if span is not None:
+            yield setting, span.line
+        elif eager.fact and view.frameworks.get(eager.framework, {}).get(eager.fact):
+            yield setting, None
+
+
+def eager_finding(view: CaptureView, setting: str, line: Line | None) -> Finding:
+    """Return the finding for a setting that disables compilation."""
+    eager = EAGER_SETTINGS[setting]
+    sites = sites_for(view, "settings", EventKind.OPS)
+    count = sum(map(operations_per_step, sites))
+    least, seconds = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
+    basis = "at most the time in compiled calls and outside of recorded events"
+    if sites:
+        basis = f"{count:.0f} calls become one"
+    code = switch_off(line, setting, eager.code)
+    changes = remove_work(view, seconds, least=least / 2, kinds=_PYTHON_KINDS)
+    cure = Cure("enable compilation", code, basis=basis, changes=changes)
+    title = f"{eager.name} runs every operation of compiled functions one by one"
+    found = line or (max(sites, key=operations_per_step).line if sites else None)
+    return Finding("settings", title, found, seconds, (cure,), ("The doctor read this setting from the framework.",))
+
+
+def _python_seconds(view: CaptureView) -> float:
+    """Return the seconds per step that may be Python time."""
+    runs = [event for site in view.sites_of(EventKind.RUN) for event in site.events]
+    return min(view.step_seconds, unexplained_seconds(view) + cost_of(view, runs))

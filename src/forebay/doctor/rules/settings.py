@@ -1,0 +1,146 @@
+"""The rule for debug settings that were left on, and for compiled functions that call back to Python.
+
+The record shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
+The cost of other settings is part of the operations that they slow down. The rule reports them without a time, and
+`--verify` measures it in a second run.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.model.debug_settings import DebugSetting
+from forebay.doctor.model.events import STORED_STACK, EventKind
+from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules.eager_settings import active_eager_settings, eager_finding
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.setting_effects import EFFECTS, VARIABLES
+from forebay.doctor.rules.setting_spans import SettingSpan, find_span, switch_off
+from forebay.doctor.rules.wording import frequency
+
+__all__ = ["MEASURE_HINT", "RULE", "examine", "find_setting", "recognises"]
+
+RULE = "settings"
+MIN_VISIBLE_SHARE = 0.05  # of a step, for the time of callbacks and of anomaly mode
+_NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
+MEASURE_HINT = "; run with --verify to measure what this saves"  # at the end of the title of a cure
+_NO_BASIS = "the recorded steps do not show what this saves"
+_NOT_EMULATED = "The recorded steps do not show what this costs. Change it and compare the step times."
+# Kinds of actions in which the host waits for compiled functions, and so for their callbacks.
+_WAITING_KINDS = ("run", "download", "sync")
+_DEBUG_CALLBACKS = "jax.debug."  # start of their API names
+
+
+@dataclass(frozen=True, slots=True)
+class _Active:
+    """A setting that was on in the profiled steps."""
+
+    setting: str  # a DebugSetting, an environment variable, or the API name of a callback
+    finding: Finding
+
+
+def recognises(view: CaptureView, site: CallSite) -> bool:
+    """Whether a setting that disables compilation explains the operations of a site."""
+    return site.kind is EventKind.OPS and any(True for _ in active_eager_settings(view))
+
+
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield one finding per setting that was on, and one per callback that takes much time."""
+    yield from (active.finding for active in _active(view))
+
+
+def find_setting(view: CaptureView, finding: Finding) -> str:
+    """Return the setting of a finding of this rule; empty if there is none."""
+    return next((active.setting for active in _active(view) if active.finding.title == finding.title), "")
+
+
+def _active(view: CaptureView) -> Iterator[_Active]:
+    if not view.step_seconds:
+        return
+    for setting, effect in EFFECTS.items():
+        span = find_span(view, setting)
+        if span is not None and (view.has_gpu or not effect.needs_gpu):
+            yield _Active(setting, _setting_finding(view, setting, span))
+    for setting, line in active_eager_settings(view):
+        yield _Active(setting, eager_finding(view, setting, line))
+    for name in _active_variables(view):
+        yield _Active(name, _variable_finding(name))
+    for site in view.sites_of(EventKind.CALLBACK, EventKind.PREPARE):
+        if site.in_loop and _is_callback(view, site):
+            yield _Active(site.api, _callback_finding(view, site))
+
+
+def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Finding:
+    effect, line = EFFECTS[setting], span.line
+    where = f"It was on in {format_percent(span.share)} of the profiled steps."
+    source = () if line is not None else ("No line of the script switched it on: see the environment.",)
+    code = switch_off(line, setting, effect.code)
+    title = f"{effect.name} {effect.verb} in every step"
+    seconds = _stored_stack_seconds(view) if setting == DebugSetting.ANOMALY else 0.0
+    if seconds >= MIN_VISIBLE_SHARE * view.step_seconds:
+        basis = "the sampled time in which PyTorch stores stacks; the checks of gradients take more time"
+        cure = Cure("switch it off", code, basis=basis, changes=remove_work(view, seconds))
+        cost = f"Storing stacks takes {format_seconds(seconds)} per step."
+        return Finding(RULE, title, line, seconds, (cure,), (cost, where, *source))
+    is_emulated = setting != DebugSetting.DATA_PARALLEL
+    cure = Cure(f"switch it off{MEASURE_HINT if is_emulated else ''}", code, basis=_NO_BASIS)
+    hint = _NOT_MEASURED if is_emulated else _NOT_EMULATED
+    return Finding(RULE, title, line, 0.0, (cure,), (hint, where, *source))
+
+
+def _stored_stack_seconds(view: CaptureView) -> float:
+    """Return the seconds per step in which anomaly mode stored stacks."""
+    calls = (call for host_line in host_lines(view) for call in host_line.functions)
+    return sum(seconds for function, seconds in calls if function == STORED_STACK)
+
+
+def _active_variables(view: CaptureView) -> Iterator[str]:
+    variables: Mapping[str, str] = view.capture.facts.get("settings") or {}
+    for name, effect in VARIABLES.items():
+        has_needs = not effect.needs or (view.has_gpu if effect.needs == "gpu" else effect.needs in view.frameworks)
+        if name in variables and has_needs and effect.is_on(variables[name], variables):
+            yield name
+
+
+def _variable_finding(name: str) -> Finding:
+    title = f"The environment variable {name} {VARIABLES[name].verb} in every step"
+    cure = Cure(f"unset the variable{MEASURE_HINT}", f"unset {name}", basis=_NO_BASIS)
+    return Finding(RULE, title, None, 0.0, (cure,), (_NOT_MEASURED,))
+
+
+def _is_callback(view: CaptureView, site: CallSite) -> bool:
+    """Whether compiled code calls Python on this site, and either debugs or takes much of a step.
+
+    Functions of tf.data are PREPARE events too. So PREPARE events count only if the loop takes no batches.
+    """
+    if _callback_seconds(view, site) < MIN_VISIBLE_SHARE * view.step_seconds:
+        return site.api.startswith(_DEBUG_CALLBACKS)
+    if site.kind is EventKind.CALLBACK:
+        return True
+    has_input = any(True for _ in view.sites_of(EventKind.INPUT))
+    return site.api == "tf.py_function" and not has_input and any(True for _ in view.sites_of(EventKind.RUN))
+
+
+def _callback_finding(view: CaptureView, site: CallSite) -> Finding:
+    seconds = _callback_seconds(view, site)
+    is_debugging = site.api.startswith(_DEBUG_CALLBACKS)
+    text = site.line.text if site.line is not None and site.line.text else f"{site.api}(...)"
+    action = "remove the call" if is_debugging else "compute this with operations of the framework"
+    code = f"# remove this line: {text}" if is_debugging else f"# replace {site.api} by compiled operations: {text}"
+    title = f"{site.api} runs Python code inside a compiled function {frequency(site)}"
+    if seconds < MIN_VISIBLE_SHARE * view.step_seconds:
+        cure = Cure(f"{action}{MEASURE_HINT}", code, basis=_NO_BASIS)
+        return Finding(RULE, title, site.line, 0.0, (cure,), (_NOT_MEASURED,))
+    basis = "the measured time of the Python code; handing over its arguments takes more time"
+    cure = Cure(action, code, basis=basis, changes=remove_work(view, seconds, kinds=_WAITING_KINDS))
+    evidence = f"Compiled code waits for this Python code, {format_seconds(seconds)} per step."
+    share = format_percent(seconds / view.step_seconds)
+    return Finding(RULE, f"{title}, for {share} of the time", site.line, seconds, (cure,), (evidence,))
+
+
+def _callback_seconds(view: CaptureView, site: CallSite) -> float:
+    """Return the seconds per step of callbacks on any thread, scaled from the profiled to the unprofiled steps."""
+    profiled_seconds = max(view.steps.seconds if view.steps else 0.0, view.step_seconds)
+    return view.step_seconds * min(1.0, site.seconds / profiled_seconds) if profiled_seconds else 0.0

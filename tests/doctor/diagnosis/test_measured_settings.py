@@ -1,0 +1,178 @@
+"""Settings whose cost only a second run shows: which runs are made, and how their result is reported."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import jsonschema
+import pytest
+from tests.doctor.captures import JAX, TORCH, loop, with_setting
+from tests.doctor.report.test_document import SCHEMA
+from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
+from tests.support.paths import DOCTOR
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.diagnosis.measured_settings import MOST_SETTINGS, measure_settings, with_measured_settings
+from forebay.doctor.diagnosis.subprocess_run import removed_variable
+from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting, Verification
+from forebay.doctor.report.document import to_document
+from forebay.doctor.report.terminal import render
+
+STEP = 10e-3  # seconds
+ANOMALY = "torch.autograd.set_detect_anomaly"
+TRACED = """
+import tracemalloc
+import cupy
+tracemalloc.start()
+total = cupy.ones(1).sum()
+for _ in range(400):
+    total = total + 1.0
+    value = [float(number) for number in range(500)]
+    if _ % 2:
+        cupy.asarray(value)
+"""
+
+
+def steps_of(*milliseconds):
+    """Return the view of a run whose unprofiled steps took these times."""
+    return CaptureView(loop(frameworks=TORCH, untraced=tuple(each / 1e3 for each in milliseconds)))
+
+
+def measured(saved=None, trouble="", setting=ANOMALY):
+    diagnosis = diagnose(with_setting(loop(frameworks=TORCH), setting, 30))
+    (finding,) = diagnosis.findings
+    return with_measured_settings(diagnosis, (MeasuredSetting(finding.title, saved, trouble),))
+
+
+def test_a_setting_is_measured_against_a_run_as_written():
+    runs = []
+
+    def rerun(emulation):
+        runs.append((emulation.kind, emulation.setting))
+        return steps_of(*[4.0] * 6) if emulation.kind is EmulationKind.NOTHING else steps_of(*[1.0] * 6)
+
+    (result,) = measure_settings(diagnose(with_setting(loop(frameworks=TORCH), ANOMALY, 30)), rerun)
+    assert runs == [(EmulationKind.NOTHING, ""), (EmulationKind.OFF, ANOMALY)]
+    assert result.saved == pytest.approx((0.75 * STEP, 0.75 * STEP))
+
+
+def test_the_saved_time_comes_from_the_middle_half_of_the_steps():
+    times = {EmulationKind.NOTHING: (4, 4, 4, 4, 9), EmulationKind.OFF: (2, 2, 3, 3, 3)}
+    (result,) = measure_settings(
+        diagnose(with_setting(loop(frameworks=TORCH), ANOMALY, 30)), lambda emulation: steps_of(*times[emulation.kind])
+    )
+    assert result.saved == pytest.approx((0.25 * STEP, 0.5 * STEP))
+
+
+def test_a_failed_run_says_why():
+    diagnosis = diagnose(with_setting(loop(frameworks=TORCH), ANOMALY, 30))
+    (result,) = measure_settings(diagnosis, lambda emulation: "it had too few steps")
+    assert (result.saved, result.trouble) == (None, "it had too few steps")
+    (finding,) = with_measured_settings(diagnosis, (result,)).findings
+    assert finding.evidence[0] == "What this costs could not be measured: it had too few steps."
+
+
+def test_few_settings_are_measured():
+    capture = loop(frameworks=JAX)
+    for setting in ("jax_debug_nans", "jax_debug_infs", "jax_enable_checks", "jax_check_tracer_leaks"):
+        capture = with_setting(capture, setting, 30)
+    assert len(measure_settings(diagnose(capture), lambda emulation: steps_of(*[1.0] * 6))) == MOST_SETTINGS
+
+
+@pytest.mark.parametrize("fault", ["a loss read every step", "anomaly mode whose stacks were sampled"])
+def test_a_finding_with_a_known_cost_is_not_measured_again(fault):
+    assert measure_settings(diagnose(FAULTS[fault][1]), pytest.fail) == ()
+
+
+def test_a_measured_cost_becomes_the_gain_of_the_finding():
+    diagnosis = measured(saved=(4e-3, 5e-3))
+    cure = diagnosis.main.best_cure
+    assert (diagnosis.main.seconds, cure.low, cure.high) == pytest.approx((4.5e-3, 4e-3, 5e-3))
+    assert diagnosis.severity(diagnosis.main) == "severe"
+    assert diagnosis.main.evidence[0] == "Without it, a second run of the script saved 4.00 to 5.00 ms per step."
+
+
+@pytest.mark.parametrize("saved", [(-1e-3, 2e-3), (1e-4, 2e-4)])
+def test_a_setting_without_a_measurable_cost_is_no_finding(saved):
+    assert measured(saved=saved).findings == ()
+
+
+def test_a_report_asks_for_a_measurement_until_there_is_one():
+    diagnosis = diagnose(with_setting(loop(frameworks=TORCH), ANOMALY, 30))
+    assert "run with --verify" in render(diagnosis).plain
+    assert "run with --verify" not in render(measured(saved=(4e-3, 5e-3))).plain
+
+
+@pytest.mark.parametrize(
+    ("saved", "trouble", "text"),
+    [
+        ((4e-3, 5e-3), "", "Measured: without this setting, a step is 4.00 to 5.00 ms shorter."),
+        ((-1e-3, 1e-3), "", "Measured, and not slower than without it: Anomaly mode stores"),
+        (None, "it had too few steps", "Not measured: it had too few steps."),
+    ],
+)
+def test_the_report_and_the_document_contain_the_measurement(saved, trouble, text):
+    diagnosis = measured(saved, trouble)
+    title = diagnose(with_setting(loop(frameworks=TORCH), ANOMALY, 30)).findings[0].title
+    verification = Verification(settings=(MeasuredSetting(title, saved, trouble),))
+    diagnosis = replace(diagnosis, verification=verification)
+    assert text in " ".join(render(diagnosis).plain.split())
+    document = to_document(diagnosis)
+    jsonschema.validate(document, SCHEMA)
+    assert document["verification"]["settings"][0]["wins_seconds"] == (list(saved) if saved else None)
+
+
+@pytest.mark.parametrize(
+    ("warning", "setting", "line"),
+    [
+        ("anomaly mode", ANOMALY, 30),
+        ("results checked for NaN", "jax_debug_nans", 30),
+        ("a print that takes little time", "jax.debug.print", 30),
+        ("memory blocks of Python that are checked", "PYTHONMALLOC", 0),
+    ],
+)
+def test_a_setting_has_its_emulation(warning, setting, line):
+    diagnosis = diagnose(WARNINGS[warning][1])
+    emulation = choose_emulation(diagnosis.view, diagnosis.findings[0])
+    assert (emulation.kind, emulation.setting, emulation.number) == (EmulationKind.OFF, setting, line)
+
+
+def test_a_wrapper_is_not_emulated():
+    diagnosis = diagnose(with_setting(loop(), "torch.nn.DataParallel", 30))
+    assert isinstance(choose_emulation(diagnosis.view, diagnosis.findings[0]), str)
+    assert measure_settings(diagnosis, pytest.fail) == ()
+
+
+def test_only_a_variable_that_is_set_is_removed(monkeypatch):
+    emulation = Emulation(EmulationKind.OFF, "", 0, setting="jax_debug_nans")
+    monkeypatch.delenv("JAX_DEBUG_NANS", raising=False)
+    assert removed_variable(emulation) == ""
+    monkeypatch.setenv("JAX_DEBUG_NANS", "1")
+    assert removed_variable(emulation) == "JAX_DEBUG_NANS"
+    assert removed_variable(Emulation(EmulationKind.NOTHING, "", 0)) == ""
+
+
+@pytest.mark.timeout(300)
+def test_verify_runs_the_script_without_the_setting(tmp_path):
+    libraries = tmp_path / "site-packages"
+    libraries.symlink_to(DOCTOR / "stand_in")
+    (tmp_path / "train.py").write_text(TRACED)
+    command = [sys.executable, "-m", "forebay", "doctor", "--verify", "--json", "a.json", "train.py"]
+    path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("running the script again") >= 2
+    (setting,) = json.loads((tmp_path / "a.json").read_text())["verification"]["settings"]
+    assert setting["title"].startswith("tracemalloc stores the Python stack of every allocation")
+    assert (setting["trouble"], len(setting["wins_seconds"])) == (None, 2)
