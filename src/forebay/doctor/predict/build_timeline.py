@@ -10,6 +10,7 @@ import numpy as np
 
 from forebay.doctor.analyse.attribution import NO_MATCH
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.device_time import count_blocks
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.predict.calls import CudaCall, LoopCalls
@@ -157,6 +158,7 @@ def _operations(
     count = len(device_view.operations)
     releases = {} if device_view.lags_behind else find_releases(device_view.operations, loop_calls.queue_times)
     gaps = stream_gaps(device_view.operations, loop_calls.queue_times)
+    blocks = count_blocks(device_view.operations)
     is_product = [bool(_MATRIX_PRODUCTS.search(name)) for name in device_view.names]
     for index in numbers:
         if index >= count:  # the preparation of the copy `index - count`
@@ -179,4 +181,6 @@ def _operations(
             latency_seconds=latency_ns / 1e9,
             is_pageable=bool(is_copy and MemoryKind.PAGEABLE in (record["source"], record["target"])),
             is_matrix_product=not is_copy and is_product[record["name"]],
+            name="" if is_copy else device_view.names[record["name"]],
+            blocks=0 if is_copy else int(blocks[index]),
         )

@@ -28,6 +28,8 @@ class DeviceOperation:
     latency_seconds: float = 0.0  # delay after queueing, or after the end of the dependencies
     is_pageable: bool = False  # a copy from or to pageable memory
     is_matrix_product: bool = False  # a matrix product, a convolution or an attention kernel
+    name: str = ""  # of the kernel
+    blocks: int = 0  # thread blocks of a kernel; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
