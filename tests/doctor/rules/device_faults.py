@@ -14,6 +14,15 @@ MANY, FEW = (528, 1, 1), (4, 1, 1)  # blocks per kernel
 PLAIN, TF32 = "ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 OTHER_STREAM = 21
+ADD = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_"
+GELU = (
+    "_ZN2at6native29vectorized_elementwise_kernelILi4EZZZNS0_26GeluBackwardCUDAKernelImplERNS_18TensorIteratorBaseE"
+    "NKUlvE_clEvENKUlvE0_clEvEUlffE_St5arrayIPcLm3EEEEviT0_T1_"
+)
+ADD16 = (
+    "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_15CUDAFunctor_addIN3c108BFloat16EEESt5arrayIPcLm3EEEEviT0_T1_"
+)
+FUSION = "triton_poi_fused_add_convolution_gelu_3"
 
 
 def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
@@ -38,6 +47,17 @@ def computing(*kernels, streams=(7,), host_us=None):
         for number, us in enumerate(kernels):
             rig.launch(us, stream=streams[number % len(streams)])
         rig.python(host_us or max(0, sum(kernels) - 10 - 4 * len(kernels)))
+
+    return program
+
+
+def waiting(*kernels):
+    """Return a step of kernels with these microseconds; the host only waits for them."""
+
+    def program(rig):
+        for us in kernels:
+            rig.launch(us)
+        rig.synchronize()
 
     return program
 
@@ -82,6 +102,8 @@ DEVICE_FAULTS = {
         run_with_kernels(computing(900, 400), "gemm", NCCL),
         None,
     ),
+    "additions that are not fused": ("memory_bound", run_with_kernels(waiting(400, 500, 300), ADD, GELU, ADD), None),
+    "additions beside a product": ("memory_bound", run_with_kernels(waiting(400, 500, 600), ADD, GELU, TF32), None),
     "a Python loop of little kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
     "a few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
 }
@@ -107,6 +129,18 @@ DEVICE_NEAR_MISSES = {
         run_with_kernels(computing(800), "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align8"),
     ),
     "products that are soon over": ("tensor_cores", run_with_kernels(computing(20, 1_500), PLAIN, "add")),
+    "kernels that a compiler fused, in 16 bits": ("memory_bound", run_with_kernels(waiting(800, 700), FUSION, ADD16)),
+    "additions beside longer products": (
+        "memory_bound",
+        run_with_kernels(waiting(400, 500, 1_000), ADD, GELU, TF32),
+    ),
+    "additions in a step that waits for the host": (
+        "memory_bound",
+        run_with_kernels(computing(400, 500, host_us=4_000), ADD, GELU),
+    ),
+    "kernels with unknown names": ("memory_bound", run_with_kernels(waiting(400, 500), "damp", "improve")),
+    "additions of few blocks": ("memory_bound", run_with_kernels(waiting(400, 500), ADD, GELU, grids=(FEW,))),
+    "additions that are soon over": ("memory_bound", run_with_kernels(waiting(*[4] * 100), ADD, GELU)),
     "gradients exchanged meanwhile": (
         "collectives",
         run_with_kernels(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),
