@@ -72,7 +72,9 @@ _MEMORY = record(
         "devices": list_of(
             record(
                 {"framework": text, "device": text, "used_nbytes": _count},
-                {name: optional(_count) for name in ("reserved_nbytes", "peak_nbytes", "total_nbytes")},
+                _optional_values(
+                    _count, "reserved_nbytes", "peak_nbytes", "total_nbytes", "retries", "device_allocations"
+                ),
             ),
             most=1000,
         ),
