@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.doctor.captures import STEP_LINE, TORCH_GPU
+from tests.doctor.captures import LOOP, OTHER, STEP_LINE, TORCH_GPU
 from tests.doctor.device_rig import COPY_STREAM, run
 
 from forebay.doctor.model.device_records import RecordKind
@@ -57,7 +57,19 @@ def waiting(*kernels):
     def program(rig):
         for us in kernels:
             rig.launch(us)
+        rig.python(1)
         rig.synchronize()
+
+    return program
+
+
+def allocating(us, *, line=None, thread=LOOP):
+    """Return a step that computes for a millisecond and allocates device memory."""
+
+    def program(rig):
+        rig.allocate(us, line=line, thread=thread)
+        rig.launch(500)
+        rig.python(1_000)
 
     return program
 
@@ -104,6 +116,13 @@ DEVICE_FAULTS = {
     ),
     "additions that are not fused": ("memory_bound", run_with_kernels(waiting(400, 500, 300), ADD, GELU, ADD), None),
     "additions beside a product": ("memory_bound", run_with_kernels(waiting(400, 500, 600), ADD, GELU, TF32), None),
+    "memory that each step allocates and frees": ("allocator", run_with_kernels(allocating(200)), None),
+    "memory that a compiled function allocates": ("allocator", run_with_kernels(allocating(200, line=5)), 5),
+    "memory that a thread allocates for a call": (
+        "allocator",
+        run_with_kernels(allocating(200, line=5, thread=OTHER)),
+        5,
+    ),
     "a Python loop of little kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
     "a few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
 }
@@ -141,6 +160,8 @@ DEVICE_NEAR_MISSES = {
     "kernels with unknown names": ("memory_bound", run_with_kernels(waiting(400, 500), "damp", "improve")),
     "additions of few blocks": ("memory_bound", run_with_kernels(waiting(400, 500), ADD, GELU, grids=(FEW,))),
     "additions that are soon over": ("memory_bound", run_with_kernels(waiting(*[4] * 100), ADD, GELU)),
+    "allocations that take little time": ("allocator", run_with_kernels(allocating(10))),
+    "no allocations": ("allocator", run_with_kernels(computing(500))),
     "gradients exchanged meanwhile": (
         "collectives",
         run_with_kernels(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),

@@ -108,5 +108,5 @@ def test_the_cure_is_code_of_the_framework(frameworks, code):
 def test_the_simulated_gain_of_a_fusion_leaves_the_longest_kernel():
     diagnosis = diagnose(step_of((ADD, 400), (GELU, 600)))
     fusion = next(cure for cure in diagnosis.main.cures if cure.title == "let a compiler fuse these kernels")
-    assert fusion.high == pytest.approx(400e-6, rel=0.1)
-    assert fusion.low == pytest.approx(0.0, abs=20e-6)  # at worst, the fusion takes twice as long as its longest kernel
+    assert 350e-6 < fusion.high < 500e-6
+    assert fusion.low == 0  # at worst, the fusion takes twice as long as its longest kernel

@@ -1,4 +1,4 @@
-"""Changes of kernels: fused by a compiler, narrowed to 16 bits, or removed."""
+"""Changes of kernels and of the CUDA calls around them: fused, narrowed to 16 bits, shortened or removed."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -6,8 +6,10 @@ from dataclasses import replace
 from forebay.doctor.predict.changes import Change
 from forebay.doctor.predict.timeline import DeviceOperation, Timeline
 
-__all__ = ["fuse_elementwise", "scale_kernels"]
+__all__ = ["fuse_elementwise", "remove_cuda_calls", "scale_kernels"]
 
+# Kinds of host actions that may contain CUDA calls without an event of their own, such as allocations.
+CALLING_KINDS = frozenset({"work", "launch", "run", "transform", "ops"})
 Matches = Callable[[str], bool]  # whether a kernel with this name changes
 
 
@@ -24,8 +26,13 @@ def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
         for run in _runs(timeline, matches):
             seconds = [operations[index].seconds for index in run]
             share = min(1.0, times_longest * max(seconds) / sum(seconds)) if sum(seconds) else 1.0
-            for position, index in enumerate(run):  # the first kernel takes the time; the others remain as empty ones
-                operations[index] = _resize(operations[index], sum(seconds) * share if not position else 0.0)
+            for position, index in enumerate(
+                run
+            ):  # each kernel keeps a part, because the host may wait for any of them
+                gap_seconds = 0.0 if position else operations[index].gap_seconds
+                operations[index] = replace(
+                    operations[index], seconds=operations[index].seconds * share, gap_seconds=gap_seconds
+                )
         return timeline.with_parts(operations=operations)
 
     return change
@@ -40,6 +47,22 @@ def scale_kernels(matches: Matches, share: float) -> Change:
             for operation in timeline.operations
         ]
         return timeline.with_parts(operations=operations)
+
+    return change
+
+
+def remove_cuda_calls(seconds: float) -> Change:
+    """Remove `seconds` per step of CUDA calls that queue no work, the same share of each action that may make them."""
+
+    def change(timeline: Timeline) -> Timeline:
+        calling_seconds = sum(action.seconds for action in timeline.actions if action.kind in CALLING_KINDS)
+        removed_seconds = min(calling_seconds, seconds * timeline.step_count)
+        share = 1 - removed_seconds / calling_seconds if calling_seconds else 1.0
+        actions = [
+            replace(action, seconds=action.seconds * share) if action.kind in CALLING_KINDS else action
+            for action in timeline.actions
+        ]
+        return timeline.with_parts(actions=actions)
 
     return change
 

@@ -41,6 +41,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "sync": "forebay.doctor.rules.sync",
     "threads": "forebay.doctor.rules.threads",
     "host": "forebay.doctor.rules.host",
+    "allocator": "forebay.doctor.rules.allocator",
     "out_of_memory": "forebay.doctor.rules.out_of_memory",
 }
 
