@@ -55,11 +55,13 @@ _KERAS = (
 CASES = {
     "torch": (
         *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile")),
+        "doctor/capture/torch_arithmetic_cases.py",
         "doctor/emulate/torch_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "jax": (
         *(f"{_HOOKS}/{part}_cases.py" for part in ("jax", "jax_usage")),
+        "doctor/capture/jax_arithmetic_cases.py",
         "doctor/emulate/jax_cases.py",
         f"{_HANDOFF}/jax_cases.py",
         *_EVERY_FRAMEWORK,

@@ -68,8 +68,8 @@ class DeviceView:
 
     `edges` are the nanoseconds of the start of each step and of the end of the last. `thread` is the loop's thread.
     Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
-    entry per operation. `calls` are the CUDA calls of all threads, without those that only allocate memory. They include
-    calls before these steps, because the operations of such calls may run in these steps.
+    entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate memory. They also
+    include calls before these steps, because the operations of such calls may run in these steps.
     """
 
     def __init__(self, capture: Capture, edges: Any, thread: int) -> None:
