@@ -68,6 +68,7 @@ CASES = {
     ),
     "tensorflow": (
         f"{_HOOKS}/tensorflow_cases.py",
+        "doctor/capture/tensorflow_arithmetic_cases.py",
         "doctor/emulate/tensorflow_cases.py",
         f"{_HANDOFF}/function_cases.py",
         *_EVERY_FRAMEWORK,

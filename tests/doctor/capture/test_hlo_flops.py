@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.doctor.capture.arithmetic import flops_of_programs
+from forebay.doctor.capture.arithmetic import flops_of_graphs, flops_of_programs
 from forebay.doctor.capture.hlo_flops import UnknownFlopsError, count_hlo_flops
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
@@ -127,3 +127,22 @@ def test_a_function_without_a_program_makes_the_sum_unknown():
 def test_a_function_that_was_compiled_for_several_shapes_is_unknown():
     with pytest.raises(UnknownFlopsError):
         flops_of_programs([call_at(150)], STEP_ENDS, {"step": [module(X, W, DOT), module(X)]})
+
+
+def trace_of(flops, name="step"):
+    detail = {"function": name} | ({"flops": flops} if flops is not None else {})
+    return LedgerEvent(EventKind.COMPILE, "tf.function", 0, 1, 1, 2, 0, detail)
+
+
+def test_the_operations_of_a_traced_graph_count_for_each_call():
+    calls = [call_at(150), call_at(160), call_at(250), call_at(260)]
+    assert flops_of_graphs([trace_of(70), trace_of(70), *calls], STEP_ENDS) == 2 * 70
+
+
+def test_a_graph_with_unknown_operations_makes_the_sum_unknown():
+    assert flops_of_graphs([trace_of(None), call_at(150)], STEP_ENDS) is None
+
+
+def test_graphs_that_differ_make_the_sum_unknown():
+    with pytest.raises(UnknownFlopsError):
+        flops_of_graphs([trace_of(70), trace_of(80), call_at(150)], STEP_ENDS)

@@ -2,7 +2,8 @@
 
 PyTorch: while one step runs, before the steps that are recorded on the device, a profiler of PyTorch notes the shapes
 of all operators. This costs that step some microseconds per operator. The profiler does not use CUPTI, and compiled
-code stays compiled. JAX: after the recording, the compiled programs that the loop called are read.
+code stays compiled. JAX: after the recording, the compiled programs that the loop called are read. TensorFlow: hooks
+count the operations of each graph when it is traced.
 """
 
 import sys
@@ -17,7 +18,7 @@ from forebay.doctor.capture.hlo_flops import UnknownFlopsError, count_hlo_flops
 from forebay.doctor.capture.op_flops import Shapes, count_flops
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["ArithmeticRecorder", "flops_of_programs"]
+__all__ = ["ArithmeticRecorder", "flops_of_graphs", "flops_of_programs"]
 
 MOST_OPERATORS = 1_000_000  # of a step; more are not counted
 
@@ -70,6 +71,8 @@ class ArithmeticRecorder:
         try:
             flops = count_flops(_operators(records)) if records is not None else None
             source = "the shapes of the operators of one step"
+            if not flops and len(step_ends) > 1:
+                flops, source = flops_of_graphs(events, step_ends), "the shapes of the graphs of one step"
             if not flops and "jax" in sys.modules and len(step_ends) > 1:
                 flops, source = flops_of_programs(events, step_ends, _programs()), "the compiled programs of one step"
             self.facts = {"flops_per_step": flops, "source": source} if flops else None
@@ -89,27 +92,51 @@ def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
                 yield record.name(), record.shapes()
 
 
+def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> float | None:
+    """Return the operations per step of the functions of TensorFlow that the recorded steps call.
+
+    Return None if the operations of a function are unknown. Raise UnknownFlopsError if its graphs differ.
+    """
+    flops_by_function: dict[str, set[float]] = {}
+    for event in events:
+        detail = event.detail or {}
+        if event.kind == EventKind.COMPILE and event.api == "tf.function":
+            flops_by_function.setdefault(str(detail.get("function", "")), set()).add(detail.get("flops", -1))
+    known = {name: flops for name, flops in flops_by_function.items() if -1 not in flops}
+    return _sum_calls(events, step_ends, known)
+
+
 def flops_of_programs(
     events: Sequence[LedgerEvent], step_ends: Sequence[int], programs: dict[str, list[str]]
 ) -> float | None:
     """Return the operations per step of the jitted functions that the recorded steps call.
 
-    `step_ends` has at least two times. `programs` has the texts of the compiled modules of each function. Return None
-    if a function has none. Raise UnknownFlopsError if its modules differ in their operations.
+    `programs` has the texts of the compiled modules of each function. Return None if a function has none. Raise
+    UnknownFlopsError if its modules differ in their operations.
     """
-    calls = Counter(
+    called = _count_calls(events, step_ends)
+    flops = {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items() if name in called}
+    return _sum_calls(events, step_ends, flops)
+
+
+def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Counter[str]:
+    """Return how often the recorded steps call each compiled function."""
+    return Counter(
         str((event.detail or {}).get("function", ""))
         for event in events
         if event.kind == EventKind.RUN and step_ends[0] < event.end <= step_ends[-1]
     )
+
+
+def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: dict[str, set[float]]) -> float | None:
+    """Return the operations per step. `flops` has those of each graph or program of each function."""
     total = 0.0
-    for name, count in calls.items():
-        if name not in programs:
+    for name, count in _count_calls(events, step_ends).items():
+        if name not in flops:
             return None
-        flops = {count_hlo_flops(text) for text in programs[name]}
-        if len(flops) != 1:
+        if len(flops[name]) != 1:
             raise UnknownFlopsError(f"{name} was compiled for several shapes")
-        total += flops.pop() * count / (len(step_ends) - 1)
+        total += next(iter(flops[name])) * count / (len(step_ends) - 1)
     return total or None
 
 

@@ -53,6 +53,7 @@ _DETAIL = record(
     | _optional_values(text, "source", "target", "what")
     | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "shuffle_rows", "tiny", "workers")
     | _optional_values(boolean, "copied", "first", "non_blocking", "persistent", "pinned", "timed")
+    | {"flops": optional(number(0, MAX_FLOPS))}
     | {"calling_seconds": optional(_seconds), "mapped_at": optional(integer()), "prefetch": _plain_fact}
     | {"shape": optional(list_of(optional(integer()), most=100))},
 )
