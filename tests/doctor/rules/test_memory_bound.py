@@ -50,10 +50,21 @@ def test_shares_are_stated_as_estimates():
 
 def test_unknown_numbers_are_said_to_be_unknown():
     _, unknown_bytes, unknown_flops = evidence(step_of(("Mul_GPU_DT_FLOAT_DT_FLOAT_kernel", 47)))
-    assert unknown_bytes == "The bytes of these kernels are not known, because their names do not show them."
+    assert unknown_bytes == "The bytes of these kernels are not known."
     assert unknown_flops == "The model FLOPs utilisation is not known."
     _, unknown_peak, _ = evidence(step_of((ADD, 47), gpu=[]))
     assert unknown_peak == "They reach 4.3 TB/s (estimated for 100% of their time). The peak of this GPU is not known."
+
+
+def test_the_bytes_of_fusions_come_from_the_compiled_programs_of_jax():
+    nbytes = 3 * 4 * 4096 * 4096
+    known = evidence(step_of(("loop_add_fusion", 47), kernels={"loop_add_fusion": nbytes}))
+    assert known[1] == "They reach 4.3 TB/s (estimated for 100% of their time), 89% of the peak bandwidth."
+
+
+def test_an_impossible_number_of_bytes_is_unknown():
+    impossible = evidence(step_of(("loop_add_fusion", 47), kernels={"loop_add_fusion": 1 << 40}))
+    assert impossible[1].startswith("The bytes of these kernels are not known")
 
 
 def test_a_fused_loop_in_float32_may_still_use_16_bits():

@@ -1,6 +1,7 @@
 """The time of kernels that the memory of the device limits, and the bandwidth that they reach.
 
-Bytes are estimates from names and sizes of kernels (`kernel_bytes`), because counters of the hardware need privileges.
+Bytes are estimates from names and sizes of kernels (`kernel_bytes`), or from the compiled programs of JAX, because
+counters of the hardware need privileges.
 """
 
 import re
@@ -19,6 +20,7 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 __all__ = ["MemoryWork", "find_memory_work"]
 
 SHORTEST_NS = 5_000  # neither memory nor arithmetic limits a shorter kernel
+MOST_BYTES_PER_NS = 10_000  # more than any GPU transfers; such an estimate is wrong, for example because of a cache
 MOST_THREADS, MOST_BLOCKS = 1024, 1 << 31  # limits of CUDA; a damaged record may have more
 FEWEST_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports such kernels
 
@@ -53,7 +55,7 @@ def find_memory_work(view: CaptureView, device_view: DeviceView) -> MemoryWork:
     is_large = (count_blocks(operations) >= FEWEST_BLOCKS) | is_copy | (operations["kind"] == RecordKind.MEMSET)
     mask = np.isin(kinds, [kind.value for kind in MEMORY_BOUND]) & is_large & (durations >= SHORTEST_NS)
     nbytes = np.where(mask, _estimate_nbytes(view, device_view, is_copy), 0)
-    is_known = mask & (nbytes > 0)
+    is_known = mask & (nbytes > 0) & (nbytes <= MOST_BYTES_PER_NS * durations)
     known_ns, total_ns = int(durations[is_known].sum()), int(durations[mask].sum())
     by_kind = {
         KernelKind(kind): float(durations[mask & (kinds == kind)].sum()) / 1e9 / device_view.steps_done
@@ -94,6 +96,10 @@ def _estimate_nbytes(view: CaptureView, device_view: DeviceView, is_copy: Any) -
         [bytes_per_block(device_view.names[name], count, version) or 0 for name, count in keys.tolist()] or [0], float
     )
     kernel_nbytes = per_block[positions.ravel()] * blocks.clip(0, MOST_BLOCKS)
+    by_name = view.capture.facts.get("kernels") or {}
+    per_launch = np.array([by_name.get(name, 0) for name in device_view.names] or [0], float)
+    launch_nbytes = per_launch[np.where(device_view.is_kernel, operations["name"], 0).astype(np.int64)]
+    kernel_nbytes = np.where(launch_nbytes > 0, launch_nbytes, kernel_nbytes)
     copied_nbytes = operations["nbytes"].astype(float)
     is_memset = operations["kind"] == RecordKind.MEMSET
     return np.where(is_copy, 2 * copied_nbytes, np.where(is_memset, copied_nbytes, kernel_nbytes))

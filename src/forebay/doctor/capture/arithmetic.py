@@ -14,13 +14,15 @@ from threading import get_ident
 from typing import Any
 
 from forebay.doctor.capture.device.ledger import active_profiler
+from forebay.doctor.capture.hlo_bytes import kernel_nbytes
 from forebay.doctor.capture.hlo_flops import UnknownFlopsError, count_hlo_flops
 from forebay.doctor.capture.op_flops import Shapes, count_flops
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["ArithmeticRecorder", "flops_of_graphs", "flops_of_programs"]
+__all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs"]
 
 MOST_OPERATORS = 1_000_000  # of a step; more are not counted
+MOST_KERNELS = 10_000  # with the most bytes; others are omitted from the capture
 
 
 class ArithmeticRecorder:
@@ -28,6 +30,7 @@ class ArithmeticRecorder:
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self.facts: dict[str, Any] | None = None  # in the capture format; None if the operations are unknown
+        self.kernels: dict[str, int] = {}  # name of a kernel of XLA -> bytes that it reads and writes
         self._on_error = on_error
         self._thread = 0  # the thread whose operators are noted; 0 if none
         self._records: Any = None  # of the profiler of PyTorch
@@ -74,7 +77,9 @@ class ArithmeticRecorder:
             if not flops and len(step_ends) > 1:
                 flops, source = flops_of_graphs(events, step_ends), "the shapes of the graphs of one step"
             if not flops and "jax" in sys.modules and len(step_ends) > 1:
-                flops, source = flops_of_programs(events, step_ends, _programs()), "the compiled programs of one step"
+                programs = _called_programs(events, step_ends)
+                self.kernels = bytes_of_kernels(programs)
+                flops, source = flops_of_programs(events, step_ends, programs), "the compiled programs of one step"
             self.facts = {"flops_per_step": flops, "source": source} if flops else None
         except UnknownFlopsError:
             self.facts = None
@@ -114,9 +119,17 @@ def flops_of_programs(
     `programs` has the texts of the compiled modules of each function. Return None if a function has none. Raise
     UnknownFlopsError if its modules differ in their operations.
     """
-    called = _count_calls(events, step_ends)
-    flops = {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items() if name in called}
-    return _sum_calls(events, step_ends, flops)
+    return _sum_calls(events, step_ends, {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items()})
+
+
+def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
+    """Return the bytes of the kernels of these programs. Names with different bytes are omitted."""
+    found: dict[str, set[int]] = {}
+    for text in (text for texts in programs.values() for text in texts):
+        for name, nbytes in kernel_nbytes(text).items():
+            found.setdefault(name, set()).add(nbytes)
+    unique = {name: nbytes.pop() for name, nbytes in found.items() if len(nbytes) == 1}
+    return dict(sorted(unique.items(), key=lambda item: -item[1])[:MOST_KERNELS])
 
 
 def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Counter[str]:
@@ -140,15 +153,16 @@ def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: d
     return total or None
 
 
-def _programs() -> dict[str, list[str]]:
-    """Return the text of each compiled module that JAX holds, by the name of its function."""
+def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> dict[str, list[str]]:
+    """Return the texts of the compiled modules that JAX holds for each function that the recorded steps call."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is None or not bridge.backends_are_initialized():
         return {}
-    programs: dict[str, list[str]] = {}
+    called, programs = _count_calls(events, step_ends), dict[str, list[str]]()
     for executable in sys.modules["jax"].local_devices()[0].client.live_executables():
         with suppress(Exception):  # one program that cannot be read must not hide the others
             module = executable.hlo_modules()[0]
             function = str(module.name).partition("_")[2]  # without `jit_` or `pmap_`
-            programs.setdefault(function, []).append(module.to_string())
+            if function in called:
+                programs.setdefault(function, []).append(module.to_string())
     return programs

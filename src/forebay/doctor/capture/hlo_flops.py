@@ -6,29 +6,17 @@ analysis does not count these calls, and counts the body of a loop once.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
-__all__ = ["UnknownFlopsError", "count_hlo_flops"]
+from forebay.doctor.capture.hlo_module import Computation, Dims, HloModule, Instruction, parse_module
 
-Dims = tuple[int, ...]
+__all__ = ["UnknownFlopsError", "count_hlo_flops"]
 
 
 class UnknownFlopsError(Exception):
     """The text does not show how many operations a program makes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Instruction:
-    result: Dims  # of its first array
-    opcode: str
-    operands: tuple[str, ...]
-    attributes: str  # the text after the operands
-
-
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][\w\-]*)\((.*)$")
-_ARRAY = re.compile(r"[a-z]\w*\[([\d,]*)\]")
 _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(r"(?:calls|to_apply|body)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
@@ -42,49 +30,29 @@ _PRODUCTS_WITHOUT_SIZES = ("fmha", "cudnn$norm", "flash")
 
 def count_hlo_flops(text: str) -> float:
     """Return the operations of the products in a module. Raise UnknownFlopsError if the text does not show them."""
-    computations, entry = _parse(text)
-    return float(_count(entry, computations, {}))
-
-
-def _parse(text: str) -> tuple[dict[str, dict[str, _Instruction]], str]:
-    """Return the instructions of each computation, by name, and the name of the entry computation."""
-    computations: dict[str, dict[str, _Instruction]] = {}
-    current: dict[str, _Instruction] = {}
-    entry = ""
-    for line in text.splitlines():
-        if match := _COMPUTATION.match(line):
-            current = computations[match[2]] = {}
-            entry = match[2] if match[1] else entry
-        elif match := _INSTRUCTION.match(line):
-            operands, _, attributes = match[4].partition(")")
-            array = _ARRAY.search(match[2])
-            dims = tuple(map(int, filter(None, array[1].split(",")))) if array else ()
-            current[match[1]] = _Instruction(dims, match[3], tuple(_NAME.findall(operands)), attributes)
-    if not entry:
+    module = parse_module(text)
+    if not module.entry:
         raise UnknownFlopsError("the module has no entry computation")
-    return computations, entry
+    return float(_count(module.entry, module, {}))
 
 
-def _count(name: str, computations: dict[str, dict[str, _Instruction]], known: dict[str, int]) -> int:
+def _count(name: str, module: HloModule, known: dict[str, int]) -> int:
     """Return the operations of a computation; `known` has those of computations that were counted before."""
     if name not in known:
         known[name] = 0  # a computation that calls itself is damaged; do not follow it
-        instructions = computations.get(name, {})
+        instructions = module.computations.get(name, {})
         known[name] = sum(
-            _count_product(each, instructions) + _count_called(each, computations, known)
-            for each in instructions.values()
+            _count_product(each, instructions) + _count_called(each, module, known) for each in instructions.values()
         )
     return known[name]
 
 
-def _count_called(
-    instruction: _Instruction, computations: dict[str, dict[str, _Instruction]], known: dict[str, int]
-) -> int:
+def _count_called(instruction: Instruction, module: HloModule, known: dict[str, int]) -> int:
     if instruction.opcode == "conditional":
-        return max((_count(name, computations, known) for name in _branches(instruction.attributes)), default=0)
+        return max((_count(name, module, known) for name in _branches(instruction.attributes)), default=0)
     if instruction.opcode not in _CALLING:
         return 0
-    flops = sum(_count(name, computations, known) for name in _CALLED.findall(instruction.attributes))
+    flops = sum(_count(name, module, known) for name in _CALLED.findall(instruction.attributes))
     if instruction.opcode != "while" or not flops:
         return flops
     trips = _TRIP_COUNT.search(instruction.attributes)
@@ -98,7 +66,7 @@ def _branches(attributes: str) -> Iterator[str]:
         yield from _NAME.findall(names) if names else [name]
 
 
-def _count_product(instruction: _Instruction, instructions: dict[str, _Instruction]) -> int:
+def _count_product(instruction: Instruction, instructions: Computation) -> int:
     shapes = [instructions[name].result for name in instruction.operands if name in instructions]
     match = _TARGET.search(instruction.attributes)
     target = match[1] if match else ""
@@ -114,7 +82,7 @@ def _count_product(instruction: _Instruction, instructions: dict[str, _Instructi
     return 0
 
 
-def _count_dot(instruction: _Instruction, shapes: list[Dims]) -> int:
+def _count_dot(instruction: Instruction, shapes: list[Dims]) -> int:
     contracting = _CONTRACTING.search(instruction.attributes)
     if contracting is None:
         raise ValueError("no contracting dimensions")
@@ -122,7 +90,7 @@ def _count_dot(instruction: _Instruction, shapes: list[Dims]) -> int:
     return 2 * prod(instruction.result) * prod(shapes[0][index] for index in indices)
 
 
-def _count_convolution(instruction: _Instruction, shapes: list[Dims], target: str) -> int:
+def _count_convolution(instruction: Instruction, shapes: list[Dims], target: str) -> int:
     """Return the operations of a convolution, or of the gradient of its input or of its filter."""
     labels = _LABELS.search(instruction.attributes)
     if labels is None:

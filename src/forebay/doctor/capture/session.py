@@ -126,7 +126,7 @@ class Session:
             notes=tuple(self.ledger.notes),
             facts=process_facts()
             | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
-            | {"arithmetic": self._arithmetic.facts},
+            | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels},
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,

@@ -23,6 +23,7 @@ MAX_LINES = 100_000
 MAX_SAMPLES = 100_000  # `capture.host_sampler` keeps fewer
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
 MAX_SECONDS = 1e10
+MAX_KERNEL_NBYTES = 1 << 50  # that one kernel reads and writes
 MAX_FLOPS = 1e24  # of one step; a day of a million GPUs
 
 _count, _time, _seconds = integer(0), integer(0, MAX_NANOSECONDS), number(0, MAX_SECONDS)
@@ -102,6 +103,7 @@ _FACTS = record(
         "memory": optional(list_of(_MEMORY, most=1000)),
         "gauges": optional(list_of(_GPU, most=1000)),
         "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),
+        "kernels": mapping_of(integer(0, MAX_KERNEL_NBYTES)),
         "emulated": record({"replaced": _count, "notes": list_of(text, most=1000)}),
     },
 )

@@ -73,7 +73,7 @@ def _describe_kinds(work: MemoryWork) -> str:
 def _describe_bandwidth(view: CaptureView, work: MemoryWork) -> str:
     gpu = find_gpu(gpu_name(view))
     if not work.bytes_per_second:
-        return "The bytes of these kernels are not known, because their names do not show them."
+        return "The bytes of these kernels are not known."
     speed = f"{work.bytes_per_second / 1e12:.1f} TB/s (estimated for {format_percent(work.known_share)} of their time)"
     if gpu is None:
         return f"They reach {speed}. The peak of this GPU is not known."
