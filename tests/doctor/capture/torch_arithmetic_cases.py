@@ -1,5 +1,6 @@
 """The recorder of arithmetic agrees with PyTorch's own counter, and changes nothing. Run by test_framework_cases."""
 
+import os
 from threading import Thread
 
 import pytest
@@ -10,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from forebay.doctor.capture.arithmetic import ArithmeticRecorder
 from forebay.doctor.capture.op_flops import count_flops
+from forebay.doctor.capture.session import Session
 
 
 @pytest.fixture
@@ -105,6 +107,22 @@ def test_another_thread_does_not_stop_the_recorder(recorder):
     assert stopped == [False]
     assert recorder.is_recording
     assert recorder.stop()
+
+
+def test_a_forked_process_does_not_note_its_operators(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    session = Session()
+    session.start()
+    try:
+        session._arithmetic.start()
+        child = os.fork()
+        if not child:
+            os._exit(int(torch._C._autograd._profiler_enabled()))
+        assert os.waitpid(child, 0)[1] == 0
+        assert torch._C._autograd._profiler_enabled()
+    finally:
+        session.stop()
+    assert not torch._C._autograd._profiler_enabled()
 
 
 def test_a_process_without_a_gpu_is_not_recorded():

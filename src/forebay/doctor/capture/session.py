@@ -192,4 +192,5 @@ def _switch_off_in_child(session_ref: "ref[Session]") -> None:
     live_session = session_ref()
     if live_session is not None:
         live_session.ledger.is_on = False
+        live_session._arithmetic.stop()  # otherwise a worker process would note its operators without end
         live_session._host_sampler.forget_thread()
