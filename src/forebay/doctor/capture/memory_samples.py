@@ -74,7 +74,6 @@ def _read_torch(torch: Any) -> Iterator[dict[str, Any]]:
                 "peak_nbytes": stats["allocated_bytes.all.peak"],
                 "total_nbytes": torch.cuda.get_device_properties(number).total_memory,
                 "retries": stats.get("num_alloc_retries"),
-                "device_allocations": stats.get("num_device_alloc"),
             }
 
 
