@@ -23,6 +23,8 @@ PROFILED, TRACED, UNTRACED = 20, 10, 20  # steps
 class ApiCall(IntEnum):
     """CUPTI numbers of runtime calls."""
 
+    MALLOC = 20
+    FREE = 22
     MEMCPY_ASYNC = 41
     STREAM_SYNCHRONIZE = 131
     DEVICE_SYNCHRONIZE = 165
@@ -49,6 +51,16 @@ class Rig:
         self.now += host_us * US + (self.launch_cost if self.tracing else 0)
         self._call(ApiCall.LAUNCH_KERNEL, began, self.now, thread)
         return self._operation(us * US, stream, kind=RecordKind.CONCURRENT_KERNEL, name=1)
+
+    def allocate(self, us, *, line=None, thread=LOOP):
+        """Allocate device memory and free it again; with a line, during a call of a compiled function."""
+        began = self.now
+        for what in (ApiCall.MALLOC, ApiCall.FREE):
+            called = self.now
+            self.now += us * US
+            self._call(what, called, self.now, thread)
+        if line is not None:
+            self._event(EventKind.RUN, "train(x)", line, began)
 
     def wait_for_room(self, us):
         """Launch a kernel while the device queue is full, so that the call waits."""
@@ -242,6 +254,7 @@ def many(steps, kernels):
 
 __all__ = [
     "COPY_STREAM",
+    "ApiCall",
     "OTHER",
     "PAGEABLE",
     "PINNED",

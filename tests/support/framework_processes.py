@@ -55,17 +55,20 @@ _KERAS = (
 CASES = {
     "torch": (
         *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile", "settings")),
+        "doctor/capture/torch_arithmetic_cases.py",
         "doctor/emulate/torch_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "jax": (
         *(f"{_HOOKS}/{part}_cases.py" for part in ("jax", "jax_usage", "jax_settings")),
+        "doctor/capture/jax_arithmetic_cases.py",
         "doctor/emulate/jax_cases.py",
         f"{_HANDOFF}/jax_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "tensorflow": (
         *(f"{_HOOKS}/{part}_cases.py" for part in ("tensorflow", "tensorflow_settings")),
+        "doctor/capture/tensorflow_arithmetic_cases.py",
         "doctor/emulate/tensorflow_cases.py",
         f"{_HANDOFF}/function_cases.py",
         *_EVERY_FRAMEWORK,

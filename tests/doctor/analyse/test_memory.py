@@ -188,6 +188,7 @@ def test_a_reading_grows_by_the_memory_that_the_process_allocated():
 
 def cuda(*, initialized):
     stats = {"allocated_bytes.all.current": 1, "reserved_bytes.all.current": 3, "allocated_bytes.all.peak": 2}
+    stats["num_alloc_retries"] = 4
     return SimpleNamespace(
         is_initialized=lambda: initialized,
         device_count=lambda: 1,
@@ -200,7 +201,7 @@ def cuda(*, initialized):
 def test_pytorch_reports_devices_and_page_locked_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda(initialized=True)))
     memory = read_memory()
-    expected = {"used_nbytes": 1, "reserved_nbytes": 3, "peak_nbytes": 2, "total_nbytes": 9}
+    expected = {"used_nbytes": 1, "reserved_nbytes": 3, "peak_nbytes": 2, "total_nbytes": 9, "retries": 4}
     assert memory["devices"][0] == {"framework": "torch", "device": "cuda:0"} | expected
     assert (memory["pinned_nbytes"], memory["pinned_peak_nbytes"]) == (5, 6)
 

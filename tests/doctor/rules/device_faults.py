@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.doctor.captures import STEP_LINE, TORCH_GPU
+from tests.doctor.captures import LOOP, OTHER, STEP_LINE, TORCH_GPU
 from tests.doctor.device_rig import COPY_STREAM, run
 
 from forebay.doctor.model.device_records import RecordKind
@@ -14,6 +14,15 @@ MANY, FEW = (528, 1, 1), (4, 1, 1)  # blocks per kernel
 PLAIN, TF32 = "ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 OTHER_STREAM = 21
+ADD = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_"
+GELU = (
+    "_ZN2at6native29vectorized_elementwise_kernelILi4EZZZNS0_26GeluBackwardCUDAKernelImplERNS_18TensorIteratorBaseE"
+    "NKUlvE_clEvENKUlvE0_clEvEUlffE_St5arrayIPcLm3EEEEviT0_T1_"
+)
+ADD16 = (
+    "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_15CUDAFunctor_addIN3c108BFloat16EEESt5arrayIPcLm3EEEEviT0_T1_"
+)
+FUSION = "triton_poi_fused_add_convolution_gelu_3"
 
 
 def run_with_kernels(program, *names, grids=(MANY,), kind=RecordKind.CONCURRENT_KERNEL):
@@ -41,6 +50,29 @@ def computing(*kernels, streams=(7,), host_us=None):
             rig.python(host_us)
         else:
             rig.wait_for_room(max(0, sum(kernels) - 10 - 4 * len(kernels)))
+
+    return program
+
+
+def waiting(*kernels):
+    """Return a step of kernels with these microseconds; the host only waits for them."""
+
+    def program(rig):
+        for us in kernels:
+            rig.launch(us)
+        rig.python(1)
+        rig.synchronize()
+
+    return program
+
+
+def allocating(us, *, line=None, thread=LOOP):
+    """Return a step that computes for a millisecond and allocates device memory."""
+
+    def program(rig):
+        rig.allocate(us, line=line, thread=thread)
+        rig.launch(500)
+        rig.python(1_000)
 
     return program
 
@@ -85,6 +117,15 @@ DEVICE_FAULTS = {
         run_with_kernels(computing(900, 400), "gemm", NCCL),
         None,
     ),
+    "additions that are not fused": ("memory_bound", run_with_kernels(waiting(400, 500, 300), ADD, GELU, ADD), None),
+    "additions beside a product": ("memory_bound", run_with_kernels(waiting(400, 500, 600), ADD, GELU, TF32), None),
+    "memory that each step allocates and frees": ("allocator", run_with_kernels(allocating(200)), None),
+    "memory that a compiled function allocates": ("allocator", run_with_kernels(allocating(200, line=5)), 5),
+    "memory that a thread allocates for a call": (
+        "allocator",
+        run_with_kernels(allocating(200, line=5, thread=OTHER)),
+        5,
+    ),
     "a Python loop of little kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
     "a few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
 }
@@ -110,6 +151,20 @@ DEVICE_NEAR_MISSES = {
         run_with_kernels(computing(800), "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align8"),
     ),
     "products that are soon over": ("tensor_cores", run_with_kernels(computing(20, 1_500), PLAIN, "add")),
+    "kernels that a compiler fused, in 16 bits": ("memory_bound", run_with_kernels(waiting(800, 700), FUSION, ADD16)),
+    "additions beside longer products": (
+        "memory_bound",
+        run_with_kernels(waiting(400, 500, 1_000), ADD, GELU, TF32),
+    ),
+    "additions in a step that waits for the host": (
+        "memory_bound",
+        run_with_kernels(computing(400, 500, host_us=4_000), ADD, GELU),
+    ),
+    "kernels with unknown names": ("memory_bound", run_with_kernels(waiting(400, 500), "damp", "improve")),
+    "additions of few blocks": ("memory_bound", run_with_kernels(waiting(400, 500), ADD, GELU, grids=(FEW,))),
+    "additions that are soon over": ("memory_bound", run_with_kernels(waiting(*[4] * 100), ADD, GELU)),
+    "allocations that take little time": ("allocator", run_with_kernels(allocating(10))),
+    "no allocations": ("allocator", run_with_kernels(computing(500))),
     "gradients exchanged meanwhile": (
         "collectives",
         run_with_kernels(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),

@@ -16,7 +16,7 @@ from forebay.doctor.analyse.intervals import find_innermost
 from forebay.doctor.model.device_records import CopyKind, RecordKind
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["NO_MATCH", "THREAD_ID_MASK", "match_calls", "match_events"]
+__all__ = ["NO_MATCH", "THREAD_ID_MASK", "innermost_events", "match_calls", "match_events"]
 
 NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
@@ -48,7 +48,7 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
     """
     event_of = np.full(len(operations), NO_MATCH)
     has_call = call_of >= 0
-    event_of[has_call] = _innermost_event(events, calls["thread"][call_of[has_call]], calls["start"][call_of[has_call]])
+    event_of[has_call] = innermost_events(events, calls["thread"][call_of[has_call]], calls["start"][call_of[has_call]])
     is_copy = operations["kind"] == RecordKind.MEMCPY
     for direction, kinds in _DIRECTIONS.items():
         indices = np.flatnonzero(is_copy & (operations["what"] == direction) & ~_has_kind(event_of, events, kinds))
@@ -57,7 +57,7 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
     queued_at = np.where(
         has_call[unmatched], calls["start"][call_of[unmatched]] if len(calls) else 0, operations["start"][unmatched]
     )
-    event_of[unmatched] = _innermost_event(events, np.full(len(unmatched), thread & THREAD_ID_MASK), queued_at)
+    event_of[unmatched] = innermost_events(events, np.full(len(unmatched), thread & THREAD_ID_MASK), queued_at)
     still_unmatched = event_of[unmatched] == NO_MATCH
     event_of[unmatched[still_unmatched]] = _nearest_ops_event(
         events, thread, queued_at[still_unmatched].astype(np.int64)
@@ -92,7 +92,7 @@ def _has_kind(event_of: Any, events: Sequence[LedgerEvent], kinds: tuple[EventKi
     return has_kind[event_of]
 
 
-def _innermost_event(events: Sequence[LedgerEvent], threads: Any, times: Any) -> Any:
+def innermost_events(events: Sequence[LedgerEvent], threads: Any, times: Any) -> Any:
     """Return the index of the innermost event at each time, or NO_MATCH. `threads` has one thread id per time."""
     matches = np.full(len(times), NO_MATCH)
     event_threads = np.array([event.thread & THREAD_ID_MASK for event in events])

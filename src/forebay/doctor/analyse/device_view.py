@@ -27,7 +27,7 @@ from forebay.doctor.analyse.idle_time import (
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import Steps
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.device_records import ASYNC, CopyKind, MemoryKind, RecordKind
+from forebay.doctor.model.device_records import ASYNC, CALL_KINDS, CopyKind, MemoryKind, RecordKind, mask_memory_calls
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["DeviceView", "build_device_view", "find_period"]
@@ -46,7 +46,6 @@ DIRECTIONS: dict[int, str] = {
     CopyKind.DEVICE_TO_HOST: "device to host",
     CopyKind.DEVICE_TO_DEVICE: "device to device",
 }
-CALLS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # kinds of CUDA calls
 # Kinds of computing operations. A graph is a set of kernels that one call launches; a memset counts as a kernel.
 KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRACE, RecordKind.MEMSET)
 
@@ -69,8 +68,8 @@ class DeviceView:
 
     `edges` are the nanoseconds of the start of each step and of the end of the last. `thread` is the loop's thread.
     Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
-    entry per operation. `calls` are the CUDA calls of all threads. They include calls before these steps, because the
-    operations of such calls may run in these steps.
+    entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate memory. They also
+    include calls before these steps, because the operations of such calls may run in these steps.
     """
 
     def __init__(self, capture: Capture, edges: Any, thread: int) -> None:
@@ -81,7 +80,7 @@ class DeviceView:
         records = capture.device.records
         is_before_end = records["start"] < edges[-1]
         self._records = records[is_before_end & (records["start"] >= edges[0])]
-        self.calls = records[is_before_end & np.isin(records["kind"], CALLS)]
+        self.calls = records[is_before_end & np.isin(records["kind"], CALL_KINDS) & ~mask_memory_calls(records)]
         self._lines = np.array([event.line for event in self.events] + [NO_MATCH])
 
     def __len__(self) -> int:

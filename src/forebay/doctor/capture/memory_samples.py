@@ -73,6 +73,7 @@ def _read_torch(torch: Any) -> Iterator[dict[str, Any]]:
                 "reserved_nbytes": stats["reserved_bytes.all.current"],
                 "peak_nbytes": stats["allocated_bytes.all.peak"],
                 "total_nbytes": torch.cuda.get_device_properties(number).total_memory,
+                "retries": stats.get("num_alloc_retries"),
             }
 
 

@@ -14,6 +14,7 @@ from weakref import ref
 from forebay.core.launchers import detect_process_rank
 from forebay.core.machine import Machine, installed_versions
 from forebay.core.nvml import PACKAGE, has_binding
+from forebay.doctor.capture.arithmetic import ArithmeticRecorder
 from forebay.doctor.capture.device.ledger import DeviceLedger, has_loaded_cuda
 from forebay.doctor.capture.gpu_sampler import GpuSampler
 from forebay.doctor.capture.host_sampler import HostSampler
@@ -58,6 +59,7 @@ class Session:
         self._patches = Patches(self.ledger)
         self._imports = PostImportActions({name: partial(self._install, name) for name in HOOKS})
         self._device = DeviceLedger(self.ledger.notes)
+        self._arithmetic = ArithmeticRecorder(partial(self.ledger.note_failure, "the arithmetic of a step"))
         self._memory_sampler = MemorySampler()
         self._gpu_sampler = GpuSampler()
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
@@ -94,6 +96,7 @@ class Session:
     def stop(self) -> None:
         """Stop recording and remove every hook. It is safe to call this twice."""
         self.detector.finish(perf_counter_ns())
+        self._arithmetic.stop()
         self._device.stop()
         self._gpu_sampler.stop()
         self._host_sampler.stop()
@@ -131,7 +134,8 @@ class Session:
             notes=tuple(self.ledger.notes),
             facts=process_facts()
             | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
-            | {"busy_cores": self._cpu_clock.busy_cores},
+            | {"busy_cores": self._cpu_clock.busy_cores}
+            | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels},
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,
@@ -157,6 +161,8 @@ class Session:
         """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
+        if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
+            now = perf_counter_ns()  # the first step on the device starts when the operators are no longer noted
         if self.detector.on_site(site, count, now):
             self._apply_phase(site)
             self.ledger.report_all_sites()
@@ -173,13 +179,16 @@ class Session:
         if self.detector.phase == "tracing":
             self._host_sampler.stop()  # samples would disturb the steps that are recorded or timed from now on
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
-            if not self._device.start():
+            if self._device.start():
+                self._arithmetic.start()  # only until the recorded steps start
+            else:
                 self.detector.skip_tracing()
         if self.detector.phase == "timing":
             self._cpu_clock.start()
             self.ledger.timed_site = site
             self._device.stop()
             self._patches.restore(except_api=site[1])
+            self._arithmetic.count(self.ledger.events, self.detector.traced_step_ends)
             self._sample_memory("traced")
             if self._records_history:
                 self._monitor.start()
@@ -228,5 +237,6 @@ def _switch_off_in_child(session_ref: "ref[Session]") -> None:
     live_session = session_ref()
     if live_session is not None:
         live_session.ledger.is_on = False
+        live_session._arithmetic.stop()  # otherwise a worker process would note its operators without end
         live_session._host_sampler.forget_thread()
         live_session._monitor.forget_thread()

@@ -26,6 +26,8 @@ MAX_BLOCKS = 10_000  # of the history; `capture.history_recorder` keeps fewer
 MAX_STEPS = 1 << 48  # of the history: 9 years with steps of one microsecond
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
 MAX_SECONDS = 1e10
+MAX_KERNEL_NBYTES = 1 << 50  # that one kernel reads and writes
+MAX_FLOPS = 1e24  # of one step; a day of a million GPUs
 
 _count, _time, _seconds = integer(0), integer(0, MAX_NANOSECONDS), number(0, MAX_SECONDS)
 _kinds = frozenset(EventKind)
@@ -55,6 +57,7 @@ _DETAIL = record(
     | _optional_values(text, "source", "target", "what")
     | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "shuffle_rows", "tiny", "workers")
     | _optional_values(boolean, "copied", "first", "non_blocking", "persistent", "pinned", "timed")
+    | {"flops": optional(number(0, MAX_FLOPS))}
     | {"calling_seconds": optional(_seconds), "mapped_at": optional(integer()), "prefetch": _plain_fact}
     | {"shape": optional(list_of(optional(integer()), most=100))},
 )
@@ -74,7 +77,9 @@ _MEMORY = record(
         "devices": list_of(
             record(
                 {"framework": text, "device": text, "used_nbytes": _count},
-                {name: optional(_count) for name in ("reserved_nbytes", "peak_nbytes", "total_nbytes")},
+                _optional_values(
+                    _count, "reserved_nbytes", "peak_nbytes", "total_nbytes", "retries", "device_allocations"
+                ),
             ),
             most=1000,
         ),
@@ -101,6 +106,8 @@ _FACTS = record(
         "busy_cores": optional(number(0)),
         "memory": optional(list_of(_MEMORY, most=1000)),
         "gauges": optional(list_of(_GPU, most=1000)),
+        "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),
+        "kernels": mapping_of(integer(0, MAX_KERNEL_NBYTES)),
         "emulated": record({"replaced": _count, "notes": list_of(text, most=1000)}),
     },
 )

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RECORD", "CopyKind", "DeviceRecords", "MemoryKind", "RecordKind", "sort_by_start"]
+__all__ = [
+    "CALL_KINDS",
+    "MEMORY_CALLS",
+    "RECORD",
+    "CopyKind",
+    "DeviceRecords",
+    "MemoryKind",
+    "RecordKind",
+    "mask_memory_calls",
+    "mask_working_calls",
+    "sort_by_start",
+]
 
 # The layout of `Record` in capture/device/buffers.c, which converts the records of CUPTI.
 RECORD = np.dtype(
@@ -47,6 +58,23 @@ class RecordKind(IntEnum):
     GRAPH_TRACE = 51
 
 
+CALL_KINDS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # kinds of CUDA calls
+# Kind of a CUDA call -> CUPTI's numbers of functions that allocate or free device memory, from cupti_runtime_cbid.h and
+# cupti_driver_cbid.h. Asynchronous allocations from a pool of CUDA are not among them, because they do not wait.
+MEMORY_CALLS: dict[RecordKind, dict[int, str]] = {
+    RecordKind.RUNTIME: {20: "cudaMalloc", 22: "cudaFree"},
+    RecordKind.DRIVER: {
+        243: "cuMemAlloc",
+        245: "cuMemFree",
+        549: "cuMemCreate",
+        550: "cuMemRelease",
+        551: "cuMemMap",
+        552: "cuMemUnmap",
+        553: "cuMemSetAccess",
+    },
+}
+
+
 class CopyKind(IntEnum):
     """The direction of a copy, with the values of CUPTI_ACTIVITY_MEMCPY_KIND_*."""
 
@@ -75,6 +103,20 @@ ASYNC = 1  # flag of a copy that an asynchronous call started
 def sort_by_start(records: Any) -> Any:
     """Return the records sorted by start. CUPTI delivers them grouped by stream."""
     return records[np.argsort(records["start"], kind="stable")]
+
+
+def mask_working_calls(records: Any) -> Any:
+    """Return a mask of the CUDA calls that queued work or waited for it."""
+    is_call = np.isin(records["kind"], CALL_KINDS)
+    return is_call & np.isin(records["correlation"], records["correlation"][~is_call])
+
+
+def mask_memory_calls(records: Any) -> Any:
+    """Return a mask of the CUDA calls that only allocated or freed device memory."""
+    is_memory_call = np.zeros(len(records), bool)
+    for kind, numbers in MEMORY_CALLS.items():
+        is_memory_call |= (records["kind"] == kind) & np.isin(records["what"], list(numbers))
+    return is_memory_call & ~mask_working_calls(records)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

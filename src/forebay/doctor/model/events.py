@@ -10,7 +10,8 @@ not know. The keys by event kind:
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
               (the line of a map that handles one row per call); `nbytes` is the size of the batch
     prepare   what (row, collate, map, generator), count (of calls or rows)
-    compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph)
+    compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
+              (of the products in the graph)
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
               workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
               (the number of the `fit` call that created the iterator)

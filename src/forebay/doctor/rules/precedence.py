@@ -5,7 +5,8 @@ that were assigned to a rule.
 
 The other rules need no assignment. `made_in_loop` explains Python code before uploads. `small_batch` and `launch_bound`
 explain the time of Python and of launches, unless `settings`, `tiny_ops` or `eager` explains the operations of the
-loop. `constants` and `out_of_memory` only warn. The remaining rules read the kernels and copies of `view.device`.
+loop. `constants` and `out_of_memory` only warn. The remaining rules read the kernels, copies and CUDA calls of
+`view.device`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -30,6 +30,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "small_batch": "forebay.doctor.rules.small_batch",
     "low_occupancy": "forebay.doctor.rules.low_occupancy",
     "tensor_cores": "forebay.doctor.rules.tensor_cores",
+    "memory_bound": "forebay.doctor.rules.memory_bound",
     "faster_on_cpu": "forebay.doctor.rules.faster_on_cpu",
     "collectives": "forebay.doctor.rules.collectives",
     "retracing": "forebay.doctor.rules.retracing",
@@ -43,6 +44,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "drift": "forebay.doctor.rules.drift",
     "settings": "forebay.doctor.rules.settings",
     "host": "forebay.doctor.rules.host",
+    "allocator": "forebay.doctor.rules.allocator",
     "out_of_memory": "forebay.doctor.rules.out_of_memory",
 }
 

@@ -114,6 +114,13 @@ def test_calls_that_neither_queue_work_nor_wait_are_removed(libraries, sizes):
     assert seen.records["correlation"].tolist() == [2, 2]
 
 
+def test_calls_that_allocate_memory_are_kept(libraries, sizes):
+    kernel = kernel_record(sizes, start=300, end=350, correlation=2)
+    calls = [call_record(start=90, end=95, number=number, correlation=number) for number in (20, 21, 22)]
+    seen = read(libraries, kernel + b"".join(calls))
+    assert sorted(seen.records["correlation"].tolist()) == [2, 20, 22]  # 21 is cudaMallocPitch, which is not reported
+
+
 def test_frequent_calls_are_ignored_and_cupti_is_detached(libraries, sizes):
     cupti = libraries[0]
     silenced, detached = cupti.stand_in_silenced(), cupti.stand_in_detached()

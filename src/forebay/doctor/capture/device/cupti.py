@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from forebay.doctor.model.device_records import RECORD, DeviceRecords, RecordKind, sort_by_start
+from forebay.doctor.model.device_records import (
+    CALL_KINDS,
+    RECORD,
+    DeviceRecords,
+    RecordKind,
+    mask_memory_calls,
+    mask_working_calls,
+    sort_by_start,
+)
 from forebay.errors import DeviceError
 
 __all__ = ["CuptiRecorder", "open_buffers", "open_cupti"]
@@ -21,7 +29,6 @@ __all__ = ["CuptiRecorder", "open_buffers", "open_cupti"]
 BUFFERS_FILE = Path(__file__).with_name("buffers.so")  # built with the wheel
 CUPTI_NAME = "libcupti.so"
 ACTIVITY_KINDS = (RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.CONCURRENT_KERNEL, RecordKind.SYNCHRONIZATION)
-CALL_KINDS = (RecordKind.RUNTIME, RecordKind.DRIVER)  # XLA calls the driver, most frameworks the runtime
 # CUPTI function that disables records of a call -> ids of frequent calls that queue no work. The calls of the runtime
 # are cudaGetLastError, cudaSetDevice, cudaGetDevice and cudaStreamIsCapturing. Those of the driver are cuCtxSetCurrent,
 # cuDevicePrimaryCtxGetState and cuKernelGetName. The ids are in cupti_runtime_cbid.h and cupti_driver_cbid.h.
@@ -129,9 +136,9 @@ class CuptiRecorder:
 
 
 def _remove_calls_without_work(records: Any) -> Any:
-    """Remove API calls that neither queued work nor waited for it."""
-    is_call = np.isin(records["kind"], CALL_KINDS)
-    return records[~is_call | np.isin(records["correlation"], records["correlation"][~is_call])]
+    """Remove API calls that neither queued work, nor waited for it, nor allocated or freed memory."""
+    is_call = np.isin(records["kind"], CALL_KINDS)  # XLA calls the driver, most frameworks the runtime
+    return records[~is_call | mask_working_calls(records) | mask_memory_calls(records)]
 
 
 def open_buffers(path: Path = BUFFERS_FILE) -> Any:

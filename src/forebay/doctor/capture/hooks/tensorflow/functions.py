@@ -19,6 +19,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
 from forebay.doctor.capture.hooks.calls import CallHook, HookedCall, hook_call, record_call, run_guarded
+from forebay.doctor.capture.hooks.tensorflow.graph_flops import count_graph_flops
 from forebay.doctor.capture.hooks.tensorflow.graph_placement import GraphMove, GraphMoveRecorder, find_moves
 from forebay.doctor.capture.hooks.tensorflow.input_waits import InputWaits
 from forebay.doctor.capture.hooks.tensorflow.signatures import format_signature, retrace_reason
@@ -196,7 +197,10 @@ class _TraceHooks:
         detail |= {"reason": reason} if reason else {}
         nbytes = self._thread.constants_nbytes
         detail |= {"constants_nbytes": nbytes} if nbytes >= MIN_CONSTANT_NBYTES else {}
-        call = HookedCall(start, perf_counter_ns(), None, (), {})
+        end = perf_counter_ns()
+        flops = count_graph_flops(self._thread.graph) if self._thread.graph is not None else None
+        detail |= {"flops": flops} if flops is not None else {}
+        call = HookedCall(start, end, None, (), {})
         record_call(self._ledger, EventKind.COMPILE, API, call, detail=detail)
 
     def _record_constant(self, start: int, tensor: Any) -> None:

@@ -1,0 +1,69 @@
+"""Allocations of device memory in the loop: CUDA calls that allocate or free, and retries of PyTorch's allocator.
+
+Frameworks keep freed memory for later steps, so a loop normally makes no such calls after its first steps. A call takes
+up to a millisecond, and freeing also waits for the device.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.doctor.analyse.attribution import THREAD_ID_MASK, innermost_events
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.analyse.intervals import Intervals
+from forebay.doctor.model.device_records import MEMORY_CALLS, RecordKind, mask_memory_calls
+from forebay.doctor.model.events import Line
+
+__all__ = ["Allocations", "count_retries", "find_allocations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """CUDA calls that allocate or free device memory. Numbers are means per recorded step."""
+
+    seconds: float  # in which at least one thread was in such a call
+    calls: float
+    function: str  # that takes most of the time, such as cudaFree
+    line: Line | None  # whose calls take most of the time; None if unknown
+
+
+def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations | None:
+    """Return the allocations in the recorded steps; None if there are none, as in captures of earlier versions."""
+    assert view.capture.device is not None
+    records, edges = view.capture.device.records, device_view.edges
+    calls = records[mask_memory_calls(records) & (records["start"] >= edges[0]) & (records["start"] < edges[-1])]
+    if not len(calls):
+        return None
+    starts, ends = (calls[name].astype(np.int64).clip(edges[0], edges[-1]) for name in ("start", "end"))
+    durations = ends - starts
+    numbers, positions = np.unique(np.stack([calls["kind"], calls["what"]], 1), axis=0, return_inverse=True)
+    kind, number = numbers[np.argmax(np.bincount(positions.ravel(), weights=durations))].tolist()
+    return Allocations(
+        seconds=Intervals(starts, ends).length / 1e9 / len(device_view),
+        calls=len(calls) / len(device_view),
+        function=MEMORY_CALLS[RecordKind(kind)][number],
+        line=_main_line(view, device_view, calls, durations),
+    )
+
+
+def _main_line(view: CaptureView, device_view: DeviceView, calls: Any, durations: Any) -> Line | None:
+    """Return the line whose events contain most of the time of the calls."""
+    events, starts = device_view.events, calls["start"]
+    event_of = innermost_events(events, calls["thread"], starts)
+    of_loop = innermost_events(events, np.full(len(calls), device_view.thread & THREAD_ID_MASK), starts)
+    event_of = np.where(event_of >= 0, event_of, of_loop)  # threads of a framework work for a call of the loop
+    lines = np.array([event.line for event in events] + [-1])[event_of]
+    unique_lines, positions = np.unique(lines, return_inverse=True)
+    return view.line(int(unique_lines[np.argmax(np.bincount(positions.ravel(), weights=durations))]))
+
+
+def count_retries(view: CaptureView) -> int:
+    """Return how often PyTorch emptied its cache in the loop, because an allocation had failed."""
+    counts: dict[str, list[int]] = {}  # by device
+    for reading in view.capture.facts.get("memory") or ():
+        for device in reading["devices"] if reading["steps"] else ():
+            if device.get("retries") is not None:
+                counts.setdefault(device["device"], []).append(device["retries"])
+    return max((max(readings) - readings[0] for readings in counts.values()), default=0)

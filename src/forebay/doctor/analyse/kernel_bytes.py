@@ -1,0 +1,87 @@
+"""Estimates of the bytes that a kernel reads and writes, from its name and its number of threads.
+
+The names of some kernels show how many numbers a thread handles, and how many arrays it reads and writes. So the
+estimate needs no counters of the hardware. It is an upper limit: the last block may be partly empty, and an array may
+be smaller than the others. Other kernels have no estimate: reductions, normalisations, and kernels of TensorFlow,
+whose names show neither.
+
+    PyTorch  vectorized_elementwise_kernel, unrolled_elementwise_kernel, elementwise_kernel (ATen/native/cuda);
+             multi_tensor_apply_kernel, whose blocks handle CHUNK_NUMBERS each
+    CuPy     cupy_add__float32_float32_float32: one number of each array per thread
+"""
+
+import re
+from functools import lru_cache
+
+__all__ = ["bytes_per_block"]
+
+CHUNK_NUMBERS = 65_536  # per block of multi_tensor_apply_kernel
+NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINCE; 16 for numbers of one byte
+VECTORIZED_SINCE = (2, 7)  # version of PyTorch; earlier kernels handle 4 numbers, or 8 if they are narrow
+THREADS = 128  # per block of PyTorch's elementwise kernels
+
+_VECTORIZED = re.compile(r"vectorized_elementwise_kernelILi\d+E.*St5arrayIPcLm(\d+)E")
+_UNROLLED = re.compile(r"unrolled_elementwise_kernelI.*St5arrayIPcLm(\d+)E+Li(\d+)E")
+_STRIDED = re.compile(r"(?<![a-z]_)elementwise_kernelILi(\d+)ELi(\d+)E")
+_MULTI_TENSOR = re.compile(r"multi_tensor_apply_kernelI.*TensorList(?:ScalarList)?MetadataILi(\d+)E")
+_MULTI_TENSOR_ARGUMENTS = re.compile(r"FunctorI\w+?Li(\d+)ELi(\d+)ELi\d+E")
+_LAMBDA = re.compile(r"EUl([a-zN].*?)E_")
+_FUNCTOR_TYPES = re.compile(r"(?:Functor(?:_\w+?|OnSelf_\w+?)?|FunctorOnSelf_\w+?)I([a-z]+|N3c10\d+\w+?E)")
+_CUPY = re.compile(r"^cupy_\w+?__(\w+)$")
+_CUPY_NUMBERS = {"bool": 1} | {
+    f"{family}{bits}": bits // 8
+    for family, widths in (("float", (16, 32, 64)), ("int", (8, 16, 32, 64)), ("uint", (8, 16, 32, 64)))
+    for bits in widths
+}
+_CODES = {"f": 4, "d": 8, "i": 4, "j": 4, "l": 8, "m": 8, "x": 8, "s": 2, "t": 2, "h": 1, "a": 1, "b": 1}
+
+
+@lru_cache(maxsize=4096)
+def bytes_per_block(name: str, threads: int, torch_version: tuple[int, int] = VECTORIZED_SINCE) -> int | None:
+    """Return the bytes that a full block of a kernel reads and writes; None if the name does not show them."""
+    cupy = _CUPY.search(name)
+    if cupy:  # types without a number of bits, such as `float`, are scalars
+        return threads * sum(_CUPY_NUMBERS.get(number, 0) for number in cupy[1].split("_")) or None
+    numbers_and_arrays = _torch_numbers(name, torch_version)
+    if numbers_and_arrays is None:
+        return None
+    numbers, arrays = numbers_and_arrays
+    return numbers * arrays * _number_nbytes(name)
+
+
+def _torch_numbers(name: str, torch_version: tuple[int, int]) -> tuple[int, int] | None:
+    """Return how many numbers of each array a block handles, and how many arrays it reads or writes."""
+    if match := _VECTORIZED.search(name):
+        per_thread = 2 * NUMBERS_PER_THREAD if _number_nbytes(name) == 1 else NUMBERS_PER_THREAD
+        return (THREADS * per_thread, int(match[1])) if torch_version >= VECTORIZED_SINCE else None
+    if match := _UNROLLED.search(name):
+        return THREADS * int(match[2]), int(match[1])
+    if match := _STRIDED.search(name):
+        arrays = _count_arrays(name)
+        return (int(match[1]) * int(match[2]), arrays) if arrays else None
+    if match := _MULTI_TENSOR.search(name):
+        # Template arguments of the functor: arrays per tensor, arrays that it reads, index of the result.
+        arguments = _MULTI_TENSOR_ARGUMENTS.search(name)
+        return CHUNK_NUMBERS, int(arguments[2]) + 1 if arguments else 2 * int(match[1]) - 1
+    return None
+
+
+def _count_arrays(name: str) -> int:
+    """Return the number of arrays of a functor: its arguments and its result. 0 if unknown."""
+    if re.search(r"[AB]UnaryFunctor|CUDAFunctorOnSelf", name):
+        return 2
+    if re.search(r"BinaryFunctor|CUDAFunctor_", name):
+        return 3
+    match = _LAMBDA.search(name)
+    return 1 + len(re.findall(r"N3c10\d+\w+?E|[a-z]", match[1])) if match else 0
+
+
+def _number_nbytes(name: str) -> int:
+    """Return the bytes per number. Unknown types count as float32."""
+    if "BFloat16" in name or "4Half" in name:
+        return 2
+    for pattern in (_FUNCTOR_TYPES, _LAMBDA):
+        match = pattern.search(name)
+        if match and match[1][0] in _CODES:
+            return _CODES[match[1][0]]
+    return 4

@@ -1,0 +1,89 @@
+"""What a kernel computes, by its name: a product, or work that the memory of the device limits.
+
+Names are those that the libraries compile: mangled C++ names of PyTorch, TensorFlow, Eigen, cuDNN and cuBLAS, names of
+fusions of XLA, of Triton kernels that torch.compile writes, and of CuPy's kernels.
+"""
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+__all__ = ["FUSABLE", "MEMORY_BOUND", "KernelKind", "is_fused_optimizer", "is_wide_float", "kind_of_kernel"]
+
+
+class KernelKind(StrEnum):
+    """The kind of a kernel. A kind reads as "such kernels are ..."."""
+
+    PRODUCT = "products"
+    COLLECTIVE = "collectives"
+    FUSED = "fused by a compiler"
+    OPTIMIZER = "optimizer updates"
+    NORMALISATION = "normalisations"
+    SOFTMAX = "softmax and losses"
+    LAYOUT = "changes of the layout"
+    COPY = "copies, casts and transposes"
+    REDUCTION = "reductions"
+    ELEMENTWISE = "elementwise"
+    UNKNOWN = "unknown"
+
+
+# Kinds that read and write all their data for little arithmetic.
+MEMORY_BOUND = frozenset(KernelKind) - {KernelKind.PRODUCT, KernelKind.COLLECTIVE, KernelKind.UNKNOWN}
+# Kinds that a compiler fuses with their neighbours.
+FUSABLE = frozenset(
+    {
+        KernelKind.NORMALISATION,
+        KernelKind.SOFTMAX,
+        KernelKind.COPY,
+        KernelKind.REDUCTION,
+        KernelKind.ELEMENTWISE,
+    }
+)
+
+# The first pattern that matches decides. Names of fused kernels list the fused operations, so these come first.
+_PATTERNS = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        (KernelKind.COLLECTIVE, r"^nccl"),
+        (KernelKind.PRODUCT, r"gemm_fusion|^triton_(tem|mm|gemm)|^__triton_gemm"),
+        (KernelKind.FUSED, r"^triton_(poi|red|per|for)_|(^|_)fusion(_\d+)*$|_fusion_"),
+        (KernelKind.LAYOUT, r"nchwToNhwc|nhwcToNchw"),
+        (
+            KernelKind.NORMALISATION,
+            r"layer_?norm|batch_?norm|group_?norm|rms_?norm|GammaBeta|RowwiseMoments|bn_(fw|bw)",
+        ),
+        (
+            KernelKind.PRODUCT,
+            r"gemm|gemv|cutlass|nvjet|matmul|xmma|wgrad|dgrad|fprop|winograd|convolve|conv(?!er)|[sh]cudnn|splitKreduce"
+            r"|flash|fmha|attention|^dot",
+        ),
+        (KernelKind.OPTIMIZER, r"multi_tensor_apply|FusedAdam|FusedSgd|Apply(Adam|Momentum|GradientDescent|RMSProp)"),
+        (KernelKind.SOFTMAX, r"soft_?max|cross_?entropy|nll_loss"),
+        (KernelKind.REDUCTION, r"reduce_kernel|ReduceKernel|ReduceSingleTile|BiasGrad|_cub_\w+_pass|TensorReduction"),
+        (
+            KernelKind.COPY,
+            r"direct_copy|transpose|SwapDimension|CatArrayBatchedCopy|ShuffleInTensor|^memcpy|^cupy_copy|TensorConversionOp|TensorShufflingOp",
+        ),
+        (
+            KernelKind.ELEMENTWISE,
+            r"elementwise|_GPU_DT_\w+_kernel$|EigenMetaKernel|^cupy_\w+__\w+|^wrapped_|^main_kernel$|dropout|BiasN[HC]",
+        ),
+    )
+)
+_FUSED_OPTIMIZER = re.compile(r"FusedAdam|FusedSgd|fused_(adam|sgd)", re.IGNORECASE)
+_NARROW_FLOAT = re.compile(r"BFloat16|4Half|__half|bf16|_f16|DT_HALF|float16|_hsh|_tst", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def kind_of_kernel(name: str) -> KernelKind:
+    return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), KernelKind.UNKNOWN)
+
+
+def is_fused_optimizer(name: str) -> bool:
+    """Whether a kernel updates parameters and states in one pass, as with `fused=True`."""
+    return bool(_FUSED_OPTIMIZER.search(name))
+
+
+def is_wide_float(name: str) -> bool:
+    """Whether the name of a kernel shows no number of 16 bits."""
+    return not _NARROW_FLOAT.search(name)

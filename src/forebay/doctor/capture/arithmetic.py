@@ -1,0 +1,168 @@
+"""Counts the floating-point operations of a training step, for the model FLOPs utilisation.
+
+PyTorch: while one step runs, before the steps that are recorded on the device, a profiler of PyTorch notes the shapes
+of all operators. This costs that step some microseconds per operator. The profiler does not use CUPTI, and compiled
+code stays compiled. JAX: after the recording, the compiled programs that the loop called are read. TensorFlow: hooks
+count the operations of each graph when it is traced.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from threading import get_ident
+from typing import Any
+
+from forebay.doctor.capture.device.ledger import active_profiler
+from forebay.doctor.capture.hlo_bytes import kernel_nbytes
+from forebay.doctor.capture.hlo_flops import UnknownFlopsError, count_hlo_flops
+from forebay.doctor.capture.op_flops import Shapes, count_flops
+from forebay.doctor.model.events import EventKind, LedgerEvent
+
+__all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs"]
+
+MOST_OPERATORS = 1_000_000  # of a step; more are not counted
+MOST_KERNELS = 10_000  # with the most bytes; others are omitted from the capture
+
+
+class ArithmeticRecorder:
+    """Counts the operations of one step. A failure is reported to `on_error`, because it must not reach the script."""
+
+    def __init__(self, on_error: Callable[[Exception], None]) -> None:
+        self.facts: dict[str, Any] | None = None  # in the capture format; None if the operations are unknown
+        self.kernels: dict[str, int] = {}  # name of a kernel of XLA -> bytes that it reads and writes
+        self._on_error = on_error
+        self._thread = 0  # the thread whose operators are noted; 0 if none
+        self._records: Any = None  # of the profiler of PyTorch
+
+    @property
+    def is_recording(self) -> bool:
+        return self._thread != 0
+
+    def start(self) -> None:
+        """Note the operators of PyTorch, if the script uses PyTorch on a GPU and runs no profiler."""
+        torch = sys.modules.get("torch")
+        try:
+            if torch is None or not torch.cuda.is_initialized() or active_profiler() is not None:
+                return
+            autograd = torch._C._autograd
+            if autograd._profiler_enabled():
+                return
+            config = torch._C._profiler._ExperimentalConfig()
+            state = torch._C._profiler.ProfilerState.CPU
+            # Of the options, only the first is on: record shapes.
+            options = (True, False, False, False, False)
+            autograd._enable_profiler_legacy(torch._C._profiler.ProfilerConfig(state, *options, config))
+            self._thread = get_ident()
+        except Exception as error:
+            self._on_error(error)
+
+    def stop(self) -> bool:
+        """Stop noting operators; return whether this was done. The profiler belongs to the thread that started it."""
+        if self._thread != get_ident():
+            return False
+        self._thread = 0
+        try:
+            self._records = sys.modules["torch"]._C._autograd._disable_profiler_legacy()
+        except Exception as error:
+            self._on_error(error)
+        return True
+
+    def count(self, events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> None:
+        """Set `facts`. `events` are those of the run, and `step_ends` those of the recorded steps."""
+        records, self._records = self._records, None
+        try:
+            flops = count_flops(_operators(records)) if records is not None else None
+            source = "the shapes of the operators of one step"
+            if not flops and len(step_ends) > 1:
+                flops, source = flops_of_graphs(events, step_ends), "the shapes of the graphs of one step"
+            if not flops and "jax" in sys.modules and len(step_ends) > 1:
+                programs = _called_programs(events, step_ends)
+                self.kernels = bytes_of_kernels(programs)
+                flops, source = flops_of_programs(events, step_ends, programs), "the compiled programs of one step"
+            self.facts = {"flops_per_step": flops, "source": source} if flops else None
+        except UnknownFlopsError:
+            self.facts = None
+        except Exception as error:
+            self._on_error(error)
+
+
+def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
+    """Yield the name and the shapes of each operator that the profiler noted."""
+    count = 0
+    for thread_records in records:
+        for record in thread_records:
+            if record.kind() == "push" and count < MOST_OPERATORS:
+                count += 1
+                yield record.name(), record.shapes()
+
+
+def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> float | None:
+    """Return the operations per step of the functions of TensorFlow that the recorded steps call.
+
+    Return None if the operations of a function are unknown. Raise UnknownFlopsError if its graphs differ.
+    """
+    flops_by_function: dict[str, set[float]] = {}
+    for event in events:
+        detail = event.detail or {}
+        if event.kind == EventKind.COMPILE and event.api == "tf.function":
+            flops_by_function.setdefault(str(detail.get("function", "")), set()).add(detail.get("flops", -1))
+    known = {name: flops for name, flops in flops_by_function.items() if -1 not in flops}
+    return _sum_calls(events, step_ends, known)
+
+
+def flops_of_programs(
+    events: Sequence[LedgerEvent], step_ends: Sequence[int], programs: dict[str, list[str]]
+) -> float | None:
+    """Return the operations per step of the jitted functions that the recorded steps call.
+
+    `programs` has the texts of the compiled modules of each function. Return None if a function has none. Raise
+    UnknownFlopsError if its modules differ in their operations.
+    """
+    return _sum_calls(events, step_ends, {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items()})
+
+
+def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
+    """Return the bytes of the kernels of these programs. Names with different bytes are omitted."""
+    found: dict[str, set[int]] = {}
+    for text in (text for texts in programs.values() for text in texts):
+        for name, nbytes in kernel_nbytes(text).items():
+            found.setdefault(name, set()).add(nbytes)
+    unique = {name: nbytes.pop() for name, nbytes in found.items() if len(nbytes) == 1}
+    return dict(sorted(unique.items(), key=lambda item: -item[1])[:MOST_KERNELS])
+
+
+def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Counter[str]:
+    """Return how often the recorded steps call each compiled function."""
+    return Counter(
+        str((event.detail or {}).get("function", ""))
+        for event in events
+        if event.kind == EventKind.RUN and step_ends[0] < event.end <= step_ends[-1]
+    )
+
+
+def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: dict[str, set[float]]) -> float | None:
+    """Return the operations per step. `flops` has those of each graph or program of each function."""
+    total = 0.0
+    for name, count in _count_calls(events, step_ends).items():
+        if name not in flops:
+            return None
+        if len(flops[name]) != 1:
+            raise UnknownFlopsError(f"{name} was compiled for several shapes")
+        total += next(iter(flops[name])) * count / (len(step_ends) - 1)
+    return total or None
+
+
+def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> dict[str, list[str]]:
+    """Return the texts of the compiled modules that JAX holds for each function that the recorded steps call."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is None or not bridge.backends_are_initialized():
+        return {}
+    called, programs = _count_calls(events, step_ends), dict[str, list[str]]()
+    for executable in sys.modules["jax"].local_devices()[0].client.live_executables():
+        with suppress(Exception):  # one program that cannot be read must not hide the others
+            module = executable.hlo_modules()[0]
+            function = str(module.name).partition("_")[2]  # without `jit_` or `pmap_`
+            if function in called:
+                programs.setdefault(function, []).append(module.to_string())
+    return programs

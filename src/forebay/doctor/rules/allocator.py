@@ -1,0 +1,144 @@
+"""The rule for loops that allocate and free device memory in every step, instead of reusing it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.allocations import Allocations, count_retries, find_allocations
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.framework import array_framework
+from forebay.doctor.analyse.host_lines import HostLine, host_lines
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
+from forebay.doctor.predict.kernel_changes import remove_cuda_calls
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.wording import source_text
+
+__all__ = ["examine"]
+
+MIN_REPORTED_SHARE = 0.03  # of a step
+LEAST_SAVED_SHARE = 0.5  # of the time of allocations, if a cure may leave some of them
+_EMPTY_CACHE = ("torch.cuda.memory.empty_cache", "torch.cuda.empty_cache")
+_FALSE, _TRUE = ("false", "0"), ("true", "1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """An environment variable that makes a framework allocate anew."""
+
+    framework: str
+    name: str
+    values: tuple[str, ...]  # in lower case; empty: any value
+    effect: str  # what the framework does without the setting
+    removes_all: bool  # whether no allocation remains without the setting
+
+
+_SETTINGS = (
+    _Setting("jax", "XLA_PYTHON_CLIENT_ALLOCATOR", ("platform",), "JAX then reuses its memory", True),
+    _Setting("jax", "XLA_PYTHON_CLIENT_PREALLOCATE", _FALSE, "JAX then allocates once, at its start", False),
+    _Setting("torch", "PYTORCH_NO_CUDA_MEMORY_CACHING", (), "PyTorch then reuses its memory", True),
+    _Setting("tensorflow", "TF_FORCE_GPU_ALLOW_GROWTH", _TRUE, "TensorFlow then allocates once, at its start", False),
+)
+
+
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if allocations take a reportable share of a step, or a warning about retries."""
+    device_view = view.device
+    allocations = find_allocations(view, device_view) if device_view is not None and view.step_seconds else None
+    retries = count_retries(view)
+    if allocations is not None and allocations.seconds >= MIN_REPORTED_SHARE * view.step_seconds:
+        yield _finding(view, allocations, retries)
+    elif retries:
+        yield _warning(view, retries)
+
+
+def _finding(view: CaptureView, allocations: Allocations, retries: int) -> Finding:
+    seconds, emptying = min(allocations.seconds, view.step_seconds), _find_emptying(view)
+    calls = f"{allocations.calls:.0f}" if allocations.calls >= 1.5 else f"{allocations.calls:.1f}"
+    evidence = f"{calls} calls per step allocate or free device memory, mostly {allocations.function}."
+    return Finding(
+        rule="allocator",
+        title=f"Allocating device memory takes {format_percent(seconds / view.step_seconds)} of a step",
+        line=emptying.line if emptying else allocations.line,
+        seconds=seconds,
+        cures=tuple(_cures(view, seconds, emptying)),
+        evidence=(
+            f"{evidence} They take {format_seconds(allocations.seconds)}.",
+            *([_describe_retries(retries)] if retries else []),
+        ),
+    )
+
+
+def _warning(view: CaptureView, retries: int) -> Finding:
+    """Build the warning about retries whose cost was not recorded."""
+    return Finding(
+        rule="allocator",
+        title=f"PyTorch emptied its cache of device memory {format_count(retries, 'time')} in the loop",
+        line=None,
+        seconds=0.0,
+        cures=tuple(_cures(view, 0.0, _find_emptying(view))),
+        evidence=(_describe_retries(retries),),
+    )
+
+
+def _describe_retries(retries: int) -> str:
+    return (
+        f"{format_count(retries, 'allocation')} failed at first, because memory was short or in too small pieces. "
+        "PyTorch then freed its cache and waited for the device."
+    )
+
+
+def _find_emptying(view: CaptureView) -> HostLine | None:
+    """Return the line that empties the cache of PyTorch, if samples of the host show one."""
+    return next(
+        (line for line in host_lines(view) if any(function in _EMPTY_CACHE for function, _ in line.functions)), None
+    )
+
+
+def _cures(view: CaptureView, seconds: float, emptying: HostLine | None) -> Iterator[Cure]:
+    """Yield the cure that fits: without the setting or call that causes the allocations, or with another setting."""
+    settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
+    framework = _framework(view)
+    setting = next((each for each in _SETTINGS if _applies(each, settings, framework)), None)
+    if setting is not None:
+        code = f"unset {setting.name}   # {setting.effect}"
+        yield _cure(f"remove the setting {setting.name}", code, seconds, setting.removes_all)
+    elif emptying is not None:
+        code = f"# remove this line: {source_text(emptying.line, 'torch.cuda.empty_cache()')}"
+        yield _cure("keep the memory for the next step", code, seconds, True)
+    elif framework in _REUSE_CODE and "expandable_segments:true" not in _allocator_options(settings):
+        yield _cure("let the framework reuse its memory", _REUSE_CODE[framework], seconds, False)
+    else:
+        yield _cure("use batches of the same shape", _SHAPE_CODE, seconds, False)
+
+
+def _cure(title: str, code: str, seconds: float, removes_all: bool) -> Cure:
+    if not seconds:
+        return Cure(title, code, basis="The time of the retries was not recorded")
+    shares = (1.0,) if removes_all else (1.0, LEAST_SAVED_SHARE)
+    basis = "The calls that allocate and free memory are removed" + ("" if removes_all else ", or half of them")
+    return Cure(title, code, basis=basis, changes=tuple(remove_cuda_calls(seconds * share) for share in shares))
+
+
+def _framework(view: CaptureView) -> str:
+    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP, EventKind.UPLOAD)), "")
+    return array_framework(view, api)
+
+
+def _applies(setting: _Setting, settings: Mapping[str, str], framework: str) -> bool:
+    value = settings.get(setting.name, "").lower()
+    return setting.framework == framework and bool(value) and (not setting.values or value in setting.values)
+
+
+def _allocator_options(settings: Mapping[str, str]) -> str:
+    """Return the options of PyTorch's allocator in lower case; newer versions use the first name."""
+    return (settings.get("PYTORCH_ALLOC_CONF", "") + settings.get("PYTORCH_CUDA_ALLOC_CONF", "")).lower()
+
+
+_SHAPE_CODE = (
+    "batch = pad(batch, length)   # `length` is the same in all steps, so that freed memory fits the next step"
+)
+_REUSE_CODE = {
+    "torch": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # or batches of the same shape",
+    "tensorflow": "# remove tf.config.experimental.set_memory_growth(...): TensorFlow then allocates once",
+    "cupy": "cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)   # once, at the start; it reuses memory",
+}

@@ -1,0 +1,190 @@
+"""The rule for steps whose device time is mostly kernels that memory limits, such as elementwise ones and copies.
+
+Products and convolutions do much arithmetic per byte. Other kernels wait for the memory of the device. A compiler fuses
+such kernels, so that intermediate results never reach the memory. Numbers about bytes and arithmetic are estimates from
+names and shapes, because counters of the hardware need privileges.
+"""
+
+from collections.abc import Iterator
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.device_time import main_line
+from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.analyse.framework import array_framework, feed_framework
+from forebay.doctor.analyse.kernel_kinds import (
+    FUSABLE,
+    MEMORY_BOUND,
+    KernelKind,
+    is_fused_optimizer,
+    is_wide_float,
+    kind_of_kernel,
+)
+from forebay.doctor.analyse.memory_work import MemoryWork, find_memory_work
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.kernel_changes import fuse_elementwise, scale_kernels
+from forebay.doctor.predict.machines import DEVICES, find_gpu, gpu_name
+from forebay.doctor.rules.finding import Cure, Finding
+
+__all__ = ["examine"]
+
+MIN_SHARE_OF_DEVICE_TIME = 0.5
+LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
+MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is not offered
+# The time of fused kernels, as a multiple of the longest kernel of a run: at best and at worst.
+FUSED_TIMES = 1.0, 2.0
+# A fused optimizer reads and writes parameter, gradient and states: 7 passes. The longest kernel of a run makes 4.
+FUSED_OPTIMIZER_TIMES = 7 / 4, 3.0
+NARROW_SHARES = 0.5, 1.0  # of the time in 16 bits: at best half; at worst autocast keeps these kernels in float32
+MOST_CURES = 3
+WITHOUT_BFLOAT16 = ("v100", "t4")
+
+
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if kernels that memory limits take most of the time of the device, and a cure fits."""
+    device_view = view.device
+    if device_view is None or not view.step_seconds:
+        return
+    work = find_memory_work(view, device_view)
+    if work.share < MIN_SHARE_OF_DEVICE_TIME or work.device_seconds < LEAST_COMPUTING_SHARE * view.step_seconds:
+        return
+    cures = tuple(_cures(view, work))[:MOST_CURES]
+    if cures:
+        yield _finding(view, device_view, work, cures)
+
+
+def _finding(view: CaptureView, device_view: DeviceView, work: MemoryWork, cures: tuple[Cure, ...]) -> Finding:
+    return Finding(
+        rule="memory_bound",
+        title=f"Kernels that the memory of the device limits take {format_percent(work.share)} of its time",
+        line=main_line(view, device_view, work.mask),
+        seconds=min(work.seconds, view.step_seconds),
+        cures=cures,
+        evidence=(_describe_kinds(work), _describe_bandwidth(view, work), _describe_arithmetic(view)),
+    )
+
+
+def _describe_kinds(work: MemoryWork) -> str:
+    total = sum(work.seconds_by_kind.values())
+    kinds = [f"{kind.value} {format_percent(seconds / total)}" for kind, seconds in work.seconds_by_kind.items()][:4]
+    return f"They take {format_seconds(work.seconds)} per step: {', '.join(kinds)}."
+
+
+def _describe_bandwidth(view: CaptureView, work: MemoryWork) -> str:
+    gpu = find_gpu(gpu_name(view))
+    if not work.bytes_per_second:
+        return "The bytes of these kernels are not known."
+    speed = f"{work.bytes_per_second / 1e12:.1f} TB/s (estimated for {format_percent(work.known_share)} of their time)"
+    if gpu is None:
+        return f"They reach {speed}. The peak of this GPU is not known."
+    peak = DEVICES[gpu].memory
+    return f"They reach {speed}, {format_percent(min(1.0, work.bytes_per_second / 1e12 / peak))} of the peak bandwidth."
+
+
+def _describe_arithmetic(view: CaptureView) -> str:
+    """Return a sentence about the model FLOPs utilisation."""
+    work, gpu = view.capture.facts.get("arithmetic") or {}, find_gpu(gpu_name(view))
+    flops = work.get("flops_per_step")
+    if not flops or gpu is None:
+        return "The model FLOPs utilisation is not known."
+    share = flops / view.step_seconds / (DEVICES[gpu].bfloat16 * 1e12)
+    return (
+        f"Model FLOPs utilisation: {format_percent(share)} of the bfloat16 peak (estimated: "
+        f"{flops / 1e12:.3g} TFLOP per step, from {work.get('source') or 'shapes'})."
+    )
+
+
+def _cures(view: CaptureView, work: MemoryWork) -> Iterator[Cure]:
+    """Yield the cures that are not in place and that change a reportable part of the time."""
+    framework, least = _framework(view), MIN_CURED_SHARE * work.seconds
+    if work.seconds_of(*FUSABLE) >= least and not _is_compiled(view, framework, work) and framework in _COMPILE_CODE:
+        yield _compile_cure(framework)
+    if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least:
+        yield _layout_cure()
+    is_fused = any(is_fused_optimizer(name) for name in work.names)
+    if framework == "torch" and work.seconds_of(KernelKind.OPTIMIZER) >= least and not is_fused:
+        yield _optimizer_cure()
+    if framework in _NARROW_CODE and _is_wide(view):
+        yield _narrow_cure(framework)
+
+
+def _framework(view: CaptureView) -> str:
+    api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP, EventKind.UPLOAD)), "")
+    return "keras" if feed_framework(view, api) == "keras" else array_framework(view, api)
+
+
+def _is_compiled(view: CaptureView, framework: str, work: MemoryWork) -> bool:
+    """Whether a compiler has fused kernels, or compiled the functions of the loop."""
+    if work.seconds_of(KernelKind.FUSED):
+        return True
+    return framework in ("torch", "jax") and any(site.in_loop for site in view.sites_of(EventKind.RUN))
+
+
+def _is_wide(view: CaptureView) -> bool:
+    """Whether no kernel shows numbers of 16 bits, and the GPU supports bfloat16."""
+    names = view.device.names if view.device is not None else ()
+    return find_gpu(gpu_name(view)) not in WITHOUT_BFLOAT16 and all(map(is_wide_float, names))
+
+
+def _compile_cure(framework: str) -> Cure:
+    return Cure(
+        "let a compiler fuse these kernels",
+        _COMPILE_CODE[framework],
+        basis="Kernels that follow each other become one, which takes 1 to 2 times as long as the longest of them",
+        changes=tuple(fuse_elementwise(_is_fusable, times_longest=times) for times in FUSED_TIMES),
+    )
+
+
+def _layout_cure() -> Cure:
+    return Cure(
+        "store images with the channels last",
+        "model = model.to(memory_format=torch.channels_last)\n"
+        "images = images.to(memory_format=torch.channels_last)   # every batch",
+        basis="cuDNN no longer changes the layout before and after convolutions",
+        changes=(scale_kernels(lambda name: kind_of_kernel(name) is KernelKind.LAYOUT, 0.0),),
+    )
+
+
+def _optimizer_cure() -> Cure:
+    return Cure(
+        "update all parameters in one pass",
+        "optimizer = torch.optim.AdamW(model.parameters(), fused=True)   # SGD, Adam and Adagrad have `fused` too",
+        basis="One pass reads and writes parameters, gradients and states once",
+        changes=tuple(fuse_elementwise(_is_optimizer, times_longest=times) for times in FUSED_OPTIMIZER_TIMES),
+    )
+
+
+def _narrow_cure(framework: str) -> Cure:
+    return Cure(
+        "compute in bfloat16",
+        _NARROW_CODE[framework],
+        basis="16 bits halve the bytes of these kernels; kernels that stay in float32 gain nothing. Results differ "
+        "slightly",
+        changes=tuple(
+            scale_kernels(lambda name: kind_of_kernel(name) in MEMORY_BOUND - {KernelKind.OPTIMIZER}, share)
+            for share in NARROW_SHARES
+        ),
+    )
+
+
+def _is_fusable(name: str) -> bool:
+    return kind_of_kernel(name) in FUSABLE
+
+
+def _is_optimizer(name: str) -> bool:
+    return kind_of_kernel(name) is KernelKind.OPTIMIZER
+
+
+_COMPILE_CODE = {
+    "torch": "model = torch.compile(model)   # or the function that computes the loss",
+    "tensorflow": "@tf.function(jit_compile=True)\ndef train_step(x, y): ...",
+    "keras": "model.compile(optimizer, loss, jit_compile=True)",
+    "jax": "@jax.jit\ndef train_step(state, batch): ...",
+    "cupy": "@cupy.fuse()\ndef formula(x, y): ...   # the elementwise operations of the step",
+}
+_NARROW_CODE = {
+    "torch": "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss = loss_of(model(x), y)",
+    "tensorflow": "keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built",
+    "keras": "keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built",
+    "jax": "activations = activations.astype(jnp.bfloat16)   # keep the parameters in float32",
+}

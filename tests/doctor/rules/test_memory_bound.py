@@ -1,0 +1,123 @@
+"""What the rule of memory-bound kernels states, and which cures it offers."""
+
+from dataclasses import replace
+
+import pytest
+from tests.doctor.captures import JAX, TENSORFLOW_GPU
+from tests.doctor.rules.device_faults import ADD, ADD16, FUSION, GELU, TF32, run_with_kernels, waiting
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import EventKind, LedgerEvent
+from forebay.doctor.rules.memory_bound import examine
+
+ADAM = (
+    "_ZN2at6native54_GLOBAL__N__f8a10d72_21_ForeachPointwiseOp_cu_ef478fac25multi_tensor_apply_kernelI"
+    "NS1_18TensorListMetadataILi4EEENS1_28PointwiseOpScalarListFunctorIfLi4ELi3ELi0EEEJSt4plusIfEEEEvT_T0_DpT1_"
+)
+FUSED_ADAM = ADAM.replace("28PointwiseOpScalarListFunctor", "20FusedAdamMathFunctor")
+LAYOUT = "_ZN5cudnn19engines_precompiled16nchwToNhwcKernelIfffLb0ELb1EL21cudnnKernelDataType_t0EEEv"
+BLOCKS = (16_384, 1, 1)  # of an addition of 4096 x 4096 numbers, which takes an H200 47 microseconds
+H200 = [{"name": "NVIDIA H200", "samples": []}]
+
+
+def step_of(*kernels, gpu=H200, **facts):
+    """Return the capture of a step with kernels, given as (name, microseconds)."""
+    names, durations = zip(*kernels, strict=True)
+    capture = run_with_kernels(waiting(*durations), *names, grids=(BLOCKS,))
+    return replace(capture, facts=capture.facts | {"gauges": gpu} | facts, versions={"torch": "2.11.0"})
+
+
+def titles(capture):
+    return [cure.title for finding in examine(CaptureView(capture)) for cure in finding.cures]
+
+
+def evidence(capture):
+    (finding,) = examine(CaptureView(capture))
+    return finding.evidence
+
+
+def test_shares_are_stated_as_estimates():
+    capture = step_of((ADD, 47), (GELU, 47), (TF32, 53), arithmetic={"flops_per_step": 2e10, "source": "shapes"})
+    (finding,) = examine(CaptureView(capture))
+    assert finding.title == "Kernels that the memory of the device limits take 64% of its time"
+    kinds, bandwidth, arithmetic = finding.evidence
+    assert kinds == "They take 94.0 us per step: elementwise 100%."
+    assert bandwidth == "They reach 4.3 TB/s (estimated for 100% of their time), 89% of the peak bandwidth."
+    assert arithmetic.startswith("Model FLOPs utilisation: ")
+    assert arithmetic.endswith(" of the bfloat16 peak (estimated: 0.02 TFLOP per step, from shapes).")
+
+
+def test_unknown_numbers_are_said_to_be_unknown():
+    _, unknown_bytes, unknown_flops = evidence(step_of(("Mul_GPU_DT_FLOAT_DT_FLOAT_kernel", 47)))
+    assert unknown_bytes == "The bytes of these kernels are not known."
+    assert unknown_flops == "The model FLOPs utilisation is not known."
+    _, unknown_peak, _ = evidence(step_of((ADD, 47), gpu=[]))
+    assert unknown_peak == "They reach 4.3 TB/s (estimated for 100% of their time). The peak of this GPU is not known."
+
+
+def test_the_bytes_of_fusions_come_from_the_compiled_programs_of_jax():
+    nbytes = 3 * 4 * 4096 * 4096
+    known = evidence(step_of(("loop_add_fusion", 47), kernels={"loop_add_fusion": nbytes}))
+    assert known[1] == "They reach 4.3 TB/s (estimated for 100% of their time), 89% of the peak bandwidth."
+
+
+def test_an_impossible_number_of_bytes_is_unknown():
+    impossible = evidence(step_of(("loop_add_fusion", 47), kernels={"loop_add_fusion": 1 << 40}))
+    assert impossible[1].startswith("The bytes of these kernels are not known")
+
+
+def test_a_fused_loop_in_float32_may_still_use_16_bits():
+    assert titles(step_of((FUSION, 47))) == ["compute in bfloat16"]
+
+
+def test_a_fused_loop_in_16_bits_has_no_cure():
+    assert titles(step_of((FUSION, 47), (ADD16, 47))) == []
+
+
+def test_a_gpu_without_bfloat16_is_not_told_to_use_it():
+    assert titles(step_of((FUSION, 47), gpu=[{"name": "Tesla T4", "samples": []}])) == []
+
+
+def test_changes_of_the_layout_are_cured_by_channels_last():
+    assert "store images with the channels last" in titles(step_of((ADD, 47), (LAYOUT, 47)))
+    assert "store images with the channels last" not in titles(step_of((ADD, 47), (LAYOUT, 4)))
+
+
+@pytest.mark.parametrize(("name", "offered"), [(ADAM, True), (FUSED_ADAM, False)])
+def test_a_fused_optimizer_is_offered_unless_it_is_in_place(name, offered):
+    assert ("update all parameters in one pass" in titles(step_of((ADD, 47), (name, 47)))) == offered
+
+
+def test_a_compiled_function_in_the_loop_is_not_compiled_again():
+    capture = step_of((ADD, 47))
+    calls = [
+        LedgerEvent(EventKind.RUN, "torch.compile", event.line, event.thread, event.start - 1, event.start)
+        for event in capture.events
+        if event.kind == EventKind.STEP
+    ]
+    assert titles(capture)[0] == "let a compiler fuse these kernels"
+    assert titles(replace(capture, events=(*capture.events, *calls))) == ["compute in bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "code"),
+    [(TENSORFLOW_GPU, "@tf.function(jit_compile=True)"), (JAX, "@jax.jit"), ({"cupy": {"gpus": 1}}, "@cupy.fuse()")],
+)
+def test_the_cure_is_code_of_the_framework(frameworks, code):
+    capture = step_of(("cupy_add__float32_float32_float32", 47), frameworks=frameworks)
+    events = tuple(
+        event._replace(api="batch") if event.kind == EventKind.STEP else event
+        for event in capture.events
+        if event.kind != EventKind.SYNC
+    )
+    window = replace(capture.window, anchor=("step", "batch", capture.window.anchor[2]))
+    (finding,) = examine(CaptureView(replace(capture, events=events, window=window)))
+    assert finding.cures[0].code.startswith(code)
+
+
+def test_the_simulated_gain_of_a_fusion_leaves_the_longest_kernel():
+    diagnosis = diagnose(step_of((ADD, 400), (GELU, 600)))
+    fusion = next(cure for cure in diagnosis.main.cures if cure.title == "let a compiler fuse these kernels")
+    assert 350e-6 < fusion.high < 500e-6
+    assert fusion.low == 0  # at worst, the fusion takes twice as long as its longest kernel
