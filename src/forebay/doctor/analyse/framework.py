@@ -29,6 +29,7 @@ _FRAMEWORK_PREFIXES = {
     "jax": "jax",
     "jnp": "jax",
     "Array": "jax",
+    "array": "jax",
     "cupy": "cupy",
     "cp": "cupy",
     "keras": "keras",

@@ -125,6 +125,7 @@ class Session:
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,
+            started=self._start,
         )
 
     def _install(self, name: str) -> None:

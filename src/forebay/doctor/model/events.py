@@ -4,7 +4,8 @@
 not know. The keys by event kind:
 
     upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking,
-              copied (False if the array shares the memory of its data)
+              copied (False if the array shares the memory of its data), implied (True if an operation converted the
+              data, although its API name is that of a conversion)
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
@@ -13,7 +14,8 @@ not know. The keys by event kind:
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph)
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
               workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
-              (the number of the `fit` call that created the iterator)
+              (the number of the `fit` call that created the iterator), source and moved_nbytes (of a Module that
+              changed its device)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
