@@ -12,6 +12,7 @@ __all__ = [
     "format_seconds",
     "format_seconds_range",
     "format_speedup",
+    "format_timestamp",
     "predicted_step_seconds",
     "replace_control_characters",
     "to_one_line",
@@ -41,6 +42,15 @@ def format_seconds_range(low: float, high: float) -> str:
     factor, unit = _choose_unit(high)
     least, most = _format_three_digits(low * factor), _format_three_digits(high * factor)
     return f"{most} {unit}" if least == most else f"{least} to {most} {unit}"
+
+
+def format_timestamp(value: float) -> str:
+    """Format the time since the start of a run with a precision of one millisecond.
+
+    >>> format_timestamp(3.01204)
+    '3.012 s'
+    """
+    return f"{value:,.3f} s"
 
 
 def format_percent(share: float) -> str:

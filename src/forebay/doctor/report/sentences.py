@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import STILL_RUNNING
 from forebay.doctor.model.events import EventKind
@@ -24,7 +25,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = [
     "cost_share",
     "describe_coverage",
+    "describe_crossings",
     "describe_early_end",
+    "describe_host_lines",
     "describe_missing_data",
     "describe_missing_loop",
     "describe_outcome",
@@ -191,6 +194,25 @@ def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
     if counts and all(count == 0 for count in counts):
         names = " and ".join(view.frameworks)
         yield f"{names} found no GPU, so these parts include the computation on the CPU."
+
+
+def describe_host_lines(diagnosis: Diagnosis) -> str:
+    """Explain the lines of `analyse.host_lines`."""
+    seconds = unexplained_seconds(diagnosis.view)
+    share = format_percent(seconds / diagnosis.view.step_seconds) if diagnosis.view.step_seconds else "0%"
+    return (
+        f"In {format_seconds(seconds)} of a step ({share}), the thread of the loop was in no recorded call. "
+        "Samples of its stack show the lines that it executed in this time, and what they called."
+    )
+
+
+def describe_crossings(diagnosis: Diagnosis) -> str:
+    """Explain the table of crossings."""
+    period = "before the loop, and in it if they do not recur, until recording ended" if diagnosis.view.steps else ""
+    return (
+        f"Transfers and waits for the device{f' {period}' if period else ''}, in order of time. Times start with the "
+        "run. An implied crossing is a side effect of a call with another purpose; its duration may be an estimate."
+    )
 
 
 def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:

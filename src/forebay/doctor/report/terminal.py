@@ -24,6 +24,8 @@ from forebay.doctor.report.sentences import (
     format_cure_speedup,
     format_headline,
 )
+from forebay.doctor.report.step_shares import merge_small_parts
+from forebay.doctor.report.terminal_crossings import render_crossings
 from forebay.doctor.report.terminal_layout import (
     draw_bar,
     fit_width,
@@ -48,7 +50,7 @@ MOST_CODE = 8  # lines of code per cure
 MOST_GPUS = 2
 MOST_HOST_LINES = 3
 SMALLEST_HOST_LINE = 0.1  # share of a step; the report omits shorter lines
-SMALLEST_PART = 0.005  # share of a step; the report omits smaller parts
+SMALLEST_PART = 0.005  # share of a step; the report shows only the sum of smaller parts
 
 _TERMINAL_COLORS = {  # color name of colors.py -> Rich style
     "input": "yellow",
@@ -70,9 +72,13 @@ def _render_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
     lines = [*_render_head(diagnosis, width), *_render_main_finding(diagnosis, width)]
     if diagnosis.view.steps is not None:
         lines += [Text(), *_render_step(diagnosis, width)]
-    lines += _render_side_notes(diagnosis, width)
-    notes = list(_render_missing_data(diagnosis, width))
+    side_lines, notes = _render_side_notes(diagnosis, width), list(_render_missing_data(diagnosis, width))
+    if diagnosis.view.steps is None:  # without a step time, the crossings are the main part of the report
+        lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(side_lines) - len(notes))
+    lines += side_lines
     lines += _render_other_findings(diagnosis, width, most_lines=ROWS - len(lines) - len(notes))
+    if diagnosis.view.steps is not None:
+        lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(notes))
     return lines + notes
 
 
@@ -125,7 +131,7 @@ def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     yield from wrap_lines(Text(to_one_line(describe_step_time(diagnosis))), width)
     yield from wrap_lines(Text(describe_parts(diagnosis), style="dim"), width)
     total = sum(view.step_parts.values()) or 1.0
-    parts = {name: seconds for name, seconds in view.step_parts.items() if seconds / total >= SMALLEST_PART}
+    parts = merge_small_parts(view.step_parts, SMALLEST_PART)
     name_width = max(map(len, parts), default=0)
     for name, seconds in parts.items():
         bar_width = width - name_width - 19  # the other columns and the spaces take 19 characters
