@@ -81,6 +81,14 @@ def test_a_card_is_short_and_contains_no_script():
     assert "7 more findings" in text
 
 
+def test_a_card_lists_the_first_crossings_of_a_script_without_a_loop():
+    text = render_card(samples.many_crossings())
+    assert text.count("train.py:10") == 20
+    assert "11,980 more crossings" in text
+    assert "bool(tensor) (implied)" in render_card(samples.few_crossings())
+    assert "crossings" not in render_card(samples.crossings_beside_a_loop()).split("</style>")[1]
+
+
 def test_a_page_shows_diagnosis_line_and_cure():
     text = render_page(samples.ordinary())
     assert "<h1>torch.tensor uploads the same 11.4 MiB again and again.</h1>" in text

@@ -24,9 +24,10 @@ not know. The keys by event kind:
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["FEED_API", "LOOP_MARKS", "PYTHON_CODE", "EventKind", "HostSample", "LedgerEvent", "Line"]
+__all__ = ["CELL_PREFIX", "FEED_API", "LOOP_MARKS", "PYTHON_CODE", "EventKind", "HostSample", "LedgerEvent", "Line"]
 
 FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of Forebay
+CELL_PREFIX = "Cell In["  # `Line.file` of a notebook cell starts with it, and the number of the cell follows
 PYTHON_CODE = "Python"  # `HostSample.function` of a line that executes bytecode
 
 
@@ -63,13 +64,18 @@ LOOP_MARKS: tuple[frozenset[EventKind], ...] = (
 class Line(NamedTuple):
     """A line of user code."""
 
-    file: str
+    file: str  # a path, or the name of a notebook cell
     number: int
     function: str  # name of the function that contains the line
     text: str = ""  # source text; empty with --no-source or if unknown
 
+    @property
+    def is_in_cell(self) -> bool:
+        """Whether the line is in a notebook cell."""
+        return self.file.startswith(CELL_PREFIX)
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.number}"
+        return f"{self.file}, line {self.number}" if self.is_in_cell else f"{self.file}:{self.number}"
 
 
 class LedgerEvent(NamedTuple):

@@ -110,10 +110,12 @@ def replace_control_characters(text: str) -> str:
 
 
 def format_location(line: Line, script: str) -> str:
-    """Format a line as `path:number`, with a short path.
+    """Format a line as `path:number`, with a short path, or as `Cell In[9], line 12`.
 
     The path is relative to the folder of the script. For files outside this folder, it is the last two path parts.
     """
+    if line.is_in_cell:
+        return str(line)
     path, script_path = Path(line.file), Path(script)
     for folder in (script_path.parent, script_path.parent.absolute()):
         if path.is_relative_to(folder):

@@ -42,6 +42,7 @@ __all__ = ["render_card", "render_page", "save_page"]
 MOST_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
 MOST_HOST_LINES = 50  # rows of the table; the JSON document lists all lines
 MOST_FINDINGS = 40  # on the page; the JSON document lists all findings
+MOST_CARD_CROSSINGS = 20  # rows of a card
 LONGEST_CROSSING_TEXT = 100  # characters of a line; the table of crossings has up to 10,000 rows
 LONGEST_TEXT = 400  # characters; longer texts of the profiled script are shortened, but not the code of cures
 SMALLEST_PART = 0.0005  # share of a step; the page shows only the sum of smaller parts, which would read 0%
@@ -79,8 +80,11 @@ def save_page(diagnosis: Diagnosis, path: str | Path) -> None:
 
 def render_card(diagnosis: Diagnosis) -> str:
     """Return a short report for a notebook cell. It needs no JavaScript."""
+    crossings = crossings_of(diagnosis.view) if diagnosis.view.steps is None else []
     return _TEMPLATES.get_template("card.html").render(
         _template_values(diagnosis),
+        crossings=crossings[:MOST_CARD_CROSSINGS],
+        more_crossings=max(0, len(crossings) - MOST_CARD_CROSSINGS),
         style=Markup(_read_asset("card.css")),  # nosec B704  # a file of this package
     )
 
