@@ -32,7 +32,6 @@ __all__ = ["render_crossings"]
 MOST_ROWS = 20  # the page and the JSON document have a row for each crossing
 MOST_ROWS_BESIDE_LOOP = 5  # in the report of a script with a loop
 MOST_TOTALS = 3  # rows of totals
-LEAST_CALL_WIDTH = 30  # columns for line and call; on a narrower terminal they get a row of their own
 _DIRECTIONS = {
     "host to device": "to device",
     "device to host": "to host",
@@ -80,7 +79,7 @@ def _render_lines(
     return lines
 
 
-_HEADER = f"{'start':>10}{'size':>11}{'time':>9}  {'':<9}  line and call (implied: side effect)"
+_HEADER = f"{'start':>10}{'size':>11}{'time':>9}  {'':<9}  line and call (*: a side effect)"
 
 
 def _heading(view: CaptureView, crossings: Sequence[Crossing]) -> str:
@@ -93,23 +92,17 @@ def _heading(view: CaptureView, crossings: Sequence[Crossing]) -> str:
 
 
 def _render_row(view: CaptureView, total: CrossingTotal, start: str, width: int, *, show_count: bool) -> Iterator[Text]:
-    """Yield one row. On a narrow terminal, line and call follow in a second one."""
+    """Yield one row. If line and call do not fit, they follow in a second one."""
     size = format_nbytes(total.nbytes) if total.nbytes else "-"
     seconds = format_seconds(total.seconds) if total.seconds is not None else "-"
     numbers = f"{start:>10}{size:>11}{seconds:>9}  {_DIRECTIONS[total.direction]:<9}"
-    columns = width - len(numbers) - 2
-    end = (" (implied)" if total.is_implied else "") + (f" x {total.count:,}" if show_count else "")
-    if columns >= LEAST_CALL_WIDTH:
-        yield Text(f"{numbers}  ") + _render_call(view, total, end, columns)
-    else:
-        yield Text(numbers.rstrip())
-        yield Text(" " * 4) + _render_call(view, total, end, width - 4)
-
-
-def _render_call(view: CaptureView, total: CrossingTotal, end: str, columns: int) -> Text:
-    """Return the location and the name of a call. `end` is never shortened."""
-    line, columns = total.line, columns - len(end)
-    location = to_one_line(format_location(line, view.capture.script)) if line else ""
-    location = fit_width_left(location, max(8, columns * 3 // 5))
-    name = fit_width(to_one_line(total.api), columns - cell_len(location) - 2)
-    return Text.assemble((location, "cyan"), "  " if location else "", name, end)
+    location = to_one_line(format_location(total.line, view.capture.script)) if total.line else ""
+    implied = " *" if total.is_implied else ""
+    call = f"{to_one_line(total.api)}{implied}{f' x {total.count:,}' if show_count else ''}"
+    if cell_len(f"{numbers}  {location}  {call}") <= width:
+        yield Text.assemble(f"{numbers}  ", (location, "cyan"), "  " if location else "", call)
+        return
+    yield Text(numbers.rstrip())
+    location = fit_width_left(location, (width - 4) * 2 // 3)
+    call = fit_width_left(call, width - 6 - cell_len(location))  # the end of a call says more than its beginning
+    yield Text.assemble(" " * 4, (location, "cyan"), "  " if location else "", call)
