@@ -5,8 +5,10 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+from tests.doctor.captures import run_of
 from tests.doctor.report import report_samples as samples
 
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.redaction import without_source
 from forebay.doctor.report.document import SCHEMA_VERSION, to_document
 
@@ -27,7 +29,7 @@ def test_the_schema_is_valid_and_has_the_current_version():
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
 
-ADDED_SINCE_0_1 = {"crossing_log", "host_lines", "parts_share"}  # documents of 0.1 must remain valid
+ADDED_SINCE_0_1 = {"crossing_log", "host_lines", "parts_share", "run_lines"}  # documents of 0.1 must remain valid
 
 
 @pytest.mark.parametrize("described", OBJECTS)
@@ -101,3 +103,14 @@ def test_the_log_of_a_script_with_a_loop_has_the_crossings_outside_of_it():
     log = to_document(samples.crossings_beside_a_loop())["crossing_log"]
     assert [crossing["line"] for crossing in log["crossings"]] == [34] * 7 + [112]
     assert to_document(samples.ordinary())["crossing_log"] == {"crossings": [], "others": []}
+
+
+def test_a_run_without_a_loop_has_the_time_of_its_lines():
+    document = to_document(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert [(each["line"], each["share_of_run"]) for each in document["run_lines"]] == [
+        (14, pytest.approx(0.5)),
+        (15, pytest.approx(0.2)),
+    ]
+    assert document["run_lines"][0]["calls"] == [{"function": "torch.load", "seconds": pytest.approx(0.5)}]
+    assert to_document(samples.ordinary())["run_lines"] == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from tests.doctor.captures import JAX, loop, run, sampled
+from tests.doctor.captures import JAX, loop, run, run_of, sampled
 from tests.doctor.report import report_samples as samples
 from tests.doctor.rules.rule_faults import WARNINGS
 
@@ -127,6 +127,13 @@ def test_a_page_lists_the_lines_outside_of_recorded_calls():
     assert lines.index("train.py:14") < lines.index("train.py:20")
     assert "numpy.sort" in lines
     assert 'id="host-lines"' not in render_page(samples.ordinary())
+
+
+def test_a_page_shows_the_time_of_a_run_without_a_loop_by_line():
+    text = render_page(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
+    assert "Time of the run, by line" in text
+    assert "Samples of the main thread name a line of the script for 70% of the run." in text
+    assert text.index("train.py:14") < text.index("train.py:15")
 
 
 @pytest.mark.parametrize("name", WARNINGS)

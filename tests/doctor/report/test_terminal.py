@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 from tests.doctor import device_rig as rig
-from tests.doctor.captures import TORCH, TORCH_GPU, loop
+from tests.doctor.captures import TORCH, TORCH_GPU, loop, run_of
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -158,6 +158,13 @@ def test_crossings_within_the_host_are_shown_only_without_others():
     assert "torch.tensor" not in shown(device="cuda:0")
     assert "No data left the host." in shown(device="cpu")
     assert "torch.tensor" in shown(device="cpu")
+
+
+def test_the_lines_of_a_run_without_a_loop_add_up_to_the_run():
+    lines = [(14, "torch.load", 5), (15, "", 2), (16, "", 1), (17, "", 0.5), (18, "", 0.5)]
+    rows = render(diagnose(run_of(*lines))).plain.split("Time of the run, by line:\n")[1].splitlines()[:5]
+    assert [row.split()[0] for row in rows] == ["train.py:14", "train.py:15", "train.py:16", "2", "no"]
+    assert [row.split()[-1] for row in rows] == ["50%", "20%", "10%", "10%", "10%"]
 
 
 def test_without_room_the_crossings_beside_a_loop_are_omitted():

@@ -12,7 +12,7 @@ from typing import Any
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.crossings import MOST_LISTED, Crossing, CrossingTotal, crossings_of, split_crossings
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
-from forebay.doctor.analyse.host_lines import HostLine, host_lines
+from forebay.doctor.analyse.host_lines import HostLine, host_lines, run_lines
 from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
 from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
@@ -57,6 +57,7 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "parts_seconds": view.step_parts,
         "parts_share": shares_of(view.step_parts),
         "host_lines": [_host_line(view, each) for each in host_lines(view)],
+        "run_lines": [_run_line(view, each) for each in run_lines(view)],
         "coverage": _coverage(view),
         "findings": [_finding(diagnosis, finding) for finding in diagnosis.findings],
         "crossings": [_transfer(transfer) for transfer in transfers_of(view)],
@@ -104,6 +105,15 @@ def _host_line(view: CaptureView, host_line: HostLine) -> dict[str, Any]:
         "seconds_per_step": host_line.seconds,
         "share_of_step": min(1.0, host_line.seconds / view.step_seconds) if view.step_seconds else 0.0,
         "calls": calls,
+    }
+
+
+def _run_line(view: CaptureView, run_line: HostLine) -> dict[str, Any]:
+    return {
+        **_location(run_line.line),
+        "seconds": run_line.seconds,
+        "share_of_run": min(1.0, run_line.seconds / view.capture.seconds) if view.capture.seconds else 0.0,
+        "calls": [{"function": function or None, "seconds": seconds} for function, seconds in run_line.functions],
     }
 
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.crossings import MOST_LISTED, crossings_of, split_crossings
-from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.analyse.host_lines import host_lines, run_lines
 from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.formatting import (
@@ -52,7 +52,7 @@ _ASSETS = Path(__file__).parent / "page"
 
 def render_page(diagnosis: Diagnosis) -> str:
     """Return the whole report as HTML."""
-    transfers, lines = transfers_of(diagnosis.view), host_lines(diagnosis.view)
+    transfers, lines = transfers_of(diagnosis.view), host_lines(diagnosis.view) or run_lines(diagnosis.view)
     crossings, crossing_totals = split_crossings(crossings_of(diagnosis.view), MOST_LISTED)
     script = "\n".join(_read_asset(name) for name in ("page.js", "timeline.js"))
     return _TEMPLATES.get_template("report.html").render(

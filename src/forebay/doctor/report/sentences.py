@@ -6,6 +6,7 @@ from statistics import median
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
+from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import STILL_RUNNING
 from forebay.doctor.model.events import EventKind
@@ -33,6 +34,7 @@ __all__ = [
     "describe_outcome",
     "describe_parts",
     "describe_predictions",
+    "describe_run_lines",
     "describe_step_time",
     "describe_verification",
     "format_cure_speedup",
@@ -203,6 +205,16 @@ def describe_host_lines(diagnosis: Diagnosis) -> str:
     return (
         f"In {format_seconds(seconds)} of a step ({share}), the thread of the loop was in no recorded call. "
         "Samples of its stack show the lines that it executed in this time, and what they called."
+    )
+
+
+def describe_run_lines(diagnosis: Diagnosis) -> str:
+    """Explain the lines of `analyse.host_lines.run_lines`."""
+    seconds = diagnosis.view.capture.seconds
+    share = sum(each.seconds for each in run_lines(diagnosis.view)) / seconds if seconds else 0.0
+    return (
+        f"Samples of the main thread name a line of the script for {format_percent(share)} of the run. "
+        "The rest is start and end of the profile, or older than the samples that the doctor keeps."
     )
 
 

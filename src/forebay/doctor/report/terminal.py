@@ -5,8 +5,9 @@ from itertools import islice
 
 from rich.text import Text
 
-from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.analyse.host_lines import host_lines, run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_count, format_location, format_percent, format_seconds, to_one_line
 from forebay.doctor.report import side_notes
 from forebay.doctor.report.colors import color_of_part
@@ -73,6 +74,7 @@ def _render_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
     if diagnosis.view.steps is not None:
         lines += [Text(), *_render_step(diagnosis, width)]
     side_lines, notes = _render_side_notes(diagnosis, width), list(_render_missing_data(diagnosis, width))
+    side_lines = [*_render_run_lines(diagnosis, width), *side_lines]
     if diagnosis.view.steps is None:  # without a step time, the crossings are the main part of the report
         lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(side_lines) - len(notes))
     lines += side_lines
@@ -151,10 +153,36 @@ def _render_host_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     if longest:
         yield Text("Lines of the script outside of these calls:", style="dim")
     for each in longest[:MOST_HOST_LINES]:
-        time = Text(f"{format_seconds(each.seconds)} {format_percent(each.seconds / view.step_seconds):>5}")
-        location = to_one_line(format_location(each.line, view.capture.script))
-        text = fit_width(f"{location}  {to_one_line(each.line.text)}", width - len(time) - 4)
-        yield from place_left_and_right(Text(text), time, width, indent=2)
+        yield from _render_time(_describe_line(diagnosis, each.line), each.seconds, view.step_seconds, width)
+
+
+def _render_run_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    """Yield the longest lines of a run without a loop, and the rest, so that all shares add up to the run."""
+    lines, seconds = run_lines(diagnosis.view), diagnosis.view.capture.seconds
+    if not lines or not seconds:
+        return
+    yield Text()
+    yield Text("Time of the run, by line:", style="dim")
+    for each in lines[:MOST_HOST_LINES]:
+        yield from _render_time(_describe_line(diagnosis, each.line), each.seconds, seconds, width)
+    others = sum(each.seconds for each in lines[MOST_HOST_LINES:])
+    if others:
+        count = format_count(len(lines) - MOST_HOST_LINES, "other line")
+        yield from _render_time(count, others, seconds, width)
+    yield from _render_time("no line of the script", seconds - sum(each.seconds for each in lines), seconds, width)
+
+
+def _describe_line(diagnosis: Diagnosis, line: Line) -> str:
+    location = format_location(line, diagnosis.view.capture.script)
+    return f"{to_one_line(location)}  {to_one_line(line.text)}".rstrip()
+
+
+def _render_time(text: str, seconds: float, total: float, width: int) -> Iterator[Text]:
+    """Yield a row with its time and its share of the total; none if its share reads 0 %."""
+    share = format_percent(seconds / total)
+    if share != format_percent(0):
+        time = Text(f"{format_seconds(seconds)} {share:>5}")
+        yield from place_left_and_right(Text(fit_width(text, width - len(time) - 4)), time, width, indent=2)
 
 
 def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
