@@ -153,6 +153,16 @@ def with_setting(capture, setting, line=0, *, steps=None):
     return replace(capture, events=(*capture.events, event))
 
 
+def run_of(*lines):
+    """Build a capture of one second without a loop: 100 samples for each (line, function, milliseconds)."""
+    samples = [
+        HostSample(number * 10 * MS, int(ms * MS), LOOP, line, function)
+        for number in range(100)
+        for line, function, ms in lines
+    ]
+    return replace(capture_of([], frameworks=TORCH), samples=tuple(samples))
+
+
 def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None, untraced=(), window=None):
     return Capture(
         script="train.py",

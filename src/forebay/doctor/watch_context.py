@@ -1,6 +1,5 @@
 """`watch()`: a context manager that profiles the code inside its `with` block."""
 
-import sys
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Self
 
 from rich.console import Console
 
+from forebay.doctor.capture.notebook_cells import session_name
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
@@ -60,7 +60,7 @@ class Watch:
         if self._script_session is None:
             self._session.stop()
         session = self._script_session or self._session
-        self._capture = session.capture(sys.argv[0] or "a session", ended=_describe_end(error))
+        self._capture = session.capture(session_name(), ended=_describe_end(error))
 
     @property
     def capture(self) -> Capture:

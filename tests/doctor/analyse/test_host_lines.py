@@ -1,13 +1,16 @@
 """The time of the host outside of recorded calls, by line."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doctor.captures import JAX, TORCH, loop, run, sampled
+from tests.doctor.captures import JAX, LOOP, MS, OTHER, TORCH, loop, run, run_of, sampled
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
-from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.analyse.host_lines import host_lines, run_lines
+from forebay.doctor.model.events import HostSample
 
 
 def lines_of(capture):
@@ -46,3 +49,29 @@ def test_all_lines_together_take_the_unexplained_time_at_most(lines):
     assert total <= unexplained_seconds(view) * (1 + 1e-9)
     if all(line >= 0 for line, *_ in lines):
         assert total == pytest.approx(unexplained_seconds(view))
+
+
+def test_a_run_without_a_loop_has_the_time_of_its_lines():
+    lines = run_lines(CaptureView(run_of((14, "torch.load", 6), (15, "", 2))))
+    assert [(each.line.number, each.function) for each in lines] == [(14, "torch.load"), (15, "")]
+    assert [each.seconds for each in lines] == pytest.approx([0.6, 0.2])
+
+
+def test_other_threads_of_a_run_do_not_count():
+    capture = run_of((14, "torch.load", 6))
+    other = [HostSample(at * MS, MS, OTHER, 20) for at in range(100)]
+    lines = run_lines(CaptureView(replace(capture, samples=(*capture.samples, *other))))
+    assert [each.line.number for each in lines] == [14]
+
+
+def test_a_run_with_a_loop_or_with_few_samples_has_no_lines():
+    assert run_lines(CaptureView(sampled(loop(frameworks=TORCH), (14, "gc.collect", 6)))) == ()
+    capture = run_of((14, "torch.load", 6))
+    assert run_lines(CaptureView(replace(capture, samples=capture.samples[:59]))) == ()
+
+
+@given(st.lists(st.tuples(st.integers(-1, 50), st.integers(0, 10**10), st.sampled_from([LOOP, OTHER])), max_size=200))
+def test_all_lines_of_any_run_take_the_time_of_the_run_at_most(samples):
+    capture = replace(run_of(), samples=tuple(HostSample(0, length, thread, line) for line, length, thread in samples))
+    total = sum(each.seconds for each in run_lines(CaptureView(capture)))
+    assert total <= capture.seconds * (1 + 1e-9)

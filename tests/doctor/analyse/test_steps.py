@@ -34,7 +34,26 @@ def test_a_script_without_a_window_skips_only_its_first_steps():
 def test_without_step_events_a_repeated_line_marks_the_steps():
     uploads = [LedgerEvent("upload", "tf.constant", 5, MAIN, at, at + 2) for at in range(0, 100, 10)]
     other = [LedgerEvent("download", "Tensor.numpy", 6, MAIN, at, at + 2) for at in range(0, 40, 10)]
-    assert find_steps(capture(uploads + other)).anchor == ("upload", "tf.constant", 5)
+    events = sorted(uploads + other, key=lambda event: event.end)
+    assert find_steps(capture(events)).anchor == ("upload", "tf.constant", 5)
+
+
+def burst(line, first, gap=1000):
+    return [LedgerEvent("upload", "Tensor.to", line, MAIN, at, at + 500) for at in range(first, first + 20 * gap, gap)]
+
+
+def test_a_burst_of_transfers_on_one_line_is_not_a_loop():
+    assert find_steps(capture(burst(3, 0))) is None
+    assert find_steps(capture([*burst(3, 0), *burst(4, 100_000)])) is None
+
+
+def test_transfers_of_one_line_over_a_long_time_are_a_loop():
+    assert find_steps(capture(burst(3, 0, gap=5_000_000))).anchor == ("upload", "Tensor.to", 3)
+
+
+def test_a_burst_does_not_hide_a_loop():
+    reads = [LedgerEvent("download", "Tensor.item", 6, MAIN, at, at + 2) for at in range(0, 10**9, 10**8)]
+    assert find_steps(capture([*burst(3, 0), *reads])).anchor == ("download", "Tensor.item", 6)
 
 
 def test_a_script_without_a_loop_has_no_steps():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.doctor.model import formatting
+from forebay.doctor.model.events import Line
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,8 @@ def test_one_line_contains_no_terminal_control_characters(text):
 
 def test_the_examples_hold():
     assert doctest.testmod(formatting).failed == 0
+
+
+def test_a_line_of_a_notebook_cell_is_named_as_in_a_traceback():
+    line = Line("Cell In[9]", 12, "<module>")
+    assert formatting.format_location(line, "/home/me/train.ipynb") == str(line) == "Cell In[9], line 12"

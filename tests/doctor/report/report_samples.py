@@ -174,6 +174,47 @@ def no_loop():
     return diagnosis_of(capture_of(steps_of(2)[:4], steps=0, seconds=0.42))
 
 
+def _crossing(kind, api, line, start_ms, ms, nbytes=0, **detail):
+    start = 3000 * MS + int(start_ms * MS)
+    return LedgerEvent(kind, api, line, LOOP, start, start + int(ms * MS), nbytes, detail or None)
+
+
+def few_crossings():
+    """No loop: one crossing of each kind, and a conversion that stays on the host."""
+    events = [
+        _crossing("upload", "torch.from_numpy", 0, 0, 0.01, device="cpu", copied=False),
+        _crossing("upload", "Tensor.to", 1, 1, 6, 12_000_000, device="cuda:0"),
+        _crossing("build", "Module.to", 3, 8, 2, what="Module", device="cuda:0", source="cpu", moved_nbytes=98 << 20),
+        _crossing("download", "bool(tensor)", 2, 11, 0.2, 1, device="cuda:0"),
+        _crossing("move", "tf.device", 3, 12, 0, 4096, source="GPU:0", target="CPU:0", timed=False),
+        _crossing("sync", "torch.cuda.synchronize", 4, 13, 5),
+        _crossing("download", "Tensor.cpu", 2, 20, 1, 12_000_000, device="cuda:0"),
+    ]
+    return diagnosis_of(capture_of(events, steps=0, seconds=3.42, started=0))
+
+
+def many_crossings(lines=30, uploads=400):
+    """No loop: a burst of uploads on each line; more crossings than a report lists one by one."""
+    places = tuple(Line("/home/me/project/train.py", 10 + number, "load", "x.to(device)") for number in range(lines))
+    events = [
+        _crossing("upload", "Tensor.to", number // uploads, number / 400, 0.001, 4096, device="cuda:0")
+        for number in range(lines * uploads)
+    ]
+    return diagnosis_of(capture_of(events, steps=0, seconds=3.42, started=0, lines=places))
+
+
+def crossings_beside_a_loop():
+    """A loop, the uploads before it, and a line that both the setup and the loop use."""
+    events = [event._replace(start=event.start + 9 * MS, end=event.end + 9 * MS) for event in steps_of(30)]
+    before = [
+        LedgerEvent("upload", "torch.tensor", 1, LOOP, at * MS, (at + 1) * MS, 5 << 20, {"device": "cuda:0"})
+        for at in range(7)
+    ]
+    before.append(LedgerEvent("upload", "Tensor.cuda", 3, LOOP, 7 * MS, 8 * MS, 1 << 20, {"device": "cuda:0"}))
+    capture = capture_of([*before, *events], started=0, untraced=(0.0109,) * 5)
+    return diagnosis_of(capture, UPLOAD)
+
+
 def no_framework():
     return diagnosis_of(capture_of((), steps=0, seconds=0.1, facts={"frameworks": {}}))
 

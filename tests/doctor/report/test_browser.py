@@ -69,7 +69,11 @@ def colors(page):
 
 
 @pytest.mark.parametrize(
-    "name", ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "interrupted", "streaming", "wordy"]
+    "name",
+    [
+        *("ordinary", "crowded", "healthy", "no_loop", "no_framework", "interrupted", "streaming", "wordy"),
+        *("few_crossings", "crossings_beside_a_loop"),
+    ],
 )
 def test_every_page_opens_without_errors_and_fits_narrow_and_wide_windows(opened, name):
     page = opened(getattr(samples, name)(), viewport={"width": 360, "height": 800})

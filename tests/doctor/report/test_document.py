@@ -5,13 +5,16 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+from tests.doctor.captures import run_of
 from tests.doctor.report import report_samples as samples
 
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.redaction import without_source
 from forebay.doctor.report.document import SCHEMA_VERSION, to_document
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "cured"]
+SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
 OBJECTS = [SCHEMA, *(part for part in SCHEMA["$defs"].values() if "properties" in part)]
 
 
@@ -26,7 +29,14 @@ def test_the_schema_is_valid_and_has_the_current_version():
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 
 
-ADDED_SINCE_0_1 = {"mean_step_seconds", "host_lines", "settings"}  # documents of 0.1 must remain valid
+ADDED_SINCE_0_1 = {  # documents of 0.1 must remain valid
+    "crossing_log",
+    "host_lines",
+    "mean_step_seconds",
+    "parts_share",
+    "run_lines",
+    "settings",
+}
 
 
 @pytest.mark.parametrize("described", OBJECTS)
@@ -69,3 +79,45 @@ def test_a_document_without_source_contains_no_source_text():
     capture = without_source(diagnosis.view.capture)
     document = to_document(samples.diagnosis_of(capture))
     assert {crossing["text"] for crossing in document["crossings"]} == {None}
+
+
+def test_the_log_has_each_crossing_with_its_time_line_and_cause():
+    log = to_document(samples.few_crossings())["crossing_log"]
+    assert [crossing["api"] for crossing in log["crossings"]][:3] == ["torch.from_numpy", "Tensor.to", "Module.to"]
+    assert log["crossings"][3] == {
+        "start_seconds": pytest.approx(3.011),
+        "seconds": pytest.approx(2e-4),
+        "kind": "download",
+        "direction": "device to host",
+        "api": "bool(tensor)",
+        "cause": "implied",
+        "file": "/home/me/project/train.py",
+        "line": 41,
+        "function": "train",
+        "text": "losses.append(loss.item())",
+        "nbytes": 1,
+    }
+    assert log["others"] == []
+
+
+def test_the_log_has_ten_thousand_crossings_and_totals_of_the_others():
+    log = to_document(samples.many_crossings())["crossing_log"]
+    assert len(log["crossings"]) == 10_000
+    assert [(total["line"], total["count"]) for total in log["others"]] == [(line, 400) for line in range(35, 40)]
+
+
+def test_the_log_of_a_script_with_a_loop_has_the_crossings_outside_of_it():
+    log = to_document(samples.crossings_beside_a_loop())["crossing_log"]
+    assert [crossing["line"] for crossing in log["crossings"]] == [34] * 7 + [112]
+    assert to_document(samples.ordinary())["crossing_log"] == {"crossings": [], "others": []}
+
+
+def test_a_run_without_a_loop_has_the_time_of_its_lines():
+    document = to_document(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert [(each["line"], each["share_of_run"]) for each in document["run_lines"]] == [
+        (14, pytest.approx(0.5)),
+        (15, pytest.approx(0.2)),
+    ]
+    assert document["run_lines"][0]["calls"] == [{"function": "torch.load", "seconds": pytest.approx(0.5)}]
+    assert to_document(samples.ordinary())["run_lines"] == []

@@ -5,6 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from tests.doctor.captures import JAX, loop, run, run_of, sampled
 from tests.doctor.report import report_samples as samples
 from tests.doctor.rules.rule_faults import WARNINGS
 
@@ -12,6 +13,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
+SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
 LARGEST = 2_000_000  # bytes per page
 VOID = {"meta", "link", "br", "img"}
 
@@ -79,6 +81,14 @@ def test_a_card_is_short_and_contains_no_script():
     assert "7 more findings" in text
 
 
+def test_a_card_lists_the_first_crossings_of_a_script_without_a_loop():
+    text = render_card(samples.many_crossings())
+    assert text.count("train.py:10") == 20
+    assert "11,980 more crossings" in text
+    assert "bool(tensor) (implied)" in render_card(samples.few_crossings())
+    assert "crossings" not in render_card(samples.crossings_beside_a_loop()).split("</style>")[1]
+
+
 def test_a_page_shows_diagnosis_line_and_cure():
     text = render_page(samples.ordinary())
     assert "<h1>torch.tensor uploads the same 11.4 MiB again and again.</h1>" in text
@@ -91,6 +101,39 @@ def test_a_page_shows_diagnosis_line_and_cure():
 def test_missing_data_is_listed():
     assert "rule small_batch failed" in render_page(samples.crowded())
     assert 'id="not-seen"' not in render_page(samples.ordinary())
+
+
+def test_a_page_lists_every_crossing_up_to_the_limit():
+    text = render_page(samples.many_crossings())
+    assert text.count('data-name="Start"') == 10_000
+    assert text.count('data-name="Crossings"') == 5
+    assert len(text) < 3 * LARGEST
+    assert 'id="crossings"' not in render_page(samples.ordinary())
+
+
+def test_a_page_shows_time_direction_and_cause_of_a_crossing():
+    text = render_page(samples.few_crossings())
+    assert "3.011 s" in text
+    assert "device to host, implied" in text
+    assert "98.0 MiB" in text
+    assert "waits for the device" in text
+
+
+def test_a_page_lists_the_lines_outside_of_recorded_calls():
+    capture = sampled(loop(run(ms=4), frameworks=JAX), (14, "numpy.sort", 4), (20, "", 2))
+    text = render_page(diagnose(capture))
+    assert "In 6.00 ms of a step (60%), the thread of the loop was in no recorded call." in text
+    lines = text[text.index('id="host-lines"') :]
+    assert lines.index("train.py:14") < lines.index("train.py:20")
+    assert "numpy.sort" in lines
+    assert 'id="host-lines"' not in render_page(samples.ordinary())
+
+
+def test_a_page_shows_the_time_of_a_run_without_a_loop_by_line():
+    text = render_page(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
+    assert "Time of the run, by line" in text
+    assert "Samples of the main thread name a line of the script for 70% of the run." in text
+    assert text.index("train.py:14") < text.index("train.py:15")
 
 
 @pytest.mark.parametrize("name", WARNINGS)

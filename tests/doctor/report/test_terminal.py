@@ -14,12 +14,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 from tests.doctor import device_rig as rig
-from tests.doctor.captures import TORCH, TORCH_GPU, loop
+from tests.doctor.captures import TORCH, TORCH_GPU, loop, run_of
 from tests.doctor.histories import monitored, with_pauses
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.model.formatting import to_one_line
 from forebay.doctor.report.sentences import describe_step_time
 from forebay.doctor.report.terminal import ROWS, render
@@ -29,6 +30,7 @@ from forebay.doctor.rules.pauses import examine
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted"]
+SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
 PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(to_one_line)
 
 
@@ -146,6 +148,33 @@ def test_without_a_right_text_no_space_is_left():
 def test_a_missing_gpu_is_reported(frameworks, is_reported):
     screen = to_one_line(render(diagnose(loop(ms=5, frameworks=frameworks))).plain)
     assert ("torch found no GPU, so these parts include the computation on the CPU." in screen) is is_reported
+
+
+def test_crossings_within_the_host_are_shown_only_without_others():
+    def shown(**detail):
+        events = [
+            LedgerEvent("upload", "torch.tensor", 1, samples.LOOP, 0, 10, 8, {"device": "cpu"}),
+            LedgerEvent("upload", "Tensor.to", 2, samples.LOOP, 20, 30, 8, detail),
+        ]
+        return render(samples.diagnosis_of(samples.capture_of(events, steps=0))).plain
+
+    assert "torch.tensor" not in shown(device="cuda:0")
+    assert "No data left the host." in shown(device="cpu")
+    assert "torch.tensor" in shown(device="cpu")
+
+
+def test_the_lines_of_a_run_without_a_loop_add_up_to_the_run():
+    lines = [(14, "torch.load", 5), (15, "", 2), (16, "", 1), (17, "", 0.5), (18, "", 0.5)]
+    rows = render(diagnose(run_of(*lines))).plain.split("Time of the run, by line:\n")[1].splitlines()[:5]
+    assert [row.split()[0] for row in rows] == ["train.py:14", "train.py:15", "train.py:16", "2", "no"]
+    assert [row.split()[-1] for row in rows] == ["50%", "20%", "10%", "10%", "10%"]
+
+
+def test_without_room_the_crossings_beside_a_loop_are_omitted():
+    crossings, crowded = samples.crossings_beside_a_loop(), samples.crowded()
+    screen = render(replace(crowded, view=crossings.view)).plain
+    assert "Crossings" not in screen
+    assert len(screen.splitlines()) <= ROWS
 
 
 @pytest.mark.parametrize(

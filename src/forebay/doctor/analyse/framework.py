@@ -36,6 +36,7 @@ _FRAMEWORK_PREFIXES = {
     "jax": "jax",
     "jnp": "jax",
     "Array": "jax",
+    "array": "jax",
     "cupy": "cupy",
     "cp": "cupy",
     "keras": "keras",

@@ -1,6 +1,6 @@
-"""The lines of the script that take the time of a step in which no hook recorded a call."""
+"""The time of the host by line of the script, from samples: of a step outside of recorded calls, or of a run."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["HostLine", "host_lines", "samples_inside"]
+__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
 
 FEWEST_SAMPLES = 60  # fewer say too little about the lines of a step
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
@@ -18,11 +18,11 @@ _RECORDED_KINDS = frozenset().union(*PARTS.values())
 
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """The time of one line outside of recorded calls."""
+    """The time of one line: per step and outside of recorded calls, or in a whole run."""
 
     line: Line
-    seconds: float  # per step
-    functions: tuple[tuple[str, float], ...]  # name and seconds per step of what the line called, longest first
+    seconds: float
+    functions: tuple[tuple[str, float], ...]  # name and seconds of what the line called, longest first
 
     @property
     def function(self) -> str:
@@ -38,7 +38,27 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     samples = _unrecorded_samples(view) if view.steps is not None else []
     if len(samples) < FEWEST_SAMPLES:
         return ()
-    seconds_per_ns = unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples)
+    return _group_by_line(view, samples, unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples))
+
+
+def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
+    """Return the lines of a run without a loop, longest first; empty with a loop, or without enough samples.
+
+    They belong to the thread with the most sampled time. Their seconds add up to at most those of the run.
+    """
+    nanoseconds = Counter[int]()  # by thread
+    for sample in view.capture.samples:
+        nanoseconds[sample.thread] += sample.nanoseconds
+    if view.steps is not None or not nanoseconds:
+        return ()
+    (thread, total), *_ = nanoseconds.most_common(1)
+    samples = [sample for sample in view.capture.samples if sample.thread == thread]
+    if len(samples) < FEWEST_SAMPLES or not total:
+        return ()
+    return _group_by_line(view, samples, min(1e-9, view.capture.seconds / total))
+
+
+def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> tuple[HostLine, ...]:
     functions: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for sample in samples:
         functions[sample.line][sample.function] += sample.nanoseconds * seconds_per_ns

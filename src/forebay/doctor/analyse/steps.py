@@ -9,14 +9,17 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
-__all__ = ["PARTS", "Steps", "find_steps", "split_step"]
+__all__ = ["CROSSING_KINDS", "PARTS", "Steps", "find_steps", "split_step"]
 
 FEWEST_STEPS = 3  # a loop has at least this many steps
 FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as building a model
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
+LONGEST_BURST_NS = 50_000_000  # transfers of one line in direct succession, such as those of a list of arrays
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
+
+CROSSING_KINDS = frozenset({EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.SYNC})
 
 # Part of a step -> kinds of events. Time that belongs to several parts counts for the first one.
 PARTS: dict[str, frozenset[str]] = {
@@ -61,17 +64,37 @@ def find_steps(capture: Capture) -> Steps | None:
     """Return the steps of the profiled window; None if there are too few.
 
     If the script ended before the detector found its steps, the most frequent call site of the most reliable kind marks
-    the steps.
+    the steps. A burst of transfers does not.
     """
     window, events = capture.window, capture.events
     if window.anchor is not None:
         marks = [event for event in events if event[:3] == window.anchor and window.start <= event.end <= window.end]
         return _make_steps(window.anchor, marks)
+    burst_lines = _find_burst_lines(events)
     for kinds in LOOP_MARKS:
-        frequent = _events_of_most_frequent_site(event for event in events if event.kind in kinds)
+        frequent = _events_of_most_frequent_site(
+            event for event in events if event.kind in kinds and not _is_in_burst(event, burst_lines)
+        )
         if frequent is not None:
             return _make_steps(frequent[0][:3], frequent[int(len(frequent) * WARM_UP_SHARE) :])
     return _steps_of_operations(event for event in events if event.kind == EventKind.OPS)
+
+
+def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
+    """Return the lines whose transfers and waits are a short burst, with no other event between them."""
+    positions: dict[int, list[int]] = {}  # by line
+    for position, event in enumerate(events):
+        if event.kind in CROSSING_KINDS:
+            positions.setdefault(event.line, []).append(position)
+    return {
+        line
+        for line, (first, *_, last) in ((line, found) for line, found in positions.items() if len(found) > 1)
+        if last - first + 1 == len(positions[line]) and events[last].end - events[first].start <= LONGEST_BURST_NS
+    }
+
+
+def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
+    return event.kind in CROSSING_KINDS and event.line in burst_lines
 
 
 def _steps_of_operations(operations: Iterable[LedgerEvent]) -> Steps | None:

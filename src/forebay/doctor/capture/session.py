@@ -140,6 +140,7 @@ class Session:
             device=self._device.recorded,
             samples=self._host_sampler.samples,
             history=self._monitor.history() if self._records_history else None,
+            started=self._start,
         )
 
     def _install(self, name: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, FrameType
 
+from forebay.doctor.capture.notebook_cells import MAGIC_FILES, cell_name, find_magic_line
 from forebay.doctor.model.events import Line
 
 __all__ = ["SourceLines"]
@@ -31,6 +32,7 @@ class SourceLines:
         self.locations: list[tuple[str, int, str]] = []  # file, line number, function
         self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code; only files looked up so far
         self._indices: dict[tuple[str, int], int] = {}
+        self._texts: dict[tuple[str, int], str] = {}  # of lines whose text is not in a file
         self._lock = threading.RLock()  # a signal handler may run inside
         # Cache, because `frame.f_lineno` scans the line table from the start of the function.
         self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset
@@ -88,14 +90,21 @@ class SourceLines:
     def read(self, *, text: bool = True) -> list[Line]:
         """Return all indexed lines in order; `text=False` omits their source text."""
         return [
-            Line(file, number, function, linecache.getline(file, number).strip() if text else "")
+            Line(cell_name(file) or file, number, function, self._read_text(file, number) if text else "")
             for file, number, function in self.locations
         ]
 
+    def _read_text(self, file: str, number: int) -> str:
+        return self._texts.get((file, number)) or linecache.getline(file, number).strip()
+
     def _add_frame(self, frame: FrameType) -> int:
         code = frame.f_code
-        number = frame.f_lineno or code.co_firstlineno  # some instructions of Python 3.11 have no line: None
-        index = self._index_of(code.co_filename, number, code.co_qualname)
+        # Some instructions of Python 3.11 have no line: None.
+        file, number = code.co_filename, frame.f_lineno or code.co_firstlineno
+        if file in MAGIC_FILES and (line := find_magic_line(frame)) is not None:
+            file, number = line.file, line.number
+            self._texts[file, number] = line.text
+        index = self._index_of(file, number, code.co_qualname)
         self._known_code[id(code)] = code
         self._index_by_instruction[id(code), frame.f_lasti] = index
         return index

@@ -57,6 +57,7 @@ class Capture:
     device: DeviceRecords | None = None  # None if the device was not recorded
     samples: tuple[HostSample, ...] = field(default=(), repr=False)  # of the host; captures of 0.1 have none
     history: StepHistory | None = field(default=None, repr=False)  # None if no unprofiled step was recorded
+    started: int | None = None  # start of the run, in nanoseconds on the clock of the events; None in captures of 0.1
 
     def save(self, path: str | Path) -> None:
         """Write the capture as compressed JSON."""

@@ -55,8 +55,9 @@ _DETAIL = record(
     {},
     _optional_values(text, "device", "dtype", "from_dtype", "function", "key", "loader", "op", "reason", "signature")
     | _optional_values(text, "source", "target", "what")
-    | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "shuffle_rows", "tiny", "workers")
-    | _optional_values(boolean, "copied", "first", "non_blocking", "persistent", "pinned", "timed")
+    | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "moved_nbytes", "shuffle_rows")
+    | _optional_values(_count, "tiny", "workers")
+    | _optional_values(boolean, "copied", "first", "implied", "non_blocking", "persistent", "pinned", "timed")
     | {"flops": optional(number(0, MAX_FLOPS))}
     | {"calling_seconds": optional(_seconds), "mapped_at": optional(integer()), "prefetch": _plain_fact}
     | {"shape": optional(list_of(optional(integer()), most=100))},
@@ -147,6 +148,7 @@ _CAPTURE = record(
     {
         "samples": list_of(row(_time, _time, integer(), integer(-1), text), most=MAX_SAMPLES),
         "history": optional(_HISTORY),
+        "started": optional(_time),
     },
 )
 

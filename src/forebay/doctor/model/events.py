@@ -4,7 +4,8 @@
 not know. The keys by event kind:
 
     upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking,
-              copied (False if the array shares the memory of its data)
+              copied (False if the array shares the memory of its data), implied (True if an operation converted the
+              data, although its API name is that of a conversion)
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
@@ -14,7 +15,8 @@ not know. The keys by event kind:
               (of the products in the graph)
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
               workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
-              (the number of the `fit` call that created the iterator)
+              (the number of the `fit` call that created the iterator), source and moved_nbytes (of a Module that
+              changed its device)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
@@ -26,9 +28,20 @@ ended. Its `api` is a value of `model.debug_settings.DebugSetting`, and its line
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["FEED_API", "LOOP_MARKS", "PYTHON_CODE", "STORED_STACK", "EventKind", "HostSample", "LedgerEvent", "Line"]
+__all__ = [
+    "CELL_PREFIX",
+    "FEED_API",
+    "LOOP_MARKS",
+    "PYTHON_CODE",
+    "STORED_STACK",
+    "EventKind",
+    "HostSample",
+    "LedgerEvent",
+    "Line",
+]
 
 FEED_API = "a forebay feed"  # `LedgerEvent.api` of a wait for a batch of Forebay
+CELL_PREFIX = "Cell In["  # `Line.file` of a notebook cell starts with it, and the number of the cell follows
 PYTHON_CODE = "Python"  # `HostSample.function` of a line that executes bytecode
 STORED_STACK = "torch.fx.traceback.format_stack"  # `HostSample.function` while anomaly mode stores the stack
 
@@ -68,13 +81,18 @@ LOOP_MARKS: tuple[frozenset[EventKind], ...] = (
 class Line(NamedTuple):
     """A line of user code."""
 
-    file: str
+    file: str  # a path, or the name of a notebook cell
     number: int
     function: str  # name of the function that contains the line
     text: str = ""  # source text; empty with --no-source or if unknown
 
+    @property
+    def is_in_cell(self) -> bool:
+        """Whether the line is in a notebook cell."""
+        return self.file.startswith(CELL_PREFIX)
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.number}"
+        return f"{self.file}, line {self.number}" if self.is_in_cell else f"{self.file}:{self.number}"
 
 
 class LedgerEvent(NamedTuple):

@@ -14,6 +14,7 @@ __all__ = [
     "format_seconds",
     "format_seconds_range",
     "format_speedup",
+    "format_timestamp",
     "predicted_step_seconds",
     "replace_control_characters",
     "to_one_line",
@@ -44,6 +45,15 @@ def format_seconds_range(low: float, high: float) -> str:
     factor, unit = _choose_unit(high)
     least, most = _format_three_digits(low * factor), _format_three_digits(high * factor)
     return f"{most} {unit}" if least == most else f"{least} to {most} {unit}"
+
+
+def format_timestamp(value: float) -> str:
+    """Format the time since the start of a run with a precision of one millisecond.
+
+    >>> format_timestamp(3.01204)
+    '3.012 s'
+    """
+    return f"{value:,.3f} s"
 
 
 def format_percent(share: float) -> str:
@@ -125,10 +135,12 @@ def replace_control_characters(text: str) -> str:
 
 
 def format_location(line: Line, script: str) -> str:
-    """Format a line as `path:number`, with a short path.
+    """Format a line as `path:number`, with a short path, or as `Cell In[9], line 12`.
 
     The path is relative to the folder of the script. For files outside this folder, it is the last two path parts.
     """
+    if line.is_in_cell:
+        return str(line)
     path, script_path = Path(line.file), Path(script)
     for folder in (script_path.parent, script_path.parent.absolute()):
         if path.is_relative_to(folder):

@@ -10,8 +10,9 @@ from statistics import quantiles
 from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.crossings import MOST_LISTED, Crossing, CrossingTotal, crossings_of, split_crossings
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
-from forebay.doctor.analyse.host_lines import HostLine, host_lines
+from forebay.doctor.analyse.host_lines import HostLine, host_lines, run_lines
 from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
 from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
@@ -21,6 +22,7 @@ from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.predict.simulate import Prediction
 from forebay.doctor.report.sentences import cost_share, describe_missing_data, format_headline
+from forebay.doctor.report.step_shares import shares_of
 from forebay.doctor.report.transfers import Transfer, transfers_of
 from forebay.doctor.rules.finding import Cure, Finding
 
@@ -55,10 +57,13 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "mean_step_seconds": view.mean_seconds or None,
         "watching_cost": view.profiling_overhead,
         "parts_seconds": view.step_parts,
+        "parts_share": shares_of(view.step_parts),
         "host_lines": [_host_line(view, each) for each in host_lines(view)],
+        "run_lines": [_run_line(view, each) for each in run_lines(view)],
         "coverage": _coverage(view),
         "findings": [_finding(diagnosis, finding) for finding in diagnosis.findings],
         "crossings": [_transfer(transfer) for transfer in transfers_of(view)],
+        "crossing_log": _crossing_log(view),
         "memory": _memory(memory_usage(view)),
         "gpus": [_gpu(gauges) for gauges in read_gauges(view)],
         "ranks": None if ranks is None else _ranks(ranks),
@@ -102,6 +107,15 @@ def _host_line(view: CaptureView, host_line: HostLine) -> dict[str, Any]:
         "seconds_per_step": host_line.seconds,
         "share_of_step": min(1.0, host_line.seconds / view.step_seconds) if view.step_seconds else 0.0,
         "calls": calls,
+    }
+
+
+def _run_line(view: CaptureView, run_line: HostLine) -> dict[str, Any]:
+    return {
+        **_location(run_line.line),
+        "seconds": run_line.seconds,
+        "share_of_run": min(1.0, run_line.seconds / view.capture.seconds) if view.capture.seconds else 0.0,
+        "calls": [{"function": function or None, "seconds": seconds} for function, seconds in run_line.functions],
     }
 
 
@@ -166,6 +180,34 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
         "nbytes_per_step": transfer.nbytes,
         "seconds_per_step": transfer.seconds,
         "share_of_step": transfer.share,
+    }
+
+
+def _crossing_log(view: CaptureView) -> dict[str, Any]:
+    listed, totals = split_crossings(crossings_of(view), MOST_LISTED)
+    return {"crossings": [*map(_crossing, listed)], "others": [*map(_crossing_total, totals)]}
+
+
+def _crossing(crossing: Crossing) -> dict[str, Any]:
+    return {
+        "start_seconds": crossing.start,
+        "seconds": crossing.seconds,
+        **_crossing_call(crossing),
+        "nbytes": crossing.nbytes,
+    }
+
+
+def _crossing_total(total: CrossingTotal) -> dict[str, Any]:
+    return {**_crossing_call(total), "count": total.count, "nbytes": total.nbytes, "seconds": total.seconds}
+
+
+def _crossing_call(crossing: Crossing | CrossingTotal) -> dict[str, Any]:
+    return {
+        "kind": crossing.kind,
+        "direction": crossing.direction,
+        "api": crossing.api,
+        "cause": "implied" if crossing.is_implied else "explicit",
+        **_location(crossing.line),
     }
 
 

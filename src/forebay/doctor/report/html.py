@@ -16,6 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from forebay.core.spec import format_nbytes
+from forebay.doctor.analyse.crossings import MOST_LISTED, crossings_of, split_crossings
+from forebay.doctor.analyse.host_lines import host_lines, run_lines
 from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.formatting import (
@@ -24,11 +26,13 @@ from forebay.doctor.model.formatting import (
     format_rate,
     format_seconds,
     format_seconds_range,
+    format_timestamp,
     predicted_step_seconds,
     truncate,
 )
 from forebay.doctor.report import sentences, side_notes
 from forebay.doctor.report.colors import COLOR_LABELS, color_of_kind, color_of_part
+from forebay.doctor.report.step_shares import merge_small_parts, shares_of
 from forebay.doctor.report.timeline import timeline_data
 from forebay.doctor.report.transfers import transfers_of
 from forebay.doctor.rules.finding import Cure, Finding
@@ -36,21 +40,31 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["render_card", "render_page", "save_page"]
 
 MOST_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
+MOST_HOST_LINES = 50  # rows of the table; the JSON document lists all lines
 MOST_FINDINGS = 40  # on the page; the JSON document lists all findings
+MOST_CARD_CROSSINGS = 20  # rows of a card
+LONGEST_CROSSING_TEXT = 100  # characters of a line; the table of crossings has up to 10,000 rows
 LONGEST_TEXT = 400  # characters; longer texts of the profiled script are shortened, but not the code of cures
-SMALLEST_PART = 0.0005  # share of a step; the page omits smaller parts, which would read 0%
+SMALLEST_PART = 0.0005  # share of a step; the page shows only the sum of smaller parts, which would read 0%
 
 _ASSETS = Path(__file__).parent / "page"
 
 
 def render_page(diagnosis: Diagnosis) -> str:
     """Return the whole report as HTML."""
-    transfers = transfers_of(diagnosis.view)
+    transfers, lines = transfers_of(diagnosis.view), host_lines(diagnosis.view) or run_lines(diagnosis.view)
+    crossings, crossing_totals = split_crossings(crossings_of(diagnosis.view), MOST_LISTED)
     script = "\n".join(_read_asset(name) for name in ("page.js", "timeline.js"))
     return _TEMPLATES.get_template("report.html").render(
         _template_values(diagnosis),
         transfers=transfers[:MOST_TRANSFERS],
         more_transfers=max(0, len(transfers) - MOST_TRANSFERS),
+        host_lines=lines[:MOST_HOST_LINES],
+        more_host_lines=max(0, len(lines) - MOST_HOST_LINES),
+        crossings=crossings,
+        LONGEST_CROSSING_TEXT=LONGEST_CROSSING_TEXT,
+        MOST_TRANSFERS=MOST_TRANSFERS,
+        crossing_totals=crossing_totals,
         timeline=_to_script_json(timeline_data(diagnosis.view)),
         style=Markup(_read_asset("report.css")),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
@@ -66,8 +80,11 @@ def save_page(diagnosis: Diagnosis, path: str | Path) -> None:
 
 def render_card(diagnosis: Diagnosis) -> str:
     """Return a short report for a notebook cell. It needs no JavaScript."""
+    crossings = crossings_of(diagnosis.view) if diagnosis.view.steps is None else []
     return _TEMPLATES.get_template("card.html").render(
         _template_values(diagnosis),
+        crossings=crossings[:MOST_CARD_CROSSINGS],
+        more_crossings=max(0, len(crossings) - MOST_CARD_CROSSINGS),
         style=Markup(_read_asset("card.css")),  # nosec B704  # a file of this package
     )
 
@@ -116,13 +133,14 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _make_step_parts(parts: dict[str, float]) -> list[StepPart]:
     """Return the parts of a step that are large enough to draw."""
-    total = sum(parts.values()) or 1.0
-    starts = accumulate(parts.values(), initial=0.0)
-    step_parts = [
-        StepPart(name, color_of_part(name), seconds, seconds / total, start / total)
-        for (name, seconds), start in zip(parts.items(), starts, strict=False)
+    shown = merge_small_parts(parts, SMALLEST_PART)
+    shares = shares_of(shown)
+    starts = accumulate(shares.values(), initial=0.0)
+    return [
+        StepPart(name, color_of_part(name), seconds, shares[name], start)
+        for (name, seconds), start in zip(shown.items(), starts, strict=False)
+        if seconds
     ]
-    return [part for part in step_parts if part.share >= SMALLEST_PART]
 
 
 def _cure_outcomes(diagnosis: Diagnosis, finding: Finding) -> list[CureOutcome]:
@@ -149,8 +167,8 @@ def _read_asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _shorten(text: object) -> str:
-    return truncate(str(text), LONGEST_TEXT)
+def _shorten(text: object, length: int = LONGEST_TEXT) -> str:
+    return truncate(str(text), length)
 
 
 def _format_fact(value: object, name: str) -> str:
@@ -175,5 +193,6 @@ _TEMPLATES.filters |= {
     "percent": format_percent,
     "seconds": format_seconds,
     "times": format_rate,
+    "timestamp": format_timestamp,
     "color": color_of_kind,
 }

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from statistics import median
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.costs import unexplained_seconds
+from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.diagnosis.measured_settings import is_measurable
 from forebay.doctor.model.capture import STILL_RUNNING
@@ -31,12 +33,15 @@ __all__ = [
     "cost_share",
     "describe_cost",
     "describe_coverage",
+    "describe_crossings",
     "describe_early_end",
+    "describe_host_lines",
     "describe_missing_data",
     "describe_missing_loop",
     "describe_outcome",
     "describe_parts",
     "describe_predictions",
+    "describe_run_lines",
     "describe_step_time",
     "describe_verification",
     "format_cure_speedup",
@@ -257,6 +262,35 @@ def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
     if counts and all(count == 0 for count in counts):
         names = " and ".join(view.frameworks)
         yield f"{names} found no GPU, so these parts include the computation on the CPU."
+
+
+def describe_host_lines(diagnosis: Diagnosis) -> str:
+    """Explain the lines of `analyse.host_lines`."""
+    seconds = unexplained_seconds(diagnosis.view)
+    share = format_percent(seconds / diagnosis.view.step_seconds) if diagnosis.view.step_seconds else "0%"
+    return (
+        f"In {format_seconds(seconds)} of a step ({share}), the thread of the loop was in no recorded call. "
+        "Samples of its stack show the lines that it executed in this time, and what they called."
+    )
+
+
+def describe_run_lines(diagnosis: Diagnosis) -> str:
+    """Explain the lines of `analyse.host_lines.run_lines`."""
+    seconds = diagnosis.view.capture.seconds
+    share = sum(each.seconds for each in run_lines(diagnosis.view)) / seconds if seconds else 0.0
+    return (
+        f"Samples of the main thread name a line of the script for {format_percent(share)} of the run. "
+        "The rest is start and end of the profile, or older than the samples that the doctor keeps."
+    )
+
+
+def describe_crossings(diagnosis: Diagnosis) -> str:
+    """Explain the table of crossings."""
+    period = "before the loop, and in it if they do not recur, until recording ended" if diagnosis.view.steps else ""
+    return (
+        f"Transfers and waits for the device{f' {period}' if period else ''}, in order of time. Times start with the "
+        "run. An implied crossing is a side effect of a call with another purpose; its duration may be an estimate."
+    )
 
 
 def describe_missing_loop(diagnosis: Diagnosis) -> list[str]:

@@ -5,8 +5,9 @@ from itertools import islice
 
 from rich.text import Text
 
-from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.analyse.host_lines import host_lines, run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_count, format_location, format_percent, format_seconds, to_one_line
 from forebay.doctor.report import side_notes
 from forebay.doctor.report.colors import color_of_part
@@ -27,6 +28,8 @@ from forebay.doctor.report.sentences import (
     format_cure_speedup,
     format_headline,
 )
+from forebay.doctor.report.step_shares import merge_small_parts
+from forebay.doctor.report.terminal_crossings import render_crossings
 from forebay.doctor.report.terminal_layout import (
     draw_bar,
     fit_width,
@@ -51,7 +54,7 @@ MOST_CODE = 8  # lines of code per cure
 MOST_GPUS = 2
 MOST_HOST_LINES = 3
 SMALLEST_HOST_LINE = 0.1  # share of a step; the report omits shorter lines
-SMALLEST_PART = 0.005  # share of a step; the report omits smaller parts
+SMALLEST_PART = 0.005  # share of a step; the report shows only the sum of smaller parts
 
 _TERMINAL_COLORS = {  # color name of colors.py -> Rich style
     "input": "yellow",
@@ -73,9 +76,14 @@ def _render_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
     lines = [*_render_head(diagnosis, width), *_render_main_finding(diagnosis, width)]
     if diagnosis.view.steps is not None:
         lines += [Text(), *_render_step(diagnosis, width)]
-    lines += _render_side_notes(diagnosis, width)
-    notes = list(_render_missing_data(diagnosis, width))
+    side_lines, notes = _render_side_notes(diagnosis, width), list(_render_missing_data(diagnosis, width))
+    side_lines = [*_render_run_lines(diagnosis, width), *side_lines]
+    if diagnosis.view.steps is None:  # without a step time, the crossings are the main part of the report
+        lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(side_lines) - len(notes))
+    lines += side_lines
     lines += _render_other_findings(diagnosis, width, most_lines=ROWS - len(lines) - len(notes))
+    if diagnosis.view.steps is not None:
+        lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(notes))
     return lines + notes
 
 
@@ -127,7 +135,7 @@ def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     yield from wrap_lines(Text(to_one_line(describe_step_time(diagnosis))), width)
     yield from wrap_lines(Text(describe_parts(diagnosis), style="dim"), width)
     total = sum(view.step_parts.values()) or 1.0
-    parts = {name: seconds for name, seconds in view.step_parts.items() if seconds / total >= SMALLEST_PART}
+    parts = merge_small_parts(view.step_parts, SMALLEST_PART)
     name_width = max(map(len, parts), default=0)
     for name, seconds in parts.items():
         bar_width = width - name_width - 19  # the other columns and the spaces take 19 characters
@@ -147,10 +155,36 @@ def _render_host_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     if longest:
         yield Text("Lines of the script outside of these calls:", style="dim")
     for each in longest[:MOST_HOST_LINES]:
-        time = Text(f"{format_seconds(each.seconds)} {format_percent(each.seconds / view.step_seconds):>5}")
-        location = to_one_line(format_location(each.line, view.capture.script))
-        text = fit_width(f"{location}  {to_one_line(each.line.text)}", width - len(time) - 4)
-        yield from place_left_and_right(Text(text), time, width, indent=2)
+        yield from _render_time(_describe_line(diagnosis, each.line), each.seconds, view.step_seconds, width)
+
+
+def _render_run_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    """Yield the longest lines of a run without a loop, and the rest, so that all shares add up to the run."""
+    lines, seconds = run_lines(diagnosis.view), diagnosis.view.capture.seconds
+    if not lines or not seconds:
+        return
+    yield Text()
+    yield Text("Time of the run, by line:", style="dim")
+    for each in lines[:MOST_HOST_LINES]:
+        yield from _render_time(_describe_line(diagnosis, each.line), each.seconds, seconds, width)
+    others = sum(each.seconds for each in lines[MOST_HOST_LINES:])
+    if others:
+        count = format_count(len(lines) - MOST_HOST_LINES, "other line")
+        yield from _render_time(count, others, seconds, width)
+    yield from _render_time("no line of the script", seconds - sum(each.seconds for each in lines), seconds, width)
+
+
+def _describe_line(diagnosis: Diagnosis, line: Line) -> str:
+    location = format_location(line, diagnosis.view.capture.script)
+    return f"{to_one_line(location)}  {to_one_line(line.text)}".rstrip()
+
+
+def _render_time(text: str, seconds: float, total: float, width: int) -> Iterator[Text]:
+    """Yield a row with its time and its share of the total; none if its share reads 0 %."""
+    share = format_percent(seconds / total)
+    if share != format_percent(0):
+        time = Text(f"{format_seconds(seconds)} {share:>5}")
+        yield from place_left_and_right(Text(fit_width(text, width - len(time) - 4)), time, width, indent=2)
 
 
 def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:

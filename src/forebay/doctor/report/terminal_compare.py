@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_count, format_seconds, to_one_line
 from forebay.doctor.report.compare import Comparison, Document, TimeChange
 from forebay.doctor.report.terminal_layout import (
@@ -115,6 +116,6 @@ def _render_group(
 def _render_source_line(finding: Document, width: int) -> Iterator[Text]:
     if finding["file"] is None:
         return
-    location = fit_width_left(to_one_line(f"{Path(finding['file']).name}:{finding['line']}"), width // 2)
+    location = fit_width_left(to_one_line(str(Line(Path(finding["file"]).name, finding["line"], ""))), width // 2)
     text = fit_width(to_one_line(finding["text"] or ""), width - 4 - len(location) - 2)
     yield Text.assemble("    ", (location, "cyan"), f"  {text}" if text else "")

@@ -6,6 +6,7 @@ import pickle
 import cupy
 import numpy as np
 import pytest
+from tests.doctor.capture.hooks.crossing_log import assert_listed
 from tests.doctor.capture.hooks.hook_scripts import watched
 
 SOURCE = 'extern "C" __global__ void __launch_bounds__(256) halve(float* x) {}'
@@ -132,3 +133,27 @@ def test_objects_record_nothing_after_profiling():
     kernel, device = watched(lambda: (cupy.RawKernel(SOURCE, "halve"), cupy.cuda.Device(0))).result
     silent = watched(lambda: (kernel((1,), (1,), ()), device.synchronize()))
     assert silent.of("run") == silent.of("sync") == []
+
+
+def test_a_script_without_a_loop_has_a_list_of_its_crossings():
+    data = np.ones((64, 64), np.float32)
+
+    def run():
+        array = cupy.asarray(data)
+        array.set(data)
+        cupy.cuda.Device(0).synchronize()
+        if array.sum():
+            float(array.sum())
+        return cupy.asnumpy(array)
+
+    assert_listed(
+        run,
+        [
+            ("array = cupy.asarray(data)", "cupy.asarray", "upload", "explicit"),
+            ("array.set(data)", "cupy.ndarray.set", "upload", "explicit"),
+            ("cupy.cuda.Device(0).synchronize()", "cupy.cuda.Device.synchronize", "sync", "explicit"),
+            ("if array.sum():", "bool(array)", "download", "implied"),
+            ("float(array.sum())", "float(array)", "download", "explicit"),
+            ("return cupy.asnumpy(array)", "cupy.asnumpy", "download", "explicit"),
+        ],
+    )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax._src import core, monitoring
 from jax._src.array import ArrayImpl
+from tests.doctor.capture.hooks.crossing_log import assert_listed
 from tests.doctor.capture.hooks.hook_scripts import bare_script, watched
 
 from forebay.doctor.capture.device.ledger import active_profiler
@@ -302,3 +303,41 @@ def test_an_active_jax_profiler_is_detected(tmp_path):
 
 def _over_two_devices():
     return jax.sharding.NamedSharding(jax.make_mesh((2,), ("rows",)), jax.sharding.PartitionSpec("rows"))
+
+
+def test_a_script_without_a_loop_has_a_list_of_its_crossings():
+    data = np.ones((64, 64), np.float32)
+
+    def run():
+        array = jnp.asarray(data)
+        moved = jax.device_put(array, jax.devices()[1])
+        total = jnp.sum(data)
+        product = array * data
+        mirrored = data - product
+        jax.jit(lambda x: x * 2)(data)
+        mirrored.block_until_ready()
+        if total > 0:
+            float(total)
+        return jax.device_get(moved)
+
+    assert_listed(
+        run,
+        [
+            ("array = jnp.asarray(data)", "jnp.asarray", "upload", "explicit"),
+            ("moved = jax.device_put(array, jax.devices()[1])", "jax.device_put", "move", "explicit"),
+            ("total = jnp.sum(data)", "jnp.sum", "upload", "implied"),
+            ("product = array * data", "array * numpy", "upload", "implied"),
+            ("mirrored = data - product", "array - numpy", "upload", "implied"),
+            ("jax.jit(lambda x: x * 2)(data)", "jax.jit: <lambda>(x)", "upload", "implied"),
+            ("mirrored.block_until_ready()", "jax.Array.block_until_ready", "sync", "explicit"),
+            ("if total > 0:", "bool(array)", "download", "implied"),
+            ("float(total)", "float(array)", "download", "explicit"),
+            ("return jax.device_get(moved)", "jax.device_get", "download", "explicit"),
+        ],
+    )
+
+
+def test_an_operator_with_a_single_number_is_not_an_upload():
+    array = jnp.ones(3)
+    seen = watched(lambda: [array * np.float32(2), array + np.array(1.0), array - 3, array * array])
+    assert seen.of("upload") == []

@@ -15,6 +15,7 @@ from tensorflow.python.framework import constant_op, ops
 from tensorflow.python.ops import script_ops
 from tensorflow.python.profiler import profiler_v2
 from tensorflow.python.training import optimizer as first_optimizers
+from tests.doctor.capture.hooks.crossing_log import assert_listed
 from tests.doctor.capture.hooks.tensorflow_watched import attributes, in_thread, watched
 
 from forebay.doctor.capture.device.ledger import active_profiler
@@ -422,3 +423,31 @@ def test_an_active_tensorflow_profiler_is_detected(tmp_path):
     name = active_profiler()
     tf.profiler.experimental.stop(save=False)
     assert (name, active_profiler()) == ("tf.profiler", None)
+
+
+def test_a_script_without_a_loop_has_a_list_of_its_crossings():
+    data = np.ones((64, 64), np.float32)
+
+    def run():
+        tensor = tf.constant(data)
+        added = tensor + data
+        product = tf.matmul(tensor, data)
+        state = tf.Variable(data)
+        state.assign(data)
+        if tf.reduce_all(added > 0):
+            float(product[0, 0])
+        return state.numpy()
+
+    assert_listed(
+        run,
+        [
+            ("tensor = tf.constant(data)", "tf.constant", "upload", "explicit"),
+            ("added = tensor + data", "tf.convert_to_tensor", "upload", "implied"),
+            ("product = tf.matmul(tensor, data)", "tf.matmul", "upload", "implied"),
+            ("state = tf.Variable(data)", "tf.Variable", "upload", "explicit"),
+            ("state.assign(data)", "Variable.assign", "upload", "explicit"),
+            ("if tf.reduce_all(added > 0):", "bool(tensor)", "download", "implied"),
+            ("float(product[0, 0])", "float(tensor)", "download", "explicit"),
+            ("return state.numpy()", "Tensor.numpy", "download", "explicit"),
+        ],
+    )

@@ -6,6 +6,7 @@ from operator import methodcaller
 import numpy as np
 import pytest
 import torch
+from tests.doctor.capture.hooks.crossing_log import assert_listed
 from tests.doctor.capture.hooks.torch_watched import watched
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -213,7 +214,7 @@ def test_a_tensor_with_a_symbolic_shape_is_not_recorded(seen, fake):
 def test_moving_a_module_is_a_build_and_not_an_upload(seen):
     torch.nn.Linear(100, 100).to("meta")
     assert (seen.one.kind, seen.one.api) == (EventKind.BUILD, "Module.to")
-    assert seen.one.detail == {"what": "Module", "function": "Linear", "device": "meta"}
+    assert seen.one.nbytes == 0
 
 
 def test_an_explicit_synchronization_is_recorded(monkeypatch):
@@ -275,3 +276,43 @@ def test_a_version_with_unknown_loaders_is_still_profiled(monkeypatch):
 
 def test_all_hooks_fit_the_installed_version(seen):
     assert seen.ledger.notes == []
+
+
+def test_a_moved_model_has_its_bytes_and_its_devices(seen):
+    torch.nn.Linear(10, 10).to("meta")
+    detail = {"what": "Module", "function": "Linear", "device": "meta", "source": "cpu", "moved_nbytes": 440}
+    assert seen.one.detail == detail
+
+
+def test_a_model_that_keeps_its_device_is_not_moved(seen):
+    torch.nn.Linear(10, 10).to(torch.float64)
+    assert seen.one.detail == {"what": "Module", "function": "Linear", "device": "cpu"}
+
+
+def test_a_model_with_unknown_sizes_is_moved(seen):
+    torch.nn.LazyLinear(10).to("meta")
+    assert seen.one.detail["moved_nbytes"] == 0
+
+
+def test_a_script_without_a_loop_has_a_list_of_its_crossings():
+    data, model = np.ones((64, 64), np.float32), torch.nn.Linear(64, 64)
+
+    def run():
+        tensor = torch.tensor(data)
+        tensor.to("meta")
+        model.to("meta")
+        if tensor.any():
+            tensor.sum().item()
+        return tensor.numpy()
+
+    assert_listed(
+        run,
+        [
+            ("tensor = torch.tensor(data)", "torch.tensor", "upload", "explicit"),
+            ('tensor.to("meta")', "Tensor.to", "upload", "explicit"),
+            ('model.to("meta")', "Module.to", "upload", "explicit"),
+            ("if tensor.any():", "bool(tensor)", "download", "implied"),
+            ("tensor.sum().item()", "Tensor.item", "download", "explicit"),
+            ("return tensor.numpy()", "Tensor.numpy", "download", "explicit"),
+        ],
+    )

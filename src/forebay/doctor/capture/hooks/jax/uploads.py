@@ -1,9 +1,10 @@
-"""Hooks for uploads outside of jitted functions: `jax.device_put`, conversions, and operations with NumPy arguments."""
+"""Hooks for uploads outside of jitted functions: `jax.device_put`, conversions, and operations with NumPy arrays."""
 
 from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax import numpy as jnp
 from jax._src.array import ArrayImpl
 
@@ -32,6 +33,13 @@ _OPERATIONS = (
     *("max", "mean", "median", "min", "pad", "reshape", "sort", "sqrt", "square", "stack", "std", "sum", "take"),
     *("tensordot", "transpose", "var", "where"),
 )
+_OPERATOR_API = "array operators"  # in notes about failures
+# Methods of operators that scripts often use with a NumPy array -> API name in events.
+_OPERATORS = {
+    f"__{side}{name}__": f"array {sign} numpy"
+    for name, sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@"}.items()
+    for side in ("", "r")
+} | {f"__{name}__": f"array {sign} numpy" for name, sign in {"eq": "==", "lt": "<", "gt": ">"}.items()}
 
 
 def hook_uploads(patches: Patches) -> None:
@@ -43,6 +51,9 @@ def hook_uploads(patches: Patches) -> None:
     for name in _OPERATIONS:
         api = f"jnp.{name}"
         patches.replace(jnp, name, partial(_JnpUploadProxy, ledger=ledger, api=api), api=api)
+    for name, api in _OPERATORS.items():
+        patches.hook_apis[api] = _OPERATOR_API
+        patches.replace(ArrayImpl, name, partial(_hook_operator, ledger, api), api=_OPERATOR_API)
 
 
 def _describe_conversion(result: Any, *args: Any, **kwargs: Any) -> tuple[int, dict[str, Any] | None] | None:
@@ -94,6 +105,16 @@ class _JnpUploadProxy(FunctionProxy):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return (self._call if has_host_array(_array_arguments(args)) else self._original)(*args, **kwargs)
+
+
+def _hook_operator(ledger: Ledger, api: str, original: Any) -> Any:
+    """Record an operator whose other operand is a NumPy array. Single numbers are not recorded."""
+    call = make_hook(ledger, api, original, _make_writer(ledger, api))
+
+    def operator(array: Any, other: Any) -> Any:
+        return (call if type(other) is np.ndarray and other.ndim else original)(array, other)
+
+    return operator
 
 
 def _array_arguments(args: tuple[Any, ...]) -> Any:

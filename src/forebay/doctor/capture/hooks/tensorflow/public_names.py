@@ -25,6 +25,7 @@ _METHODS = {  # qualified name in the source -> public name
     "override_binary_operator_helper.<locals>.binary_op_wrapper": "tf.convert_to_tensor",
     "override_binary_operator_helper.<locals>.r_binary_op_wrapper": "tf.convert_to_tensor",
 }
+_OPERATOR_WRAPPERS = frozenset(name for name in _METHODS if name.endswith("binary_op_wrapper"))
 
 _public_names: dict[CodeType, str | None] = {}  # cache; None: the function is not public
 
@@ -34,6 +35,7 @@ class PublicCall(NamedTuple):
 
     name: str
     is_direct: bool  # at most a few frames of wrappers are between the user line and this function
+    is_operator: bool = False  # the user line has an operator instead, such as `tensor + array`
 
 
 # Cache. Key: id of the user code, offset of its instruction, id of the called code, default name. The values also hold
@@ -68,7 +70,7 @@ def _search_frames(outer: FrameType, inner: FrameType | None, default: str) -> P
         if code not in _public_names:
             _public_names[code] = _public_name(frame)
         if name := _public_names[code]:
-            return PublicCall(name, depth < MAX_DIRECT_FRAMES)
+            return PublicCall(name, depth < MAX_DIRECT_FRAMES, code.co_qualname in _OPERATOR_WRAPPERS)
     return PublicCall(default, not frames)
 
 

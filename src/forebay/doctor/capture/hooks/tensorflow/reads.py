@@ -56,7 +56,7 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
         if line < 0:  # no line of the script made this call
             return
         nbytes = nbytes_of(tensor)
-        name, is_direct = find_public_call(ledger.lines, api)
+        name, is_direct, _ = find_public_call(ledger.lines, api)
         if (is_direct and name == api) or not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes):
             event_api = name if name.startswith("Model.") else api  # such as Model.fit, which reads for the user
             ledger.write((EventKind.DOWNLOAD, event_api, line), start, end, nbytes, detail=describe_tensor(tensor))

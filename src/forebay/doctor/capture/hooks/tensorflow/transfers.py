@@ -49,7 +49,7 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
     line = ledger.lines.current_line()
     if line < 0 or type(tensor) is not EagerTensor:
         return
-    api, is_direct = find_public_call(ledger.lines, API)
+    api, is_direct, is_operator = find_public_call(ledger.lines, API)
     nbytes = nbytes_of(tensor)
     is_explicit = is_direct and api in _EXPLICIT_UPLOADS
     if not nbytes or (element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes) and not is_explicit):
@@ -57,6 +57,8 @@ def _record_conversion(patches: Patches, call: HookedCall) -> None:
     patches.hook_apis[api] = API
     from_dtype = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
     detail = describe_tensor(tensor) | {"from_dtype": from_dtype, "key": fingerprint_of_array(value)}
+    if is_operator:
+        detail["implied"] = True
     ledger.write((EventKind.UPLOAD, api, line), call.start, call.end, nbytes, detail=detail)
 
 

@@ -91,18 +91,49 @@ def _hook_waits(hooks: TorchHooks) -> None:
 
 def _hook_modules(hooks: TorchHooks) -> None:
     for name in ("to", "cuda", "cpu"):
-        hooks.hook(torch.nn.Module, name, f"Module.{name}", _describe_module)
+        hooks.replace(torch.nn.Module, name, f"Module.{name}", partial(_ModuleHook, api=f"Module.{name}"))
 
 
 def _describe_sync(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
     return EventKind.SYNC, 0, None
 
 
-def _describe_module(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+class _ModuleHook(TorchCallHook):
+    """Hook of a call that may move a model."""
+
+    def __init__(self, original: Any, name: str, hooks: TorchHooks, *, api: str) -> None:
+        super().__init__(original, name, hooks, api=api, describe=partial(_describe_module, hooks.thread))
+
+    def __call__(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if self.is_on:
+            with self._hooks.guard("torch.nn.Module"):
+                self._hooks.thread.module_device = _device_of_module(module)
+        return self._call(module, *args, **kwargs)
+
+
+def _describe_module(thread: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
     """Describe the move of a model, which counts as setup, not as an upload."""
-    first_parameter = next(args[0].parameters(), None)
-    device = {} if first_parameter is None else {"device": str(first_parameter.device)}
-    return EventKind.BUILD, 0, {"what": "Module", "function": type(args[0]).__name__, **device}
+    module, source = args[0], thread.module_device
+    device = _device_of_module(module)
+    detail: dict[str, Any] = {"what": "Module", "function": type(module).__name__}
+    if device:
+        detail["device"] = device
+    if source and device and source != device:
+        detail |= {"source": source, "moved_nbytes": _nbytes_of_module(module)}
+    return EventKind.BUILD, 0, detail
+
+
+def _device_of_module(module: Any) -> str:
+    """Return the device of the first parameter; "" if there is none."""
+    first_parameter = next(module.parameters(), None)
+    return "" if first_parameter is None else str(first_parameter.device)
+
+
+def _nbytes_of_module(module: Any) -> int:
+    """Return the bytes of all parameters and buffers; 0 while a parameter has no size yet."""
+    tensors_of_module = [*module.parameters(), *module.buffers()]
+    is_lazy = any(torch.nn.parameter.is_lazy(tensor) for tensor in tensors_of_module)
+    return 0 if is_lazy else sum(int(tensor.nbytes) for tensor in tensors_of_module)
 
 
 _INSTALLERS: dict[str, Callable[[TorchHooks], None]] = {  # API name in notes about errors -> installer

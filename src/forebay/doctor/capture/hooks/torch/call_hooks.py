@@ -84,6 +84,7 @@ class _TorchThread(threading.local):
 
     is_in_input = False  # a DataLoader is making a batch; conversions on the host are part of its work
     compiled_name = ""  # name of the compiled function that is running
+    module_device = ""  # device of a model before the call that may move it
 
 
 class TorchHook(TorchProxy):

@@ -1,0 +1,193 @@
+"""Every transfer and every wait for the device, one by one: without a loop of the whole run, else outside of the loop.
+
+`report.transfers` has the transfers of the loop, as means per step.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.framework import is_device
+from forebay.doctor.analyse.steps import CROSSING_KINDS, Steps
+from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+
+__all__ = [
+    "MOST_LISTED",
+    "WITHIN_HOST",
+    "Crossing",
+    "CrossingTotal",
+    "crossings_of",
+    "split_crossings",
+    "total_by_line",
+    "total_by_run",
+]
+
+MOST_LISTED = 10_000  # crossings that a report lists one by one; it has totals per line of the others
+TO_DEVICE, TO_HOST, WITHIN_DEVICES = "host to device", "device to host", "device to device"
+WITHIN_HOST = "within the host"  # a conversion, or a copy of a framework that has no device
+# The script calls these functions to copy or to wait. A crossing of any other function is a side effect.
+_EXPLICIT_CALL = re.compile(
+    r"""(?:Tensor\.(?:item|tolist|numpy|cpu|to|cuda|copy_)|Module\.(?:to|cuda|cpu)
+        |torch\.(?:tensor|as_tensor|from_numpy|asarray)
+        |jnp\.(?:array|asarray)|jax\.(?:device_put|device_get)|jax\.Array\.(?:item|tolist|tobytes)
+        |jax\.effects_barrier|(?:jax|jax\.Array)\.block_until_ready
+        |tf\.(?:constant|convert_to_tensor|identity|Variable)|Variable\.assign
+        |cupy\.(?:array|asarray|asanyarray|ascontiguousarray|asnumpy)|cupy\.ndarray\.(?:get|set|item|tolist)
+        |(?:float|int|complex)\((?:tensor|array)\)|np\.a(?:s)?array\((?:tensor|array)\)
+        |.*[sS]ynchronize)""",
+    re.VERBOSE,
+)
+_NUMPY_CALL = re.compile(r"np\.(?:as)?array\((?:tensor|array)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One transfer, or one wait for the device."""
+
+    kind: str  # upload, download, move or sync
+    direction: str | None  # one of the constants of this module; None for a wait
+    api: str
+    line: Line | None
+    is_implied: bool  # a side effect of a call with another purpose, such as an operation with a NumPy argument
+    nbytes: int
+    start: float  # seconds since the run started
+    seconds: float | None  # duration of the call; None if unknown
+
+    @property
+    def call(self) -> tuple[str, str | None, str, Line | None, bool]:
+        """The first five fields, which are the same for all crossings of one call on one line."""
+        return self.kind, self.direction, self.api, self.line, self.is_implied
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingTotal:
+    """Some crossings of one call on one line."""
+
+    kind: str
+    direction: str | None
+    api: str
+    line: Line | None
+    is_implied: bool
+    count: int
+    nbytes: int
+    seconds: float | None  # of the crossings with a known duration; None if there are none
+
+
+def crossings_of(view: CaptureView) -> list[Crossing]:
+    """Return the crossings in order of time, without those of the loop if there is one."""
+    events = [event for event in view.capture.events if _is_crossing(event)]
+    if view.steps is not None:
+        events = list(_events_outside_loop(view, view.steps, events))
+    zero = _start_of_run(view.capture)
+    return [_make_crossing(view, event, zero) for event in sorted(events, key=lambda event: event.start)]
+
+
+def split_crossings(crossings: list[Crossing], most: int) -> tuple[list[Crossing], list[CrossingTotal]]:
+    """Return the first `most` crossings, and the totals of the others by call and line, most bytes first."""
+    return crossings[:most], total_by_line(crossings[most:])
+
+
+def total_by_line(crossings: Iterable[Crossing]) -> list[CrossingTotal]:
+    """Return the totals by call and line, most bytes first."""
+    groups: dict[tuple[str, str | None, str, Line | None, bool], list[Crossing]] = {}
+    for each in crossings:
+        groups.setdefault(each.call, []).append(each)
+    return sorted(map(_add_up, groups.values()), key=lambda total: (-total.nbytes, -total.count))
+
+
+def total_by_run(crossings: Iterable[Crossing]) -> list[tuple[Crossing, CrossingTotal]]:
+    """Return a total for each run of crossings that follow each other on one line, with the first of them."""
+    runs = [list(run) for _, run in groupby(crossings, key=lambda each: each.call)]
+    return [(run[0], _add_up(run)) for run in runs]
+
+
+def _add_up(crossings: list[Crossing]) -> CrossingTotal:
+    """Return the total of crossings of the same call."""
+    seconds = [each.seconds for each in crossings if each.seconds is not None]
+    nbytes = sum(each.nbytes for each in crossings)
+    return CrossingTotal(*crossings[0].call, len(crossings), nbytes, sum(seconds) if seconds else None)
+
+
+def _is_crossing(event: LedgerEvent) -> bool:
+    """Whether an event is a transfer or a wait. The move of a whole model is recorded as a build."""
+    return event.kind in CROSSING_KINDS or "moved_nbytes" in (event.detail or {})
+
+
+def _start_of_run(capture: Capture) -> int:
+    """Return when the run started, in nanoseconds. Captures of 0.1 know it only without a loop."""
+    if capture.started is not None:
+        return capture.started
+    first_event = min((event.start for event in capture.events), default=0)
+    return first_event if capture.window.anchor else min(capture.window.start, first_event)
+
+
+def _events_outside_loop(view: CaptureView, steps: Steps, events: Iterable[LedgerEvent]) -> Iterator[LedgerEvent]:
+    """Yield the events that belong to no step, not even to a step of the warm-up.
+
+    A line outside of the loop may call the same function as a step. Before the first and after the last recorded end of
+    a step, each call site has as many events of the loop as one step has.
+    """
+    ends = [event.end for event in view.capture.events if event[:3] == steps.anchor]
+    first, last = min(ends, default=steps.start), max(ends, default=steps.end)
+    per_step = {(site.kind.value, site.api, site.line): round(site.per_step) or 1 for site in view.sites}
+    groups: dict[tuple[str, str, Line | None], list[LedgerEvent]] = {}
+    for event in events:
+        groups.setdefault((event.kind, event.api, view.line(event.line)), []).append(event)
+    for site, group in groups.items():
+        if site not in per_step:
+            yield from group
+            continue
+        before, after = [e for e in group if e.end <= first], [e for e in group if e.start >= last]
+        yield from before[: -per_step[site]]
+        yield from after[per_step[site] :]
+
+
+def _make_crossing(view: CaptureView, event: LedgerEvent, zero: int) -> Crossing:
+    detail, line, direction = event.detail or {}, view.line(event.line), _direction(view, event)
+    kind, nbytes = str(event.kind), event.nbytes
+    if event.kind == EventKind.BUILD:  # the move of a model
+        kind, nbytes = _KINDS.get(direction or "", EventKind.MOVE).value, int(detail["moved_nbytes"] or 0)
+    return Crossing(
+        kind=kind,
+        direction=direction,
+        api=event.api,
+        line=line,
+        is_implied=bool(detail.get("implied")) or not _is_explicit(event.api, line),
+        nbytes=nbytes,
+        start=max(0, event.start - zero) / 1e9,
+        seconds=None if detail.get("timed") is False else event.seconds,
+    )
+
+
+_KINDS = {TO_DEVICE: EventKind.UPLOAD, TO_HOST: EventKind.DOWNLOAD}
+_DIRECTIONS = {  # whether the source is a device, and whether the target is one
+    (False, False): WITHIN_HOST,
+    (False, True): TO_DEVICE,
+    (True, False): TO_HOST,
+    (True, True): WITHIN_DEVICES,
+}
+
+
+def _direction(view: CaptureView, event: LedgerEvent) -> str | None:
+    """Return the direction; None for a wait. If no device is known, assume the GPU if there is one."""
+    detail = event.detail or {}
+    if event.kind == EventKind.SYNC:
+        return None
+    if event.kind in (EventKind.MOVE, EventKind.BUILD) and detail.get("source"):
+        return _DIRECTIONS[is_device(detail["source"]), is_device(detail.get("target") or detail.get("device"))]
+    has_device = is_device(detail["device"]) if detail.get("device") else view.has_gpu
+    is_read = event.kind == EventKind.DOWNLOAD
+    return _DIRECTIONS[has_device and is_read, has_device and not is_read]
+
+
+def _is_explicit(api: str, line: Line | None) -> bool:
+    """Whether the script calls a function that copies or waits.
+
+    All NumPy functions convert a tensor like `np.asarray`, so its name must be on the line.
+    """
+    if _NUMPY_CALL.fullmatch(api) and line is not None and line.text:
+        return "array(" in line.text
+    return _EXPLICIT_CALL.fullmatch(api) is not None

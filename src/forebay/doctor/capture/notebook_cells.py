@@ -1,0 +1,92 @@
+"""Lines of notebook cells, named as IPython names them: `Cell In[9], line 12`.
+
+IPython compiles a cell under a generated file name, and its compiler knows the cell of each name. The magics `%time`
+and `%timeit` compile their code once more, under a name that all cells share. For them, the frame of the cell gives the
+cell, because it is on the stack too. An unknown version of IPython must not fail a profile: then a line keeps the
+generated name.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from forebay.doctor.model.events import CELL_PREFIX
+
+__all__ = ["MAGIC_FILES", "CellLine", "cell_name", "find_magic_line", "session_name"]
+
+MAGIC_FILES = frozenset({"<timed exec>", "<timed eval>", "<magic-timeit>"})  # file names of code that a magic compiles
+_CELL_MAGIC = "%%"
+_CELL_NUMBER = re.compile(rf"{re.escape(CELL_PREFIX)}(\d+)\]")
+_OLD_FILE = re.compile(r"<ipython-input-(\d+)-\w+>")  # IPython before 7.31 has no method that formats it
+_LAUNCHERS = frozenset({"ipykernel_launcher.py", "colab_kernel_launcher.py", "ipython", "ipython3"})
+
+
+class CellLine(NamedTuple):
+    """A line of a cell that a magic runs."""
+
+    file: str  # generated name of the cell
+    number: int
+    text: str
+
+
+def cell_name(file: str) -> str | None:
+    """Return the name of the cell that has this file name, such as `Cell In[9]`; None for other files."""
+    try:
+        label = _shell().compile.format_code_name(file)
+        if label is not None:
+            return " ".join(label)
+    except Exception:  # no IPython, or an unknown version
+        pass
+    match = _OLD_FILE.fullmatch(file)
+    return f"{CELL_PREFIX}{match[1]}]" if match else None
+
+
+def find_magic_line(frame: FrameType) -> CellLine | None:
+    """Return the line that a frame of a magic executes; None if its cell is unknown."""
+    try:
+        return _find_cell_line(frame)
+    except Exception:  # an unknown version of IPython
+        return None
+
+
+def session_name() -> str:
+    """Return a name for the script of this process: its path, or the notebook."""
+    if Path(sys.argv[0]).name not in _LAUNCHERS:
+        return sys.argv[0] or "a session"
+    return os.environ.get("JPY_SESSION_NAME") or ("a notebook" if "ipykernel" in sys.modules else "an IPython session")
+
+
+def _find_cell_line(frame: FrameType) -> CellLine | None:
+    """Return the line of the cell in which a magic runs this frame."""
+    below, name = frame.f_back, None
+    while below is not None and below.f_code.co_filename not in MAGIC_FILES:
+        name = cell_name(below.f_code.co_filename)
+        if name is not None:
+            break
+        below = below.f_back
+    if below is None:
+        return None
+    if name is None:  # a line such as `%time f()` in a cell that begins with another magic
+        return _find_cell_line(below)
+    source = _source_of(name)
+    magics = _count_magics(source)
+    number = frame.f_lineno + magics if magics else below.f_lineno
+    return CellLine(below.f_code.co_filename, number, source[number - 1].strip() if number <= len(source) else "")
+
+
+def _source_of(name: str) -> list[str]:
+    """Return the lines of a cell as the user typed them."""
+    match = _CELL_NUMBER.fullmatch(name)
+    return str(_shell().history_manager.input_hist_raw[int(match[1])]).splitlines() if match else []
+
+
+def _count_magics(source: list[str]) -> int:
+    """Return the number of cell magics, such as `%%time`, in front of the code."""
+    return next((number for number, line in enumerate(source) if not line.startswith(_CELL_MAGIC)), len(source))
+
+
+def _shell() -> Any:
+    return sys.modules["IPython"].get_ipython()

@@ -1,0 +1,161 @@
+"""Lines in notebook cells have the name of their cell.
+
+IPython is not among the packages of the tests. `Notebook` stands for it, with the file names and methods of IPython 9
+and ipykernel 7. One test uses IPython itself if it is installed.
+"""
+
+import linecache
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from forebay.doctor.capture.notebook_cells import cell_name, session_name
+from forebay.doctor.capture.source_lines import SourceLines
+
+TIMED = "notebook.run_magic('mark()', '<timed eval>')"  # stands for `%time mark()`
+
+
+class Notebook:
+    """Runs cells as ipykernel does."""
+
+    def __init__(self):
+        self.history_manager = SimpleNamespace(input_hist_raw=[""])
+        self.compile = SimpleNamespace(format_code_name=self._format_code_name)
+        self.variables = {"notebook": self}
+        self._numbers = {}  # file name -> number of the cell
+
+    def _format_code_name(self, file):
+        return ("Cell", f"In[{self._numbers[file]}]") if file in self._numbers else None
+
+    def run(self, source):
+        """Run a cell, whose first line may be a cell magic."""
+        raw = self.history_manager.input_hist_raw
+        raw.append(source)
+        file = f"/tmp/ipykernel_2353/{hash(source) % 10**10}.py"
+        self._numbers[file] = len(raw) - 1
+        magic, _, body = source.partition("\n")
+        code = f"notebook.run_magic({body!r}, '<timed exec>')" if magic.startswith("%%") else source
+        linecache.cache[file] = (len(code), None, [f"{line}\n" for line in code.splitlines()], file)
+        exec(compile(code, file, "exec"), self.variables)
+
+    def run_magic(self, source, file):
+        exec(compile(source, file, "exec"), self.variables)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    shell = Notebook()
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    lines = SourceLines()
+    shell.variables["mark"] = lambda: lines.current_line(1)
+    shell.lines = lines
+    return shell
+
+
+def found(notebook):
+    return [(str(line), line.text) for line in notebook.lines.read()]
+
+
+def test_a_line_has_the_number_of_its_cell_and_its_text(notebook):
+    notebook.run("x = 1")
+    notebook.run("x = 2\nmark()")
+    assert found(notebook) == [("Cell In[2], line 2", "mark()")]
+
+
+def test_a_function_keeps_its_cell_if_another_cell_calls_it(notebook):
+    notebook.run("def train():\n    return mark()")
+    notebook.run("train()")
+    assert found(notebook) == [("Cell In[1], line 2", "return mark()")]
+    assert notebook.lines.read()[0].function == "train"
+
+
+def test_a_cell_that_runs_again_has_its_new_number(notebook):
+    notebook.run("mark()")
+    notebook.run("mark()")
+    assert found(notebook) == [("Cell In[2], line 1", "mark()")]
+
+
+def test_the_first_line_of_a_cell_magic_counts(notebook):
+    notebook.run("%%time\nx = 1\nmark()")
+    assert found(notebook) == [("Cell In[1], line 3", "mark()")]
+
+
+def test_a_line_magic_has_the_line_of_its_cell(notebook):
+    notebook.run(f"x = 1\n{TIMED}")
+    assert found(notebook) == [("Cell In[1], line 2", TIMED)]
+
+
+def test_a_line_magic_below_a_cell_magic_has_the_line_of_its_cell(notebook):
+    notebook.run(f"%%time\nx = 1\n{TIMED}")
+    assert found(notebook) == [("Cell In[1], line 3", TIMED)]
+
+
+def test_a_file_is_not_a_cell(notebook):
+    assert cell_name(__file__) is None
+
+
+def test_without_ipython_an_old_file_name_still_has_its_number():
+    assert cell_name("<ipython-input-12-46cb10db88ed>") == "Cell In[12]"
+    assert cell_name("/tmp/ipykernel_2353/2444582933.py") is None
+
+
+@pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(compile=SimpleNamespace())])
+def test_an_unknown_ipython_leaves_the_names_of_files(monkeypatch, shell):
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    lines = SourceLines()
+    exec(compile("lines.current_line(0)", "<timed exec>", "exec"), {"lines": lines})
+    assert [line.file for line in lines.read()] == ["<timed exec>"]
+
+
+def test_interactive_and_executed_code_keep_their_file_names():
+    lines = SourceLines()
+    for file in ("<stdin>", "<python-input-3>", "<mine>"):
+        exec(compile("\nlines.current_line(0)", file, "exec"), {"lines": lines})
+    assert [str(line) for line in lines.read()] == ["<stdin>:2", "<python-input-3>:2", "<mine>:2"]
+
+
+@pytest.mark.parametrize(
+    ("script", "environment", "name"),
+    [
+        ("train.py", {}, "train.py"),
+        ("", {}, "a session"),
+        ("/lib/ipykernel_launcher.py", {"JPY_SESSION_NAME": "/home/me/train.ipynb"}, "/home/me/train.ipynb"),
+        ("/bin/ipython", {}, "an IPython session"),
+    ],
+)
+def test_a_notebook_has_its_own_name_and_not_that_of_its_kernel(monkeypatch, script, environment, name):
+    monkeypatch.setattr(sys, "argv", [script])
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert session_name() == name
+
+
+REAL_CELLS = r"""
+from IPython.core.interactiveshell import InteractiveShell
+from forebay.doctor.capture.source_lines import SourceLines
+
+shell, lines = InteractiveShell.instance(), SourceLines()
+shell.user_ns["mark"] = lambda: lines.current_line(1)
+for cell in ("def train():\n    return mark()", "train()\nmark()", "%%time\nx = 1\nmark()", "x = 1\n%time mark()"):
+    shell.run_cell(cell, store_history=True)
+print("|".join(f"{line} {line.text}" for line in lines.read()))
+"""
+
+
+def test_ipython_itself_gives_the_same_names(tmp_path):
+    pytest.importorskip("IPython")
+    (tmp_path / "cells.py").write_text(REAL_CELLS)
+    done = subprocess.run([sys.executable, tmp_path / "cells.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split("|") == [
+        "Cell In[1], line 2 return mark()",
+        "Cell In[2], line 2 mark()",
+        "Cell In[3], line 3 mark()",
+        "Cell In[4], line 2 %time mark()",
+    ]
