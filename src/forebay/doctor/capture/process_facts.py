@@ -13,7 +13,7 @@ from typing import Any
 
 from forebay.doctor.capture.memory_samples import tensorflow_context, tensorflow_memory_limits
 
-__all__ = ["CpuClock", "process_facts"]
+__all__ = ["BusyCoreMeter", "process_facts"]
 
 # Environment variables that configure the frameworks.
 _SETTINGS = (
@@ -44,7 +44,7 @@ _SETTINGS = (
 )
 
 
-class CpuClock:
+class BusyCoreMeter:
     """Measures how many cores all threads of the process keep busy, on average."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from forebay.doctor.capture.ledger import Ledger, NextReport, SiteKey
 from forebay.doctor.capture.memory_samples import MemorySampler
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
-from forebay.doctor.capture.process_facts import CpuClock, process_facts
+from forebay.doctor.capture.process_facts import BusyCoreMeter, process_facts
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.step_monitor import StepMonitor, steps_per_measurement
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
@@ -68,7 +68,7 @@ class Session:
         self._measured_steps = 0  # steps per measurement, after the profiled and the timed steps; 0: not measured
         self._on_enough = on_enough
         self._covers_script = covers_script
-        self._cpu_clock = CpuClock()
+        self._busy_cores = BusyCoreMeter()
         self._start = 0  # nanoseconds
 
     @classmethod
@@ -134,7 +134,7 @@ class Session:
             notes=tuple(self.ledger.notes),
             facts=process_facts()
             | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
-            | {"busy_cores": self._cpu_clock.busy_cores}
+            | {"busy_cores": self._busy_cores.busy_cores}
             | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels},
             rank=detect_process_rank(),
             device=self._device.recorded,
@@ -185,7 +185,7 @@ class Session:
             else:
                 self.detector.skip_tracing()
         if self.detector.phase == "timing":
-            self._cpu_clock.start()
+            self._busy_cores.start()
             self.ledger.timed_site = site
             self._device.stop()
             self._patches.restore(except_api=site[1])
@@ -194,7 +194,7 @@ class Session:
             if self._records_history:
                 self._monitor.start()
         elif self.detector.phase == "done":
-            self._cpu_clock.stop()
+            self._busy_cores.stop()
             self._sample_memory("timed")
             self._gpu_sampler.stop()
             if not self._monitor_steps(site):
