@@ -37,10 +37,20 @@ def test_noise_does_not_grow(seed, spread):
     assert find_drift(recorded(noisy([usual()] * 800, spread, seed)).blocks) is None
 
 
-@given(st.integers(50, 750), st.floats(1.3, 5))
-def test_a_jump_is_no_growth(at, factor):
-    steps = [usual() for _ in range(at)] + [usual(10 * factor) for _ in range(800 - at)]
-    assert find_drift(recorded(steps).blocks) is None
+@given(st.integers(50, 1_550), st.floats(1.3, 5), st.sampled_from([0.0, 0.2]), seeds)
+def test_a_jump_is_no_growth(at, factor, spread, seed):
+    steps = [usual() for _ in range(at)] + [usual(10 * factor) for _ in range(1_600 - at)]
+    assert find_drift(recorded(noisy(steps, spread, seed)).blocks) is None
+
+
+def test_growth_is_found_if_other_work_disturbs_a_part_of_the_run():
+    steps = [
+        [(frame, ms * (1.6 if 200 < at < 500 else 1)) for frame, ms in step]
+        for at, step in enumerate(growing(1_000, 5, 60))
+    ]
+    history = recorded(steps)
+    assert find_drift(history.blocks) is not None
+    assert growing_line(history).line == 2
 
 
 @given(st.integers(1, 100), st.floats(1.5, 20))

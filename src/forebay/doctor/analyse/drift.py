@@ -11,10 +11,11 @@ from forebay.doctor.model.step_history import StepBlock, StepHistory
 
 __all__ = ["Drift", "GrowingLine", "find_drift", "find_growing_line"]
 
-PARTS = 4  # of a run; the step time must grow from each part to the next
+PARTS = 4  # of a run
+FEWEST_RISES = 2  # times that the step time must grow from one part to the next; other work may disturb one part
 FEWEST_BLOCKS = 6
 MIN_GROWTH = 0.2  # of the step time at the start
-MIN_PART_OF_GROWTH = 0.1  # of the whole growth, from each part of the run to the next; a jump grows only once
+MIN_PART_OF_GROWTH = 0.1  # of the whole growth, from one part of the run to the next; a jump grows only once
 MIN_ORDERED = 0.8  # of all pairs of blocks: the later block has the longer steps
 MIN_SHARE_OF_GROWTH = 0.6  # of the growth belongs to one line; else the machine or all lines became slower
 SIGNIFICANCE = 2.5  # standard deviations by which the share of a line grows
@@ -50,8 +51,9 @@ def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
     growth = parts[-1] - parts[0]
     pairs = list(combinations(usual, 2))
     ordered = sum(later > earlier for earlier, later in pairs)
-    is_steady = all(later - earlier >= MIN_PART_OF_GROWTH * growth for earlier, later in pairwise(parts))
-    if growth <= 0 or growth < MIN_GROWTH * parts[0] or not is_steady or ordered < MIN_ORDERED * len(pairs):
+    rises = sum(later - earlier >= MIN_PART_OF_GROWTH * growth for earlier, later in pairwise(parts))
+    is_steady = rises >= FEWEST_RISES and ordered >= MIN_ORDERED * len(pairs)
+    if growth <= 0 or growth < MIN_GROWTH * parts[0] or not is_steady:
         return None
     return Drift(parts[0], parts[-1], max(0.0, fmean(usual) - parts[0]), sum(block.steps for block in blocks))
 

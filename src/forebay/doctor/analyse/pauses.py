@@ -11,6 +11,7 @@ from forebay.doctor.model.step_history import LongStep, StepHistory
 __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
 
 FEWEST_OF_LINE = 2  # long steps in which a line was sampled
+FEWEST_WITHOUT_LINE = 6  # long steps; fewer random ones may happen to have a distance
 MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
 MIN_EXCLUSIVE = 0.8  # of the time that a frame takes in long steps is more than it takes in as many usual steps
 MAX_USUAL_SHARE = 0.05  # of the time of usual steps, for a frame that only long steps execute; samples are few
@@ -56,8 +57,9 @@ def find_pauses(history: StepHistory) -> list[Pause]:
         return []
     groups = _group_lines(history)
     pauses = [_make_pause(history, steps, lines) for lines, steps in groups]
-    if not pauses and find_period([step.position for step in history.long_steps], history.resolution):
-        pauses = [_make_pause(history, history.long_steps, [])]
+    if not pauses and len(history.long_steps) >= FEWEST_WITHOUT_LINE:
+        pause = _make_pause(history, history.long_steps, [])
+        pauses = [pause] if pause.period else []
     return sorted(pauses, key=lambda pause: -pause.seconds_per_step)
 
 
