@@ -1,13 +1,14 @@
 """Edits of a script's text that name a variable, a call or a line, and quote no code.
 
 An edit keeps the number and the order of the lines, so that a report names the lines of the public file. Only
-`mark_steps` may add a line.
+`mark_steps`, `decorate` and `move_to_function` add lines.
 """
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
 
 Edit = Callable[[str], str]
+MARK = '__import__("step_clock").mark()'
 Span = tuple[int, int, str]  # start and end in bytes, and the text in their place
 
 
@@ -167,6 +168,36 @@ def decorate(function: str, decorator: str) -> Edit:
     return _edit(spans, f"no function {function}")
 
 
+def move_to_function(lines: tuple[int, int], loop: int, function: str, outputs: str) -> Edit:
+    """Make a function of some lines of a loop, so that a decorator can compile them.
+
+    `function` has its decorator and its head. The lines move above the line of the loop, and a call takes their place.
+    A mark of the step stays in the loop.
+    """
+
+    def edit(text: str) -> str:
+        rows = text.splitlines()
+        first, last = lines
+        mark = f"{MARK}; " if MARK in rows[first - 1] else ""
+        body = [row.replace(mark, "") for row in rows[first - 1 : last]]
+        outer, inner = (row[: len(row) - len(row.lstrip())] for row in (rows[loop - 1], body[0]))
+        moved = [*(outer + row for row in function.splitlines()), *body, f"{inner}return {outputs}"]
+        call = f"{inner}{mark}{outputs} = {function.partition('def ')[2].rstrip(':')}"
+        return "\n".join([*rows[: loop - 1], *moved, *rows[loop - 1 : first - 1], call, *rows[last:]]) + "\n"
+
+    return edit
+
+
+def drop_call(name: str) -> Edit:
+    """Evaluate nothing in place of the calls of a function."""
+
+    def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
+        for call in _calls(tree, name):
+            yield *place.of(call), "None"
+
+    return _edit(spans, f"no call of {name}")
+
+
 def mark_steps(line: int | str) -> Edit:
     """Let the module `step_clock` time the steps.
 
@@ -182,7 +213,7 @@ def mark_steps(line: int | str) -> Edit:
                 first = node.body[0]
                 start = place.of(first)[0]
                 end = "\n" + " " * first.col_offset if hasattr(first, "body") else "; "
-                yield start, start, f'__import__("step_clock").mark(){end}'
+                yield start, start, MARK + end
 
     return _edit(spans, f"no loop or function in line {line}")
 

@@ -1,13 +1,13 @@
 """The edits of public scripts, on a script of our own."""
 
 import pytest
-
 from tests.wild.edits import (
     add_arguments,
     call_instead,
     drop_keyword,
     import_instead,
     mark_steps,
+    move_to_function,
     rename_attribute,
     rename_keyword,
     set_arguments,
@@ -84,3 +84,12 @@ def test_a_mark_in_front_of_a_compound_statement_has_its_own_line():
 def test_a_missing_loop_is_reported():
     with pytest.raises(ValueError, match="line 2"):
         mark_steps(2)("a = 1\nb = 2\n")
+
+
+def test_lines_of_a_loop_become_a_function_and_the_mark_stays_in_the_loop():
+    text = "for x in rows:\n    y = x + 1\n    y = y * 2\n    use(y)\n"
+    moved = move_to_function((2, 3), 1, "@fast\ndef step(x):", "y")(mark_steps(1)(text))
+    assert moved == (
+        "@fast\ndef step(x):\n    y = x + 1\n    y = y * 2\n    return y\n"
+        'for x in rows:\n    __import__("step_clock").mark(); y = step(x)\n    use(y)\n'
+    )
