@@ -63,3 +63,11 @@ def test_packages_in_a_pip_target_folder_are_libraries(tmp_path, monkeypatch):
     script, package = str(tmp_path / "train.py"), str(tmp_path / "thing" / "core.py")
     number = lines.first_user_line([(package, 1, "convert"), (script, 7, "main")])
     assert lines.read()[number][:2] == (script, 7)
+
+
+def test_an_instruction_without_a_line_has_the_first_line_of_its_function():
+    lines = SourceLines()
+    code = compile("index = current_line(0)", HERE, "exec").replace(co_linetable=b"", co_firstlineno=7)
+    found = {"current_line": lines.current_line}
+    exec(code, found)
+    assert lines.read()[found["index"]].number == 7

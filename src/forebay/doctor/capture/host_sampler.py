@@ -7,9 +7,14 @@ holds the GIL delays the sampler.
 The sampler needs the GIL. A thread gives it up at once when it waits, but else only after the switch interval, so that
 lines that wait would get the samples of the lines before them. While the script has a single thread, the sampler
 therefore shortens the switch interval. With several threads it does not, because they would switch more often.
+
+Python 3.11 may collect garbage while it makes a frame object. A finalizer can then release the GIL, the sampled thread
+leaves the function, and the sampler reads freed memory. The sampler therefore pauses the collector while it looks at
+stacks. Python 3.12 and later collect garbage between two instructions only.
 """
 
 import _thread
+import gc
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +30,7 @@ __all__ = ["HostSampler"]
 SECONDS = 0.005  # between two samples, on average
 MAX_SAMPLES = 20_000  # the sampler keeps the last ones: 100 seconds of a script with one thread
 SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
+PAUSES_COLLECTOR = sys.version_info < (3, 12)
 STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
 
@@ -41,6 +47,7 @@ class HostSampler:
         self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
         self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
         self._switch_seconds = 0.0  # switch interval of the script; 0.0 while it applies
+        self._has_paused_collector = False
         self._is_running = False
         self._stop_signal = _thread.allocate_lock()  # `stop` releases it
         self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
@@ -67,13 +74,18 @@ class HostSampler:
         """Undo what the sampler has changed. Call this in a forked process, which has no such thread."""
         self._is_running = False
         self._restore_switch_interval()
+        self._resume_collector()
 
     def _run(self) -> None:
         try:
             previous = perf_counter_ns()
             while not self._stop_signal.acquire(timeout=SECONDS * self._random.uniform(0.5, 1.5)):
                 now = perf_counter_ns()
-                self._sample(now, now - previous)
+                self._pause_collector()
+                try:
+                    self._sample(now, now - previous)
+                finally:
+                    self._resume_collector()
                 previous = now
         except Exception as error:  # must not reach the script
             self._on_failure(error)
@@ -97,6 +109,16 @@ class HostSampler:
                     self._samples.append(HostSample(now, nanoseconds, thread, line, function))
                     threads += 1
         self._adapt_switch_interval(threads)
+
+    def _pause_collector(self) -> None:
+        if PAUSES_COLLECTOR and gc.isenabled():
+            self._has_paused_collector = True
+            gc.disable()
+
+    def _resume_collector(self) -> None:
+        if self._has_paused_collector:
+            self._has_paused_collector = False
+            gc.enable()
 
     def _adapt_switch_interval(self, threads: int) -> None:
         """Shorten the switch interval, or restore it if several threads execute lines of the script."""

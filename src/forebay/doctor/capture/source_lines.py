@@ -94,7 +94,9 @@ class SourceLines:
 
     def _add_frame(self, frame: FrameType) -> int:
         code = frame.f_code
-        index = self._index_of(code.co_filename, frame.f_lineno, code.co_qualname)
+        # Some instructions have no line, such as those before the first statement of a function.
+        number: int | None = frame.f_lineno
+        index = self._index_of(code.co_filename, number or code.co_firstlineno, code.co_qualname)
         self._known_code[id(code)] = code
         self._index_by_instruction[id(code), frame.f_lasti] = index
         return index
