@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -71,13 +72,20 @@ def summarise(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def share_with_line(document: dict[str, Any]) -> float | None:
-    """Return the share of the mean profiled step that the document ascribes to lines of the script."""
-    total = sum(document["parts_seconds"].values())
+def reported_share(document: dict[str, Any]) -> float:
+    """Return the share of the step that the lists of lines explain. Compiled calls are in neither list."""
     rows = [*document["crossings"], *document.get("host_lines", [])]
-    if not total:
-        return None
-    return sum(row["seconds_per_step"] for row in rows if row["line"] is not None) / total
+    return float(sum(row["share_of_step"] for row in rows if row["line"] is not None))
+
+
+def sampled_share(capture: Capture) -> float | None:
+    """Return the share of the profiled time in which the samples of the busiest thread name a line of the script."""
+    window = capture.window
+    times: Counter[int] = Counter()
+    for sample in capture.samples:
+        if window.start <= sample.time <= window.end:
+            times[sample.thread] += sample.nanoseconds
+    return max(times.values()) / (window.end - window.start) if times else None
 
 
 def compare(plain: Sequence[float], cured: Sequence[float], verdict: dict[str, Any]) -> dict[str, Any]:

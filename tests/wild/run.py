@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.wild.edits import Edit
-from tests.wild.measure import compare, profiling_cost, read_marks, share_with_line, step_seconds, summarise
+from tests.wild.measure import (
+    compare,
+    profiling_cost,
+    read_marks,
+    reported_share,
+    sampled_share,
+    step_seconds,
+    summarise,
+)
 from tests.wild.scripts import FOLDER, Script, load_cure, load_scripts
 
 from forebay.doctor.model.capture import Capture
@@ -45,7 +53,9 @@ class Runner:
         result: dict[str, Any] = {"name": script.name, "framework": script.framework, "ended": ended, "verdict": None}
         if path.exists():
             document = json.loads(path.read_text())
-            result |= {"verdict": summarise(document), "share_with_line": share_with_line(document)}
+            capture = Capture.load(self.out / f"{script.name}.gz")
+            shares = {"reported": reported_share(document), "sampled": sampled_share(capture)}
+            result |= {"verdict": summarise(document), "share_with_line": shares}
         if self.turns:
             result |= self._measure(script, result["verdict"])
         return result
