@@ -1,5 +1,6 @@
 """The sampler of the host: lines and functions, and nothing that the script could notice."""
 
+import gc
 import os
 import random
 import sys
@@ -10,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from forebay.doctor.capture import host_sampler
+from forebay.doctor.capture import collector_pause, host_sampler
 from forebay.doctor.capture.host_sampler import HostSampler
 from forebay.doctor.capture.source_lines import SourceLines
 
@@ -48,6 +49,36 @@ def test_the_switch_interval_of_the_script_is_restored(sampler):
     before = sys.getswitchinterval()
     functions_of(sampler, lambda: time.sleep(0.01))
     assert sys.getswitchinterval() == before
+
+
+class CollectorLines(SourceLines):
+    """Lines that record whether the collector runs while the sampler looks at a stack."""
+
+    def __init__(self):
+        super().__init__()
+        self.was_enabled = set()
+
+    def line_of_frame(self, frame):
+        self.was_enabled.add(gc.isenabled())
+        return super().line_of_frame(frame)
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_the_collector_pauses_only_while_python_3_11_is_sampled(monkeypatch, pauses):
+    monkeypatch.setattr(collector_pause, "IS_NEEDED", pauses)
+    lines = CollectorLines()
+    functions_of(HostSampler(lines, pytest.fail), lambda: time.sleep(0.01))
+    assert lines.was_enabled == {not pauses}
+    assert gc.isenabled()
+
+
+def test_a_collector_that_the_script_has_disabled_stays_disabled(sampler):
+    gc.disable()
+    try:
+        functions_of(sampler, lambda: time.sleep(0.01))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_the_time_of_all_samples_is_the_time_of_the_run(sampler):

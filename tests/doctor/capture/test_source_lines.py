@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 from forebay.doctor.capture.source_lines import SourceLines
 
@@ -66,8 +65,9 @@ def test_packages_in_a_pip_target_folder_are_libraries(tmp_path, monkeypatch):
     assert lines.read()[number][:2] == (script, 7)
 
 
-def test_an_instruction_without_a_line_counts_for_its_function():
-    code = compile("def function():\n    pass", "train.py", "exec").co_consts[0]
-    lines, frame = SourceLines(), SimpleNamespace(f_code=code, f_lineno=None, f_lasti=2)
-    index = lines.line_of_frame(frame)
-    assert lines.read()[index].number == 1
+def test_an_instruction_without_a_line_has_the_first_line_of_its_function():
+    lines = SourceLines()
+    code = compile("index = current_line(0)", HERE, "exec").replace(co_linetable=b"", co_firstlineno=7)
+    found = {"current_line": lines.current_line}
+    exec(code, found)
+    assert lines.read()[found["index"]].number == 7

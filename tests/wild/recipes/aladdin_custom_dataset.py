@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_arguments
 from tests.wild.made_up import write_image
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"batch_size": "8", "num_epochs": "1"}
-IS_COMPLETE = False
+STEP: int | str = 90
+CHANGES = [
+    set_arguments("random_split", "dataset, [400, 80]"),
+    set_arguments("googlenet", "weights=None, aux_logits=False"),
+]
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import wrap_call
 from tests.wild.made_up import write_image
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [wrap_call("decode_image", "tf.reshape(", ", (28, 28, 1))")]
 
 
 def prepare(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = ["--mode=nnx", "--total_steps=2000"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 126
 
 
 def prepare(folder: Path) -> None:

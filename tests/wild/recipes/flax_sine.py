@@ -4,8 +4,8 @@ from pathlib import Path
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
-SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+SETTINGS: dict[str, str] = {"N_EPOCHS": "1000"}
+STEP: int | str = 89
 
 
 def prepare(folder: Path) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
-SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+SETTINGS: dict[str, str] = {"d_model": "32", "num_layers": "1", "d_ff": "64", "num_epochs": "1", "max_length": "2"}
+STEP: int | str = 414
 
 
 def prepare(folder: Path) -> None:

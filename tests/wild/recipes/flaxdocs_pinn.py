@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"EPOCHS": "300"}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 167
 
 
 def prepare(folder: Path) -> None:

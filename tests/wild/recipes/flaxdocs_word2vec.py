@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"EPOCHS": "60"}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 234
 
 
 def prepare(folder: Path) -> None:

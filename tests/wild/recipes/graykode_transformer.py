@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
+
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"d_model": "128", "d_ff": "256", "n_layers": "2"}
-IS_COMPLETE = False
+STEP: int | str = 206
+CHANGES = [call_instead("showgraph", "print")]
 
 
 def prepare(folder: Path) -> None:

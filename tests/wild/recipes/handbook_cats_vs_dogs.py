@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_literal
 from tests.wild.made_up import write_image
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
-SETTINGS: dict[str, str] = {"num_epochs": "3", "batch_size": "8"}
-IS_COMPLETE = False
+SETTINGS: dict[str, str] = {"num_epochs": "3", "batch_size": "8", "data_dir": '"pets"'}
+STEP: int | str = "fit"
+CHANGES = [set_literal(256, "64")]
 
 
 def prepare(folder: Path) -> None:

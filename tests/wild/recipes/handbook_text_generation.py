@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import drop_keyword, set_literal
 from tests.wild.made_up import text
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras"}
 SETTINGS: dict[str, str] = {"num_batches": "100", "seq_length": "10"}
-IS_COMPLETE = False
+STEP: int | str = 65
+CHANGES = [drop_keyword("get_initial_state", "dtype"), set_literal(400, "3")]
 
 
 def prepare(folder: Path) -> None:

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_range
+
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 73
+CHANGES = [set_range("episode", 40)]
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import write_digits
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"num_epochs": "1"}
-IS_COMPLETE = False
+STEP: int | str = 112
+CHANGES = [call_instead("tree_map", "jax.tree.map")]
 
 
 def prepare(folder: Path) -> None:

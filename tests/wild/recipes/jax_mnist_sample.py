@@ -3,12 +3,17 @@
 from pathlib import Path
 
 import numpy as np
+from tests.wild.edits import call_instead, rename_attribute
 from tests.wild.made_up import numbers
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"BATCH_SIZE": "64", "NUM_EPOCHS": "2"}
-IS_COMPLETE = False
+STEP: int | str = 71
+CHANGES = [
+    call_instead("fetch_openml", '(lambda *_, **__: __import__("numpy").load("mnist.npz").values())'),
+    rename_attribute("A", "toarray()"),
+]
 
 
 def prepare(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 53
 
 
 def prepare(folder: Path) -> None:

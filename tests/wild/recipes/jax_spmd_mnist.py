@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_values
 from tests.wild.made_up import write_digits
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"num_epochs": "3"}
-IS_COMPLETE = False
+STEP: int | str = 121
 FILES: list[tuple[str, str]] = [("examples/datasets.py", "datasets.py")]
 
 
 def prepare(folder: Path) -> None:
+    data = folder / "datasets.py"
+    data.write_text(set_values({"_DATA": '"data/"'})(data.read_text()))
     write_digits(folder / "data", 6400, 640, compressed=True)

@@ -4,8 +4,14 @@ from pathlib import Path
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
-SETTINGS: dict[str, str] = {"embed_dim": "64", "num_layers": "2", "head_dim": "16"}
-IS_COMPLETE = False
+SETTINGS: dict[str, str] = {
+    "embed_dim": "64",
+    "num_layers": "2",
+    "head_dim": "16",
+    "num_train_steps": "40",
+    "mlp_dim": "256",
+}
+STEP: int | str = 241
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import write_image
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"epochs": "2", "img_width": "80", "img_height": "24"}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [call_instead("tile", "tf.tile")]
 
 
 def prepare(folder: Path) -> None:

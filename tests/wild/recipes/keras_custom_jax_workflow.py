@@ -2,10 +2,19 @@
 
 from pathlib import Path
 
+from tests.wild.edits import import_instead, set_range, wrap_value
+
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 110
+CHANGES = [
+    import_instead("backend", "from keras.src import backend"),
+    set_range("_", 200),
+    wrap_value("trainable_variables", "[each.value for each in ", "]"),
+    wrap_value("non_trainable_variables", "[each.value for each in ", "]"),
+    wrap_value("optimizer_variables", "[each.value for each in ", "]"),
+]
 
 
 def prepare(folder: Path) -> None:

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_literal
+
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"epochs": "2"}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [set_literal(50000, "4000")]
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import text
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"vocab_size": "2000", "maxlen": "20", "embed_dim": "64", "batch_size": "16", "epochs": "2"}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [call_instead("tile", "tensorflow.tile")]
 
 
 def prepare(folder: Path) -> None:

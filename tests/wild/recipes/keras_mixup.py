@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras", "MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"val_samples": "320", "EPOCHS": "2"}
-IS_COMPLETE = True
+STEP: int | str = "fit"
 
 
 def prepare(folder: Path) -> None:

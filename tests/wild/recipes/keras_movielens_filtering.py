@@ -7,7 +7,7 @@ from tests.wild.made_up import numbers, words
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras", "MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = "fit"
 
 
 def prepare(folder: Path) -> None:

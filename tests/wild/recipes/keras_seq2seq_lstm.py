@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_range
 from tests.wild.made_up import words
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras"}
 SETTINGS: dict[str, str] = {"epochs": "6", "latent_dim": "64"}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [set_range("seq_index", 2)]
 
 
 def prepare(folder: Path) -> None:

@@ -7,8 +7,8 @@ from tests.wild.made_up import numbers
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
-SETTINGS: dict[str, str] = {"epochs": "4"}
-IS_COMPLETE = False
+SETTINGS: dict[str, str] = {"epochs": "4", "master_url_root": '""'}
+STEP: int | str = "fit"
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import import_instead
 from tests.wild.made_up import words
 
 ARGUMENTS: list[str] = ["--max-steps", "150"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 670
+CHANGES = [import_instead("SummaryWriter", "from unittest.mock import MagicMock as SummaryWriter")]
 
 
 def prepare(folder: Path) -> None:

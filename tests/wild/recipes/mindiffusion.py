@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_literal
 from tests.wild.made_up import write_digits
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
-SETTINGS: dict[str, str] = {"n_T": "10", "n_epoch": "1", "num_workers": "1"}
-IS_COMPLETE = False
+SETTINGS: dict[str, str] = {"n_T": "10", "n_epoch": "1", "num_workers": "1", "device": '"cpu"', "batch_size": "16"}
+STEP: int | str = 159
+CHANGES = [set_literal(64, "8"), set_literal(128, "16"), set_literal(256, "16"), set_literal(512, "16")]
 
 
 def prepare(folder: Path) -> None:

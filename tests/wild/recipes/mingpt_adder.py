@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = ["--trainer.max_iters=200", "--data.ndigit=1"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 181
 FILES: list[tuple[str, str]] = [("mingpt", "mingpt")]
 
 

@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 86
 
 
 def prepare(folder: Path) -> None:

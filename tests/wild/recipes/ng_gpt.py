@@ -16,7 +16,7 @@ SETTINGS: dict[str, str] = {
     "batch_size": "16",
     "max_new_tokens": "20",
 }
-IS_COMPLETE = True
+STEP: int | str = 206
 
 
 def prepare(folder: Path) -> None:

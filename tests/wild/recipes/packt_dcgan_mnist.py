@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead, drop_keyword, rename_keyword
 from tests.wild.made_up import store_images
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"train_steps": "20", "batch_size": "8"}
-IS_COMPLETE = False
+STEP: int | str = 143
+CHANGES = [
+    call_instead("load_data", '__import__("stored").load', '"mnist.npz"'),
+    drop_keyword("RMSprop", "decay"),
+    rename_keyword("RMSprop", "lr", "learning_rate"),
+]
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import store_images
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"epochs": "5", "batch_size": "32"}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [call_instead("load_data", '__import__("stored").load', '"mnist.npz"')]
 
 
 def prepare(folder: Path) -> None:

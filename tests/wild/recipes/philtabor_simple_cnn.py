@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"epochs": "2", "batch_size": "32"}
-IS_COMPLETE = True
+STEP: int | str = 118
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import numbers
 
 ARGUMENTS: list[str] = ["--no-cuda"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 100
+CHANGES = [call_instead("load_data", "load_data", '"data/"')]
 FILES: list[tuple[str, str]] = [("pygcn", "pygcn")]
 
 

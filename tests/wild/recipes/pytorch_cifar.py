@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead, set_range
 from tests.wild.made_up import write_cifar
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"PATH": ".:/usr/bin:/bin"}
 SETTINGS: dict[str, str] = {"batch_size": "8"}
-IS_COMPLETE = False
+STEP: int | str = 99
+CHANGES = [
+    call_instead("CIFAR10", '__import__("unchecked").CIFAR10'),
+    call_instead("SimpleDLA", "MobileNetV2"),
+    set_range("epoch", 1),
+]
 FILES: list[tuple[str, str]] = [("models", "models"), ("utils.py", "utils.py")]
 
 

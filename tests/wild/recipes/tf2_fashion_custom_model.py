@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras"}
 SETTINGS: dict[str, str] = {"epochs": "2", "steps_per_epoch": "100"}
-IS_COMPLETE = True
+STEP: int | str = "fit"
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import store_images
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 65
+CHANGES = [call_instead("load_data", '__import__("stored").load', '"mnist.npz"')]
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
 from tests.wild.made_up import store_reviews
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"max_review_length": "20", "epochs": "2"}
-IS_COMPLETE = False
+STEP: int | str = "fit"
+CHANGES = [call_instead("load_data", '__import__("stored").load', '"imdb.npz"')]
 
 
 def prepare(folder: Path) -> None:

@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras", "MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"num_epochs": "3"}
-IS_COMPLETE = True
+STEP: int | str = 104
 
 
 def prepare(folder: Path) -> None:

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead, rename_attribute
 from tests.wild.made_up import store_images
 
 ARGUMENTS: list[str] = ["--nets", "squeezenet", "--epochs", "1", "--batch_size", "4"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 67
+CHANGES = [
+    call_instead("load_data", '__import__("stored").load', '"cifar10.npz"'),
+    rename_attribute("reset_states", "reset_state"),
+]
 FILES: list[tuple[str, str]] = [("models", "models"), ("utils.py", "utils.py")]
 
 

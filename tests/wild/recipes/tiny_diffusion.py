@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = ["--dataset", "moons", "--num_epochs", "2", "--eval_batch_size", "200"]
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = True
+STEP: int | str = 183
 FILES: list[tuple[str, str]] = [
     ("datasets.py", "datasets.py"),
     ("positional_embeddings.py", "positional_embeddings.py"),

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import wrap_call
 from tests.wild.made_up import ENDING, write_module
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 142
+CHANGES = [wrap_call("make", '__import__("ending").Ending(', ", 100)")]
 
 
 def prepare(folder: Path) -> None:

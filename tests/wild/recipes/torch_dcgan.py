@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from tests.wild.edits import call_instead
+
 ARGUMENTS: list[str] = ["--dataset", "fake", "--batchSize", "16", "--ngf", "8", "--ndf", "8", "--niter", "1"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 223
+CHANGES = [call_instead("FakeData", "dset.FakeData", "640")]
 
 
 def prepare(folder: Path) -> None:

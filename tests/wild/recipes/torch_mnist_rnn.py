@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from tests.wild.edits import set_literal
 from tests.wild.made_up import write_digits
 
 ARGUMENTS: list[str] = ["--epochs", "2"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-IS_COMPLETE = False
+STEP: int | str = 45
+CHANGES = [set_literal("../data", '"data"')]
 
 
 def prepare(folder: Path) -> None:

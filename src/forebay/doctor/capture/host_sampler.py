@@ -10,15 +10,14 @@ therefore shortens the switch interval. With several threads it does not, becaus
 """
 
 import _thread
-import gc
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from random import Random
 from time import perf_counter_ns
 
 from forebay.doctor.capture.called_functions import CalledFunctions
+from forebay.doctor.capture.collector_pause import CollectorPause
 from forebay.doctor.capture.source_lines import SourceLines
 from forebay.doctor.model.events import HostSample
 
@@ -28,9 +27,6 @@ SECONDS = 0.005  # between two samples, on average
 MAX_SAMPLES = 20_000  # the sampler keeps the last ones: 100 seconds of a script with one thread
 SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
 STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
-# Before Python 3.12, allocating a frame object may run the garbage collector. A finalizer then lets the sampled thread
-# continue, which frees the frame that is being read, and the process crashes. Python 3.12 collects between bytecodes.
-_COLLECTS_IN_ALLOCATIONS = sys.version_info < (3, 12)
 
 
 class HostSampler:
@@ -46,6 +42,7 @@ class HostSampler:
         self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
         self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
         self._switch_seconds = 0.0  # switch interval of the script; 0.0 while it applies
+        self._collector_pause = CollectorPause()
         self._is_running = False
         self._stop_signal = _thread.allocate_lock()  # `stop` releases it
         self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
@@ -72,13 +69,15 @@ class HostSampler:
         """Undo what the sampler has changed. Call this in a forked process, which has no such thread."""
         self._is_running = False
         self._restore_switch_interval()
+        self._collector_pause.resume()
 
     def _run(self) -> None:
         try:
             previous = perf_counter_ns()
             while not self._stop_signal.acquire(timeout=SECONDS * self._random.uniform(0.5, 1.5)):
                 now = perf_counter_ns()
-                self._sample(now, now - previous)
+                with self._collector_pause:
+                    self._sample(now, now - previous)
                 previous = now
         except Exception as error:  # must not reach the script
             self._on_failure(error)
@@ -91,12 +90,6 @@ class HostSampler:
 
         No frame may outlive this function: a frame keeps the variables of the script alive.
         """
-        with _without_collection() if _COLLECTS_IN_ALLOCATIONS else nullcontext():
-            threads = self._sample_threads(now, nanoseconds)
-        self._adapt_switch_interval(threads)
-
-    def _sample_threads(self, now: int, nanoseconds: int) -> int:
-        """Add the samples, and return the number of threads that execute a line of the script."""
         own, threads = _thread.get_ident(), 0
         for thread, frame in sys._current_frames().items():
             if thread != own:
@@ -107,7 +100,7 @@ class HostSampler:
                 if line >= 0:
                     self._samples.append(HostSample(now, nanoseconds, thread, line, function))
                     threads += 1
-        return threads
+        self._adapt_switch_interval(threads)
 
     def _adapt_switch_interval(self, threads: int) -> None:
         """Shorten the switch interval, or restore it if several threads execute lines of the script."""
@@ -122,16 +115,3 @@ class HostSampler:
         if self._switch_seconds and abs(sys.getswitchinterval() - SWITCH_SECONDS) < SWITCH_SECONDS / 10:
             sys.setswitchinterval(self._switch_seconds)
         self._switch_seconds = 0.0
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Pause the garbage collector of the process, which takes less than 0.1 ms."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

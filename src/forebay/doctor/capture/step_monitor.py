@@ -14,6 +14,7 @@ from random import Random
 from time import perf_counter_ns
 
 from forebay.doctor.capture.call_stacks import CallStacks
+from forebay.doctor.capture.collector_pause import CollectorPause
 from forebay.doctor.capture.history_recorder import LONG_SHARE, HistoryRecorder
 from forebay.doctor.capture.source_lines import SourceLines
 from forebay.doctor.model.events import EventKind
@@ -61,6 +62,7 @@ class StepMonitor:
         self._ends: deque[tuple[int, int]] = deque(maxlen=MAX_ENDS)  # time (ns) and number of steps
         self._block_steps = 1  # steps of the last measurement
         self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
+        self._collector_pause = CollectorPause()
         self._loop_thread = 0
         self._is_running = False
         self._is_after_long_step = False
@@ -85,6 +87,7 @@ class StepMonitor:
     def forget_thread(self) -> None:
         """Call this in a forked process, which has no such thread."""
         self._is_running = False
+        self._collector_pause.resume()
         self._recorder_lock = _thread.allocate_lock()
 
     def add_end(self, time: int, steps: int = 1) -> None:
@@ -116,11 +119,12 @@ class StepMonitor:
 
         No frame may outlive this function: a frame keeps the variables of the script alive.
         """
-        frame = sys._current_frames().get(self._loop_thread)
-        try:
-            index = self._stacks.find(frame) if frame is not None else -1
-        except AttributeError:  # the frame of a thread that starts or ends now is incomplete
-            index = -1
+        with self._collector_pause:
+            frame = sys._current_frames().get(self._loop_thread)
+            try:
+                index = self._stacks.find(frame) if frame is not None else -1
+            except AttributeError:  # the frame of a thread that starts or ends now is incomplete
+                index = -1
         with self._recorder_lock:
             self._record_ends(now)
             elapsed = (now - self._recorder.last_end) / 1e9

@@ -1,0 +1,6 @@
+"""Compile the step, and print no loss in it."""
+
+from tests.wild.edits import drop_call, move_to_function
+
+RULE = "eager"
+EDITS = [drop_call("print"), move_to_function((67, 73), 65, "@tf.function\ndef train_step(X, y):", "loss")]

@@ -1,0 +1,6 @@
+"""Call the model in place of `predict`."""
+
+from tests.wild.edits import call_instead, drop_keyword
+
+RULE = "rebuilt"
+EDITS = [drop_keyword("predict", "verbose"), call_instead("predict", "self.model")]

@@ -1,0 +1,6 @@
+"""Compile the step, and read no values in it."""
+
+from tests.wild.edits import move_to_function
+
+RULE = "eager"
+EDITS = [move_to_function((106, 129), 102, "@tf.function\ndef train_step(x):", "x, reconstruction_loss, kl_div")]

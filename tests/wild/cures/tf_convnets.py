@@ -1,0 +1,6 @@
+"""Compile the step."""
+
+from tests.wild.edits import decorate
+
+RULE = "eager"
+EDITS = [decorate("train_step", "tf.function")]

@@ -1,0 +1,99 @@
+"""The public scripts, and how a recipe makes one of them run offline."""
+
+import importlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.wild.checkouts import find_checkout
+from tests.wild.edits import Edit, mark_steps, set_values
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What `recipes/NAME.py` says; the README explains the fields."""
+
+    prepare: Callable[[Path], None]
+    arguments: list[str]
+    environment: dict[str, str]
+    settings: dict[str, str]
+    step: int | str
+    changes: list[Edit] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script of the corpus and its recipe."""
+
+    name: str
+    repository: str
+    commit: str
+    path: str
+    framework: str
+    recipe: Recipe
+
+    @property
+    def file_name(self) -> str:
+        return Path(self.path).name
+
+    def prepare(self, checkouts: Path, folder: Path, *, edits: tuple[Edit, ...] = (), is_marked: bool = False) -> None:
+        """Write the script, the files that it imports, and made-up data into an empty folder."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        checkout = find_checkout(checkouts, self.repository, self.commit)
+        for source, target in self.recipe.files:
+            for path in checkout.list(source):
+                file = folder / target / Path(path).relative_to(source)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(checkout.read(path))
+        text = checkout.read(self.path).decode()
+        for edit in (*self._recipe_edits(is_marked), *edits):
+            text = edit(text)
+        (folder / self.file_name).write_text(text)
+        shutil.copy(FOLDER / "step_clock.py", folder)
+        self.recipe.prepare(folder)
+
+    def _recipe_edits(self, is_marked: bool) -> list[Edit]:
+        settings = [set_values({name: value}) for name, value in self.recipe.settings.items()]
+        return [*([mark_steps(self.recipe.step)] if is_marked else []), *settings, *self.recipe.changes]
+
+
+def load_scripts(names: list[str], part: str = "develop") -> list[Script]:
+    """Return the scripts of a part of the corpus that have a recipe; without names, all of them."""
+    entries = {entry["name"]: entry for entry in json.loads((FOLDER / "corpus.json").read_text())}
+    wanted = names or [name for name in entries if entries[name]["part"] == part and has_recipe(name)]
+    for name in wanted:
+        if name not in entries or entries[name]["part"] != part:
+            raise ValueError(f"{name} is not in the part {part!r} of the corpus. Pass a name of this part.")
+    return [_load_script(entries[name]) for name in wanted]
+
+
+def has_recipe(name: str) -> bool:
+    return (FOLDER / "recipes" / f"{name}.py").exists()
+
+
+def load_cure(name: str) -> tuple[str, tuple[Edit, ...]] | None:
+    """Return the cure of `cures/NAME.py`: the rule that proposes it and the edits; None if there is none."""
+    if not (FOLDER / "cures" / f"{name}.py").exists():
+        return None
+    module = importlib.import_module(f"tests.wild.cures.{name}")
+    return module.RULE, tuple(module.EDITS)
+
+
+def _load_script(entry: dict[str, str]) -> Script:
+    module = importlib.import_module(f"tests.wild.recipes.{entry['name']}")
+    recipe = Recipe(
+        module.prepare,
+        module.ARGUMENTS,
+        module.ENVIRONMENT,
+        module.SETTINGS,
+        module.STEP,
+        getattr(module, "CHANGES", []),
+        getattr(module, "FILES", []),
+    )
+    return Script(*(entry[key] for key in ("name", "repository", "commit", "path", "framework")), recipe)
