@@ -1,8 +1,10 @@
 """Steps and their parts: every nanosecond of a step is counted once."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.steps import PARTS, REST, find_steps, split_step
 from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.events import LedgerEvent
@@ -111,3 +113,29 @@ def test_long_steps_that_recur_often_are_part_of_the_loop():
 
 def test_a_loop_of_short_epochs_keeps_all_its_steps():
     assert len(steps_with_pauses(60, {*range(9, 60, 11)})) == 60
+
+
+def read_every_tenth_step():
+    """Return steps of 10 ns; every tenth step also waits 400 ns for the work of all of them."""
+    events, now = [], 0
+    for number in range(60):
+        now += 10
+        if number % 10 == 9:
+            events.append(LedgerEvent("download", "float(array)", 1, MAIN, now, now + 400))
+            now += 400
+        events.append(step(now))
+    return capture(events, Window(start=-1, end=10**9, anchor=("step", "optimizer.step", 0)))
+
+
+def test_a_loop_that_runs_ahead_has_its_mean_step_time():
+    view = CaptureView(read_every_tenth_step())
+    assert len(view.steps) == 59
+    assert view.runs_ahead
+    assert view.step_seconds == pytest.approx(50e-9, rel=0.05)
+    assert sum(view.step_parts.values()) == pytest.approx(view.step_seconds)
+
+
+def test_a_wait_in_every_step_is_no_sign_of_running_ahead():
+    reads = [LedgerEvent("download", "float(array)", 1, MAIN, end - 9, end) for end in range(10, 400, 10)]
+    events = [event for read in reads for event in (read, step(read.end))]
+    assert not CaptureView(capture(events, Window(-1, 10**9, ("step", "optimizer.step", 0)))).runs_ahead

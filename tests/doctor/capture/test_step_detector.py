@@ -155,3 +155,50 @@ def test_short_steps_without_skips_are_timed_for_the_same_time():
     detector.block_steps = 1
     assert walk(detector, STEP, 10_000, each=10_000, start=10 * MILLISECOND + 40_000) == 5_000
     assert len(detector.step_ends) == 5_001
+
+
+def with_device(**options):
+    return StepDetector(warm_up=2, steps=20, early_steps=4, early_traced_steps=3, can_trace=lambda: True, **options)
+
+
+def test_the_first_steps_are_recorded_on_the_device_early():
+    detector = with_device()
+    assert walk(detector, STEP, 100) == 6
+    assert (detector.phase, detector.start, detector.end) == ("early tracing", 2 * MILLISECOND, 6 * MILLISECOND)
+    assert walk(detector, STEP, 4, start=6 * MILLISECOND) == 4
+    assert detector.phase == "profiling"
+    assert detector.traced_step_ends == [number * MILLISECOND for number in range(7, 11)]
+
+
+def test_a_loop_that_ends_soon_keeps_its_early_records():
+    detector = with_device()
+    for number in range(1, 13):
+        detector.on_site(STEP, number, number * MILLISECOND)
+    detector.finish(13 * MILLISECOND)
+    assert (detector.anchor, detector.start, detector.end) == (STEP, 2 * MILLISECOND, 6 * MILLISECOND)
+    assert len(detector.traced_step_ends) == 4
+
+
+def test_a_loop_that_ends_later_uses_the_steps_after_the_early_records():
+    detector = with_device()
+    for number in range(1, 26):
+        detector.on_site(STEP, number, number * MILLISECOND)
+    detector.finish(26 * MILLISECOND)
+    assert (detector.start, detector.end) == (12 * MILLISECOND, 25 * MILLISECOND)
+    assert len(detector.traced_step_ends) == 4
+
+
+def test_a_long_loop_is_recorded_again():
+    detector = with_device()
+    for number in range(1, 41):
+        detector.on_site(STEP, number, number * MILLISECOND)
+    assert detector.phase == "tracing"
+    assert detector.traced_step_ends[0] > detector.end
+
+
+def test_without_early_records_profiling_goes_on():
+    detector = with_device()
+    walk(detector, STEP, 6)
+    detector.skip_tracing()
+    assert walk(detector, STEP, 100) == 22
+    assert (detector.phase, detector.start) == ("tracing", 2 * MILLISECOND)

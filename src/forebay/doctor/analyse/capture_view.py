@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from forebay.doctor.analyse.device_view import DeviceView, build_device_view
@@ -14,6 +14,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = ["CallSite", "CaptureView"]
 
+RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less are no sign of a loop that runs ahead
 FEWEST_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
 
 
@@ -75,10 +76,28 @@ class CaptureView:
 
     @property
     def median_seconds(self) -> float:
-        """The median of the unprofiled steps, or of the profiled steps if these are too few; 0 without a loop."""
-        if self.steps is not None and self.unprofiled_seconds:
-            return median(self.unprofiled_seconds)
-        return self.steps.seconds if self.steps else 0.0
+        """The median of the unprofiled steps, or of the profiled steps if these are too few; 0 without a loop.
+
+        If the loop runs ahead and waits for the device only now and then, this is the mean instead.
+        """
+        if self.steps is None:
+            return 0.0
+        if self.runs_ahead and self.device is None:  # a device record shows the time of the device
+            mean = (self.steps.end - self.steps.start) / 1e9 / len(self.steps)
+            return fmean(self.unprofiled_seconds) if self.unprofiled_seconds else mean
+        return median(self.unprofiled_seconds) if self.unprofiled_seconds else self.steps.seconds
+
+    @cached_property
+    def runs_ahead(self) -> bool:
+        """Whether some steps wait for work that other steps have queued.
+
+        Most steps are then short. The waits of a few steps take at least RUN_AHEAD_SHARE of the time.
+        """
+        if self.steps is None:
+            return False
+        waits = [site for site in self.sites_of(EventKind.DOWNLOAD, EventKind.SYNC) if not site.in_loop]
+        seconds = sum(site.seconds for site in waits) * len(self.steps)
+        return seconds * 1e9 >= RUN_AHEAD_SHARE * (self.steps.end - self.steps.start)
 
     @property
     def mean_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,14 +70,14 @@ def find_steps(capture: Capture) -> Steps | None:
     window, events = capture.window, capture.events
     if window.anchor is not None:
         marks = [event for event in events if event[:3] == window.anchor and window.start <= event.end <= window.end]
-        return _make_steps(window.anchor, marks)
+        return _make_steps(window.anchor, marks, events)
     burst_lines = _find_burst_lines(events)
     for kinds in LOOP_MARKS:
         frequent = _events_of_most_frequent_site(
             event for event in events if event.kind in kinds and not _is_in_burst(event, burst_lines)
         )
         if frequent is not None:
-            return _make_steps(frequent[0][:3], frequent[int(len(frequent) * WARM_UP_SHARE) :])
+            return _make_steps(frequent[0][:3], frequent[int(len(frequent) * WARM_UP_SHARE) :], events)
     return _steps_of_operations(event for event in events if event.kind == EventKind.OPS)
 
 
@@ -100,7 +101,8 @@ def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
 def _steps_of_operations(operations: Iterable[LedgerEvent]) -> Steps | None:
     """Return the steps of a loop that has only OPS events. Each OPS event is one step."""
     spans = _events_of_most_frequent_site(operations) or []
-    return _make_steps(spans[0][:3], spans[int(len(spans) * WARM_UP_SHARE) :]) if len(spans) >= FEWEST_SPANS else None
+    has_enough = len(spans) >= FEWEST_SPANS
+    return _make_steps(spans[0][:3], spans[int(len(spans) * WARM_UP_SHARE) :], ()) if has_enough else None
 
 
 def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerEvent] | None:
@@ -112,21 +114,30 @@ def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerE
     return most_frequent if len(most_frequent) > FEWEST_STEPS else None
 
 
-def _make_steps(anchor: tuple[str, str, int], marks: Sequence[LedgerEvent]) -> Steps | None:
-    """Return the steps between these events, on the thread of the last event. None if there are too few."""
+def _make_steps(
+    anchor: tuple[str, str, int], marks: Sequence[LedgerEvent], events: Iterable[LedgerEvent]
+) -> Steps | None:
+    """Return the steps between these marks, on the thread of the last mark. None if there are too few.
+
+    A wait for the device is no pause: the loop may wait only in some steps, for the work of all of them.
+    """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]
-    return Steps(anchor, thread, tuple(_without_pauses(edges))) if len(edges) > FEWEST_STEPS else None
+    if len(edges) <= FEWEST_STEPS:
+        return None
+    waits = [event for event in events if event.kind in PARTS["device to host"] and event.thread == thread]
+    waiting = Intervals([event.start for event in waits], [event.end for event in waits])
+    lengths = np.diff(edges) - waiting.covered_lengths(edges[:-1], edges[1:])
+    return Steps(anchor, thread, tuple(_without_pauses(edges, lengths)))
 
 
-def _without_pauses(edges: list[int]) -> list[int]:
+def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
     """Return the edges of the longest stretch of steps without a pause, such as the end of an epoch.
 
     Calls of a pause belong to no usual step: its validation, its checkpoint, a first compilation. If more than
     MOST_PAUSES of the steps are long, they are part of the loop, and all edges are returned. So are they if each
-    stretch is short.
+    stretch is short. `lengths` are the nanoseconds of each step, without waits for the device.
     """
-    lengths = np.diff(edges)
     long_steps = np.flatnonzero(lengths > PAUSE_FACTOR * np.median(lengths))
     if not len(long_steps) or len(long_steps) > MOST_PAUSES * len(lengths):
         return edges

@@ -55,6 +55,8 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
+        if records_history:  # a run that only repeats the timed steps needs no device records
+            self.detector.can_trace = has_loaded_cuda
         self.ledger = Ledger(on_site=self._on_site)
         self._patches = Patches(self.ledger)
         self._imports = PostImportActions({name: partial(self._install, name) for name in HOOKS})
@@ -177,6 +179,10 @@ class Session:
 
     def _apply_phase(self, site: SiteKey) -> None:
         """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
+        if self.detector.phase == "early tracing" and not self._device.start():
+            self.detector.skip_tracing()
+        elif self.detector.phase == "profiling":
+            self._device.stop()
         if self.detector.phase == "tracing":
             self._host_sampler.stop()  # samples would disturb the steps that are recorded or timed from now on
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory

@@ -12,8 +12,12 @@ profiled and unprofiled steps is the cost of profiling.
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
 profiles it again.
+
+A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
+the device (`early tracing`). Then profiling starts again. If the loop ends soon, these records are used.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +26,7 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
 
-Phase = Literal["profiling", "tracing", "timing", "done"]
+Phase = Literal["profiling", "early tracing", "tracing", "timing", "done"]
 
 # How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
@@ -66,9 +70,13 @@ class StepDetector:
     steps: int = 50  # to profile
     traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
-    seconds: float = 10.0  # after this time, a phase ends with fewer steps; the warm-up does not count
+    seconds: float = 10.0  # after this time, a phase or the warm-up ends with fewer steps
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
     sample_seconds: float = 0.25  # shortest sample of a site that must recur for `wait_seconds`
+    early_steps: int = 10  # to profile before `early tracing`
+    early_traced_steps: int = 5  # to record on the device in `early tracing`
+    warm_up_again: int = 3  # steps after `early tracing`
+    can_trace: Callable[[], bool] = lambda: False  # whether steps can be recorded on a device
     short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
     phase: Phase = "profiling"
     anchor: SiteKey | None = None  # the site that ends a step
@@ -80,12 +88,16 @@ class StepDetector:
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
     _times_blocks: bool = False  # whether steps are timed in blocks
-    _sampled_site: SiteKey | None = None  # the site that was profiled from `start` to `end` before the pause
+    # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
+    _sampled_site: SiteKey | None = None
+    _may_trace_early: bool = True
 
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
         """Process the report of a site with `count` events; return whether the phase has changed."""
         if self.phase == "profiling":
             return self._on_profiled_site(site, count, now)
+        if self.phase == "early tracing":
+            return self._on_early_traced_site(site, now)
         if site != self.anchor or self.phase == "done":
             return False
         if self.phase == "tracing":
@@ -103,6 +115,8 @@ class StepDetector:
 
         The result is an event count and a time (ns); the ledger reports the site at whichever is first.
         """
+        if self.phase == "early tracing":
+            return AT_NEXT_EVENT if site == self._sampled_site else NEVER
         if self.phase != "profiling":
             return AT_NEXT_EVENT if site == self.anchor else NEVER
         loop_site = self._sites.get(site)
@@ -117,21 +131,32 @@ class StepDetector:
         return _NO_COUNT, min(sampled_at, now + _MAX_REPORT_NS) if sampled_at > now else now + _MAX_REPORT_NS
 
     def skip_tracing(self) -> None:
-        """Continue with `timing`, without device records."""
-        self.phase = "timing"
+        """Continue without device records: with `timing`, or after `early tracing` with profiling."""
+        if self.phase == "tracing":
+            self.phase = "timing"
+        else:
+            self.phase, self._sampled_site = "profiling", None
 
     def finish(self, now: int) -> None:
         """End profiling, because the script has ended.
 
-        If it ends in the phase `profiling`, the sample that was taken before a pause becomes the profiled window,
-        unless a more reliable site recurs. Otherwise the window is the whole run, without an anchor.
+        If it ends in the phase `profiling`, the sample that was taken before a pause or before `early tracing` becomes
+        the profiled window, unless a more reliable site recurs or more steps of the same site were profiled since.
+        Otherwise the window is the whole run, without an anchor.
         """
-        if self.phase == "profiling":
+        if self.phase in ("profiling", "early tracing"):
             if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
                 self.anchor = self._sampled_site
+                self._prefer_later_steps(self._sites[self._sampled_site])
             else:
                 self.start, self.end = 0, now
         self.phase = "done"
+
+    def _prefer_later_steps(self, loop_site: _LoopSite) -> None:
+        """Use the steps since the last warm-up as the window, if there are enough of them."""
+        steps = loop_site.count - loop_site.count_at_start - self.warm_up
+        if not self._may_trace_early and loop_site.warm_at > self.end and steps >= self.early_steps:
+            self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _is_enough(self, ends: list[int], steps: int) -> bool:
         """Whether `steps` steps were recorded, or the phase has taken its longest time."""
@@ -166,9 +191,12 @@ class StepDetector:
             self._resume_for(loop_site, now)
             return False
         event_count = count - loop_site.count_at_start
-        if event_count <= max(1, self.warm_up):
+        has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # steps of some seconds
+        if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
             return False
+        if self._may_trace_early and event_count >= self.warm_up + self.early_steps:
+            return self._begin_early_tracing(site, loop_site, now)
         if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
             return False
         # An OPS event is the last choice, so one event of a more reliable site is enough to prefer that site.
@@ -181,6 +209,28 @@ class StepDetector:
             self._pause(site, loop_site, now)
             return False
         self.phase, self.anchor, self.start, self.end = "tracing", site, loop_site.warm_at, now
+        self.traced_step_ends = []
+        return True
+
+    def _begin_early_tracing(self, site: SiteKey, loop_site: _LoopSite, now: int) -> bool:
+        """Record the next steps on the device, if there is one and no more reliable site recurs."""
+        if loop_site.priority > self._best_priority(now, 1):
+            return False
+        self._may_trace_early = False
+        if not self.can_trace():
+            return False
+        self.phase, self._sampled_site, self.start, self.end = "early tracing", site, loop_site.warm_at, now
+        return True
+
+    def _on_early_traced_site(self, site: SiteKey, now: int) -> bool:
+        """Process a report in the phase `early tracing`; return whether the phase has changed."""
+        if site != self._sampled_site:
+            return False
+        self.traced_step_ends.append(now)
+        if not self._is_enough(self.traced_step_ends, self.early_traced_steps):
+            return False
+        self.phase, self.warm_up = "profiling", min(self.warm_up, self.warm_up_again)
+        self._restart_warm_up()
         return True
 
     def _add_site(self, site: SiteKey, now: int) -> _LoopSite | None:
