@@ -11,6 +11,7 @@ __all__ = [
     "conversions_in",
     "counter_of",
     "is_invariant",
+    "is_numpy",
     "listed_conversion",
     "numpy_names",
     "sliced_arrays",
@@ -24,6 +25,7 @@ _CONVERSIONS = frozenset(
 )
 # Methods of tensors that copy them to a device or to another dtype.
 _METHODS = frozenset({"to", "cuda", "float", "double", "half", "long", "pin_memory", "contiguous", "requires_grad_"})
+_MOVES = frozenset({"to", "cuda"})  # the methods that copy to a device
 _LOCAL_SCOPES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _HOST_MODULES = frozenset({"np", "numpy", "onp"})
 # Last names of calls whose results are NumPy arrays, whatever module they belong to.
@@ -66,6 +68,8 @@ def _converted(node: ast.expr) -> ast.expr | None:
     name, data = last_name(node), None
     if isinstance(node.func, ast.Attribute) and name in _METHODS:
         data = node.func.value
+        if name not in _MOVES and _converted(data) is None:
+            return None  # only another dtype of a tensor
     elif name in _CONVERSIONS and root_name(node.func) not in _HOST_MODULES and node.args:
         data = node.args[0]
     if data is None or isinstance(data, ast.Starred):
@@ -96,16 +100,17 @@ def numpy_names(code: ScriptCode) -> set[str]:
     assignments = [node for node in code.statements if isinstance(node, ast.Assign) and node.value is not None]
     for _ in range(4):  # rounds: an array may be made from another one
         for node in assignments:
-            if _is_numpy(node.value, found):
+            if is_numpy(node.value, found):
                 found |= stored_names(*node.targets)
     return found
 
 
-def _is_numpy(value: ast.expr, known: set[str]) -> bool:
+def is_numpy(value: ast.expr, known: set[str]) -> bool:
+    """Whether an expression is a NumPy array, if the names in `known` are."""
     if isinstance(value, ast.Tuple):
-        return all(_is_numpy(element, known) for element in value.elts)
+        return all(is_numpy(element, known) for element in value.elts)
     if isinstance(value, ast.BinOp):
-        return _is_numpy(value.left, known) or _is_numpy(value.right, known)
+        return is_numpy(value.left, known) or is_numpy(value.right, known)
     if isinstance(value, ast.Name):
         return value.id in known
     if not isinstance(value, ast.Call | ast.Subscript | ast.Attribute):

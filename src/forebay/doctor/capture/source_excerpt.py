@@ -23,9 +23,11 @@ ROUNDS = 3  # how many assignments back the excerpt follows a name
 _CALLS = frozenset(
     {"DataLoader", "compile", "fit", "fit_generator", "train_on_batch", "jit", "function", "device", "autocast"}
     | {"batch", "map", "prefetch", "from_generator", "from_tensor_slices", "set_float32_matmul_precision", "parameters"}
+    | {"run_functions_eagerly", "update", "BatchSampler"}
 )
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (*_FUNCTIONS, ast.ClassDef)
 
 
 def excerpt_files(locations: Iterable[tuple[str, int, str]]) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class _Selection:
             if self._is_selected(statement):
                 self._add_all(statement) if self._is_whole(statement) else self.statements.add(statement)
         for _ in range(ROUNDS):
+            self._add_calling_loops()
             self._add_definitions()
 
     def _is_selected(self, statement: ast.stmt) -> bool:
@@ -85,12 +88,21 @@ class _Selection:
         """Whether all statements inside belong to the excerpt too: a loop, or a function that was recorded."""
         if isinstance(statement, _LOOPS):
             return self._is_recorded(statement)
-        return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and self._is_recorded(statement)
+        return isinstance(statement, _FUNCTIONS) and self._is_recorded(statement)
 
     def _add_all(self, statement: ast.stmt) -> None:
         self.statements.update(
             node for node in ast.walk(statement) if isinstance(node, ast.stmt) and not _is_docstring(node)
         )
+
+    def _add_calling_loops(self) -> None:
+        """Add the loops that call the recorded functions."""
+        functions = {
+            statement.name for statement in self._all if isinstance(statement, _FUNCTIONS) and self._is_whole(statement)
+        }
+        for statement in self._all:
+            if isinstance(statement, _LOOPS) and functions & _all_called_names(statement):
+                self._add_all(statement)
 
     def _add_definitions(self) -> None:
         """Add the assignments, functions and classes of the names that the excerpt reads."""
@@ -188,6 +200,11 @@ def _names_in(expression: ast.expr) -> set[str]:
 def _called_names(statement: ast.stmt) -> set[str]:
     functions = [node.func for node in _own_nodes(statement) if isinstance(node, ast.Call)]
     return {str(getattr(function, "attr", getattr(function, "id", ""))) for function in functions}
+
+
+def _all_called_names(statement: ast.stmt) -> set[str]:
+    inner = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
+    return {name for node in inner for name in _called_names(node)}
 
 
 def _assigned_names(statement: ast.stmt) -> set[str]:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forebay.doctor.analyse.loop_code import conversions_in, numpy_names, sliced_arrays
+from forebay.doctor.analyse.loop_code import conversions_in, is_numpy, numpy_names, sliced_arrays
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, stored_names
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import feed_call, patch_statement
@@ -89,10 +89,18 @@ def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Ite
         for node in arguments
         if (isinstance(node, ast.Name) and node.id in arrays & assigned)
         or (isinstance(node, ast.Subscript) and names_in(node) & arrays and names_in(node) & assigned)
+        or (isinstance(node, ast.Subscript | ast.Call) and is_numpy(node, arrays) and _has_call(node))
     ]
+    inner = {part for node in found for part in ast.walk(node) if part is not node}
+    found = [node for node in found if node not in inner]
     for node in found:
         name = node.id if isinstance(node, ast.Name) else _part_name(code, node)
         yield _Part(statement, node, node, name, False)
+
+
+def _has_call(node: ast.expr) -> bool:
+    """Whether an expression may have another value in each step without a name that the loop assigns."""
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def _part_name(code: ScriptCode, data: ast.expr) -> str:

@@ -3,11 +3,18 @@
 import ast
 
 from forebay.doctor.analyse.loop_code import step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, stored_names
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
-__all__ = ["build_once", "compile_function", "compile_keras", "compile_torch_model", "step_function"]
+__all__ = [
+    "compile_function",
+    "compile_keras",
+    "compile_torch_model",
+    "compile_with_xla",
+    "retrace_less",
+    "step_function",
+]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DECORATORS = {"tensorflow": "@{tf}.function", "jax": "@jax.jit"}
@@ -46,6 +53,46 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
     return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
 
 
+def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does so already."""
+    function = step_function(code, number)
+    statement = code.statement_at(number)
+    if function is None and statement is not None:
+        function = code.function_around(statement)
+    decorators = function.decorator_list if function is not None else []
+    decorator = next((node for node in decorators if last_name(node) == "function"), None)
+    if function is None:
+        return []
+    if decorator is None:
+        return [] if decorators else [Edit.before(function, f"@{_tf(code)}.function(jit_compile=True)")]
+    if not isinstance(decorator, ast.Call):
+        text = f"@{code.text(decorator)}(jit_compile=True)"
+    elif any(keyword.arg == "jit_compile" for keyword in decorator.keywords):
+        return []
+    else:
+        text = f"@{code.rewrite(decorator, code.set_keyword(decorator, 'jit_compile', 'True'))}"
+    return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, text)]
+
+
+def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> list[Edit]:
+    """Return the edit of the compiler call of a function, such as `@tf.function`; empty if it does not fit."""
+    function = code.function(name.rpartition(".")[2]) or step_function(code, number)
+    decorators = function.decorator_list if function is not None else []
+    for decorator in decorators:
+        if last_name(decorator) in ("function", "compile"):
+            call = decorator if isinstance(decorator, ast.Call) else None
+            text = ", ".join(f"{key}={value}" for key, value in keywords.items())
+            new = f"{code.text(decorator)}({text})"
+            if call is not None:
+                new = code.rewrite(call, *(code.set_keyword(call, key, value) for key, value in keywords.items()))
+            return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, f"@{new}")]
+    return []
+
+
+def _tf(code: ScriptCode) -> str:
+    return code.module_alias("tensorflow", "tf")
+
+
 def compile_keras(code: ScriptCode, **keywords: str) -> list[Edit]:
     """Return the edit of the only `model.compile` of the script. It drops `run_eagerly` and sets other arguments."""
     calls = [call for call in code.calls("compile") if isinstance(call.func, ast.Attribute) and _is_keras(call)]
@@ -73,18 +120,6 @@ def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
     if not models & names_in(outer, *(node for node in code.statements if isinstance(node, FUNCTIONS))):
         return []
     return [Edit.before(outer, f'{models.pop()}.compile(mode="reduce-overhead")')]
-
-
-def build_once(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that move the building of an object before the loop; empty if they do not fit."""
-    statement = code.statement_at(number)
-    loops = code.loops_around(statement) if statement is not None else []
-    if not isinstance(statement, ast.Assign) or not loops or len(statement.targets) != 1:
-        return []
-    parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # of a lambda
-    if (names_in(statement.value) - parameters) & stored_names(loops[-1]):
-        return []
-    return [Edit.before(loops[-1], code.text(statement)), Edit.remove(statement)]
 
 
 def _is_keras(call: ast.Call) -> bool:

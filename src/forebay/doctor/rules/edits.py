@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from forebay.doctor.analyse.script_code import ScriptCode, first_line
 
-__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines"]
+__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "join_code"]
 
 FOREBAY_IMPORT = "import forebay as fb"
 
@@ -65,6 +65,18 @@ def format_edits(edits: Iterable[Edit]) -> str:
     """Return edits as the code of a cure, in the order of their lines. Those after a loop come last."""
     ordered = sorted(edits, key=lambda edit: (edit.place == "after", edit.first, edit.place != "before"))
     return "\n".join(line for edit in ordered for line in (edit.place_text, edit.text) if line)
+
+
+def join_code(*codes: str) -> str:
+    """Join the codes of several cures, each made by `format_edits`, under one heading per place."""
+    parts: dict[str, list[str]] = {}
+    heading = ""
+    for line in "\n".join(filter(None, codes)).split("\n"):
+        heading = line if line.startswith(("# before ", "# instead ", "# remove ", "# after ")) else heading
+        parts.setdefault(heading, [])
+        if line != heading:
+            parts[heading].append(line)
+    return "\n".join(line for heading, lines in parts.items() for line in (heading, *lines) if line)
 
 
 def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""Edits of the input of a script: `fit`, DataLoader, tf.data and generators, in the script's own terms."""
+"""Edits of the input of a script: `fit`, DataLoader and iterables of batches, in the script's own terms."""
 
 import ast
 
@@ -6,14 +6,21 @@ from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, nam
 from forebay.doctor.rules.edits import Edit, import_lines
 
 __all__ = [
+    "batches_at",
+    "change_batch_size",
+    "change_loader",
+    "copy_without_wait",
     "feed_call",
     "feed_of_batches",
     "feed_of_dataset",
     "feed_of_fit",
-    "map_in_parallel",
+    "is_array_text",
+    "outer_loop",
     "patch_statement",
-    "prefetch_dataset",
+    "resolve",
     "set_keywords",
+    "tree_text",
+    "workers_of_dataset",
 ]
 
 _FIT_DATA = ("x", "y", "batch_size")  # parameters of `fit` that a feed replaces
@@ -29,6 +36,42 @@ def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit
     return patch_statement(code, code.statement_of(call), *(code.set_keyword(call, *pair) for pair in changed))
 
 
+def change_loader(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
+    """Return the edit of the DataLoader that a line builds or iterates; empty if none fits."""
+    call = _call_at(code, number, "DataLoader")
+    if call is None:
+        batches = batches_at(code, code.statement_at(number))
+        value = resolve(code, batches[0]) if batches else None
+        call = value if isinstance(value, ast.Call) and last_name(value) == "DataLoader" else None
+    if call is None or any(keyword.arg is None for keyword in call.keywords):
+        return []
+    return set_keywords(code, call, **keywords)
+
+
+def change_batch_size(code: ScriptCode, rows: int, new_rows: int) -> list[Edit]:
+    """Return the edit of the only place that sets a batch size of `rows`; empty if there is none, or several."""
+    keywords = [k.value for node in ast.walk(code.tree) if isinstance(node, ast.Call) for k in node.keywords]
+    sizes = [value for value in keywords if getattr(code.parents[value], "arg", "") == "batch_size"]
+    sizes += [call.args[0] for call in code.calls("batch") if call.args]
+    places = [resolve(code, size) for size in sizes]
+    constants = [node for node in dict.fromkeys(places) if isinstance(node, ast.Constant) and node.value == rows]
+    if len(constants) != 1:
+        return []
+    return patch_statement(code, code.statement_of(constants[0]), code.replace(constants[0], str(new_rows)))
+
+
+def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that copies tensors of a line with `non_blocking=True`; empty if all do so already."""
+    statement = code.statement_at(number)
+    if statement is None:
+        return []
+    copies = [node for node in own_nodes(statement) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
+    settings = [{keyword.arg for keyword in copy.keywords} for copy in copies]
+    blocking = [copy for copy, names in zip(copies, settings, strict=True) if "non_blocking" not in names]
+    patches = [code.set_keyword(copy, "non_blocking", "True") for copy in blocking]
+    return patch_statement(code, statement, *patches) if patches else []
+
+
 def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
     """Return the edits that let a feed prefetch the arrays of a Keras `fit`; empty if they do not fit."""
     call = _call_at(code, number, "fit")
@@ -36,10 +79,10 @@ def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
         return []
     arguments = _fit_arguments(call)
     data = [arguments.get(name) for name in ("x", "y", "sample_weight")]
-    if data[0] is None or "steps_per_epoch" in arguments or not all(map(_is_array_text, data)):
+    if data[0] is None or "steps_per_epoch" in arguments or not all(map(is_array_text, data)):
         return []
     split = arguments.pop("validation_split", None)
-    texts = [_tree_text(code, part) for part in data if part is not None]
+    texts = [tree_text(code, part) for part in data if part is not None]
     rest = {name: code.text(node) for name, node in arguments.items() if name not in (*_FIT_DATA, "sample_weight")}
     lines = import_lines(code)
     if split is not None:
@@ -61,7 +104,7 @@ def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
 def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     """Return the edits that prefetch the ready-made batches of a `fit` or of a loop; empty if they do not fit."""
     statement = code.statement_at(number)
-    batches = _batches_at(code, statement)
+    batches = batches_at(code, statement)
     if statement is None or batches is None:
         return []
     iterable, _ = batches
@@ -69,7 +112,7 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     is_one_pass = source is None
     if is_one_pass and len(code.loops_around(statement)) > 1:
         return []  # a generator object has only one pass, but each epoch needs one
-    outer = _outer_loop(code, statement)
+    outer = outer_loop(code, statement)
     if names_in(iterable) & _names_assigned_in(outer):
         return []  # each epoch has another iterable
     name = code.new_name("feed")
@@ -85,8 +128,8 @@ def feed_of_dataset(code: ScriptCode, number: int) -> list[Edit]:
     A feed makes batches as the loader does, unless the loader has its own sampler or collation.
     """
     statement = code.statement_at(number)
-    batches = _batches_at(code, statement)
-    loader = _resolve(code, batches[0]) if batches else None
+    batches = batches_at(code, statement)
+    loader = resolve(code, batches[0]) if batches else None
     if statement is None or batches is None or not isinstance(loader, ast.Call) or last_name(loader) != "DataLoader":
         return []
     arguments = dict(zip(("dataset", "batch_size", "shuffle"), loader.args, strict=False))
@@ -100,49 +143,34 @@ def feed_of_dataset(code: ScriptCode, number: int) -> list[Edit]:
     rows = code.text(arguments["batch_size"]) if "batch_size" in arguments else "1"
     drop = arguments.get("drop_last")
     rows += f", drop_remainder={code.text(drop)}" if drop is not None else ""
-    name, outer = code.new_name("feed"), _outer_loop(code, statement)
+    name, outer = code.new_name("feed"), outer_loop(code, statement)
     pipeline = f"fb.from_source({code.text(arguments['dataset'])}){order}.batch({rows})"
     lines = [*import_lines(code), f"{name} = {pipeline}{feed_call(code, statement, 'torch')}"]
     return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
 
 
-def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that prefetches the tf.data pipeline of a `fit` or of a loop; empty if it does not fit."""
+def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit]:
+    """Return the edits that give worker processes to the PyDataset of a `fit`; empty if they do not fit."""
     statement = code.statement_at(number)
-    batches = _batches_at(code, statement)
-    if statement is None or batches is None or _has_call(_resolve(code, batches[0]), "prefetch", last=True):
+    batches = batches_at(code, statement)
+    if statement is None or batches is None or batches[1] is None:
         return []
-    return patch_statement(code, statement, code.append(batches[0], f".prefetch({_autotune(code)})"))
-
-
-def map_in_parallel(code: ScriptCode, map_number: int | None, number: int) -> list[Edit]:
-    """Return the edits that let maps of tf.data run in parallel, and prefetch; empty if they do not fit.
-
-    `map_number` is the line of the map, or None for all maps. `number` is the line that takes the batches.
-    """
-    patches: dict[ast.stmt, list[Patch]] = {}
-    for call in code.calls("map"):
-        has_setting = len(call.args) > 1 or any(keyword.arg == "num_parallel_calls" for keyword in call.keywords)
-        statement = code.statement_of(call)
-        if isinstance(call.func, ast.Attribute) and call.args and not has_setting and _has_line(statement, map_number):
-            patches.setdefault(statement, []).append(code.set_keyword(call, "num_parallel_calls", _autotune(code)))
-    user = code.statement_at(number)
-    batches = _batches_at(code, user)
-    if user is not None and batches is not None and not _has_call(_resolve(code, batches[0]), "prefetch", last=True):
-        patches.setdefault(user, []).append(code.append(batches[0], f".prefetch({_autotune(code)})"))
-    return [edit for statement, changes in patches.items() for edit in patch_statement(code, statement, *changes)]
+    if isinstance(batches[0], ast.Name):
+        name, lines, edits = batches[0].id, [], []
+    else:
+        name = code.new_name("dataset")
+        lines = [f"{name} = {code.text(batches[0])}"]
+        edits = patch_statement(code, statement, code.replace(batches[0], name))
+    lines.append(f"{name}.workers, {name}.use_multiprocessing = {workers}, True")
+    return [Edit.before(statement, *lines), *edits]
 
 
 def feed_call(code: ScriptCode, loop: ast.stmt, framework: str) -> str:
     """Return the call of `feed`. A loop of PyTorch that moves nothing to a device computes on the CPU."""
     moves = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
-    targets = [_resolve(code, argument) for move in moves for argument in move.args[:1]]
+    targets = [resolve(code, argument) for move in moves for argument in move.args[:1]]
     is_on_cpu = not moves or any(isinstance(target, ast.Constant) and target.value == "cpu" for target in targets)
     return '.feed("torch", device="cpu")' if framework == "torch" and is_on_cpu else f'.feed("{framework}")'
-
-
-def _autotune(code: ScriptCode) -> str:
-    return f"{code.module_alias('tensorflow', 'tf')}.data.AUTOTUNE"
 
 
 def patch_statement(code: ScriptCode, statement: ast.stmt, *patches: Patch) -> list[Edit]:
@@ -151,10 +179,6 @@ def patch_statement(code: ScriptCode, statement: ast.stmt, *patches: Patch) -> l
         return [Edit.instead(statement, code.rewrite(statement, *patches))]
     text = code.rewrite_header(statement, *patches)
     return [Edit.header(code, statement, text)] if text is not None else []
-
-
-def _has_line(statement: ast.stmt, number: int | None) -> bool:
-    return number is None or statement.lineno <= number <= (statement.end_lineno or statement.lineno)
 
 
 def _call_at(code: ScriptCode, number: int, name: str) -> ast.Call | None:
@@ -170,23 +194,23 @@ def _fit_arguments(call: ast.Call) -> dict[str, ast.expr]:
     return arguments | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
-def _is_array_text(node: ast.expr | None) -> bool:
+def is_array_text(node: ast.expr | None) -> bool:
     """Whether an argument of `fit` names arrays, alone or in a list, tuple or dict."""
     if isinstance(node, ast.List | ast.Tuple):
-        return all(map(_is_array_text, node.elts))
+        return all(map(is_array_text, node.elts))
     if isinstance(node, ast.Dict):
-        return all(map(_is_array_text, node.values))
+        return all(map(is_array_text, node.values))
     return node is None or isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
 
 
-def _tree_text(code: ScriptCode, node: ast.expr) -> str:
+def tree_text(code: ScriptCode, node: ast.expr) -> str:
     """Return the text of arrays for a feed, which takes tuples instead of lists."""
     if isinstance(node, ast.List):
-        return f"({', '.join(_tree_text(code, element) for element in node.elts)},)"
+        return f"({', '.join(tree_text(code, element) for element in node.elts)},)"
     return code.text(node)
 
 
-def _batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr, ast.Call | None] | None:
+def batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr, ast.Call | None] | None:
     """Return the expression that yields the batches of a statement, and the `fit` that receives it, if any."""
     if isinstance(statement, ast.For):
         iterable = statement.iter
@@ -202,7 +226,7 @@ def _batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr,
     return None
 
 
-def _resolve(code: ScriptCode, node: ast.expr) -> ast.expr:
+def resolve(code: ScriptCode, node: ast.expr) -> ast.expr:
     """Return the expression that a name stands for, or the expression itself."""
     value = code.value_of(node.id) if isinstance(node, ast.Name) else None
     return value if value is not None else node
@@ -210,7 +234,7 @@ def _resolve(code: ScriptCode, node: ast.expr) -> ast.expr:
 
 def _restartable(code: ScriptCode, iterable: ast.expr) -> str | None:
     """Return the text of an iterable that can be iterated once per epoch; None if it is one generator object."""
-    value = _resolve(code, iterable)
+    value = resolve(code, iterable)
     function = code.function(last_name(value)) if isinstance(value, ast.Call) else None
     if function is None or not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
         return code.text(iterable)
@@ -220,7 +244,7 @@ def _restartable(code: ScriptCode, iterable: ast.expr) -> str | None:
     return f"lambda: {code.text(value)}" if has_arguments else code.text(value.func)
 
 
-def _outer_loop(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
+def outer_loop(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
     return [statement, *code.loops_around(statement)][-1]
 
 
@@ -228,14 +252,3 @@ def _names_assigned_in(statement: ast.stmt) -> set[str]:
     if not isinstance(statement, ast.For | ast.While):
         return set()
     return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-def _has_call(node: ast.expr, name: str, *, last: bool) -> bool:
-    """Whether a chain of calls ends with this call (`last`), or contains it."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr == name:
-            return True
-        if last:
-            return False
-        node = node.func.value
-    return False
