@@ -2,17 +2,20 @@
 
 import ast
 
+from forebay.doctor.analyse.loop_code import numpy_names
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
 
-__all__ = ["build_once", "keep_iterator", "pass_arrays", "remove_setting"]
+__all__ = ["build_once", "keep_iterator", "pass_arrays", "pass_constants", "remove_setting"]
 
 _NUMBERS = {
     "tensorflow": "{tf}.constant({value}, {tf}.float32)",
     "jax": "jnp.float32({value})",
     "torch": "torch.tensor({value})",
 }
+# Framework -> module and call that makes an array of the framework.
+_CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
 
 
 def build_once(code: ScriptCode, number: int) -> list[Edit]:
@@ -48,6 +51,32 @@ def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
     lines = [*built, "def endless(loader):", "    while True:", "        yield from loader"]
     before = Edit.before(loops[-1], *lines, f"{name} = endless({code.text(source)})")
     return [before, *map(Edit.remove, builds), *patch_statement(code, statement, code.replace(call, f"next({name})"))]
+
+
+def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that pass a global NumPy array to the function that uses it; empty if they do not fit."""
+    statement = code.statement_at(number)
+    calls = [node for node in own_nodes(statement) if _calls_own_function(code, node)] if statement is not None else []
+    function = code.function(last_name(calls[0])) if calls else None
+    loops = code.loops_around(statement) if statement is not None else []
+    if function is None or not loops or len(code.calls(function.name)) != 1 or framework not in _CONSTANTS:
+        return []
+    parameters = {argument.arg for argument in function.args.args}
+    used = names_in(*function.body) & numpy_names(code) - parameters - stored_names(*function.body)
+    module, converter = _CONSTANTS[framework]
+    header = code.rewrite_header(function)
+    if len(used) != 1 or not code.imports(module) or header is None or not isinstance(calls[0], ast.Call):
+        return []
+    name = used.pop()
+    first = f"{name}, " if parameters else name
+    call = code.text(calls[0]).replace("(", f"({name}_on_device, " if parameters else f"({name}_on_device", 1)
+    converted = converter.format(code.module_alias(module, module), name)
+    assert statement is not None
+    return [
+        Edit.before(loops[-1], f"{name}_on_device = {converted}"),
+        Edit.header(code, function, header.replace("(", f"({first}", 1)),
+        *patch_statement(code, statement, code.replace(calls[0], call)),
+    ]
 
 
 def remove_setting(code: ScriptCode, function: str) -> list[Edit]:

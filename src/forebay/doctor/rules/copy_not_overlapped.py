@@ -99,15 +99,15 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
     recorded_seconds = device_view.seconds * len(device_view)  # the mean step times the number of steps
     computing_share = device_view.computing.length / 1e9 / recorded_seconds
     stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, BASIS, changes)
-    fits = site is not None and bool(fit_feed(view, framework, site))
-    stream_cures = (stream,) if framework == "torch" and not fits else ()
+    fitted = fit_feed(view, framework, site, line)
+    stream_cures = (stream,) if framework == "torch" and not fitted else ()
     return Finding(
         rule="copy_not_overlapped",
         title=f"The device waits for {format_nbytes(nbytes)} to arrive in every step before it computes",
         line=line,
         seconds=cost,
         cures=(
-            Cure("let a feed prefetch the next batch", feed_code(view, framework, site), BASIS, changes),
+            Cure("let a feed prefetch the next batch", fitted or feed_code(view, framework), BASIS, changes),
             *stream_cures,
         ),
         evidence=(

@@ -52,11 +52,14 @@ def fit_line(view: CaptureView, line: Line | None, make_edits: MakeEdits) -> str
         return ""
 
 
-def fit_feed(view: CaptureView, framework: str, site: CallSite | None) -> str:
-    """Return code for a feed that replaces the input of the script; empty if none fits."""
+def fit_feed(view: CaptureView, framework: str, site: CallSite | None, line: Line | None = None) -> str:
+    """Return code for a feed that replaces the input of the script; empty if none fits.
+
+    `line` is the line that the feed cures, if it has no site.
+    """
     arrays = array_framework(view, site.api) if site is not None and framework == "keras" else framework
-    for line in _input_lines(view, site):
-        code = fit_line(view, line, lambda code, number: _feed_edits(view, code, number, framework, arrays, site))
+    for place in [line, *_input_lines(view, site)]:
+        code = fit_line(view, place, lambda code, number: _feed_edits(view, code, number, framework, arrays, site))
         if code:
             return code
     return ""

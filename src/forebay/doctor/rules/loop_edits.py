@@ -26,12 +26,13 @@ __all__ = [
     "upload_once_in_loop",
 ]
 
+# Framework -> modules that the script may have imported, each with a call that converts an array.
 _CONVERTERS = {
-    "tensorflow": "tf.constant({})",
-    "keras": "keras.ops.convert_to_tensor({})",
-    "torch": "torch.as_tensor({})",
-    "jax": "jax.device_put({})",
-    "cupy": "cupy.asarray({})",
+    "tensorflow": (("tensorflow", "{}.constant({})"), ("keras", "{}.ops.convert_to_tensor({})")),
+    "keras": (("keras", "{}.ops.convert_to_tensor({})"), ("tensorflow", "{}.constant({})")),
+    "torch": (("torch", "{}.as_tensor({})"),),
+    "jax": (("jax", "{}.device_put({})"), ("jax.numpy", "{}.asarray({})")),
+    "cupy": (("cupy", "{}.asarray({})"),),
 }
 
 
@@ -45,11 +46,16 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
     if len(constant) == 1 and _is_whole_assignment(code, statement, constant[0], loop):
         return [Edit.before(outer, code.text(statement)), Edit.remove(statement)]
     if constant:
-        return _convert_first(code, statement, outer, {part.node: code.text(part.node) for part in constant})
+        return _convert_first(code, statement, outer, [(part, code.text(part.node)) for part in constant])
     arguments = _constant_arguments(code, statement, loop)
     outer = _outermost_invariant(code, loop, arguments)
-    converter = _CONVERTERS.get(framework, "{}")
-    return _convert_first(code, statement, outer, {node: converter.format(code.text(node)) for node in arguments})
+    found = [(module, call) for module, call in _CONVERTERS.get(framework, ()) if code.imports(module)]
+    if not found:
+        return []
+    module, call = found[0]
+    alias = code.module_alias(module, module)
+    parts = [(Conversion(node, node), call.format(alias, code.text(node))) for node in arguments]
+    return _convert_first(code, statement, outer, parts)
 
 
 def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
@@ -207,20 +213,19 @@ def _is_whole_assignment(code: ScriptCode, statement: ast.stmt, part: Conversion
     return isinstance(target, ast.Name) and sum(node.id == target.id for node in stores) == 1
 
 
-def _convert_first(code: ScriptCode, statement: ast.stmt, outer: ast.stmt, texts: dict[ast.expr, str]) -> list[Edit]:
-    """Return the edits that assign expressions to new names before the loop, which uses these names."""
-    if not texts:
+def _convert_first(
+    code: ScriptCode, statement: ast.stmt, outer: ast.stmt, parts: Sequence[tuple[Conversion, str]]
+) -> list[Edit]:
+    """Return the edits that assign conversions to new names before the loop, which uses these names.
+
+    Each conversion comes with the text that makes it before the loop.
+    """
+    if not parts:
         return []
-    names = {node: code.new_name(f"{_array_name(node)}_on_device") for node in texts}
-    lines = [f"{names[node]} = {text}" for node, text in texts.items()]
-    patches = [code.replace(node, name) for node, name in names.items()]
+    named = [(part, text, code.new_name(f"{root_name(part.data) or 'data'}_on_device")) for part, text in parts]
+    lines = [f"{name} = {text}" for _, text, name in named]
+    patches = [code.replace(part.node, name) for part, _, name in named]
     return [Edit.before(outer, *dict.fromkeys(lines)), *patch_statement(code, statement, *patches)]
-
-
-def _array_name(node: ast.expr) -> str:
-    data = next((part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id[:1].islower()), None)
-    names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    return node.id if isinstance(node, ast.Name) else names[-1] if names else data.id if data else "data"
 
 
 def _constant_arguments(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> list[ast.expr]:
@@ -280,7 +285,7 @@ def _selection(code: ScriptCode, array: ast.Subscript, name: str, index: str, fr
     """Return code that selects rows on the device. TensorFlow slices tensors, but gathers rows by `tf.gather`."""
     if framework != "tensorflow" or _is_slice(code, array.slice):
         return index
-    return f"tf.gather({name}, {code.text(array.slice)})"
+    return f"{code.module_alias('tensorflow', 'tf')}.gather({name}, {code.text(array.slice)})"
 
 
 def _is_slice(code: ScriptCode, index: ast.expr) -> bool:

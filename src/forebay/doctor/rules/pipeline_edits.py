@@ -72,12 +72,13 @@ def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: b
 def _batching_code(code: ScriptCode, make: str, size: str) -> list[str]:
     """Return a generator of batches that calls a generator of rows."""
     is_tuple = any(isinstance(n, ast.Yield) and isinstance(n.value, ast.Tuple) for n in ast.walk(code.tree))
-    whole = "tuple(map(np.stack, zip(*rows)))" if is_tuple else "np.stack(rows)"
+    numpy, taken = code.module_alias("numpy", "np"), code.new_name("taken")
+    whole = f"tuple(map({numpy}.stack, zip(*{taken})))" if is_tuple else f"{numpy}.stack({taken})"
     return [
         "from itertools import islice",
         f"def {code.new_name('batches')}():   # faster: compute all rows of a batch in one call of NumPy",
         f"    source = {make}()",
-        f"    while rows := list(islice(source, {size})):",
+        f"    while {taken} := list(islice(source, {size})):",
         f"        yield {whole}",
     ]
 

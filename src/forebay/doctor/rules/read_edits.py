@@ -3,13 +3,15 @@
 import ast
 
 from forebay.doctor.analyse.loop_code import counter_of
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import patch_statement
 
-__all__ = ["read_few_times", "receive_later"]
+__all__ = ["check_on_device", "read_few_times", "receive_later"]
 
 _READING_METHODS = frozenset({"item", "numpy", "tolist", "cpu", "get"})
+_MODULES = {"jax": "jax.numpy", "torch": "torch", "cupy": "cupy"}
+_COMMON_FUNCTIONS = frozenset({"isnan", "isinf", "isfinite", "abs", "sqrt", "square", "exp", "log"})
 _READING_FUNCTIONS = frozenset({"float", "int", "asarray", "array", "device_get"})
 
 
@@ -51,6 +53,34 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
         Edit.instead(statement, f"{put}\nfor _, {name} in {readback}.ready():\n    {later}"),
         Edit.after_loop(loop, f"for _, {name} in {readback}.drain():", f"    {later}"),
     ]
+
+
+def check_on_device(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edit that computes a check on the device instead of NumPy; empty if it does not fit.
+
+    It fits functions that NumPy and the framework have in common, such as `np.isnan(jax.device_get(x)).any()`.
+    """
+    statement, _ = _place(code, number)
+    module = _MODULES.get(framework)
+    if statement is None or module is None or not code.imports(module):
+        return []
+    reads = _reads(statement)
+    checks = [code.parents[read] for read, _ in reads]
+    if not reads or not all(_is_common_check(code, check) for check in checks):
+        return []
+    alias = code.module_alias(module, module)
+    patches = [
+        code.replace(check, f"{alias}.{last_name(check)}({code.text(value)})")
+        for check, (_, value) in zip(checks, reads, strict=True)
+        if isinstance(check, ast.Call)
+    ]
+    return patch_statement(code, statement, *patches)
+
+
+def _is_common_check(code: ScriptCode, node: ast.AST) -> bool:
+    numpy = code.module_alias("numpy", "numpy")
+    is_check = isinstance(node, ast.Call) and last_name(node) in _COMMON_FUNCTIONS and root_name(node.func) == numpy
+    return is_check and isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
 
 
 def _place(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_seconds
 from forebay.doctor.predict.cure_changes import remove_calls
 from forebay.doctor.rules.build_edits import build_once, pass_arrays
@@ -70,6 +71,8 @@ def _fitted_code(view: CaptureView, site: CallSite, framework: str, reason: str)
         return fit_line(view, site.line, build_once)
     if reason == "value":
         return fit_line(view, site.line, lambda code, number: pass_arrays(code, number, framework))
+    if any(event.api == "Model.compile" for event in view.events_of(EventKind.BUILD)):
+        return _GENERAL_CODE["shape"] if reason == "shape" else ""  # Keras compiles the step itself
     setting = {"tensorflow": {"reduce_retracing": "True"}, "torch": {"dynamic": "True"}}.get(framework)
     if reason != "shape" or setting is None:
         return ""
