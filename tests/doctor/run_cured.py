@@ -22,7 +22,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 
 FOLDER = Path(__file__).parent
-FEW = 5  # iterations of each loop at the top level of a script
+FEW = 3  # iterations of each loop at the top level of a script
 SKETCH = "sketch"  # the code fits no script in particular
 NEEDS_GPU = "Cannot access accelerator device"  # what PyTorch says to `pin_memory` without a GPU
 
@@ -35,7 +35,8 @@ def results_of(script, capture, folder):
         for cure in finding.cures:
             name = f"{script.parent.parent.name}/{script.stem}: {finding.rule}: {cure.title}"
             if is_fitted(cure.code):
-                yield name, _compare(run(source), run(apply_cure(source, cure.code)))
+                wanted = run(source) if "answer = " in source else 0.0
+                yield name, _compare(wanted, run(apply_cure(source, cure.code)))
             else:
                 yield name, SKETCH
 

@@ -12,9 +12,16 @@ from forebay.doctor.rules.input_edits import (
     feed_of_batches,
     feed_of_dataset,
     feed_of_fit,
+    map_elsewhere,
     workers_of_dataset,
 )
-from forebay.doctor.rules.pipeline_edits import feed_of_rows, feed_of_slices, map_in_parallel, prefetch_dataset
+from forebay.doctor.rules.pipeline_edits import (
+    feed_of_files,
+    feed_of_rows,
+    feed_of_slices,
+    map_in_parallel,
+    prefetch_dataset,
+)
 
 
 def cured(source, edits):
@@ -200,3 +207,34 @@ def test_a_generator_of_rows_keeps_its_batch_size(in_batches, wanted):
 def test_codes_for_the_same_place_are_joined():
     joined = join_code("# before line 3:\na = 1\n# remove line 4", "# before line 3:\nb = 2", "")
     assert joined == "# before line 3:\na = 1\nb = 2\n# remove line 4"
+
+
+FILES = """import tensorflow as tf
+def read(path):
+    with np.load(path) as file:
+        return file["x"], file["y"]
+paths = tf.data.Dataset.from_tensor_slices(sorted(glob("data/*.npz")))
+rows = paths.map(lambda path: tf.py_function(read, [path], [tf.float32, tf.int32]))
+for a, b in rows.unbatch().shuffle(99).batch(16).prefetch(1):
+    train(a, b)
+"""
+
+
+def test_a_feed_reads_the_files_that_a_map_loads():
+    text = cured(FILES, feed_of_files(ScriptCode(FILES), 7, "tensorflow"))
+    assert "fb.from_files(sorted(glob(\"data/*.npz\")), members=['x', 'y']).shuffle(seed=0).batch(16)" in text
+    assert 'for batch in feed:\n    a, b = batch["x"], batch["y"]\n    train(a, b)' in text
+    assert feed_of_files(ScriptCode(FILES.replace('file["y"]', "0")), 7, "tensorflow") == []
+
+
+@pytest.mark.parametrize(("guard", "comments"), [("", 1), ('if __name__ == "__main__":\n    main()\n', 0)])
+def test_worker_processes_need_the_main_guard(guard, comments):
+    source = f'import forebay as fb\nfeed = fb.from_arrays(x).batch(4).map(prepare).feed("torch")\n{guard}'
+    code = format_edits(map_elsewhere(ScriptCode(source), "process"))
+    assert '.map(prepare, where="process").feed("torch")' in code
+    assert code.count("Worker processes import this script") == comments
+
+
+def test_a_map_that_runs_in_processes_already_is_left_alone():
+    source = 'import forebay as fb\nfeed = fb.from_arrays(x).map(f, where="process").batch(4).feed("torch")'
+    assert map_elsewhere(ScriptCode(source), "process") == []

@@ -23,7 +23,7 @@ ROUNDS = 3  # how many assignments back the excerpt follows a name
 _CALLS = frozenset(
     {"DataLoader", "compile", "fit", "fit_generator", "train_on_batch", "jit", "function", "device", "autocast"}
     | {"batch", "map", "prefetch", "from_generator", "from_tensor_slices", "set_float32_matmul_precision", "parameters"}
-    | {"run_functions_eagerly", "update", "BatchSampler"}
+    | {"run_functions_eagerly", "update", "BatchSampler", "glob", "from_batches", "feed"}
 )
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -19,6 +19,7 @@ from forebay.doctor.rules.wording import (
     feed_code,
     frequency,
     keep_on_device_cure,
+    keeping_fits,
     nbytes_per_call,
 )
 
@@ -60,7 +61,7 @@ def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     before the loop.
     """
     if not is_python_data(site):
-        if view.device is not None and site.api != SESSION:
+        if view.device is not None and site.api != SESSION and keeping_fits(view, site):
             yield keep_on_device_cure(view, site)
         return
     yield Cure(

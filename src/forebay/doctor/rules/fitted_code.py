@@ -30,6 +30,7 @@ __all__ = [
     "fit_keras_compile",
     "fit_line",
     "fit_loader",
+    "fit_more_steps",
     "fit_read",
     "has_excerpt",
     "keras_setting",
@@ -181,6 +182,15 @@ def fit_keras_compile(view: CaptureView, **keywords: str) -> str:
         if code:
             return code
     return ""
+
+
+def fit_more_steps(view: CaptureView) -> str:
+    """Return code with more steps of Keras per call from Python."""
+    steps = keras_setting(view, "steps_per_execution")
+    more = 50 if not isinstance(steps, int) or steps < 50 else 10 * steps
+    comment = f"# {more} steps per call; their losses are read once"
+    code = fit_keras_compile(view, steps_per_execution=str(more))
+    return code or f"model.compile(..., steps_per_execution={more})   {comment}"
 
 
 def fit_build_once(view: CaptureView, line: Line | None) -> str:

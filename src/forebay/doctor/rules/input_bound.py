@@ -15,7 +15,7 @@ from forebay.doctor.predict.cure_changes import hide_waits, prefetch_input
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_array_feed, fit_batch_feed, fit_line, fit_loader, has_excerpt
-from forebay.doctor.rules.input_edits import workers_of_dataset
+from forebay.doctor.rules.input_edits import map_elsewhere, workers_of_dataset
 from forebay.doctor.rules.input_producers import (
     SERIAL_MAP,
     InputStage,
@@ -26,7 +26,7 @@ from forebay.doctor.rules.input_producers import (
     producer_seconds,
     worker_settings,
 )
-from forebay.doctor.rules.pipeline_edits import feed_of_rows, map_in_parallel
+from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map_in_parallel
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
@@ -97,6 +97,8 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         code = feed_code(view, framework, site)
         yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", code)
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
+        if code := fit_line(view, site.line, lambda script, number: feed_of_files(script, number, framework)):
+            yield _workers_cure(view, site, wait, "let a feed read the files", code)
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, None))
         if not has_excerpt(view, site.line):  # else it is known that the map is one of TensorFlow
             yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
@@ -134,6 +136,8 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
         return
     where = "ray" if count_workers(site) else "process"
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
+    code += _GUARD_COMMENT if where == "process" else ""
+    code = fit_line(view, site.line, lambda script, number: map_elsewhere(script, where)) or code
     if where == "ray":
         basis = "the worker processes are busy, so other machines must help; at most the whole wait is saved"
         yield Cure("run the map on more machines", code, basis, hide_waits(view, site))
@@ -191,7 +195,7 @@ def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, co
 
 def _process_code(site: CallSite, framework: str) -> str:
     pipeline = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({batch_rows(site)})'
-    return f'import forebay as fb\nfeed = {pipeline}.feed("{framework}")'
+    return f'import forebay as fb\nfeed = {pipeline}.feed("{framework}"){_GUARD_COMMENT}'
 
 
 def _whole_batches_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
@@ -222,5 +226,6 @@ def _generator_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
 
 
 _MAP_CODE = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
+_GUARD_COMMENT = '   # under `if __name__ == "__main__":`, because worker processes import the script'
 _INIT_COMMENT = "# its __init__ passes both to PyDataset.__init__"
 _BATCHES_CODE = 'import forebay as fb\nfeed = fb.from_batches(loader).feed("{}")   # prefetched in a thread'

@@ -1,8 +1,9 @@
 """Edits of the input of a script: `fit`, DataLoader and iterables of batches, in the script's own terms."""
 
 import ast
+from dataclasses import replace
 
-from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes, root_name
 from forebay.doctor.rules.edits import Edit, import_lines
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "feed_of_dataset",
     "feed_of_fit",
     "is_array_text",
+    "map_elsewhere",
     "outer_loop",
     "patch_statement",
     "resolve",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 _FIT_DATA = ("x", "y", "batch_size")  # parameters of `fit` that a feed replaces
+_GUARD = '# Worker processes import this script. Put the code that trains under `if __name__ == "__main__":`.'
 _WRAPPERS = ("enumerate", "tqdm", "trange", "iter")
 
 
@@ -147,6 +150,18 @@ def feed_of_dataset(code: ScriptCode, number: int) -> list[Edit]:
     pipeline = f"fb.from_source({code.text(arguments['dataset'])}){order}.batch({rows})"
     lines = [*import_lines(code), f"{name} = {pipeline}{feed_call(code, statement, 'torch')}"]
     return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
+
+
+def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
+    """Return the edit that runs the only map of a feed in processes or on Ray; empty if it does not fit."""
+    forebay = code.module_alias("forebay", "forebay")
+    calls = [call for call in code.calls("map") if root_name(call) == forebay]
+    if len(calls) != 1:
+        return []
+    edits = set_keywords(code, calls[0], where=f'"{where}"')
+    if where == "process" and edits and not code.has_main_guard:
+        edits = [replace(edits[0], text=f"{_GUARD}\n{edits[0].text}"), *edits[1:]]
+    return edits
 
 
 def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit]:

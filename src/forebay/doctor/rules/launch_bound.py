@@ -17,7 +17,7 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, fit_line, keras_setting
+from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, fit_line, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
@@ -86,8 +86,7 @@ def _keras_code(view: CaptureView) -> str:
     """Return other arguments of `model.compile`. Keras compiles with XLA by default, if the model allows it."""
     if keras_setting(view, "jit_compile") is False:
         return fit_keras_compile(view, jit_compile="True") or "model.compile(..., jit_compile=True)"
-    code = "model.compile(..., steps_per_execution=50)   # fifty steps per call from Python"
-    return fit_keras_compile(view, steps_per_execution="50") or code
+    return fit_more_steps(view)
 
 
 def _run_line(view: CaptureView) -> Line | None:

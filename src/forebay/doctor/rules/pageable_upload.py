@@ -15,7 +15,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, has_excerpt
 from forebay.doctor.rules.loop_edits import pin_array
 from forebay.doctor.rules.precedence import sites_for
-from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, nbytes_per_call
+from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, keeping_fits, nbytes_per_call
 
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
 
@@ -69,7 +69,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     framework = feed_framework(view, site.api)
     title, code = "let a feed page-lock the memory and prefetch batches", feed_code(view, framework, site)
     feed = Cure(title, code, PINNING_BASIS, prefetch_with_feed(view, site))
-    resident = [keep_on_device_cure(view, site)] if view.device is not None else []
+    resident = [keep_on_device_cure(view, site)] if view.device is not None and keeping_fits(view, site) else []
     if framework != "torch":
         return feed, *resident
     code = "array = array.pin_memory()   # once, before the loop; its slices are page-locked too\n"

@@ -3,7 +3,7 @@
 import ast
 
 from forebay.doctor.analyse.loop_code import numpy_names
-from forebay.doctor.analyse.script_code import Patch, ScriptCode, names_in
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import (
     batches_at,
@@ -14,7 +14,7 @@ from forebay.doctor.rules.input_edits import (
     tree_text,
 )
 
-__all__ = ["feed_of_rows", "feed_of_slices", "map_in_parallel", "prefetch_dataset"]
+__all__ = ["feed_of_files", "feed_of_rows", "feed_of_slices", "map_in_parallel", "prefetch_dataset"]
 
 _PLAIN_STAGES = frozenset({"prefetch", "cache", "shuffle", "batch", "from_tensor_slices"})
 
@@ -67,6 +67,51 @@ def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: b
         lines = [f'{name} = fb.from_generator({code.text(make[0])}).batch({size}){limit}.feed("{framework}")']
     before = Edit.before(outer, *import_lines(code, numpy=in_batches), *lines)
     return [before, *patch_statement(code, statement, code.replace(batches[0], name))]
+
+
+def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that let a feed read the `.npz` files of a tf.data pipeline; empty if they do not fit.
+
+    They fit a pipeline that maps a function with `np.load` over files, and then splits the files into rows.
+    """
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    stages = _stages(code, batches[0]) if batches else {}
+    if not isinstance(statement, ast.For) or batches is None or not {"map", "unbatch", "batch"} <= {*stages}:
+        return []
+    members, files = (
+        _loaded_members(code, stages["map"]),
+        [call for call in code.calls("glob") if ".npz" in code.text(call)],
+    )
+    targets = statement.target.elts if isinstance(statement.target, ast.Tuple) else []
+    if not members or len(files) != 1 or len(targets) != len(members) or not stages["batch"].args:
+        return []
+    order = ".shuffle(seed=0)" if "shuffle" in stages else ""
+    limit = f".take({code.text(stages['take'].args[0])})" if "take" in stages and stages["take"].args else ""
+    name, batch = code.new_name("feed"), code.new_name("batch")
+    pipeline = f"fb.from_files(sorted({code.text(files[0])}), members={members}){order}"
+    pipeline += f'.batch({code.text(stages["batch"].args[0])}){limit}.feed("{framework}")'
+    fields = ", ".join(f'{batch}["{member}"]' for member in members)
+    header = f"for {batch} in {name}:\n    {code.text(statement.target)} = {fields}"
+    return [
+        Edit.before(outer_loop(code, statement), *import_lines(code), f"{name} = {pipeline}"),
+        Edit.header(code, statement, header),
+    ]
+
+
+def _loaded_members(code: ScriptCode, call: ast.Call) -> list[str]:
+    """Return the names of the arrays that a mapped function reads from an `.npz` file, in the order of its result."""
+    functions = [code.function(name) for name in sorted(names_in(call))]
+    for function in functions:
+        if function is None or not any(last_name(node) == "load" for node in ast.walk(function)):
+            continue
+        results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+        parts = results[0].elts if len(results) == 1 and isinstance(results[0], ast.Tuple) else []
+        slices = [part.slice for part in parts if isinstance(part, ast.Subscript)]
+        keys = [part.value for part in slices if isinstance(part, ast.Constant)]
+        if keys and len(keys) == len(parts) and all(isinstance(key, str) for key in keys):
+            return [str(key) for key in keys]
+    return []
 
 
 def _batching_code(code: ScriptCode, make: str, size: str) -> list[str]:

@@ -47,7 +47,8 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     move = f"{format_nbytes(nbytes_per_call(first)) if first.nbytes else 'a tensor'} from {source} to {target}"
     others = [f"line {site.line.number}" if site.line else site.api for site in sites[1:]]
     framework = framework_of(view, first.api)
-    code = fit_placement(view, first, framework) or _CODE.get(framework, _CODE["torch"])
+    fitted = (fit_placement(view, site, framework) for site in sites)
+    code = next(filter(None, fitted), _CODE.get(framework, _CODE["torch"]))
     basis = _ESTIMATE_BASIS if untimed else _MEASURED_BASIS
     other_moves = (f"This move causes other moves at {', '.join(others[:3])}.",) if others else ()
     return Finding(

@@ -9,7 +9,7 @@ from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.eager import FEWEST_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, keras_setting
+from forebay.doctor.rules.fitted_code import fit_compile, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
@@ -70,7 +70,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _compile_code(view: CaptureView, site: CallSite, framework: str) -> str:
     """Return code that compiles the function of the line, in the script's own terms if it fits."""
     if framework == "keras" and keras_setting(view, "jit_compile") is not False:
-        return fit_keras_compile(view, steps_per_execution="50") or "model.compile(..., steps_per_execution=50)"
+        return fit_more_steps(view)
     fitted = fit_compile(view, site.line, framework) if framework != "torch" else ""
     return fitted or _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"])
 

@@ -19,6 +19,7 @@ __all__ = [
     "feed_code",
     "feed_fits",
     "keep_on_device_cure",
+    "keeping_fits",
     "most_frequent_function",
     "frequency",
     "location",
@@ -99,6 +100,11 @@ def feed_code(view: CaptureView, framework: str, site: CallSite | None = None) -
 def feed_fits(view: CaptureView, framework: str, site: CallSite) -> bool:
     """Whether to offer a feed. If the excerpt shows the line, the code must fit it."""
     return not has_excerpt(view, site.line) or bool(fit_feed(view, framework, site))
+
+
+def keeping_fits(view: CaptureView, site: CallSite) -> bool:
+    """Whether to offer to keep the data on the device. If the excerpt shows the line, the code must fit it."""
+    return not has_excerpt(view, site.line) or bool(fit_keep_on_device(view, site))
 
 
 def keep_on_device_cure(view: CaptureView, site: CallSite) -> Cure:
