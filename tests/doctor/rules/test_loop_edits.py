@@ -126,7 +126,7 @@ def code_after(source, line, make, *arguments, **keywords):
 @pytest.mark.parametrize(
     ("source", "line", "edits"),
     [
-        ("for i in r:\n    t = torch.tensor(d)\n", 2, "# before line 1:\nt = torch.tensor(d)\n# remove line 2"),
+        ("for i in r:\n    t = torch.tensor(d)\n    f()", 2, "# before line 1:\nt = torch.tensor(d)\n# remove line 2"),
         (
             "for e in r:\n    for i in s:\n        f(torch.tensor(d), i)\n",
             3,

@@ -1,8 +1,9 @@
 """What a loop of the script converts, slices and counts."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
 
@@ -94,7 +95,8 @@ def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
     return bool(names_in(expression)) and not names_in(expression) & stored_names(loop)
 
 
-def numpy_names(code: ScriptCode) -> set[str]:
+@lru_cache(maxsize=64)
+def numpy_names(code: ScriptCode) -> frozenset[str]:
     """Return the names that the script assigns to NumPy arrays, as far as the excerpt shows it."""
     found: set[str] = set()
     assignments = [node for node in code.statements if isinstance(node, ast.Assign) and node.value is not None]
@@ -102,10 +104,10 @@ def numpy_names(code: ScriptCode) -> set[str]:
         for node in assignments:
             if is_numpy(node.value, found):
                 found |= stored_names(*node.targets)
-    return found
+    return frozenset(found)
 
 
-def is_numpy(value: ast.expr, known: set[str]) -> bool:
+def is_numpy(value: ast.expr, known: Set[str]) -> bool:
     """Whether an expression is a NumPy array, if the names in `known` are."""
     if isinstance(value, ast.Tuple):
         return all(is_numpy(element, known) for element in value.elts)

@@ -152,8 +152,8 @@ class ScriptCode:
     def statement_at(self, number: int) -> ast.stmt | None:
         """Return the innermost statement of a line; None if the excerpt leaves it out."""
         found = None
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.stmt) and first_line(node) <= number <= (node.end_lineno or node.lineno):
+        for node in self.statements:
+            if first_line(node) <= number <= (node.end_lineno or node.lineno):
                 found = node if found is None or node.lineno >= found.lineno else found
         return None if isinstance(found, ast.Pass) else found
 
@@ -183,6 +183,12 @@ class ScriptCode:
                 return parent
         return None
 
+    def is_alone(self, statement: ast.stmt) -> bool:
+        """Whether a statement is the only one of its block, which cannot be empty."""
+        parent = self.parents.get(statement)
+        blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
+        return [statement] in blocks
+
     # Definitions
 
     @cached_property
@@ -208,7 +214,7 @@ class ScriptCode:
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of functions with these last names, in the order of the source."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and last_name(node.func) in names]
+        found = [node for node in self.parents if isinstance(node, ast.Call) and last_name(node.func) in names]
         return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
     def statement_of(self, node: ast.AST) -> ast.stmt:

@@ -47,13 +47,16 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
     makers = _makers(loop, parts)
     if not parts or makers is None or not _is_separable(loop, parts, makers):
         return []
+    removed = {*makers, *(part.statement for part in parts if part.is_assignment and not part.methods)}
+    if removed >= {*loop.body}:
+        return []  # nothing uses the batches
     header = _new_header(code, loop, parts, makers)
     if header is None:
         return []
     lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
     outer = loops[-1]
-    removed = [Edit.remove(maker) for maker in makers]
-    return [Edit.before(outer, *lines), Edit.header(code, loop, header), *removed, *_uses(code, parts)]
+    edits = [Edit.before(outer, *lines), Edit.header(code, loop, header)]
+    return [*edits, *(Edit.remove(code, maker) for maker in makers), *_uses(code, parts)]
 
 
 def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:

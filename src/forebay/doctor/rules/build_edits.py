@@ -27,7 +27,7 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
     parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # of a lambda
     if (names_in(statement.value) - parameters) & stored_names(loops[-1]):
         return []
-    return [Edit.before(loops[-1], code.text(statement)), Edit.remove(statement)]
+    return [Edit.before(loops[-1], code.text(statement)), Edit.remove(code, statement)]
 
 
 def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
@@ -50,7 +50,11 @@ def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
     name, built = code.new_name("batches"), [code.text(build) for build in builds]
     lines = [*built, "def endless(loader):", "    while True:", "        yield from loader"]
     before = Edit.before(loops[-1], *lines, f"{name} = endless({code.text(source)})")
-    return [before, *map(Edit.remove, builds), *patch_statement(code, statement, code.replace(call, f"next({name})"))]
+    return [
+        before,
+        *(Edit.remove(code, build) for build in builds),
+        *patch_statement(code, statement, code.replace(call, f"next({name})")),
+    ]
 
 
 def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
@@ -83,7 +87,7 @@ def remove_setting(code: ScriptCode, function: str) -> list[Edit]:
     """Return the edit that removes the only call of a function that disables compilation; empty if there is none."""
     calls = [call for call in code.calls(function) if function != "update" or "jax_disable_jit" in code.text(call)]
     statement = code.statement_of(calls[0]) if len(calls) == 1 else None
-    return [Edit.remove(statement)] if isinstance(statement, ast.Expr) else []
+    return [Edit.remove(code, statement)] if isinstance(statement, ast.Expr) else []
 
 
 def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:

@@ -39,8 +39,8 @@ class Edit:
         return cls("instead", statement.lineno, statement.end_lineno or statement.lineno, text)
 
     @classmethod
-    def remove(cls, statement: ast.stmt) -> Self:
-        return cls.instead(statement, "")
+    def remove(cls, code: ScriptCode, statement: ast.stmt) -> Self:
+        return cls.instead(statement, "pass" if code.is_alone(statement) else "")
 
     @classmethod
     def header(cls, code: ScriptCode, statement: ast.stmt, text: str) -> Self:

@@ -44,7 +44,7 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
     constant = [part for part in conversions_in(statement) if is_invariant(part.node, loop)]
     outer = _outermost_invariant(code, loop, [part.node for part in constant])
     if len(constant) == 1 and _is_whole_assignment(code, statement, constant[0], loop):
-        return [Edit.before(outer, code.text(statement)), Edit.remove(statement)]
+        return [Edit.before(outer, code.text(statement)), Edit.remove(code, statement)]
     if constant:
         return _convert_first(code, statement, outer, [(part, code.text(part.node)) for part in constant])
     arguments = _constant_arguments(code, statement, loop)
