@@ -17,6 +17,11 @@ SKETCHES = {
     "convert it before the loop",
     "prefetch rows, several at a time",
 }
+# Scripts to which a cure does not fit that fits others.
+UNFIT = {
+    "scripts/eager_loop: eager: compile the step",  # the operations are in no function
+    "cures/overlap: copy_not_overlapped: let a feed prefetch the next batch",  # a function makes and uploads the batch
+}
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow", "keras"])
@@ -24,7 +29,8 @@ def test_every_cure_runs_in_its_script(framework_processes, framework):
     ended = framework_processes.cured_scripts(framework)
     assert sum(result == "ran" for result in ended.values()) >= 8
     assert {name: result for name, result in ended.items() if result not in ("ran", "sketch")} == {}
-    assert {name.split(": ", 2)[2] for name, result in ended.items() if result == "sketch"} <= SKETCHES
+    sketches = {name for name, result in ended.items() if result == "sketch"} - UNFIT
+    assert {name.split(": ", 2)[2] for name in sketches} <= SKETCHES
 
 
 def test_code_is_pasted_at_its_lines_with_their_indentation():

@@ -175,6 +175,7 @@ def test_a_wait_happens_in_few_steps_and_the_loop_gets_a_counter():
         ("total += loss.item()", "torch", "total += loss.detach()"),
         ("total += float(loss)", "jax", "total += loss"),
         ("losses.append(loss.detach().cpu().numpy())", "torch", "losses.append(loss.detach())"),
+        ("losses.append(loss.item())", "torch", "losses = [value.item() for value in losses]"),
         ("print(loss.item())", "torch", "if i % 100 == 0:\n    print(loss.item())"),
     ],
 )
@@ -278,3 +279,44 @@ def test_a_debugging_setting_is_removed():
     source = 'jax.config.update("jax_disable_jit", True)\njax.config.update("jax_enable_x64", True)'
     assert format_edits(remove_setting(ScriptCode(source), "update")) == "# remove line 1"
     assert remove_setting(ScriptCode("f()"), "update") == []
+
+
+EPOCHS = """import numpy as np
+x = np.arange(40.0).reshape(20, 2)
+for epoch in range(2):
+    order = np.random.permutation(20)
+    for i in range(5):
+        rows = order[i * 4 : (i + 1) * 4]
+        train(convert.as_tensor(x[rows]))
+"""
+
+
+def test_a_feed_that_needs_names_of_its_epoch_is_made_in_each_epoch():
+    text = apply_cure(EPOCHS, format_edits(feed_of_loop(ScriptCode(EPOCHS), 7, "numpy")))
+    assert "    feed.close()" in text
+    for was, is_now in zip(run(EPOCHS), run(text), strict=True):
+        np.testing.assert_array_equal(was[0], is_now[0])
+
+
+def test_random_data_is_not_converted_before_the_loop():
+    assert code_after("for i in r:\n    z = torch.randn(n).to(device)\n    f(z)", 2, convert_before_loop, "torch") == ""
+
+
+def test_two_constants_get_two_names():
+    source = "for i in r:\n    f(torch.tensor(d[0]), torch.tensor(d[1]))\n"
+    text = code_after(source, 2, convert_before_loop, "torch")
+    assert "f(d_on_device, d_on_device_1)" in text
+
+
+def test_a_sharded_upload_gets_no_feed():
+    source = "import numpy as np\nx = np.ones(9)\nfor i in range(9):\n    f(jax.device_put(x[i], sharding))\n"
+    assert code_after(source, 4, feed_of_loop, "jax") == ""
+
+
+@pytest.mark.parametrize(
+    ("read", "arrived"),
+    [("int(y.item())", "int(value)"), ("y.cpu().numpy()", "value"), ("y.tolist()", "value.tolist()")],
+)
+def test_values_that_arrive_later_have_the_same_type(read, arrived):
+    text = code_after(f"for i in range(9):\n    ys.append({read})\n", 2, receive_later)
+    assert f"ys.append({arrived})" in text

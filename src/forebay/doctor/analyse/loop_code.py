@@ -11,6 +11,7 @@ __all__ = [
     "Conversion",
     "conversions_in",
     "counter_of",
+    "is_constant_conversion",
     "is_invariant",
     "is_numpy",
     "listed_conversion",
@@ -91,8 +92,14 @@ def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
 
 
 def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
-    """Whether a loop assigns none of the names of an expression, and the expression calls no other function."""
+    """Whether a loop assigns none of the names of an expression."""
     return bool(names_in(expression)) and not names_in(expression) & stored_names(loop)
+
+
+def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
+    """Whether a conversion has the same result in every step. A call in its data, such as `rng.random()`, may not."""
+    is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
+    return is_plain and is_invariant(part.node, loop)
 
 
 @lru_cache(maxsize=64)

@@ -230,6 +230,15 @@ class ScriptCode:
                         return alias.asname or alias.name
         return default
 
+    def imported_name(self, module: str, name: str) -> str | None:
+        """Return the name that `from module import name` binds; None if the script has no such import."""
+        for node in self.statements:
+            if isinstance(node, ast.ImportFrom) and node.module == module:
+                found = [alias.asname or alias.name for alias in node.names if alias.name == name]
+                if found:
+                    return found[0]
+        return None
+
     def imports(self, module: str) -> bool:
         return any(
             isinstance(node, ast.Import) and any(alias.name == module for alias in node.names)

@@ -54,9 +54,30 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
     if header is None:
         return []
     lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
-    outer = loops[-1]
+    if any(_names_device(part.node) for part in parts):
+        return []  # a feed chooses the device itself
+    # A feed makes its first batch at once, so what the outer loops assign must be known before it.
+    made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
+    is_per_epoch = any(made & _own_stored_names(around, loop) for around in loops[1:]) and "from_batches" in lines[-1]
+    outer = loop if is_per_epoch else loops[-1]
     edits = [Edit.before(outer, *lines), Edit.header(code, loop, header)]
+    edits += [Edit.after_loop(loop, f"{_feed_name(code)}.close()")] if is_per_epoch else []
     return [*edits, *(Edit.remove(code, maker) for maker in makers), *_uses(code, parts)]
+
+
+def _own_stored_names(around: ast.stmt, loop: ast.stmt) -> set[str]:
+    """Return the names that an outer loop assigns outside of an inner loop."""
+    body: list[ast.stmt] = getattr(around, "body", [])
+    target = [around.target] if isinstance(around, ast.For) else []
+    return stored_names(*target, *(statement for statement in body if statement is not loop))
+
+
+def _names_device(node: ast.expr) -> bool:
+    """Whether a conversion of JAX names a device or a sharding."""
+    return any(
+        isinstance(part, ast.Call) and last_name(part) == "device_put" and len(part.args) + len(part.keywords) > 1
+        for part in ast.walk(node)
+    )
 
 
 def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _FIT_DATA = ("x", "y", "batch_size")  # parameters of `fit` that a feed replaces
+_NO_BATCHES = frozenset({"range", "trange", "zip", "items", "keys", "values", "glob", "listdir"})
 _GUARD = '# Worker processes import this script. Put the code that trains under `if __name__ == "__main__":`.'
 _WRAPPERS = ("enumerate", "tqdm", "trange", "iter")
 
@@ -226,18 +227,23 @@ def tree_text(code: ScriptCode, node: ast.expr) -> str:
 
 
 def batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr, ast.Call | None] | None:
-    """Return the expression that yields the batches of a statement, and the `fit` that receives it, if any."""
+    """Return the expression that yields the batches of a statement, and the `fit` that receives it, if any.
+
+    A loop over numbers and a `fit` with labels of its own have no batches.
+    """
     if isinstance(statement, ast.For):
         iterable = statement.iter
         while isinstance(iterable, ast.Call) and last_name(iterable) in _WRAPPERS and iterable.args:
             iterable = iterable.args[0]
-        return iterable, None
+        is_other = isinstance(iterable, ast.Call) and last_name(iterable) in _NO_BATCHES
+        return None if is_other or isinstance(iterable, ast.List | ast.Tuple) else (iterable, None)
     if statement is None:
         return None
     for node in own_nodes(statement):
         if isinstance(node, ast.Call) and last_name(node) == "fit":
             data = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "x"), None)
-            return (data, node) if data is not None else None
+            has_labels = len(node.args) > 1 or any(keyword.arg == "y" for keyword in node.keywords)
+            return (data, node) if data is not None and not has_labels else None
     return None
 
 

@@ -7,6 +7,7 @@ from forebay.doctor.analyse.loop_code import (
     Conversion,
     conversions_in,
     counter_of,
+    is_constant_conversion,
     is_invariant,
     listed_conversion,
     numpy_names,
@@ -41,7 +42,7 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
     statement, loop = _in_loop(code, number)
     if statement is None or loop is None:
         return []
-    constant = [part for part in conversions_in(statement) if is_invariant(part.node, loop)]
+    constant = [part for part in conversions_in(statement) if is_constant_conversion(part, loop)]
     outer = _outermost_invariant(code, loop, [part.node for part in constant])
     if len(constant) == 1 and _is_whole_assignment(code, statement, constant[0], loop):
         return [Edit.before(outer, code.text(statement)), Edit.remove(code, statement)]
@@ -63,7 +64,7 @@ def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[E
     statement, loop = _in_loop(code, number)
     if statement is None or loop is None:
         return []
-    parts = [(part.node, part.data) for part in conversions_in(statement) if is_invariant(part.data, loop)]
+    parts = [(part.node, part.data) for part in conversions_in(statement) if is_constant_conversion(part, loop)]
     parts = parts or [(node, node) for node in _constant_arguments(code, statement, loop)]
     parts = [(node, data) for node, data in parts if isinstance(data, ast.Name) and data.id in numpy_names(code)]
     if not parts:
@@ -222,7 +223,11 @@ def _convert_first(
     """
     if not parts:
         return []
-    named = [(part, text, code.new_name(f"{root_name(part.data) or 'data'}_on_device")) for part, text in parts]
+    texts: dict[str, str] = {}  # text -> name
+    for part, text in parts:
+        name = code.new_name(f"{root_name(part.data) or 'data'}_on_device")
+        texts.setdefault(text, f"{name}_{len(texts)}" if name in texts.values() else name)
+    named = [(part, text, texts[text]) for part, text in parts]
     lines = [f"{name} = {text}" for _, text, name in named]
     patches = [code.replace(part.node, name) for part, _, name in named]
     return [Edit.before(outer, *dict.fromkeys(lines)), *patch_statement(code, statement, *patches)]

@@ -168,6 +168,8 @@ def map_in_parallel(code: ScriptCode, map_number: int | None, number: int) -> li
 
 
 def _autotune(code: ScriptCode) -> str:
+    if not code.imports("tensorflow") and (data := code.imported_name("tensorflow", "data")):
+        return f"{data}.AUTOTUNE"
     return f"{code.module_alias('tensorflow', 'tf')}.data.AUTOTUNE"
 
 

@@ -24,9 +24,9 @@ def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
         return _guard_condition(code, statement, loop)
     reads = _reads(statement)
     if _is_sum(statement) and len(reads) == 1 and isinstance(statement, ast.AugAssign):
-        return _keep(code, statement, loop, reads[0], framework, "{0} = float({0})")
+        return _keep(code, statement, loop, reads[0], framework)
     if _is_append(statement) and len(reads) == 1:
-        return _keep(code, statement, loop, reads[0], framework, "{0} = [float(value) for value in {0}]")
+        return _keep(code, statement, loop, reads[0], framework)
     counter = counter_of(code, loop)
     if counter is None or not isinstance(statement, ast.Expr):
         return []
@@ -46,7 +46,7 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
     if names_in(statement) - names_in(read) - {_container(code, statement)} - {"float", "int"}:
         return []  # the line needs other values of its step
     readback, name = code.new_name("readback"), code.new_name("value")
-    later = code.rewrite(statement, code.replace(read, f"float({name})"))
+    later = code.rewrite(statement, code.replace(read, _arrived_value(read, name)))
     put = f"{readback}.put({code.text(value)})"
     return [
         Edit.before([loop, *code.loops_around(loop)][-1], *import_lines(code), f"{readback} = fb.Readback()"),
@@ -130,6 +130,13 @@ def _is_append(statement: ast.stmt) -> bool:
     return is_append and isinstance(call, ast.Call) and _read_value(call.args[0]) is not None
 
 
+def _arrived_value(read: ast.expr, name: str) -> str:
+    """Return what a read gave, made from a NumPy array that has arrived."""
+    if last_name(read) in ("item", "float"):
+        return f"float({name})"
+    return {"int": f"int({name})", "tolist": f"{name}.tolist()"}.get(last_name(read), name)
+
+
 def _container(code: ScriptCode, statement: ast.stmt) -> str:
     if isinstance(statement, ast.AugAssign):
         return code.text(statement.target)
@@ -143,7 +150,6 @@ def _keep(
     loop: ast.stmt,
     read: tuple[ast.expr, ast.expr],
     framework: str,
-    conversion: str,
 ) -> list[Edit]:
     """Return the edits that keep a value on the device, and read it after the loop."""
     name = _container(code, statement)
@@ -156,7 +162,11 @@ def _keep(
         return []  # the loop uses the sum, which would read it
     value = f"{code.text(read[1])}{'.detach()' if framework == 'torch' else ''}"
     edits = patch_statement(code, statement, code.replace(read[0], value))
-    return [*edits, Edit.after_loop(loop, conversion.format(name))]
+    if isinstance(statement, ast.AugAssign):
+        return [*edits, Edit.after_loop(loop, f"{name} = float({name})")]
+    item = code.new_name("value")
+    reading = code.rewrite(read[0], code.replace(read[1], item))
+    return [*edits, Edit.after_loop(loop, f"{name} = [{reading} for {item} in {name}]")]
 
 
 def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
