@@ -1,6 +1,7 @@
 """Hypothesis strategies for captures: random events, and mixed, scaled or incomplete faults."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import strategies as st
 from tests.doctor.captures import LINES, LOOP, MS, OTHER, STEP_LINE, capture_of
@@ -42,6 +43,11 @@ details = st.fixed_dictionaries(
         **dict.fromkeys(NUMBERS, amounts),
     },
 )
+SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*/*.py"))
+EXCERPTS = [
+    {"file": "train.py", "lines": [[number, text] for number, text in enumerate(path.read_text().split("\n"), 1)]}
+    for path in SCRIPTS
+]
 events = st.builds(
     lambda length, **given: LedgerEvent(end=given["start"] + length, **given),
     kind=st.sampled_from([kind.value for kind in EventKind]),
@@ -69,6 +75,7 @@ facts = st.fixed_dictionaries(
                 | dict.fromkeys(("free_nbytes", "total_nbytes", "peak_nbytes"), amounts),
             ),
         ),
+        "script": st.sampled_from([{}, *({"files": [excerpt]} for excerpt in EXCERPTS)]),
     }
 )
 

@@ -6,10 +6,12 @@ named `*cases.py` and run by one pytest process per framework. The first test th
     def test_every_framework_passes_the_same_cases(framework_processes, framework):
         framework_processes.check_cases(framework, CASES)
 
-`scripts NAME` profiles all scripts of `tests/doctor/scripts/NAME` and keeps their captures.
+`scripts NAME` profiles all scripts of `tests/doctor/scripts/NAME` and keeps their captures. `cured NAME` then applies
+the cures of the doctor to these scripts and runs the results.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -114,6 +116,15 @@ class FrameworkProcesses:
         assert path.exists(), self._output(name)
         return path
 
+    def cured_scripts(self, framework: str) -> dict[str, str]:
+        """How each cured script of a framework ended, by script, rule and cure."""
+        self._run_once(f"scripts {framework}")
+        self._run_once(f"cured {framework}")
+        path = self._folder / framework / "cured.json"
+        assert path.exists(), self._output(f"cured {framework}")
+        ended: dict[str, str] = json.loads(path.read_text())
+        return ended
+
     def _load_capture(self, framework: str, script: str) -> Capture:
         return Capture.load(self.script_result(framework, script, "capture"))
 
@@ -130,7 +141,7 @@ class FrameworkProcesses:
     def _run(self, name: str) -> str:
         kind, _, framework = name.partition(" ")
         done = subprocess.run(
-            [sys.executable, "-m", *(self._scripts(framework) if kind == "scripts" else self._cases(framework))],
+            [sys.executable, "-m", *self._command(kind, framework)],
             env=os.environ | self._environment(framework),
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -140,6 +151,11 @@ class FrameworkProcesses:
             check=False,
         )
         return f"{done.stdout}\n{name} ended with status {done.returncode}"
+
+    def _command(self, kind: str, framework: str) -> list[Any]:
+        if kind == "cured":
+            return ["tests.doctor.run_cured", framework, str(self._folder / framework)]
+        return self._scripts(framework) if kind == "scripts" else self._cases(framework)
 
     def _environment(self, framework: str) -> dict[str, str]:
         settings = SETTINGS | {"FOREBAY_FRAMEWORK": framework}

@@ -7,6 +7,7 @@ import pytest
 
 from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.events import LedgerEvent, Line
+from forebay.doctor.model.redaction import without_source
 from forebay.doctor.model.step_history import LongStep, StackFrame, StepBlock, StepHistory
 from forebay.errors import CaptureError
 
@@ -24,7 +25,6 @@ CAPTURE = Capture(
         LedgerEvent("step", "s", -1, 7, 1, 2),
     ),
     notes=("cupy is not recorded",),
-    facts={"settings": {}},
     history=StepHistory(
         (StackFrame(-1, 0), StackFrame(0, -1, "torch.save")),
         (StepBlock(40, 1.0, 0.02, ((0, 7),)),),
@@ -34,6 +34,7 @@ CAPTURE = Capture(
         0.18,
         ((1, 170_000_000),),
     ),
+    facts={"settings": {}, "script": {"files": [{"file": "train.py", "lines": [[3, "optimizer.step()"]]}]}},
 )
 
 
@@ -63,3 +64,8 @@ def test_a_capture_of_another_version_is_refused(tmp_path):
 def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(CaptureError, match=r"nowhere\.capture"):
         Capture.load(tmp_path / "nowhere.capture")
+
+
+def test_a_capture_without_source_has_no_excerpt_of_the_script():
+    assert "optimizer.step()" not in str(without_source(CAPTURE).facts)
+    assert without_source(CAPTURE).facts["settings"] == {}

@@ -272,7 +272,10 @@ def test_a_dataset_that_makes_batches_is_not_said_to_make_rows():
         "input_bound",
     )
     assert finding.title.endswith("of the time: Python makes batches one by one")
-    assert "workers=8, use_multiprocessing=True" in finding.cures[0].code
+    codes = " ".join(cure.code for cure in finding.cures)
+    assert "workers=8, use_multiprocessing=True" in codes
+    assert "fb.from_batches" in codes
+    assert "fb.from_source" not in codes
 
 
 def test_a_move_has_the_bytes_of_one_move():

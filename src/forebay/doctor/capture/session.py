@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 from time import perf_counter_ns
+from typing import Any
 from weakref import ref
 
 from forebay.core.launchers import detect_process_rank
@@ -23,6 +24,7 @@ from forebay.doctor.capture.memory_samples import MemorySampler
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import BusyCoreMeter, process_facts
+from forebay.doctor.capture.source_excerpt import excerpt_files
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.step_monitor import StepMonitor, steps_per_measurement
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
@@ -137,13 +139,22 @@ class Session:
             facts=process_facts()
             | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
             | {"busy_cores": self._busy_cores.busy_cores}
-            | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels},
+            | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels}
+            | {"script": self._excerpt() if text else {}},
             rank=detect_process_rank(),
             device=self._device.recorded,
             samples=self._host_sampler.samples,
             history=self._monitor.history() if self._records_history else None,
             started=self._start,
         )
+
+    def _excerpt(self) -> dict[str, Any]:
+        """Return the statements of the script that the code of cures must fit."""
+        try:
+            return excerpt_files(list(self.ledger.lines.locations))
+        except Exception as error:
+            self.ledger.note_failure("the script", error)
+            return {}
 
     def _install(self, name: str) -> None:
         """Install the hooks of a framework, unless no more calls are recorded.

@@ -52,7 +52,7 @@ class Capture:
     lines: tuple[Line, ...]  # lines of user code; events refer to them by index
     events: tuple[LedgerEvent, ...] = field(repr=False)
     notes: tuple[str, ...] = ()  # sentences about data that the doctor could not record
-    facts: dict[str, Any] = field(default_factory=dict)  # about the process: frameworks, settings, memory, GPUs
+    facts: dict[str, Any] = field(default_factory=dict)  # about the process: frameworks, settings, memory, GPUs, script
     rank: int | None = None  # None if the run was not distributed
     device: DeviceRecords | None = None  # None if the device was not recorded
     samples: tuple[HostSample, ...] = field(default=(), repr=False)  # of the host; captures of 0.1 have none

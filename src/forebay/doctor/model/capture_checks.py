@@ -24,6 +24,8 @@ MAX_SAMPLES = 100_000  # `capture.host_sampler` keeps fewer
 MAX_FRAMES = 100_000  # of the stacks in the history; `capture.call_stacks` keeps fewer
 MAX_BLOCKS = 10_000  # of the history; `capture.history_recorder` keeps fewer
 MAX_STEPS = 1 << 48  # of the history: 9 years with steps of one microsecond
+MAX_EXCERPT_FILES, MAX_EXCERPT_LINES = 100, 10_000  # `capture.source_excerpt` stores fewer
+MAX_LINE_NUMBER = 1_000_000
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
 MAX_SECONDS = 1e10
 MAX_KERNEL_NBYTES = 1 << 50  # that one kernel reads and writes
@@ -56,8 +58,9 @@ _DETAIL = record(
     _optional_values(text, "device", "dtype", "from_dtype", "function", "key", "loader", "op", "reason", "signature")
     | _optional_values(text, "source", "target", "what")
     | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "moved_nbytes", "shuffle_rows")
-    | _optional_values(_count, "tiny", "workers")
-    | _optional_values(boolean, "copied", "first", "implied", "non_blocking", "persistent", "pinned", "timed")
+    | _optional_values(_count, "steps_per_execution", "tiny", "workers")
+    | _optional_values(boolean, "copied", "first", "implied", "jit_compile", "non_blocking", "persistent", "pinned")
+    | _optional_values(boolean, "run_eagerly", "timed")
     | {"flops": optional(number(0, MAX_FLOPS))}
     | {"calling_seconds": optional(_seconds), "mapped_at": optional(integer()), "prefetch": _plain_fact}
     | {"shape": optional(list_of(optional(integer()), most=100))},
@@ -97,12 +100,22 @@ _GPU = record(
     | _optional_values(number(0), "most_clock_mhz", "most_link_generation", "most_link_width", "most_watts")
     | _optional_values(_count, "total_nbytes")
 )
+_SCRIPT = record(
+    {},
+    {
+        "files": list_of(
+            record({"file": text, "lines": list_of(row(integer(1, MAX_LINE_NUMBER), text), most=MAX_EXCERPT_LINES)}),
+            most=MAX_EXCERPT_FILES,
+        )
+    },
+)
 _FACTS = record(
     {},
     {
         "settings": mapping_of(text),
         "frameworks": mapping_of(mapping_of(_plain_fact)),
         "keras_backend": text,
+        "script": optional(_SCRIPT),
         "peak_nbytes": optional(_count),
         "busy_cores": optional(number(0)),
         "memory": optional(list_of(_MEMORY, most=1000)),

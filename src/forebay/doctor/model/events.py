@@ -16,7 +16,7 @@ not know. The keys by event kind:
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
               workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
               (the number of the `fit` call that created the iterator), source and moved_nbytes (of a Module that
-              changed its device)
+              changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)

@@ -27,7 +27,7 @@ def without_source(capture: Capture) -> Capture:
         script=Path(capture.script).name,
         lines=tuple(line._replace(file=Path(line.file).name, text="") for line in capture.lines),
         notes=tuple(_shorten_paths(_ERROR_TEXT.sub(r"\1", note)) for note in capture.notes),
-        facts={name: _without_folders(value) for name, value in capture.facts.items()},
+        facts={name: _without_folders(value) for name, value in capture.facts.items() if name != "script"},
     )
 
 

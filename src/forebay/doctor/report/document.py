@@ -29,7 +29,8 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["SCHEMA_VERSION", "to_document"]
 
 SCHEMA_VERSION = 1
-_OMITTED_FACTS = ("memory", "gauges")  # raw readings; the keys "memory" and "gpus" of the document summarize them
+# Raw readings, which the keys "memory" and "gpus" of the document summarize, and the excerpt of the script.
+_OMITTED_FACTS = ("memory", "gauges", "script")
 
 
 def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import feed_framework, framework_of
 from forebay.doctor.analyse.memory import GraphConstants, find_graph_constants
 from forebay.doctor.model.formatting import format_count, format_seconds
+from forebay.doctor.rules.build_edits import pass_constants
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
@@ -34,7 +36,9 @@ def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
     framework = framework_of(view, constants.api)
     # Each cure below has the gain 0.0 to 0.0, because it saves no step time.
     basis = "this cure saves memory and compile time, not step time"
-    argument = Cure("pass the array as an argument", _ARGUMENT_CODE.get(framework, _ARGUMENT_CODE["jax"]), basis)
+    fitted = fit_line(view, constants.line, lambda code, number: pass_constants(code, number, framework))
+    code = fitted or _ARGUMENT_CODE.get(framework, _ARGUMENT_CODE["jax"])
+    argument = Cure("pass the array as an argument", code, basis)
     feed = Cure(
         "use a feed, which does not copy the array into a graph",
         feed_code(view, feed_framework(view, constants.api)),
@@ -46,7 +50,7 @@ def _finding(view: CaptureView, constants: GraphConstants) -> Finding:
         title=f"{constants.api} puts {amount} of arrays into a graph as constants ({times})",
         line=constants.line,
         seconds=0.0,
-        cures=(argument, feed),
+        cures=(argument,) if fitted else (argument, feed),
         evidence=(
             f"All graphs of this line together contain {format_nbytes(constants.total_nbytes)} of "
             "constants, in addition to the arrays themselves.",

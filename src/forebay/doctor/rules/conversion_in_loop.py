@@ -9,13 +9,17 @@ from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_
 from forebay.doctor.predict.cure_changes import Changes
 from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_conversion, prefetch_with_feed, store_in_arrays
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_feed, fit_line
+from forebay.doctor.rules.loop_edits import change_arrays
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import (
     GRAPH_ITERATOR_CODE,
     SESSION,
+    batch_rows,
     feed_code,
     frequency,
     keep_on_device_cure,
+    keeping_fits,
     nbytes_per_call,
 )
 
@@ -45,7 +49,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             title=f"{site.api} converts {amount} of {data_kind} {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_avoidance_cure(view, site), _prefetch_cure(view, site), *_feed_cure(view, site)),
+            cures=(*_avoidance_cure(view, site), *_prefetch_cure(view, site), *_feed_cure(view, site)),
             evidence=(f"{len(site.events)} conversions happened in {site.steps} steps.",),
         )
 
@@ -57,25 +61,35 @@ def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     before the loop.
     """
     if not is_python_data(site):
-        if view.device is not None and site.api != SESSION:
+        if view.device is not None and site.api != SESSION and keeping_fits(view, site):
             yield keep_on_device_cure(view, site)
         return
     yield Cure(
         "store numbers in arrays, not in Python lists",
-        'rows = np.asarray(rows, dtype="float32")   # once, before the loop; the loop takes slices',
+        _array_code(view, site),
         basis="one copy of the bytes replaces the conversion of each number; the data must be known before the loop",
         changes=store_in_arrays(view, site),
     )
 
 
-def _prefetch_cure(view: CaptureView, site: CallSite) -> Cure:
-    """Return the cure that prefetches with tools of the framework."""
+def _array_code(view: CaptureView, site: CallSite) -> str:
+    """Return code that stores the lists of the script in an array."""
+    change = 'np.asarray({}, dtype="float32")'
+    code = fit_line(view, site.line, lambda code, number: change_arrays(code, number, change))
+    return code or 'rows = np.asarray(rows, dtype="float32")   # once, before the loop; the loop takes slices'
+
+
+def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
+    """Yield the cure that prefetches with tools of the framework, unless a feed fits the loop of the script."""
     framework = feed_framework(view, site.api)
-    return Cure(
+    rows = batch_rows(*view.sites)
+    if site.api != SESSION and fit_feed(view, framework, site):
+        return
+    yield Cure(
         "convert the next batch during the computation of this one",
-        f"{_TF_DATA_CODE}\n{GRAPH_ITERATOR_CODE}"
+        f"{_TF_DATA_CODE.format(rows)}\n{GRAPH_ITERATOR_CODE}"
         if site.api == SESSION
-        else _PREFETCH_CODE.get(framework, _PREFETCH_CODE["jax"]),
+        else _PREFETCH_CODE.get(framework, _PREFETCH_CODE["jax"]).format(rows),
         basis=OVERLAP_BASIS,
         changes=_prefetch_changes(view, site, framework),
     )
@@ -97,19 +111,19 @@ def _feed_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
         return
     yield Cure(
         "use a feed, which converts without an extra copy",
-        feed_code(view, feed_framework(view, site.api)),
+        feed_code(view, feed_framework(view, site.api), site),
         basis=OVERLAP_BASIS,
         changes=prefetch_with_feed(view, site),
     )
 
 
 _TF_DATA_CODE = (
-    "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(256).prefetch(tf.data.AUTOTUNE)"
+    "dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch({}).prefetch(tf.data.AUTOTUNE)"
 )
 _PREFETCH_CODE = {
-    "tensorflow": f"{_TF_DATA_CODE}\nfor x, y in dataset: ...",
+    "tensorflow": f"{_TF_DATA_CODE}\nfor x_batch, y_batch in dataset: ...",
     "keras": f"{_TF_DATA_CODE}\nmodel.fit(dataset)",
-    "torch": "loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=4, pin_memory=True)\n"
+    "torch": "loader = DataLoader(dataset, batch_size={}, shuffle=True, num_workers=4, pin_memory=True)\n"
     "for x, y in loader:\n"
     "    x = x.to(device, non_blocking=True)",
     "jax": "next_batch = jax.device_put(batch(0))\n"

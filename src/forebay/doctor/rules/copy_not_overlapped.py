@@ -23,6 +23,7 @@ from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_line_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_feed
 from forebay.doctor.rules.precedence import PRECEDENCE, sites_for
 from forebay.doctor.rules.wording import feed_code
 
@@ -86,7 +87,8 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
     sizes = device_view.operations["nbytes"][copies]
     nbytes = float(sizes.mean()) * max(1, round(len(sizes) / device_view.steps_done))
     line = main_line(view, device_view, copies)
-    api = next((site.api for site in view.sites_of(EventKind.UPLOAD) if site.line == line), "")
+    site = next((site for site in view.sites_of(EventKind.UPLOAD) if site.line == line), None)
+    api = site.api if site is not None else ""
     framework = feed_framework(view, api)
     line_index = mode(device_view.lines[copies].tolist())
     changes = (
@@ -97,14 +99,15 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
     recorded_seconds = device_view.seconds * len(device_view)  # the mean step times the number of steps
     computing_share = device_view.computing.length / 1e9 / recorded_seconds
     stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, BASIS, changes)
-    stream_cures = (stream,) if framework == "torch" else ()
+    fitted = fit_feed(view, framework, site, line)
+    stream_cures = (stream,) if framework == "torch" and not fitted else ()
     return Finding(
         rule="copy_not_overlapped",
         title=f"The device waits for {format_nbytes(nbytes)} to arrive in every step before it computes",
         line=line,
         seconds=cost,
         cures=(
-            Cure("let a feed prefetch the next batch", feed_code(view, framework), BASIS, changes),
+            Cure("let a feed prefetch the next batch", fitted or feed_code(view, framework), BASIS, changes),
             *stream_cures,
         ),
         evidence=(

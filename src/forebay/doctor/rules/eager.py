@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
-from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.framework import array_framework, framework_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import location
 
@@ -143,13 +144,25 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         cures=(
             Cure(
                 "compile the step",
-                _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]),
+                _compile_code(view, sites, framework),
                 f"{total:.0f} calls become one",
                 changes,
             ),
         ),
         evidence=("The loop makes no compiled call.", *_main_lines_evidence(view, sites, total)),
     )
+
+
+def _compile_code(view: CaptureView, sites: Sequence[CallSite], framework: str) -> str:
+    """Return code that compiles the step, in the script's own terms if it fits."""
+    if framework == "keras" or keras_setting(view, "run_eagerly"):
+        jit = {"jit_compile": "True"} if keras_setting(view, "jit_compile") is False else {}
+        if code := fit_keras_compile(view, **({} if keras_setting(view, "run_eagerly") else jit)):
+            return code
+    lines = [_transform_line(view), *(site.line for site in sorted(sites, key=operations_per_step, reverse=True))]
+    arrays = array_framework(view, sites[0].api)
+    fitted = (fit_compile(view, line, arrays) for line in lines)
+    return next(filter(None, fitted), _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]))
 
 
 def _title(view: CaptureView, total: float) -> str:

@@ -10,6 +10,7 @@ from forebay.doctor.analyse.framework import array_framework, feed_framework, is
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.predict import upload_cures
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_keep_on_device
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code
 
@@ -34,6 +35,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         framework, changes = feed_framework(view, site.api), upload_cures.keep_on_device(view, site)
         basis = "the uploads after the first epoch are removed; selecting rows on the device takes part of that time"
         upload = f'everything = fb.upload_once(x, to="{array_framework(view, site.api)}")   # rows: everything[indices]'
+        code = fit_keep_on_device(view, site) or f"import forebay as fb\n{upload}"
         yield Finding(
             rule="fits_on_device",
             title=f"{site.api} uploads the same {total} in every epoch; the device has {free} free",
@@ -42,11 +44,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             cures=(
                 Cure(
                     "use a feed, which keeps the data on the device after the first epoch",
-                    feed_code(view, framework),
+                    feed_code(view, framework, site),
                     basis,
                     changes,
                 ),
-                Cure("upload all data once", f"import forebay as fb\n{upload}", basis, changes),
+                Cure("upload all data once", code, basis, changes),
             ),
             evidence=(
                 f"This line uploaded {format_nbytes(sum(event.nbytes for event in _uploads(view, site)))} in total.",

@@ -9,7 +9,9 @@ from forebay.doctor.analyse.framework import feed_framework, is_asynchronous
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import check_on_device, check_seconds
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.read_edits import check_on_device as reduce_on_device
 from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
 __all__ = ["LARGE_NBYTES", "examine", "recognises"]
@@ -45,10 +47,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     basis = f"{BASIS}{_assumption(check_seconds(view, site)[1])}"
     framework = feed_framework(view, site.api)
+    fitted = fit_line(view, site.line, lambda code, number: reduce_on_device(code, number, framework))
     return (
         Cure(
             "reduce it on the device and read back one number",
-            _REDUCE_CODE.get(framework, _REDUCE_CODE["jax"]),
+            fitted or _REDUCE_CODE.get(framework, _REDUCE_CODE["jax"]),
             basis,
             check_on_device(view, site, waits=True),
         ),

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
-from forebay.doctor.model.events import FEED_API
+from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.model.events import FEED_API, Line
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import hide_waits, prefetch_input
+from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_array_feed, fit_batch_feed, fit_line, fit_loader, has_excerpt
+from forebay.doctor.rules.input_edits import map_elsewhere, workers_of_dataset
 from forebay.doctor.rules.input_producers import (
     SERIAL_MAP,
     InputStage,
@@ -20,7 +24,9 @@ from forebay.doctor.rules.input_producers import (
     count_workers,
     find_slow_stage,
     producer_seconds,
+    worker_settings,
 )
+from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map_in_parallel
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
@@ -88,21 +94,32 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
     if site.api == FEED_API:
         yield from _feed_cures(view, site, wait, stage, framework)
     elif site.values("loader")[:1] == ["arrays"]:
-        yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", feed_code(view, framework))
+        code = feed_code(view, framework, site)
+        yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", code)
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
-        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
-        yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
+        if code := fit_line(view, site.line, lambda script, number: feed_of_files(script, number, framework)):
+            yield _workers_cure(view, site, wait, "let a feed read the files", code)
+        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, None))
+        if not has_excerpt(view, site.line):  # else it is known that the map is one of TensorFlow
+            yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
     elif stage.name == SERIAL_MAP:
-        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _MAP_CODE)
-        yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", _MAP_BATCHES_CODE)
+        yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, stage.line))
+        if not has_excerpt(view, site.line):  # many mapped functions accept one row only
+            code = _MAP_CODE.replace("dataset.map", f"dataset.batch({batch_rows(site)}).map")
+            yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", code)
+    elif stage.name == "generator" and stage.yields_batches:
+        code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
+        yield _overlap_cure(view, site, wait, "prefetch the batches of the generator", code)
     elif stage.name == "generator":
         yield _whole_batches_cure(view, site, framework)
         yield _generator_cure(view, site, framework)
     elif stage.name == "batch":
-        code = f"model.fit(Dataset(..., workers={count_cores(view)}, use_multiprocessing=True))   {_INIT_COMMENT}"
-        yield _workers_cure(view, site, wait, "make batches in worker processes", code)
+        yield _workers_cure(view, site, wait, "make batches in worker processes", _dataset_code(view, site))
+        code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
+        yield _overlap_cure(view, site, wait, "prefetch the batches of the dataset", code)
     elif stage.is_python:
-        yield _workers_cure(view, site, wait, "make rows in worker processes", _process_code(site, framework))
+        code = fit_loader(view, site.line, **worker_settings(view)) or _process_code(site, framework)
+        yield _workers_cure(view, site, wait, "make rows in worker processes", code)
     else:
         yield from _loader_cures(view, site, wait, framework)
 
@@ -119,6 +136,8 @@ def _feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStag
         return
     where = "ray" if count_workers(site) else "process"
     code = f'feed = pipeline.batch({batch_rows(site)}).map(prepare, where="{where}").feed("{framework}")'
+    code += _GUARD_COMMENT if where == "process" else ""
+    code = fit_line(view, site.line, lambda script, number: map_elsewhere(script, where)) or code
     if where == "ray":
         basis = "the worker processes are busy, so other machines must help; at most the whole wait is saved"
         yield Cure("run the map on more machines", code, basis, hide_waits(view, site))
@@ -132,16 +151,35 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     If the loader already prefetches, a prefetching thread gains nothing.
     """
     if framework == "torch" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
-        code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
+        code = fit_loader(view, site.line, **worker_settings(view))
+        code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
         yield _workers_cure(view, site, wait, "use one worker per core", code)
-    title, code = "if the data is in arrays, replace the loader by a feed", feed_code(view, framework)
+    title = "if the data is in arrays, replace the loader by a feed"
+    code = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     if count_producers(site):
         basis = "the read speed was not measured; at most the whole wait is saved"
         yield Cure(title, code, basis, hide_waits(view, site))
         return
-    prefetch = f'import forebay as fb\nfeed = fb.from_batches(loader).feed("{framework}")   # prefetched in a thread'
+    prefetch = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
     yield _overlap_cure(view, site, wait, "prefetch batches during the step", prefetch)
-    yield _overlap_cure(view, site, wait, title, code)
+    if code != prefetch:
+        yield _overlap_cure(view, site, wait, title, code)
+
+
+def _map_code(view: CaptureView, site: CallSite, map_line: Line | None) -> str:
+    """Return code that maps in parallel and prefetches. `map_line` is the line of the map, if known."""
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        return map_in_parallel(code, map_line.number if map_line else None, number)
+
+    return fit_line(view, site.line, make_edits) or _MAP_CODE
+
+
+def _dataset_code(view: CaptureView, site: CallSite) -> str:
+    """Return code that gives worker processes to a PyDataset of Keras."""
+    workers = count_cores(view)
+    code = fit_line(view, site.line, lambda code, number: workers_of_dataset(code, number, workers))
+    return code or f"model.fit(Dataset(..., workers={workers}, use_multiprocessing=True))   {_INIT_COMMENT}"
 
 
 def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
@@ -157,7 +195,7 @@ def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, co
 
 def _process_code(site: CallSite, framework: str) -> str:
     pipeline = f'fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch({batch_rows(site)})'
-    return f'import forebay as fb\nfeed = {pipeline}.feed("{framework}")'
+    return f'import forebay as fb\nfeed = {pipeline}.feed("{framework}"){_GUARD_COMMENT}'
 
 
 def _whole_batches_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
@@ -165,17 +203,29 @@ def _whole_batches_cure(view: CaptureView, site: CallSite, framework: str) -> Cu
     rows = batch_rows(site)
     generator = f"def batches(): ...   # yields whole batches: one call for {rows} rows, not {rows} calls"
     code = f'import forebay as fb\n{generator}\nfeed = fb.from_batches(batches).feed("{framework}")   # prefetched'
+    code = _rows_code(view, site, framework, in_batches=True) or code
     basis = "a thread makes batches during the step; at most the whole wait is saved, if a batch takes as long as a row"
     return Cure("make whole batches, and prefetch them", code, basis, hide_waits(view, site))
+
+
+def _rows_code(view: CaptureView, site: CallSite, framework: str, *, in_batches: bool) -> str:
+    """Return code for a feed that calls the generator of the script; empty if none fits."""
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        return feed_of_rows(code, number, framework, in_batches=in_batches)
+
+    return fit_line(view, site.line, make_edits)
 
 
 def _generator_cure(view: CaptureView, site: CallSite, framework: str) -> Cure:
     """Return the cure that lets a feed call the generator."""
     code = f'import forebay as fb\nfeed = fb.from_generator(make).batch({batch_rows(site)}).feed("{framework}")'
+    code = _rows_code(view, site, framework, in_batches=False) or code
     basis = "the loader's overhead per row is removed, the time of the generator remains"
     return Cure("let a feed call the same generator", code, basis, hide_waits(view, site))
 
 
 _MAP_CODE = "dataset = dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
+_GUARD_COMMENT = '   # under `if __name__ == "__main__":`, because worker processes import the script'
 _INIT_COMMENT = "# its __init__ passes both to PyDataset.__init__"
-_MAP_BATCHES_CODE = _MAP_CODE.replace("dataset.map", "dataset.batch(256).map")
+_BATCHES_CODE = 'import forebay as fb\nfeed = fb.from_batches(loader).feed("{}")   # prefetched in a thread'

@@ -14,11 +14,13 @@ __all__ = [
     "find_slow_stage",
     "producer_seconds",
     "count_workers",
+    "worker_settings",
 ]
 
 # Name of the stage, and key in an event's detail: the line of a tf.data map that runs one row at a time.
 SERIAL_MAP = "mapped_at"
 PY_DATASET = "PyDataset.__getitem__"  # API name of a stage of Keras, which makes whole batches
+KERAS_GENERATOR = "generator"  # API name of a generator that Keras calls, which yields whole batches
 LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 LEAST_GENERATOR_SHARE = 0.1
@@ -32,6 +34,7 @@ class InputStage:
     seconds: float  # per step
     line: Line | None = None
     on_other_thread: bool = False  # Python code that runs on another thread of the process
+    yields_batches: bool = False  # a generator of whole batches, not of rows
 
     @property
     def is_python(self) -> bool:
@@ -51,9 +54,10 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     least_share = LEAST_GENERATOR_SHARE if "generator" in site.values("loader") else LEAST_SHARE
     if slowest is not None and cost >= least_share * wait and cost > 0:
         assert view.steps is not None
+        yields_batches = slowest.api == KERAS_GENERATOR and not any(site.values("batch_rows"))
         on_other_thread = all(event.thread != view.steps.thread for event in slowest.events)
         what = "batch" if slowest.api == PY_DATASET else str(next(iter(slowest.values("what")), "row"))
-        return InputStage(what, cost, slowest.line, on_other_thread)
+        return InputStage(what, cost, slowest.line, on_other_thread, yields_batches)
     if not costs and "tf.data" in site.values("loader") and (map_lines := site.values(SERIAL_MAP)):
         return InputStage(SERIAL_MAP, wait, view.line(map_lines[0]))
     return InputStage("workers" if count_workers(site) else "loader", wait)
@@ -71,6 +75,11 @@ def count_producers(site: CallSite) -> int:
 
 def count_cores(view: CaptureView) -> int:
     return int(view.capture.machine.get("cores") or 1)
+
+
+def worker_settings(view: CaptureView) -> dict[str, str]:
+    """Return the arguments of a DataLoader with one worker per core."""
+    return {"num_workers": str(count_cores(view)), "persistent_workers": "True"}
 
 
 def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:

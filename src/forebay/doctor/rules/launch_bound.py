@@ -15,7 +15,9 @@ from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
+from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, fit_line, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
@@ -51,7 +53,7 @@ def _median_kernel_seconds(device_view: DeviceView) -> float:
 def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Finding:
     framework = next(iter(view.frameworks), "torch")
     basis = "separate launches are removed, and so is the Python code between them"
-    code = _CODE.get(framework, _CODE["torch"])
+    code = _code(view, framework)
     changes = compile_step(view, framework, CallingTime(launching, launching))
     return Finding(
         rule="launch_bound",
@@ -67,6 +69,29 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
             "of a recorded step.",
         ),
     )
+
+
+def _code(view: CaptureView, framework: str) -> str:
+    """Return code that launches the step as one graph, in the script's own terms if it fits."""
+    if any(event.api == "Model.compile" for event in view.events_of(EventKind.BUILD)):
+        return _keras_code(view)
+    if framework == "tensorflow":
+        fitted = fit_line(view, _run_line(view) or _step_line(view), compile_with_xla)
+    else:
+        fitted = fit_compile(view, _step_line(view), framework)
+    return fitted or _CODE.get(framework, _CODE["torch"])
+
+
+def _keras_code(view: CaptureView) -> str:
+    """Return other arguments of `model.compile`. Keras compiles with XLA by default, if the model allows it."""
+    if keras_setting(view, "jit_compile") is False:
+        return fit_keras_compile(view, jit_compile="True") or "model.compile(..., jit_compile=True)"
+    return fit_more_steps(view)
+
+
+def _run_line(view: CaptureView) -> Line | None:
+    """Return the line that calls the compiled function of a step."""
+    return next((site.line for site in view.sites_of(EventKind.RUN) if site.in_loop), None)
 
 
 def _step_line(view: CaptureView) -> Line | None:

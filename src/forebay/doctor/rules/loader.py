@@ -10,10 +10,14 @@ from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import prefetch_input
 from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
+from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader
 from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS
-from forebay.doctor.rules.input_producers import count_cores, find_slow_stage, producer_seconds
+from forebay.doctor.rules.input_edits import copy_without_wait
+from forebay.doctor.rules.input_producers import count_cores, find_slow_stage, producer_seconds, worker_settings
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
+from forebay.doctor.rules.pipeline_edits import prefetch_dataset
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code, location, nbytes_per_call
 
@@ -73,8 +77,11 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     stage_location = location(view, stage.line or site.line, site.api)
     basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
     workers = prefetch_input(view, site, producer_seconds(view, site, wait))
-    code = f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
-    feed, overlap = feed_code(view, "torch"), prefetch_input(view, site, wait, in_worker_processes=False)
+    settings = worker_settings(view)
+    code = fit_loader(view, site.line, **settings) or fit_loader(view, _loader_line(view, site), **settings)
+    code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
+    feed = fit_array_feed(view, "torch", site) or feed_code(view, "torch", site)
+    overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
         title=f"{site.api} has no workers, so the loop itself makes the batches",
@@ -98,10 +105,10 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
         line=_loader_line(view, site),
         seconds=wait,
         cures=(
-            Cure("prefetch", _PREFETCH_CODE, OVERLAP_BASIS, overlap),
+            Cure("prefetch", fit_line(view, site.line, prefetch_dataset) or _PREFETCH_CODE, OVERLAP_BASIS, overlap),
             Cure(
                 "let a feed prefetch batches",
-                feed_code(view, feed_framework(view, site.api)),
+                feed_code(view, feed_framework(view, site.api), site),
                 OVERLAP_BASIS,
                 overlap,
             ),
@@ -115,7 +122,7 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
     cost, amount = cost_of(view, site.events), format_nbytes(nbytes_per_call(site))
     blocking_title = f"{site.api}(non_blocking=True) still waits, because its {amount} are in pageable memory"
     pageable_title = f"{site.api} uploads batches of {amount} that DataLoader left in pageable memory"
-    code = "loader = DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)"
+    code = _pinning_code(view, site) or "loader = DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)"
     return Finding(
         rule="loader",
         title=blocking_title if _is_non_blocking(site) else pageable_title,
@@ -125,7 +132,7 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
             Cure("let the loader page-lock its batches", code, PINNING_BASIS, page_lock_copies(view, site)),
             Cure(
                 "use a feed, which page-locks and prefetches batches",
-                feed_code(view, "torch"),
+                feed_code(view, "torch", site),
                 PINNING_BASIS,
                 prefetch_with_feed(view, site),
             ),
@@ -136,6 +143,15 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
             else "The time of the upload was not measured.",
         ),
     )
+
+
+def _pinning_code(view: CaptureView, site: CallSite) -> str:
+    """Return code that lets the loader of the script page-lock its batches, and copies them without a wait."""
+    loader = next((other for other in view.sites_of(EventKind.INPUT) if other.api == "DataLoader"), None)
+    line = _loader_line(view, loader) if loader is not None else None
+    pinned = fit_loader(view, line, pin_memory="True")
+    copies = fit_line(view, site.line, copy_without_wait)
+    return join_code(pinned, copies)
 
 
 def _shuffle_buffer_findings(view: CaptureView) -> Iterator[Finding]:

@@ -13,8 +13,9 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.upload_cures import prefetch_batches
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_feed
 from forebay.doctor.rules.input_producers import count_cores
-from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, location, nbytes_per_call
+from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, batch_rows, location, nbytes_per_call
 
 __all__ = ["examine"]
 
@@ -134,21 +135,23 @@ def _cure_texts(view: CaptureView, site: CallSite) -> Iterator[tuple[str, str]]:
     """Yield title and code of each cure."""
     title, framework = "prefetch rows, several at a time", feed_framework(view, site.api)
     if site.api == SESSION:
-        yield title, f"{_TF_DATA_CODE}\n{GRAPH_ITERATOR_CODE}"
+        yield title, f"{_TF_DATA_CODE.format(batch_rows(*view.sites))}\n{GRAPH_ITERATOR_CODE}"
         return
-    if framework in _PREFETCH_CODE:
-        yield title, _PREFETCH_CODE[framework]
-    yield "let a feed prefetch batches", _FEED_CODE.format(framework)
+    rows = batch_rows(*view.sites)
+    fitted = fit_feed(view, framework, site)
+    if framework in _PREFETCH_CODE and not fitted:
+        yield title, _PREFETCH_CODE[framework].format(rows)
+    yield "let a feed prefetch batches", fitted or _FEED_CODE.format(rows, framework)
 
 
-_FEED_CODE = 'import forebay as fb\nfeed = fb.from_source(rows).batch(256).feed("{}")   # rows[i] loads one row'
+_FEED_CODE = 'import forebay as fb\nfeed = fb.from_source(rows).batch({}).feed("{}")   # rows[i] loads one row'
 _TF_DATA_CODE = (
     "load_row = lambda i: tf.py_function(load, [i], [tf.float32, tf.int32])\n"
     "dataset = tf.data.Dataset.range(len(rows)).map(load_row, num_parallel_calls=tf.data.AUTOTUNE)\n"
-    "dataset = dataset.batch(256).prefetch(tf.data.AUTOTUNE)"
+    "dataset = dataset.batch({}).prefetch(tf.data.AUTOTUNE)"
 )
 _PREFETCH_CODE = {
     "tensorflow": _TF_DATA_CODE,
     "keras": _TF_DATA_CODE,
-    "torch": "loader = DataLoader(rows, batch_size=256, num_workers=4, pin_memory=True)   # rows[i] loads one row",
+    "torch": "loader = DataLoader(rows, batch_size={}, num_workers=4, pin_memory=True)   # rows[i] loads one row",
 }

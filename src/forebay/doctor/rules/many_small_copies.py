@@ -8,8 +8,10 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_device
 from forebay.doctor.predict.upload_cures import merge_uploads, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.loop_edits import convert_all_elements
 from forebay.doctor.rules.precedence import sites_for
-from forebay.doctor.rules.wording import calls_per_step, feed_code, nbytes_per_call
+from forebay.doctor.rules.wording import calls_per_step, feed_code, feed_fits, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
@@ -30,7 +32,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         basis = f"{count:.0f} calls become one, after the host has assembled the rows"
         framework = feed_framework(view, site.api)
         upload = f"{_UPLOAD_FUNCTIONS.get(framework, site.api)}(np.stack(rows)){_move_code(site, framework)}"
-        code = f"batch = {upload}   # one call for all rows"
+        code = fit_line(view, site.line, convert_all_elements) or f"batch = {upload}   # one call for all rows"
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(
             rule="many_small_copies",
@@ -44,18 +46,19 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                     basis,
                     merge_uploads(view, site, count),
                 ),
-                Cure(
-                    "let a feed make whole batches",
-                    feed_code(view, framework),
-                    basis,
-                    prefetch_with_feed(view, site),
-                ),
+                *_feed_cure(view, site, framework, basis),
             ),
             evidence=(
                 f"Each call takes {cost / count * 1e6:.1f} us. All calls of a "
                 f"step upload {format_nbytes(site.nbytes)}.",
             ),
         )
+
+
+def _feed_cure(view: CaptureView, site: CallSite, framework: str, basis: str) -> Iterator[Cure]:
+    if feed_fits(view, framework, site):
+        code = feed_code(view, framework, site)
+        yield Cure("let a feed make whole batches", code, basis, prefetch_with_feed(view, site))
 
 
 def _move_code(site: CallSite, framework: str) -> str:

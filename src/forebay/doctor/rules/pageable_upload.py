@@ -12,8 +12,10 @@ from forebay.doctor.analyse.framework import feed_framework, is_device, is_on_de
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line, has_excerpt
+from forebay.doctor.rules.loop_edits import pin_array
 from forebay.doctor.rules.precedence import sites_for
-from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, nbytes_per_call
+from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, keeping_fits, nbytes_per_call
 
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
 
@@ -65,13 +67,17 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     framework = feed_framework(view, site.api)
-    title, code = "let a feed page-lock the memory and prefetch batches", feed_code(view, framework)
+    title, code = "let a feed page-lock the memory and prefetch batches", feed_code(view, framework, site)
     feed = Cure(title, code, PINNING_BASIS, prefetch_with_feed(view, site))
-    resident = [keep_on_device_cure(view, site)] if view.device is not None else []
+    resident = [keep_on_device_cure(view, site)] if view.device is not None and keeping_fits(view, site) else []
     if framework != "torch":
         return feed, *resident
     code = "array = array.pin_memory()   # once, before the loop; its slices are page-locked too\n"
     code += "x = array[start:end].to(device, non_blocking=True)"
+    fitted = fit_line(view, site.line, pin_array)
+    if not fitted and has_excerpt(view, site.line):
+        return feed, *resident  # the loop selects rows, which are a new, pageable tensor
+    code = fitted or code
     basis = f"{PINNING_BASIS}; batches that the script assembles need a page-locked buffer"
     locked = Cure("page-lock the data once", code, basis, page_lock_copies(view, site))
     return locked, feed, *resident

@@ -10,6 +10,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.predict import cure_changes
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.pageable_upload import PAGEABLE_BYTES_PER_SECOND
+from forebay.doctor.rules.placement_edits import fit_placement
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
@@ -45,7 +46,9 @@ def _finding(view: CaptureView, sites: list[CallSite]) -> Finding:
     source, target = _devices(first)
     move = f"{format_nbytes(nbytes_per_call(first)) if first.nbytes else 'a tensor'} from {source} to {target}"
     others = [f"line {site.line.number}" if site.line else site.api for site in sites[1:]]
-    code = _CODE.get(framework_of(view, first.api), _CODE["torch"])
+    framework = framework_of(view, first.api)
+    fitted = (fit_placement(view, site, framework) for site in sites)
+    code = next(filter(None, fitted), _CODE.get(framework, _CODE["torch"]))
     basis = _ESTIMATE_BASIS if untimed else _MEASURED_BASIS
     other_moves = (f"This move causes other moves at {', '.join(others[:3])}.",) if others else ()
     return Finding(

@@ -12,6 +12,7 @@ from forebay.doctor.analyse.framework import feed_framework, framework_of, is_as
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_more_steps, fit_read
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import frequency
 
@@ -47,10 +48,11 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     if framework_of(view, site.api) == "keras":
         # Keras reads in its own loop; the script can only make Keras read less often.
         title = "let Keras read its losses less often"
-        return (Cure(title, _KERAS_CODE, READ_BASIS, defer_waits(view, site)),)
+        return (Cure(title, fit_more_steps(view), READ_BASIS, defer_waits(view, site)),)
     readback_cure = Cure(
         "receive results later, in order, without a wait",
-        "import forebay as fb\n"
+        fit_read(view, site, later=True)
+        or "import forebay as fb\n"
         "readback = fb.Readback()                      # before the loop\n"
         "readback.put(loss, tag=step)                  # in the loop: does not wait\n"
         "for step, value in readback.ready(): ...      # results that have arrived; readback.drain() after the loop",
@@ -60,7 +62,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     framework = feed_framework(view, site.api)
     if framework not in _SUM_CODE:  # Keras runs the loop, so the script cannot sum in it
         return (readback_cure,)
-    code = _SUM_CODE[framework]
+    code = fit_read(view, site, later=False) or _SUM_CODE[framework]
     title = "sum on the device, read every hundredth step"
     return Cure(title, code, READ_BASIS, defer_waits(view, site)), readback_cure
 
@@ -77,7 +79,6 @@ def _other_waits(view: CaptureView, site: CallSite) -> Iterator[str]:
         yield f"The same step has other waits ({', '.join(names[:3])}). Cure all of them to get this gain."
 
 
-_KERAS_CODE = "model.compile(..., steps_per_execution=50)   # fifty steps per call; their losses are read once"
 _SUM_CODE = {
     "torch": "total += loss.detach()                        # a tensor: no wait\n"
     "if step % 100 == 0: print(total.item())",

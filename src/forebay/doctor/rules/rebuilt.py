@@ -8,7 +8,9 @@ from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import Changes, remove_calls
+from forebay.doctor.rules.build_edits import keep_iterator
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_build_once, fit_line
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import calls_per_step, most_frequent_function, source_text
 
@@ -106,6 +108,8 @@ def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
         return _BATCH_CURES[site.api]
     if _built_object(site) == ITERATOR and framework == "keras":
         return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not `fit` in a loop"
+    if fitted := fit_line(view, site.line, keep_iterator):
+        return "keep one iterator", fitted
     if _built_object(site) == ITERATOR and framework == "tensorflow":
         return (
             "keep one iterator",
@@ -117,6 +121,8 @@ def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
             "start workers once and keep the iterator",
             f"{loader}\nfor batch in loader: ...   # not next(iter(loader)) every step",
         )
+    if fitted := fit_build_once(view, site.line):
+        return "build it once, before the loop", fitted
     line = source_text(site.line, f"{_built_object(site).lower()} = {site.api}(...)")
     return (
         "build it once, before the loop",

@@ -11,6 +11,7 @@ from forebay.doctor.analyse.framework import array_framework, is_python_data
 from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.predict.upload_cures import remove_uploads
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_conversion
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nbytes_per_call, source_text
 
@@ -89,6 +90,8 @@ def _upload_once_code(view: CaptureView, site: CallSite) -> str:
 
     If the line is only a conversion, the code uses the names of the line.
     """
+    if fitted := fit_conversion(view, site, in_loop=True):
+        return fitted
     match = _CONVERSION.fullmatch(source_text(site.line, ""))
     name, array = match.groups() if match else ("x", "array")
     return f'import forebay as fb\n{name} = fb.upload_once({array}, to="{array_framework(view, site.api)}")'
@@ -100,6 +103,8 @@ def _conversion_code(view: CaptureView, site: CallSite) -> str:
     The code repeats the line if its call is a conversion. Any other call stays in the loop and receives a tensor.
     """
     once = "   # once, before the loop"
+    if site.api != SESSION and (fitted := fit_conversion(view, site)):
+        return fitted
     if site.api == SESSION:
         return 'x = tf.compat.v1.get_variable("x", initializer=array)   # replaces the placeholder'
     is_conversion = site.api.rpartition(".")[2] in _CONVERSION_NAMES

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_seconds
 from forebay.doctor.predict.cure_changes import remove_calls
+from forebay.doctor.rules.build_edits import build_once, pass_arrays
+from forebay.doctor.rules.compile_edits import retrace_less
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import most_frequent_function
 
@@ -43,7 +47,9 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         times = f"{count} times in {site.steps} steps"
         basis = "the function is compiled once; one function for all arguments may be slower"
         known_reason = reason if reason in _CURE_TITLES else "shape"
-        code = _FRAMEWORK_CODE.get((framework_of(view, site.api), reason)) or _GENERAL_CODE[known_reason]
+        framework = framework_of(view, site.api)
+        code = _fitted_code(view, site, framework, reason)
+        code = code or _FRAMEWORK_CODE.get((framework, reason)) or _GENERAL_CODE[known_reason]
         changes = remove_calls(view, site)
         yield Finding(
             rule="retracing",
@@ -56,6 +62,21 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 *_signature_evidence(site),
             ),
         )
+
+
+def _fitted_code(view: CaptureView, site: CallSite, framework: str, reason: str) -> str:
+    """Return code in the script's own terms; empty if none fits."""
+    name = most_frequent_function(site)[0]
+    if reason == "first":
+        return fit_line(view, site.line, build_once)
+    if reason == "value":
+        return fit_line(view, site.line, lambda code, number: pass_arrays(code, number, framework))
+    if any(event.api == "Model.compile" for event in view.events_of(EventKind.BUILD)):
+        return _GENERAL_CODE["shape"] if reason == "shape" else ""  # Keras compiles the step itself
+    setting = {"tensorflow": {"reduce_retracing": "True"}, "torch": {"dynamic": "True"}}.get(framework)
+    if reason != "shape" or setting is None:
+        return ""
+    return fit_line(view, site.line, lambda code, number: retrace_less(code, number, name, **setting))
 
 
 def _main_reason(site: CallSite) -> str:

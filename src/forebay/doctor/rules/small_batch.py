@@ -10,6 +10,8 @@ from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent
 from forebay.doctor.predict.cure_changes import enlarge_batch
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.input_edits import change_batch_size
 from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
@@ -44,6 +46,7 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
     share = format_percent(fixed / view.step_seconds)
     basis = f"fixed costs are shared by {GROWTH_FACTOR} times as many rows; part of this time may be computation"
     code = f"batch_size = {batch_size}   # also adapt the learning rate"
+    code = _fitted_code(view, rows) or code
     cure = Cure(f"use a batch {GROWTH_FACTOR} times as large", code, basis, enlarge_batch(view, GROWTH_FACTOR))
     return Finding(
         rule="small_batch",
@@ -54,6 +57,15 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
         cures=(cure,),
         evidence=("That time is mostly Python and launches, which take about as long for a larger batch.",),
     )
+
+
+def _fitted_code(view: CaptureView, rows: int) -> str:
+    """Return code that changes the batch size of the script; empty if none fits."""
+    lines = [site.line for site in view.sites_of(EventKind.INPUT, EventKind.STEP) if site.in_loop]
+    fitted = (
+        fit_line(view, line, lambda code, number: change_batch_size(code, rows, GROWTH_FACTOR * rows)) for line in lines
+    )
+    return next(filter(None, fitted), "")
 
 
 def _shortest_step(view: CaptureView) -> float:

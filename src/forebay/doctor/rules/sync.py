@@ -6,6 +6,8 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.predict.cure_changes import defer_waits
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.loop_edits import every_hundredth_step
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.read_back import READ_BASIS
 from forebay.doctor.rules.wording import frequency, source_text
@@ -31,7 +33,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             cures=(
                 Cure(
                     "synchronise only to read a timer, not in every step",
-                    f"if step % 100 == 0:\n    {statement}   # or once after the loop",
+                    fit_line(view, site.line, every_hundredth_step)
+                    or f"if step % 100 == 0:\n    {statement}   # or once after the loop",
                     READ_BASIS,
                     defer_waits(view, site),
                 ),

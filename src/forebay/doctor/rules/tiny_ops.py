@@ -9,6 +9,7 @@ from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.eager import FEWEST_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_compile, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine", "recognises"]
@@ -54,7 +55,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 ),
                 Cure(
                     "compile the loop",
-                    _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]),
+                    _compile_code(view, site, framework),
                     basis,
                     changes,
                 ),
@@ -64,6 +65,14 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                 "per step of this line are so short that calling them takes about as long.",
             ),
         )
+
+
+def _compile_code(view: CaptureView, site: CallSite, framework: str) -> str:
+    """Return code that compiles the function of the line, in the script's own terms if it fits."""
+    if framework == "keras" and keras_setting(view, "jit_compile") is not False:
+        return fit_more_steps(view)
+    fitted = fit_compile(view, site.line, framework) if framework != "torch" else ""
+    return fitted or _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"])
 
 
 _NUMPY_CODE = "result = (rows * weights).sum(-1)   # replaces: for row, weight in zip(rows, weights)"

@@ -7,7 +7,10 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import dtype_bits, feed_framework, is_python_data
 from forebay.doctor.predict.upload_cures import narrow_and_prefetch, narrow_dtype
+from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.loop_edits import change_arrays
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
 
@@ -47,6 +50,7 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
     narrow_code = f'x = x.astype("float{bits}")   # once, before the loop'
     if (dtype_bits(next(iter(site.values("dtype")), "")) or DOUBLE)[0] in ("int", "uint"):
         narrow_code = narrow_code.replace("float", "int")
+    narrow_code, fed_code = _narrow_codes(view, site, narrow_code)
     not_counted = "; the cost of computing in 64 bits is not included" if _arrives_wide(site) else ""
     share = 1 - excess / cost if cost else 1.0
     return (
@@ -58,11 +62,24 @@ def _cures(view: CaptureView, site: CallSite, cost: float, excess: float, bits: 
         ),
         Cure(
             "let a feed prefetch the converted array",
-            f"{narrow_code}\n{feed_code(view, feed_framework(view, site.api))}",
+            fed_code,
             f"fewer bytes are uploaded, during the rest of the step{not_counted}",
             narrow_and_prefetch(view, site, share),
         ),
     )
+
+
+def _narrow_codes(view: CaptureView, site: CallSite, code: str) -> tuple[str, str]:
+    """Return code that converts the array once, and code that also feeds it, in the script's own terms if it fits.
+
+    `code` converts an array `x`, as in any script.
+    """
+    dtype = "int32" if '"int' in code else "float32"
+    torch_change = f"{{}}.to(torch.{dtype})"
+    feed = feed_code(view, feed_framework(view, site.api), site)
+    change = code.partition("   #")[0].removeprefix("x = ").replace("x", "{}", 1)
+    fitted = fit_line(view, site.line, lambda script, number: change_arrays(script, number, change, torch_change))
+    return (fitted, join_code(fitted, feed)) if fitted else (code, f"{code}\n{feed}")
 
 
 def _bits(site: CallSite) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_location, format_percent
 from forebay.doctor.predict import upload_cures
 from forebay.doctor.rules.finding import Cure
+from forebay.doctor.rules.fitted_code import fit_feed, fit_keep_on_device, has_excerpt
 
 __all__ = [
     "GRAPH_ITERATOR_CODE",
@@ -16,7 +17,9 @@ __all__ = [
     "calls_per_step",
     "nbytes_per_call",
     "feed_code",
+    "feed_fits",
     "keep_on_device_cure",
+    "keeping_fits",
     "most_frequent_function",
     "frequency",
     "location",
@@ -30,6 +33,9 @@ GRAPH_ITERATOR_CODE = (
     "iterator = tf.compat.v1.data.make_initializable_iterator(dataset)   # run session.run(iterator.initializer) once\n"
     "x, y = iterator.get_next()   # replaces the placeholders"
 )
+
+
+_FEED_LOOP = "for x_batch, y_batch in feed: ...   # batches are already on the device"
 
 
 def calls_per_step(site: CallSite) -> float:
@@ -73,23 +79,39 @@ def location(view: CaptureView, line: Line | None, default: str) -> str:
     return format_location(line, view.capture.script) if line else default
 
 
-def batch_rows(*sites: CallSite) -> int:
-    """Return the rows per batch of the first site that recorded them; 256 if unknown."""
-    return next((int(rows) for site in sites for rows in site.values("batch_rows") if rows), 256)
+def batch_rows(*sites: CallSite) -> int | str:
+    """Return the rows per batch of the first site that recorded them; if unknown, a name for them."""
+    return next((int(rows) for site in sites for rows in site.values("batch_rows") if rows), "batch_size")
 
 
-def feed_code(view: CaptureView, framework: str) -> str:
-    """Return code for a feed that replaces the input of the script."""
+def feed_code(view: CaptureView, framework: str, site: CallSite | None = None) -> str:
+    """Return code for a feed that replaces the input of the script, in its own terms if the excerpt allows it.
+
+    `site` is the site that the feed cures.
+    """
+    if code := fit_feed(view, framework, site):
+        return code
     rows = batch_rows(*view.sites_of(EventKind.INPUT))
     feed = f'fb.from_arrays((x, y)).shuffle(seed=0).batch({rows}).feed("{framework}")'
-    usage = "model.fit(feed)" if framework == "keras" else "for x, y in feed: ...   # batches are already on the device"
+    usage = "model.fit(feed)" if framework == "keras" else _FEED_LOOP
     return f"import forebay as fb\nfeed = {feed}\n{usage}"
+
+
+def feed_fits(view: CaptureView, framework: str, site: CallSite) -> bool:
+    """Whether to offer a feed. If the excerpt shows the line, the code must fit it."""
+    return not has_excerpt(view, site.line) or bool(fit_feed(view, framework, site))
+
+
+def keeping_fits(view: CaptureView, site: CallSite) -> bool:
+    """Whether to offer to keep the data on the device. If the excerpt shows the line, the code must fit it."""
+    return not has_excerpt(view, site.line) or bool(fit_keep_on_device(view, site))
 
 
 def keep_on_device_cure(view: CaptureView, site: CallSite) -> Cure:
     """Return the cure that uploads all data once and selects rows on the device."""
     upload = f'everything = fb.upload_once(array, to="{array_framework(view, site.api)}")   # before the loop'
     code = f"import forebay as fb\n{upload}\nbatch = everything[indices]   # in the loop: only the indices are uploaded"
+    code = fit_keep_on_device(view, site) or code
     title = "if all data fits, keep it on the device"
     basis = "the device selects the rows, and only their indices are uploaded"
     return Cure(title, code, basis, upload_cures.keep_on_device(view, site))

@@ -150,7 +150,14 @@ def _is_executing() -> bool:
 
 
 def _record_compile(ledger: Ledger, call: HookedCall) -> None:
-    record_call(ledger, EventKind.BUILD, "Model.compile", call, detail={"what": "Model"})
+    model = call.args[0]
+    settings = {
+        "jit_compile": getattr(model, "_jit_compile", None),  # the property would resolve an unset value
+        "run_eagerly": getattr(model, "run_eagerly", None),
+        "steps_per_execution": getattr(model, "steps_per_execution", None),
+    }
+    detail = {name: value for name, value in settings.items() if isinstance(value, bool | int)}
+    record_call(ledger, EventKind.BUILD, "Model.compile", call, detail={"what": "Model"} | detail)
 
 
 def _hook_train_function(ledger: Ledger, original: Any) -> Any:

@@ -1,0 +1,165 @@
+"""What a loop of the script converts, slices and counts."""
+
+import ast
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from functools import lru_cache
+
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
+
+__all__ = [
+    "Conversion",
+    "conversions_in",
+    "counter_of",
+    "is_constant_conversion",
+    "is_invariant",
+    "is_numpy",
+    "listed_conversion",
+    "numpy_names",
+    "sliced_arrays",
+    "step_loop",
+]
+
+# Functions of frameworks that make an array of the framework from host data.
+_CONVERSIONS = frozenset(
+    {"as_tensor", "asarray", "array", "constant", "convert_to_tensor", "device_put", "from_numpy", "tensor", "identity"}
+    | {"FloatTensor", "LongTensor", "IntTensor", "DoubleTensor", "BoolTensor"}
+)
+# Methods of tensors that copy them to a device or to another dtype.
+_METHODS = frozenset({"to", "cuda", "float", "double", "half", "long", "pin_memory", "contiguous", "requires_grad_"})
+_MOVES = frozenset({"to", "cuda"})  # the methods that copy to a device
+_LOCAL_SCOPES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+_HOST_MODULES = frozenset({"np", "numpy", "onp"})
+# Last names of calls whose results are NumPy arrays, whatever module they belong to.
+_HOST_RESULTS = frozenset({"load_data", "numpy", "to_numpy", "astype", "train_test_split", "to_categorical"})
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """An expression that converts host data, such as `torch.from_numpy(x[rows]).to(device)`."""
+
+    node: ast.expr
+    data: ast.expr  # the host data, such as `x[rows]`
+
+
+def conversions_in(statement: ast.stmt) -> Iterator[Conversion]:
+    """Yield the conversions of a statement, without those inside other conversions and inside comprehensions."""
+    inner: set[ast.AST] = set()
+    for node in own_nodes(statement):
+        if isinstance(node, _LOCAL_SCOPES):
+            inner.update(ast.walk(node))
+        data = _converted(node) if isinstance(node, ast.Call) and node not in inner else None
+        if data is not None and isinstance(node, ast.Call):
+            inner.update(ast.walk(node))
+            yield Conversion(node, data)
+
+
+def listed_conversion(statement: ast.stmt) -> tuple[ast.ListComp, Conversion] | None:
+    """Return a list comprehension that converts one element at a time, and this conversion."""
+    for node in own_nodes(statement):
+        data = _converted(node.elt) if isinstance(node, ast.ListComp) else None
+        if isinstance(node, ast.ListComp) and data is not None:
+            return node, Conversion(node.elt, data)
+    return None
+
+
+def _converted(node: ast.expr) -> ast.expr | None:
+    """Return the host data that an expression converts; None if the expression is no conversion."""
+    if not isinstance(node, ast.Call):
+        return None
+    name, data = last_name(node), None
+    if isinstance(node.func, ast.Attribute) and name in _METHODS:
+        data = node.func.value
+        if name not in _MOVES and _converted(data) is None:
+            return None  # only another dtype of a tensor
+    elif name in _CONVERSIONS and root_name(node.func) not in _HOST_MODULES and node.args:
+        data = node.args[0]
+    if data is None or isinstance(data, ast.Starred):
+        return None
+    deeper = _converted(data)
+    return data if deeper is None else deeper
+
+
+def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
+    """Return the innermost loop around a node. If there is none, return the only loop that calls its function."""
+    loops = code.loops_around(node)
+    function = code.function_around(node)
+    if loops or function is None:
+        return loops[0] if loops else None
+    around = [code.loops_around(call)[:1] for call in code.calls(function.name)]
+    found = [loops[0] for loops in around if loops]
+    return found[0] if len(set(found)) == 1 else None
+
+
+def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
+    """Whether a loop assigns none of the names of an expression."""
+    return bool(names_in(expression)) and not names_in(expression) & stored_names(loop)
+
+
+def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
+    """Whether a conversion has the same result in every step. A call in its data, such as `rng.random()`, may not."""
+    is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
+    return is_plain and is_invariant(part.node, loop)
+
+
+@lru_cache(maxsize=64)
+def numpy_names(code: ScriptCode) -> frozenset[str]:
+    """Return the names that the script assigns to NumPy arrays, as far as the excerpt shows it."""
+    found: set[str] = set()
+    assignments = [node for node in code.statements if isinstance(node, ast.Assign) and node.value is not None]
+    for _ in range(4):  # rounds: an array may be made from another one
+        for node in assignments:
+            if is_numpy(node.value, found):
+                found |= stored_names(*node.targets)
+    return frozenset(found)
+
+
+def is_numpy(value: ast.expr, known: Set[str]) -> bool:
+    """Whether an expression is a NumPy array, if the names in `known` are."""
+    if isinstance(value, ast.Tuple):
+        return all(is_numpy(element, known) for element in value.elts)
+    if isinstance(value, ast.BinOp):
+        return is_numpy(value.left, known) or is_numpy(value.right, known)
+    if isinstance(value, ast.Name):
+        return value.id in known
+    if not isinstance(value, ast.Call | ast.Subscript | ast.Attribute):
+        return False
+    root = root_name(value)
+    return root in _HOST_MODULES or root in known or last_name(value) in _HOST_RESULTS
+
+
+def sliced_arrays(expression: ast.expr) -> list[ast.Subscript]:
+    """Return the innermost slices of named arrays in an expression, such as `x[start:end]`."""
+    return [
+        node
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+
+
+def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | None] | None:
+    """Return a name that counts the iterations of a loop, and the new header that defines it.
+
+    The header is None if the script has a counter already. Return None if the loop cannot count.
+    """
+    if not isinstance(loop, ast.For):
+        return None
+    function, target = last_name(loop.iter) if isinstance(loop.iter, ast.Call) else "", loop.target
+    if function == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        return target.elts[0].id, None
+    if function in ("range", "trange") and isinstance(target, ast.Name):
+        if target.id != "_":
+            return target.id, None
+        name = _step_name(code)
+        return name, code.rewrite_header(loop, code.replace(target, name))
+    name, is_tuple = _step_name(code), isinstance(target, ast.Tuple)
+    text = code.text(target)
+    text = f"({text})" if is_tuple and not text.startswith("(") else text
+    patches = code.replace(target, f"{name}, {text}"), code.replace(loop.iter, f"enumerate({code.text(loop.iter)})")
+    header = code.rewrite_header(loop, *patches)
+    return (name, header) if header is not None else None
+
+
+def _step_name(code: ScriptCode) -> str:
+    names = ("step", "iteration", "step_number")
+    return next((name for name in names if name not in code.all_names), code.new_name("step"))

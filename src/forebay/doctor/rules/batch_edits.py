@@ -1,0 +1,291 @@
+"""Edits that let a feed make the batches of a loop, with the loop's own statements, indices and order."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.loop_code import conversions_in, is_numpy, numpy_names, sliced_arrays
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, stored_names
+from forebay.doctor.rules.edits import Edit, import_lines
+from forebay.doctor.rules.input_edits import feed_call, patch_statement
+
+__all__ = ["feed_of_loop"]
+
+_MOVES = frozenset({"to", "cuda", "pin_memory", "contiguous"})  # methods that a feed makes unnecessary
+_NAMED_DTYPES = {"FloatTensor": "float32", "DoubleTensor": "float64", "LongTensor": "int64", "IntTensor": "int32"}
+_SHUFFLES = frozenset({"permutation", "randperm", "shuffle"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An array of the batch: how the loop makes it, and the name under which the loop receives it."""
+
+    statement: ast.stmt
+    node: ast.expr  # the conversion, or the host data if the conversion is implicit
+    data: ast.expr  # the host data
+    name: str
+    is_assignment: bool  # the statement only assigns the conversion to `name`
+    methods: tuple[str, ...] = ()  # calls on the tensor that the loop must still make, such as ".float()"
+    dtype: str | None = None  # to which the conversion converts the data
+
+    def host_text(self, code: ScriptCode) -> str:
+        text = code.text(self.data)
+        return text if self.dtype is None else f'np.asarray({text}, dtype="{self.dtype}")'
+
+
+def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str | None = None) -> list[Edit]:
+    """Return the edits that move the batch making of a loop into a feed; empty if they do not fit.
+
+    `list_dtype` is the dtype that the framework gives to Python lists, if the loop converts lists.
+    """
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    if statement is None or not loops or not isinstance(loops[0], ast.For) or loops[0].orelse:
+        return []
+    loop = loops[0]
+    parts = [*_find_parts(code, statement, loop, list_dtype)]
+    makers = _makers(loop, parts)
+    if not parts or makers is None or not _is_separable(loop, parts, makers):
+        return []
+    removed = {*makers, *(part.statement for part in parts if part.is_assignment and not part.methods)}
+    if removed >= {*loop.body}:
+        return []  # nothing uses the batches
+    header = _new_header(code, loop, parts, makers)
+    if header is None:
+        return []
+    lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
+    if any(_names_device(part.node) for part in parts):
+        return []  # a feed chooses the device itself
+    # A feed makes its first batch at once, so what the outer loops assign must be known before it.
+    made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
+    is_per_epoch = any(made & _own_stored_names(around, loop) for around in loops[1:]) and "from_batches" in lines[-1]
+    outer = loop if is_per_epoch else loops[-1]
+    edits = [Edit.before(outer, *lines), Edit.header(code, loop, header)]
+    edits += [Edit.after_loop(loop, f"{_feed_name(code)}.close()")] if is_per_epoch else []
+    return [*edits, *(Edit.remove(code, maker) for maker in makers), *_uses(code, parts)]
+
+
+def _own_stored_names(around: ast.stmt, loop: ast.stmt) -> set[str]:
+    """Return the names that an outer loop assigns outside of an inner loop."""
+    body: list[ast.stmt] = getattr(around, "body", [])
+    target = [around.target] if isinstance(around, ast.For) else []
+    return stored_names(*target, *(statement for statement in body if statement is not loop))
+
+
+def _names_device(node: ast.expr) -> bool:
+    """Whether a conversion of JAX names a device or a sharding."""
+    return any(
+        isinstance(part, ast.Call) and last_name(part) == "device_put" and len(part.args) + len(part.keywords) > 1
+        for part in ast.walk(node)
+    )
+
+
+def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:
+    """Yield the arrays that the statement, and the other plain conversions of the loop, convert."""
+    assigned = stored_names(loop)
+    for owner in loop.body:
+        conversions = [part for part in conversions_in(owner) if names_in(part.data) & assigned]
+        whole = isinstance(owner, ast.Assign) and len(conversions) == 1 and owner.value is conversions[0].node
+        if isinstance(owner, ast.Assign) and whole and isinstance(owner.targets[0], ast.Name):
+            part = conversions[0]
+            methods, dtype = _conversion_details(code, part.node)
+            yield _Part(owner, part.node, part.data, owner.targets[0].id, True, methods, dtype or list_dtype)
+        elif owner is statement:
+            for part in conversions:
+                methods, dtype = _conversion_details(code, part.node)
+                name = part.data.id if isinstance(part.data, ast.Name) else _part_name(code, part.data)
+                yield _Part(owner, part.node, part.data, name, False, methods, dtype or list_dtype)
+            if not conversions:
+                yield from _implicit_parts(code, owner, loop)
+
+
+def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Iterator[_Part]:
+    """Yield the NumPy arrays that a call converts itself: slices, and names of arrays that the loop makes."""
+    assigned, arrays = stored_names(loop), numpy_names(code)
+    arguments = [
+        argument
+        for node in own_nodes(statement)
+        if isinstance(node, ast.Call)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords))
+    ]
+    found = [
+        node
+        for node in arguments
+        if (isinstance(node, ast.Name) and node.id in arrays & assigned)
+        or (isinstance(node, ast.Subscript) and names_in(node) & arrays and names_in(node) & assigned)
+        or (isinstance(node, ast.Subscript | ast.Call) and is_numpy(node, arrays) and _has_call(node))
+    ]
+    inner = {part for node in found for part in ast.walk(node) if part is not node}
+    found = [node for node in found if node not in inner]
+    for node in found:
+        name = node.id if isinstance(node, ast.Name) else _part_name(code, node)
+        yield _Part(statement, node, node, name, False)
+
+
+def _has_call(node: ast.expr) -> bool:
+    """Whether an expression may have another value in each step without a name that the loop assigns."""
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))
+
+
+def _part_name(code: ScriptCode, data: ast.expr) -> str:
+    """Return a new name for an array of the batch, such as `x_batch` for a slice of `x`."""
+    arrays = sliced_arrays(data)
+    return code.new_name(f"{code.text(arrays[0].value)}_batch" if arrays else "batch")
+
+
+def _conversion_details(code: ScriptCode, node: ast.expr) -> tuple[tuple[str, ...], str | None]:
+    """Return the methods that a feed does not replace, and the dtype that a conversion names."""
+    methods: list[str] = []
+    dtype = None
+    while isinstance(node, ast.Call):
+        name = last_name(node)
+        dtype = _NAMED_DTYPES.get(name) or _dtype_argument(node) or dtype
+        if isinstance(node.func, ast.Attribute) and name in ("float", "double", "half", "long", "requires_grad_"):
+            methods.insert(0, f".{name}()")
+            node = node.func.value
+        elif isinstance(node.func, ast.Attribute) and name in _MOVES:
+            node = node.func.value
+        elif node.args:
+            node = node.args[0]
+        else:
+            break
+    return tuple(methods), dtype
+
+
+def _dtype_argument(call: ast.Call) -> str | None:
+    """Return the dtype argument of a conversion, such as "float32" for `dtype=torch.float32`."""
+    values = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
+    names = [value.value if isinstance(value, ast.Constant) else last_name(value) for value in values]
+    names += [last_name(argument) for argument in call.args[1:2]]
+    known = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+    return next((str(name) for name in names if name in known), None)
+
+
+def _makers(loop: ast.For, parts: list[_Part]) -> list[ast.stmt] | None:
+    """Return the statements of the loop that make the host data of a batch; None if others than these make it."""
+    owners = {part.statement for part in parts}
+    needed = set().union(*(names_in(part.data) for part in parts)) & stored_names(*loop.body)
+    makers: list[ast.stmt] = []
+    for statement in reversed(loop.body):
+        if statement in owners or not stored_names(statement) & needed:
+            continue
+        if isinstance(statement, ast.AugAssign):
+            return None
+        makers.insert(0, statement)
+        needed |= names_in(statement) & stored_names(*loop.body)
+    return makers if needed <= stored_names(*makers) else None
+
+
+def _is_separable(loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> bool:
+    """Whether the loop uses the results of the makers only as parts of the batch."""
+    made = stored_names(*makers) - {part.name for part in parts if part.is_assignment}
+    replaced = {node for part in parts for node in ast.walk(part.node)}
+    remaining = [statement for statement in loop.body if statement not in makers]
+    uses = {
+        node.id
+        for statement in remaining
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and node not in replaced
+    }
+    targets = names_in(loop.target)
+    return not made & uses and not stored_names(*makers) & stored_names(*remaining) - {p.name for p in parts} - targets
+
+
+def _new_header(code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> str | None:
+    """Return the header of the loop over the feed, which also counts if the loop uses its counter."""
+    names = ", ".join(part.name for part in parts)
+    replaced = {node for part in parts for node in ast.walk(part.node)}
+    body = [node for statement in loop.body if statement not in makers for node in ast.walk(statement)]
+    used = {node.id for node in body if isinstance(node, ast.Name) and node not in replaced}
+    if not names_in(loop.target) & used:
+        return f"for {names} in {_feed_name(code)}:"
+    if last_name(loop.iter) != "range" or not isinstance(loop.iter, ast.Call):
+        return None
+    names = f"({names})" if len(parts) > 1 else names
+    return f"for {names}, {code.text(loop.target)} in zip({_feed_name(code)}, {code.text(loop.iter)}):"
+
+
+def _feed_name(code: ScriptCode) -> str:
+    return code.new_name("feed")
+
+
+def _generator_feed(
+    code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt], framework: str
+) -> list[str]:
+    """Return code for a feed whose generator runs the statements that make batches."""
+    header = code.rewrite_header(loop) or f"for {code.text(loop.target)} in {code.text(loop.iter)}:"
+    body = [line for maker in makers for line in code.text(maker).split("\n")]
+    body.append(f"yield {', '.join(part.host_text(code) for part in parts)}")
+    needs_numpy, name = any(part.dtype for part in parts), code.new_name("batches")
+    return [
+        *import_lines(code, numpy=needs_numpy),
+        f"def {name}():",
+        *(f"    {line}" for line in header.split("\n")),
+        *(f"        {line}" for line in body),
+        f"{_feed_name(code)} = fb.from_batches({name}){feed_call(code, loop, framework)}",
+    ]
+
+
+def _array_feed(
+    code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt], framework: str
+) -> list[str]:
+    """Return code for a feed of whole arrays, if the loop takes consecutive slices of them; else an empty list."""
+    slices = [part.data for part in parts]
+    if makers or any(part.dtype for part in parts) or not isinstance(loop.iter, ast.Call):
+        return []
+    lengths = {text for data in slices for array in sliced_arrays(data) for text in _length_texts(code, array)}
+    described = {_describe_slice(code, loop, data, lengths) for data in slices}
+    if len(described) != 1 or None in described:
+        return []
+    rows, order = next(description for description in described if description is not None)
+    names = [code.text(sliced_arrays(data)[0].value) for data in slices]
+    tree = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    pipeline = f"fb.from_arrays({tree}){order}.batch({rows}){feed_call(code, loop, framework)}"
+    return [*import_lines(code), f"{_feed_name(code)} = {pipeline}"]
+
+
+def _length_texts(code: ScriptCode, array: ast.Subscript) -> tuple[str, str]:
+    return f"len({code.text(array.value)})", f"{code.text(array.value)}.shape[0]"
+
+
+def _describe_slice(code: ScriptCode, loop: ast.For, data: ast.expr, lengths: set[str]) -> tuple[str, str] | None:
+    """Return rows per batch and the shuffle of a feed, for `x[i:i + rows]` or `x[order[i:i + rows]]`.
+
+    `lengths` are texts that stand for the number of all rows.
+    """
+    if (
+        not isinstance(data, ast.Subscript)
+        or not isinstance(data.value, ast.Name)
+        or not isinstance(loop.iter, ast.Call)
+    ):
+        return None
+    if data.value.id not in numpy_names(code):
+        return None
+    index, order = data.slice, ""
+    if isinstance(index, ast.Subscript) and isinstance(index.value, ast.Name):
+        if last_name(code.value_of(index.value.id)) not in _SHUFFLES:
+            return None
+        index, order = index.slice, ".shuffle(seed=0)"
+    if not isinstance(index, ast.Slice) or index.lower is None or index.upper is None or index.step is not None:
+        return None
+    lower, upper, target = code.text(index.lower), code.text(index.upper), code.text(loop.target)
+    arguments = [code.text(argument) for argument in loop.iter.args]
+    if len(arguments) == 3 and arguments[0] == "0" and lower == target:
+        rows, count = arguments[2], code.value_of(arguments[1])
+        is_whole = arguments[1] in lengths or (count is not None and code.text(count) in lengths)
+        return (rows, order) if is_whole and upper in (f"{target} + {rows}", f"{target}+{rows}") else None
+    return None
+
+
+def _uses(code: ScriptCode, parts: list[_Part]) -> Iterator[Edit]:
+    """Yield the edits of the statements that convert: remove them, or let them use the arrays of the feed."""
+    by_statement: dict[ast.stmt, list[_Part]] = {}
+    for part in parts:
+        by_statement.setdefault(part.statement, []).append(part)
+    for statement, owned in by_statement.items():
+        if owned[0].is_assignment:
+            text = f"{owned[0].name} = {owned[0].name}{''.join(owned[0].methods)}" if owned[0].methods else ""
+            yield Edit.instead(statement, text)
+        else:
+            patches = [code.replace(part.node, f"{part.name}{''.join(part.methods)}") for part in owned]
+            yield from patch_statement(code, statement, *patches)

@@ -1,0 +1,132 @@
+"""Edits of objects that the loop builds in every step, and of arguments that make functions compile again."""
+
+import ast
+
+from forebay.doctor.analyse.loop_code import numpy_names
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, stored_names
+from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.input_edits import patch_statement
+
+__all__ = ["build_once", "keep_iterator", "pass_arrays", "pass_constants", "remove_setting"]
+
+_NUMBERS = {
+    "tensorflow": "{tf}.constant({value}, {tf}.float32)",
+    "jax": "jnp.float32({value})",
+    "torch": "torch.tensor({value})",
+}
+# Framework -> module and call that makes an array of the framework.
+_CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
+
+
+def build_once(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that move the building of an object before the loop; empty if they do not fit."""
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    if not isinstance(statement, ast.Assign) or not loops or len(statement.targets) != 1:
+        return []
+    parameters = {node.arg for node in ast.walk(statement.value) if isinstance(node, ast.arg)}  # of a lambda
+    if (names_in(statement.value) - parameters) & stored_names(loops[-1]):
+        return []
+    return [Edit.before(loops[-1], code.text(statement)), Edit.remove(code, statement)]
+
+
+def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that replace `next(iter(loader))` in a loop by one endless iterator; empty if they do not fit.
+
+    The line takes the batch, or builds the loader in the same loop.
+    """
+    line = code.statement_at(number)
+    loops = code.loops_around(line) if line is not None else []
+    found = [(other, node) for other in (loops[0].body if loops else []) for node in _next_calls(other)]
+    if len(found) != 1:
+        return []
+    statement, call = found[0]
+    source = call.args[0].args[0] if isinstance(call.args[0], ast.Call) else call.args[0]
+    assigned = stored_names(loops[-1])
+    local = names_in(source) & assigned
+    builds = [node for node in loops[0].body if isinstance(node, ast.Assign) and stored_names(*node.targets) & local]
+    if local and (len(builds) != 1 or names_in(builds[0].value) & assigned):
+        return []
+    name, built = code.new_name("batches"), [code.text(build) for build in builds]
+    lines = [*built, "def endless(loader):", "    while True:", "        yield from loader"]
+    before = Edit.before(loops[-1], *lines, f"{name} = endless({code.text(source)})")
+    return [
+        before,
+        *(Edit.remove(code, build) for build in builds),
+        *patch_statement(code, statement, code.replace(call, f"next({name})")),
+    ]
+
+
+def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that pass a global NumPy array to the function that uses it; empty if they do not fit."""
+    statement = code.statement_at(number)
+    calls = [node for node in own_nodes(statement) if _calls_own_function(code, node)] if statement is not None else []
+    function = code.function(last_name(calls[0])) if calls else None
+    loops = code.loops_around(statement) if statement is not None else []
+    if function is None or not loops or len(code.calls(function.name)) != 1 or framework not in _CONSTANTS:
+        return []
+    parameters = {argument.arg for argument in function.args.args}
+    used = names_in(*function.body) & numpy_names(code) - parameters - stored_names(*function.body)
+    module, converter = _CONSTANTS[framework]
+    header = code.rewrite_header(function)
+    if len(used) != 1 or not code.imports(module) or header is None or not isinstance(calls[0], ast.Call):
+        return []
+    name = used.pop()
+    first = f"{name}, " if parameters else name
+    call = code.text(calls[0]).replace("(", f"({name}_on_device, " if parameters else f"({name}_on_device", 1)
+    converted = converter.format(code.module_alias(module, module), name)
+    assert statement is not None
+    return [
+        Edit.before(loops[-1], f"{name}_on_device = {converted}"),
+        Edit.header(code, function, header.replace("(", f"({first}", 1)),
+        *patch_statement(code, statement, code.replace(calls[0], call)),
+    ]
+
+
+def remove_setting(code: ScriptCode, function: str) -> list[Edit]:
+    """Return the edit that removes the only call of a function that disables compilation; empty if there is none."""
+    calls = [call for call in code.calls(function) if function != "update" or "jax_disable_jit" in code.text(call)]
+    statement = code.statement_of(calls[0]) if len(calls) == 1 else None
+    return [Edit.remove(code, statement)] if isinstance(statement, ast.Expr) else []
+
+
+def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that pass changing Python numbers as arrays; empty if they do not fit."""
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    if statement is None or not loops or framework not in _NUMBERS:
+        return []
+    call = next((node for node in own_nodes(statement) if _calls_own_function(code, node)), None)
+    if not isinstance(call, ast.Call):
+        return []
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    numbers = [node for node in arguments if isinstance(node, ast.BinOp) and names_in(node) & stored_names(loops[0])]
+    texts = {"tf": code.module_alias("tensorflow", "tf")}
+    patches = [code.replace(n, _NUMBERS[framework].format(value=code.text(n), **texts)) for n in numbers]
+    edits = patch_statement(code, statement, *patches) if patches else []
+    return [*edits, *_without_static_arguments(code, call)] if edits else []
+
+
+def _without_static_arguments(code: ScriptCode, call: ast.Call) -> list[Edit]:
+    """Return the edit that removes static arguments from `jax.jit`, because arrays cannot be static."""
+    function = code.function(last_name(call))
+    for decorator in function.decorator_list if function is not None else []:
+        if isinstance(decorator, ast.Call):
+            names = [
+                keyword.arg for keyword in decorator.keywords if keyword.arg in ("static_argnames", "static_argnums")
+            ]
+            patches = [patch for name in names if name and (patch := code.remove_keyword(decorator, name)) is not None]
+            if patches:
+                text = f"@{code.rewrite(decorator, *patches)}"
+                return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, text)]
+    return []
+
+
+def _next_calls(statement: ast.stmt) -> list[ast.Call]:
+    """Return the calls `next(iter(...))` of a statement."""
+    calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call) and last_name(node) == "next"]
+    return [call for call in calls if call.args and last_name(call.args[0]) == "iter"]
+
+
+def _calls_own_function(code: ScriptCode, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and code.function(last_name(node)) is not None

@@ -1,0 +1,162 @@
+"""Edits that compile the step of a script: a decorator, `model.compile`, or settings of an existing compilation."""
+
+import ast
+
+from forebay.doctor.analyse.loop_code import step_loop
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in
+from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.input_edits import patch_statement, set_keywords
+
+__all__ = [
+    "compile_function",
+    "compile_keras",
+    "compile_torch_model",
+    "compile_with_xla",
+    "retrace_less",
+    "step_function",
+]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_DECORATORS = {"tensorflow": "@{tf}.function", "jax": "@jax.jit"}
+_COMPILERS = frozenset({"function", "jit", "pmap", "compile", "filter_jit"})
+# Calls that read a value on the host, which no compiled function can do.
+_HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "print", "append", "device_get"})
+
+
+def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> Function | None:
+    """Return the function that a loop calls in every step and that contains a line or calls its function.
+
+    `anchor` is the line that ends a step. A function that contains the loop of this line is not the step.
+    """
+    statement = code.statement_at(number)
+    if statement is None:
+        return None
+    inner = code.function_around(statement)
+    if inner is None:
+        called = [code.function(last_name(call)) for call in ast.walk(statement) if isinstance(call, ast.Call)]
+        return next((function for function in called if function is not None), None)
+    function = _caller_in_loop(code, inner)
+    end = code.statement_at(anchor) if anchor is not None else None
+    if end is not None and code.function_around(end) is function and code.loops_around(end):
+        return None
+    return function
+
+
+def compile_function(code: ScriptCode, number: int, framework: str, anchor: int | None = None) -> list[Edit]:
+    """Return the edit that compiles the function of the step; empty if it does not fit."""
+    function = step_function(code, number, anchor)
+    decorator = _DECORATORS.get(framework)
+    if function is None or decorator is None or not _can_compile(code, function, framework):
+        return []
+    if any(last_name(node) in _COMPILERS for node in function.decorator_list):
+        return []
+    return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
+
+
+def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does so already."""
+    function = step_function(code, number)
+    statement = code.statement_at(number)
+    if function is None and statement is not None:
+        function = code.function_around(statement)
+    decorators = function.decorator_list if function is not None else []
+    decorator = next((node for node in decorators if last_name(node) == "function"), None)
+    if function is None:
+        return []
+    if decorator is None:
+        return [] if decorators else [Edit.before(function, f"@{_tf(code)}.function(jit_compile=True)")]
+    if not isinstance(decorator, ast.Call):
+        text = f"@{code.text(decorator)}(jit_compile=True)"
+    elif any(keyword.arg == "jit_compile" for keyword in decorator.keywords):
+        return []
+    else:
+        text = f"@{code.rewrite(decorator, code.set_keyword(decorator, 'jit_compile', 'True'))}"
+    return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, text)]
+
+
+def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> list[Edit]:
+    """Return the edit of the compiler call of a function, such as `@tf.function`; empty if it does not fit."""
+    function = code.function(name.rpartition(".")[2]) or step_function(code, number)
+    decorators = function.decorator_list if function is not None else []
+    for decorator in decorators:
+        if last_name(decorator) in ("function", "compile"):
+            call = decorator if isinstance(decorator, ast.Call) else None
+            text = ", ".join(f"{key}={value}" for key, value in keywords.items())
+            new = f"{code.text(decorator)}({text})"
+            if call is not None:
+                new = code.rewrite(call, *(code.set_keyword(call, key, value) for key, value in keywords.items()))
+            return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, f"@{new}")]
+    return []
+
+
+def _tf(code: ScriptCode) -> str:
+    return code.module_alias("tensorflow", "tf")
+
+
+def compile_keras(code: ScriptCode, **keywords: str) -> list[Edit]:
+    """Return the edit of the only `model.compile` of the script. It drops `run_eagerly` and sets other arguments."""
+    calls = [call for call in code.calls("compile") if isinstance(call.func, ast.Attribute) and _is_keras(call)]
+    if len(calls) != 1:
+        return []
+    call = calls[0]
+    eager = code.remove_keyword(call, "run_eagerly")
+    if eager is None:
+        return set_keywords(code, call, **keywords)
+    patches = [code.set_keyword(call, name, value) for name, value in keywords.items()]
+    return patch_statement(code, code.statement_of(call), eager, *patches)
+
+
+def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that compiles the model whose parameters an optimizer has; empty if it does not fit."""
+    statement = code.statement_at(number)
+    loop = step_loop(code, statement) if statement is not None else None
+    if loop is None or code.calls("compile", "make_graphed_callables", "CUDAGraph"):
+        return []
+    models = {code.text(call.func.value) for call in code.calls("parameters") if isinstance(call.func, ast.Attribute)}
+    models = {model for model in models if model.isidentifier()}
+    if len(models) != 1:
+        return []
+    outer = code.loops_around(loop)[-1]
+    if not models & names_in(outer, *(node for node in code.statements if isinstance(node, FUNCTIONS))):
+        return []
+    return [Edit.before(outer, f'{models.pop()}.compile(mode="reduce-overhead")')]
+
+
+def _is_keras(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and last_name(call.func.value) not in ("torch", "re", "regex")
+
+
+def _caller_in_loop(code: ScriptCode, function: Function) -> Function | None:
+    """Return the function itself if a loop calls it, else the function in a loop that calls it."""
+    seen = {function}
+    for _ in range(5):  # levels of calls
+        calls = code.calls(function.name)
+        if any(code.loops_around(call) and code.function_around(call) is not function for call in calls):
+            return function
+        callers = [caller for call in calls if (caller := code.function_around(call)) is not None]
+        transforms = [caller for name in _references(code, function) if (caller := code.function_around(name))]
+        unseen = [caller for caller in (*callers, *transforms) if caller not in seen]
+        if not unseen:
+            return None
+        function = unseen[0]
+        seen.add(function)
+    return None
+
+
+def _references(code: ScriptCode, function: Function) -> list[ast.Name]:
+    """Return the places that pass a function to another one, as `jax.grad(loss)` does."""
+    return [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == function.name]
+
+
+def _can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
+    """Whether a function reads no value on the host. JAX also needs functions without branches on arguments."""
+    nodes = list(ast.walk(function))
+    parameters = {argument.arg for argument in function.args.args}
+    branches = [node for node in nodes if isinstance(node, ast.If | ast.While | ast.IfExp)]
+    if framework == "jax" and any(names_in(node.test) & parameters for node in branches):
+        return False
+    if framework == "jax" and any(isinstance(node, ast.Global | ast.Nonlocal) for node in nodes):
+        return False
+    reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
+    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
+    return not reads and not is_generator and not isinstance(code.parents.get(function), ast.ClassDef)

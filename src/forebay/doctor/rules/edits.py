@@ -1,0 +1,85 @@
+"""Edits of the script: the code of a cure with the lines at which it belongs.
+
+The code of a cure is text that people paste. Each part of it begins with a comment that names its place:
+
+    # before line 12:
+    feed = fb.from_arrays((x, y)).batch(32).feed("torch")
+    # instead of line 12:
+    for batch, labels in feed:
+    # remove line 13
+"""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from forebay.doctor.analyse.script_code import ScriptCode, first_line
+
+__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "join_code"]
+
+FOREBAY_IMPORT = "import forebay as fb"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of the script. `text` gets the indentation of the line `first`; an empty text removes the lines."""
+
+    place: Literal["before", "instead", "after"]  # "after": after the loop that begins at line `first`
+    first: int  # number of a line
+    last: int
+    text: str
+
+    @classmethod
+    def before(cls, statement: ast.stmt, *lines: str) -> Self:
+        return cls("before", first_line(statement), first_line(statement), "\n".join(lines))
+
+    @classmethod
+    def instead(cls, statement: ast.stmt, text: str) -> Self:
+        return cls("instead", statement.lineno, statement.end_lineno or statement.lineno, text)
+
+    @classmethod
+    def remove(cls, code: ScriptCode, statement: ast.stmt) -> Self:
+        return cls.instead(statement, "pass" if code.is_alone(statement) else "")
+
+    @classmethod
+    def header(cls, code: ScriptCode, statement: ast.stmt, text: str) -> Self:
+        """Replace the header of a compound statement."""
+        return cls("instead", statement.lineno, code.header_end(statement), text)
+
+    @classmethod
+    def after_loop(cls, loop: ast.stmt, *lines: str) -> Self:
+        return cls("after", loop.lineno, loop.lineno, "\n".join(lines))
+
+    @property
+    def place_text(self) -> str:
+        if self.place == "after":
+            return f"# after the loop of line {self.first}:"
+        numbers = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
+        if not self.text:
+            return f"# remove {numbers}"
+        return f"# before {numbers}:" if self.place == "before" else f"# instead of {numbers}:"
+
+
+def format_edits(edits: Iterable[Edit]) -> str:
+    """Return edits as the code of a cure, in the order of their lines. Those after a loop come last."""
+    ordered = sorted(edits, key=lambda edit: (edit.place == "after", edit.first, edit.place != "before"))
+    return "\n".join(line for edit in ordered for line in (edit.place_text, edit.text) if line)
+
+
+def join_code(*codes: str) -> str:
+    """Join the codes of several cures, each made by `format_edits`, under one heading per place."""
+    parts: dict[str, list[str]] = {}
+    heading = ""
+    for line in "\n".join(filter(None, codes)).split("\n"):
+        heading = line if line.startswith(("# before ", "# instead ", "# remove ", "# after ")) else heading
+        parts.setdefault(heading, [])
+        if line != heading:
+            parts[heading].append(line)
+    return "\n".join(line for heading, lines in parts.items() for line in (heading, *lines) if line)
+
+
+def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:
+    """Return the imports that new code needs: of Forebay and, with `numpy`, of NumPy. Omit those of the script."""
+    lines = [] if code.imports("forebay") else [FOREBAY_IMPORT]
+    return lines + (["import numpy as np"] if numpy and not code.imports("numpy") else [])

@@ -1,0 +1,211 @@
+"""Code of cures in the terms of the script: the edits that fit a call site, or code for any script if none fits."""
+
+import ast
+import logging
+from collections.abc import Callable, Iterator
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.framework import array_framework, dtype_bits
+from forebay.doctor.analyse.script_code import ScriptCode, script_code
+from forebay.doctor.model.events import EventKind, Line
+from forebay.doctor.rules import (
+    batch_edits,
+    build_edits,
+    compile_edits,
+    input_edits,
+    loop_edits,
+    pipeline_edits,
+    read_edits,
+)
+from forebay.doctor.rules.edits import Edit, format_edits
+
+__all__ = [
+    "fit_array_feed",
+    "fit_batch_feed",
+    "fit_build_once",
+    "fit_compile",
+    "fit_conversion",
+    "fit_feed",
+    "fit_keep_on_device",
+    "fit_keras_compile",
+    "fit_line",
+    "fit_loader",
+    "fit_more_steps",
+    "fit_read",
+    "has_excerpt",
+    "keras_setting",
+]
+
+MakeEdits = Callable[[ScriptCode, int], list[Edit]]
+_log = logging.getLogger(__name__)
+
+
+def fit_line(view: CaptureView, line: Line | None, make_edits: MakeEdits) -> str:
+    """Return the code of the edits that fit a line; empty if none fits, or if the capture has no excerpt."""
+    code = script_code(view, line)
+    if code is None or line is None:
+        return ""
+    try:
+        return format_edits(make_edits(code, line.number))
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        # An unusual script must not end the diagnosis. The report then shows code for any script.
+        _log.debug("no edit fits line %d: %r", line.number, error)
+        return ""
+
+
+def fit_feed(view: CaptureView, framework: str, site: CallSite | None, line: Line | None = None) -> str:
+    """Return code for a feed that replaces the input of the script; empty if none fits.
+
+    `line` is the line that the feed cures, if it has no site.
+    """
+    arrays = array_framework(view, site.api) if site is not None and framework == "keras" else framework
+    for place in [line, *_input_lines(view, site)]:
+        code = fit_line(view, place, lambda code, number: _feed_edits(view, code, number, framework, arrays, site))
+        if code:
+            return code
+    return ""
+
+
+def _feed_edits(
+    view: CaptureView, code: ScriptCode, number: int, framework: str, arrays: str, site: CallSite | None
+) -> list[Edit]:
+    statement = code.statement_at(number)
+    if statement is None:
+        return []
+    rows = next((int(rows) for other in view.sites_of(EventKind.INPUT) for rows in other.values("batch_rows")), 32)
+    edits = input_edits.feed_of_fit(code, number, rows) if framework == "keras" and _fits_arrays(view) else []
+    if not edits and "tf.data" in _loaders(view):
+        edits = pipeline_edits.feed_of_slices(code, number, framework)
+    if not edits and not _iterates_numbers(code, statement):
+        edits = input_edits.feed_of_batches(code, number, arrays if isinstance(statement, ast.For) else framework)
+    return edits or batch_edits.feed_of_loop(code, number, arrays, _list_dtype(site, arrays))
+
+
+def _fits_arrays(view: CaptureView) -> bool:
+    return not _loaders(view) or "arrays" in _loaders(view)
+
+
+def _loaders(view: CaptureView) -> set[object]:
+    return {loader for site in view.sites_of(EventKind.INPUT) for loader in site.values("loader")}
+
+
+def _iterates_numbers(code: ScriptCode, statement: ast.stmt) -> bool:
+    """Whether a statement is no loop over batches: a line in a loop, or a loop over `range`."""
+    if isinstance(statement, ast.For):
+        return not isinstance(statement.iter, ast.Name | ast.Attribute | ast.Call) or _is_range(statement.iter)
+    return not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
+def _is_range(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("range", "zip")
+
+
+def _input_lines(view: CaptureView, site: CallSite | None) -> Iterator[Line | None]:
+    """Yield the lines at which the script may receive its batches, the most likely first."""
+    inputs = [other.line for other in view.sites_of(EventKind.INPUT) if other.in_loop]
+    if site is not None and site.kind is EventKind.UPLOAD:
+        inputs = [line for line in inputs if line is not None and site.line is not None and line.file == site.line.file]
+        yield from inputs
+        yield site.line
+        return
+    yield from ([site.line] if site is not None else [])
+    yield from inputs
+    yield from (other.line for other in view.sites_of(EventKind.STEP))
+
+
+def _list_dtype(site: CallSite | None, framework: str) -> str | None:
+    """Return the dtype that a framework gives to Python lists; None if the site converts arrays."""
+    kinds = {str(kind) for kind in site.values("from_dtype")} if site is not None else set()
+    if not kinds & {"list", "tuple", "float", "int", "bool", "dict", "object"} or site is None:
+        return None
+    bits = dtype_bits(next((str(dtype) for dtype in site.values("dtype") if dtype), ""))
+    return f"{bits[0]}{bits[1]}" if bits else "float32"
+
+
+def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
+    """Return code for a feed of the arrays or the dataset behind a loader; empty if none fits."""
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        if site.api == "DataLoader":
+            return input_edits.feed_of_dataset(code, number)
+        return pipeline_edits.feed_of_slices(code, number, framework)
+
+    return fit_line(view, site.line, make_edits)
+
+
+def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
+    """Return code for a feed of the ready-made batches of a loader; empty if none fits."""
+    return fit_line(view, site.line, lambda code, number: input_edits.feed_of_batches(code, number, framework))
+
+
+def fit_loader(view: CaptureView, line: Line | None, **keywords: str) -> str:
+    """Return the call of a DataLoader with other keyword arguments; empty if none fits."""
+    return fit_line(view, line, lambda code, number: input_edits.change_loader(code, number, **keywords))
+
+
+def has_excerpt(view: CaptureView, line: Line | None) -> bool:
+    """Whether the capture has the code around a line, so that rules can tell which cures fit."""
+    code = script_code(view, line)
+    return code is not None and line is not None and code.statement_at(line.number) is not None
+
+
+def fit_keep_on_device(view: CaptureView, site: CallSite) -> str:
+    """Return code that uploads whole arrays before the loop; empty if none fits."""
+    framework = array_framework(view, site.api)
+    return fit_line(view, site.line, lambda code, number: loop_edits.keep_arrays_on_device(code, number, framework))
+
+
+def fit_conversion(view: CaptureView, site: CallSite, *, in_loop: bool = False) -> str:
+    """Return code that converts constant data before the loop or, `in_loop`, with `upload_once`."""
+    framework = array_framework(view, site.api)
+    make = loop_edits.upload_once_in_loop if in_loop else loop_edits.convert_before_loop
+    return fit_line(view, site.line, lambda code, number: make(code, number, framework))
+
+
+def fit_compile(view: CaptureView, line: Line | None, framework: str) -> str:
+    """Return code that compiles the step; empty if none fits."""
+    anchor = view.line(view.steps.anchor[2]) if view.steps else None
+    anchor_number = anchor.number if anchor is not None and line is not None and anchor.file == line.file else None
+    if framework == "torch":
+        return fit_line(view, line, compile_edits.compile_torch_model)
+    return fit_line(
+        view, line, lambda code, number: compile_edits.compile_function(code, number, framework, anchor_number)
+    )
+
+
+def fit_keras_compile(view: CaptureView, **keywords: str) -> str:
+    """Return code with other arguments of `model.compile`; empty if none fits."""
+    lines = [view.line(event.line) for event in view.events_of(EventKind.BUILD) if event.api == "Model.compile"]
+    lines += [site.line for site in view.sites_of(EventKind.STEP, EventKind.OPS)]
+    for line in dict.fromkeys(lines):
+        code = fit_line(view, line, lambda code, number: compile_edits.compile_keras(code, **keywords))
+        if code:
+            return code
+    return ""
+
+
+def fit_more_steps(view: CaptureView) -> str:
+    """Return code with more steps of Keras per call from Python."""
+    steps = keras_setting(view, "steps_per_execution")
+    more = 50 if not isinstance(steps, int) or steps < 50 else 10 * steps
+    comment = f"# {more} steps per call; their losses are read once"
+    code = fit_keras_compile(view, steps_per_execution=str(more))
+    return code or f"model.compile(..., steps_per_execution={more})   {comment}"
+
+
+def fit_build_once(view: CaptureView, line: Line | None) -> str:
+    return fit_line(view, line, build_edits.build_once)
+
+
+def keras_setting(view: CaptureView, name: str) -> object:
+    """Return a setting of the last `model.compile`; None if the capture does not have it."""
+    events = [event for event in view.events_of(EventKind.BUILD) if event.api == "Model.compile"]
+    return (events[-1].detail or {}).get(name) if events else None
+
+
+def fit_read(view: CaptureView, site: CallSite, *, later: bool) -> str:
+    """Return code that reads values in few steps or, `later`, receives them without a wait; empty if none fits."""
+    framework = array_framework(view, site.api)
+    if later:
+        return fit_line(view, site.line, read_edits.receive_later)
+    return fit_line(view, site.line, lambda code, number: read_edits.read_few_times(code, number, framework))

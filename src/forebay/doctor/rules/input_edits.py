@@ -1,0 +1,275 @@
+"""Edits of the input of a script: `fit`, DataLoader and iterables of batches, in the script's own terms."""
+
+import ast
+from dataclasses import replace
+
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes, root_name
+from forebay.doctor.rules.edits import Edit, import_lines
+
+__all__ = [
+    "batches_at",
+    "change_batch_size",
+    "change_loader",
+    "copy_without_wait",
+    "feed_call",
+    "feed_of_batches",
+    "feed_of_dataset",
+    "feed_of_fit",
+    "is_array_text",
+    "map_elsewhere",
+    "outer_loop",
+    "patch_statement",
+    "resolve",
+    "set_keywords",
+    "tree_text",
+    "workers_of_dataset",
+]
+
+_FIT_DATA = ("x", "y", "batch_size")  # parameters of `fit` that a feed replaces
+_NO_BATCHES = frozenset({"range", "trange", "zip", "items", "keys", "values", "glob", "listdir"})
+_GUARD = '# Worker processes import this script. Put the code that trains under `if __name__ == "__main__":`.'
+_WRAPPERS = ("enumerate", "tqdm", "trange", "iter")
+
+
+def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit]:
+    """Return the edit that sets keyword arguments of a call; an empty list if they have these values already."""
+    current = {keyword.arg: code.text(keyword.value) for keyword in call.keywords}
+    changed = [(name, value) for name, value in keywords.items() if current.get(name) != value]
+    if not changed:
+        return []
+    return patch_statement(code, code.statement_of(call), *(code.set_keyword(call, *pair) for pair in changed))
+
+
+def change_loader(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
+    """Return the edit of the DataLoader that a line builds or iterates; empty if none fits."""
+    call = _call_at(code, number, "DataLoader")
+    if call is None:
+        batches = batches_at(code, code.statement_at(number))
+        value = resolve(code, batches[0]) if batches else None
+        call = value if isinstance(value, ast.Call) and last_name(value) == "DataLoader" else None
+    if call is None or any(keyword.arg is None for keyword in call.keywords):
+        return []
+    return set_keywords(code, call, **keywords)
+
+
+def change_batch_size(code: ScriptCode, rows: int, new_rows: int) -> list[Edit]:
+    """Return the edit of the only place that sets a batch size of `rows`; empty if there is none, or several."""
+    keywords = [k.value for node in ast.walk(code.tree) if isinstance(node, ast.Call) for k in node.keywords]
+    sizes = [value for value in keywords if getattr(code.parents[value], "arg", "") == "batch_size"]
+    sizes += [call.args[0] for call in code.calls("batch") if call.args]
+    places = [resolve(code, size) for size in sizes]
+    constants = [node for node in dict.fromkeys(places) if isinstance(node, ast.Constant) and node.value == rows]
+    if len(constants) != 1:
+        return []
+    return patch_statement(code, code.statement_of(constants[0]), code.replace(constants[0], str(new_rows)))
+
+
+def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that copies tensors of a line with `non_blocking=True`; empty if all do so already."""
+    statement = code.statement_at(number)
+    if statement is None:
+        return []
+    copies = [node for node in own_nodes(statement) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
+    settings = [{keyword.arg for keyword in copy.keywords} for copy in copies]
+    blocking = [copy for copy, names in zip(copies, settings, strict=True) if "non_blocking" not in names]
+    patches = [code.set_keyword(copy, "non_blocking", "True") for copy in blocking]
+    return patch_statement(code, statement, *patches) if patches else []
+
+
+def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
+    """Return the edits that let a feed prefetch the arrays of a Keras `fit`; empty if they do not fit."""
+    call = _call_at(code, number, "fit")
+    if call is None or code.loops_around(call) or any(isinstance(argument, ast.Starred) for argument in call.args):
+        return []
+    arguments = _fit_arguments(call)
+    data = [arguments.get(name) for name in ("x", "y", "sample_weight")]
+    if data[0] is None or "steps_per_epoch" in arguments or not all(map(is_array_text, data)):
+        return []
+    split = arguments.pop("validation_split", None)
+    texts = [tree_text(code, part) for part in data if part is not None]
+    rest = {name: code.text(node) for name, node in arguments.items() if name not in (*_FIT_DATA, "sample_weight")}
+    lines = import_lines(code)
+    if split is not None:
+        if not all(isinstance(part, ast.Name | ast.Attribute) for part in data if part is not None):
+            return []
+        lines.append(f"split = int(len({texts[0]}) * (1 - {code.text(split)}))")
+        rest["validation_data"] = f"({', '.join(f'{text}[split:]' for text in texts)})"
+        texts = [f"{text}[:split]" for text in texts]
+    shuffle = rest.pop("shuffle", "True")
+    rows = code.text(arguments["batch_size"]) if "batch_size" in arguments else str(batch_rows)
+    order = "" if shuffle == "False" else ".shuffle(seed=0)"
+    tree = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    lines.append(f'feed = fb.from_arrays({tree}){order}.batch({rows}).feed("keras")')
+    new_call = f"{code.text(call.func)}({', '.join(['feed', *(f'{name}={text}' for name, text in rest.items())])})"
+    statement = code.statement_of(call)
+    return [Edit.before(statement, *lines), *patch_statement(code, statement, code.replace(call, new_call))]
+
+
+def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that prefetch the ready-made batches of a `fit` or of a loop; empty if they do not fit."""
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    if statement is None or batches is None:
+        return []
+    iterable, _ = batches
+    source = _restartable(code, iterable)
+    is_one_pass = source is None
+    if is_one_pass and len(code.loops_around(statement)) > 1:
+        return []  # a generator object has only one pass, but each epoch needs one
+    outer = outer_loop(code, statement)
+    if names_in(iterable) & _names_assigned_in(outer):
+        return []  # each epoch has another iterable
+    name = code.new_name("feed")
+    text = source or code.text(iterable)
+    lines = [*import_lines(code), f"{name} = fb.from_batches({text}){feed_call(code, statement, framework)}"]
+    edit = patch_statement(code, statement, code.replace(iterable, name))
+    return [Edit.before(outer, *lines), *edit] if edit else []
+
+
+def feed_of_dataset(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not fit.
+
+    A feed makes batches as the loader does, unless the loader has its own sampler or collation.
+    """
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    loader = resolve(code, batches[0]) if batches else None
+    if statement is None or batches is None or not isinstance(loader, ast.Call) or last_name(loader) != "DataLoader":
+        return []
+    arguments = dict(zip(("dataset", "batch_size", "shuffle"), loader.args, strict=False))
+    arguments |= {keyword.arg or "**": keyword.value for keyword in loader.keywords}
+    if "dataset" not in arguments or {*arguments} & {"**", "sampler", "batch_sampler", "collate_fn"}:
+        return []
+    shuffle = arguments.get("shuffle")
+    if shuffle is not None and not isinstance(shuffle, ast.Constant):
+        return []
+    order = ".shuffle(seed=0)" if shuffle is not None and shuffle.value else ""
+    rows = code.text(arguments["batch_size"]) if "batch_size" in arguments else "1"
+    drop = arguments.get("drop_last")
+    rows += f", drop_remainder={code.text(drop)}" if drop is not None else ""
+    name, outer = code.new_name("feed"), outer_loop(code, statement)
+    pipeline = f"fb.from_source({code.text(arguments['dataset'])}){order}.batch({rows})"
+    lines = [*import_lines(code), f"{name} = {pipeline}{feed_call(code, statement, 'torch')}"]
+    return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
+
+
+def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
+    """Return the edit that runs the only map of a feed in processes or on Ray; empty if it does not fit."""
+    forebay = code.module_alias("forebay", "forebay")
+    calls = [call for call in code.calls("map") if root_name(call) == forebay]
+    if len(calls) != 1:
+        return []
+    edits = set_keywords(code, calls[0], where=f'"{where}"')
+    if where == "process" and edits and not code.has_main_guard:
+        edits = [replace(edits[0], text=f"{_GUARD}\n{edits[0].text}"), *edits[1:]]
+    return edits
+
+
+def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit]:
+    """Return the edits that give worker processes to the PyDataset of a `fit`; empty if they do not fit."""
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    if statement is None or batches is None or batches[1] is None:
+        return []
+    if isinstance(batches[0], ast.Name):
+        name, lines, edits = batches[0].id, [], []
+    else:
+        name = code.new_name("dataset")
+        lines = [f"{name} = {code.text(batches[0])}"]
+        edits = patch_statement(code, statement, code.replace(batches[0], name))
+    lines.append(f"{name}.workers, {name}.use_multiprocessing = {workers}, True")
+    return [Edit.before(statement, *lines), *edits]
+
+
+def feed_call(code: ScriptCode, loop: ast.stmt, framework: str) -> str:
+    """Return the call of `feed`. A loop of PyTorch that moves nothing to a device computes on the CPU."""
+    moves = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and last_name(node) in ("to", "cuda")]
+    targets = [resolve(code, argument) for move in moves for argument in move.args[:1]]
+    is_on_cpu = not moves or any(isinstance(target, ast.Constant) and target.value == "cpu" for target in targets)
+    return '.feed("torch", device="cpu")' if framework == "torch" and is_on_cpu else f'.feed("{framework}")'
+
+
+def patch_statement(code: ScriptCode, statement: ast.stmt, *patches: Patch) -> list[Edit]:
+    """Return the edit that changes a statement, or the header of a loop or block."""
+    if not hasattr(statement, "body"):
+        return [Edit.instead(statement, code.rewrite(statement, *patches))]
+    text = code.rewrite_header(statement, *patches)
+    return [Edit.header(code, statement, text)] if text is not None else []
+
+
+def _call_at(code: ScriptCode, number: int, name: str) -> ast.Call | None:
+    statement = code.statement_at(number)
+    nodes = own_nodes(statement) if statement is not None else ()
+    return next((node for node in nodes if isinstance(node, ast.Call) and last_name(node) == name), None)
+
+
+def _fit_arguments(call: ast.Call) -> dict[str, ast.expr]:
+    """Return the arguments of a `fit` by name."""
+    names = ("x", "y", "batch_size", "epochs", "verbose", "callbacks", "validation_split", "validation_data", "shuffle")
+    arguments = dict(zip(names, call.args, strict=False))
+    return arguments | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+
+
+def is_array_text(node: ast.expr | None) -> bool:
+    """Whether an argument of `fit` names arrays, alone or in a list, tuple or dict."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(map(is_array_text, node.elts))
+    if isinstance(node, ast.Dict):
+        return all(map(is_array_text, node.values))
+    return node is None or isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+
+
+def tree_text(code: ScriptCode, node: ast.expr) -> str:
+    """Return the text of arrays for a feed, which takes tuples instead of lists."""
+    if isinstance(node, ast.List):
+        return f"({', '.join(tree_text(code, element) for element in node.elts)},)"
+    return code.text(node)
+
+
+def batches_at(code: ScriptCode, statement: ast.stmt | None) -> tuple[ast.expr, ast.Call | None] | None:
+    """Return the expression that yields the batches of a statement, and the `fit` that receives it, if any.
+
+    A loop over numbers and a `fit` with labels of its own have no batches.
+    """
+    if isinstance(statement, ast.For):
+        iterable = statement.iter
+        while isinstance(iterable, ast.Call) and last_name(iterable) in _WRAPPERS and iterable.args:
+            iterable = iterable.args[0]
+        is_other = isinstance(iterable, ast.Call) and last_name(iterable) in _NO_BATCHES
+        return None if is_other or isinstance(iterable, ast.List | ast.Tuple) else (iterable, None)
+    if statement is None:
+        return None
+    for node in own_nodes(statement):
+        if isinstance(node, ast.Call) and last_name(node) == "fit":
+            data = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "x"), None)
+            has_labels = len(node.args) > 1 or any(keyword.arg == "y" for keyword in node.keywords)
+            return (data, node) if data is not None and not has_labels else None
+    return None
+
+
+def resolve(code: ScriptCode, node: ast.expr) -> ast.expr:
+    """Return the expression that a name stands for, or the expression itself."""
+    value = code.value_of(node.id) if isinstance(node, ast.Name) else None
+    return value if value is not None else node
+
+
+def _restartable(code: ScriptCode, iterable: ast.expr) -> str | None:
+    """Return the text of an iterable that can be iterated once per epoch; None if it is one generator object."""
+    value = resolve(code, iterable)
+    function = code.function(last_name(value)) if isinstance(value, ast.Call) else None
+    if function is None or not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
+        return code.text(iterable)
+    if not isinstance(value, ast.Call):
+        return None
+    has_arguments = bool(value.args or value.keywords)
+    return f"lambda: {code.text(value)}" if has_arguments else code.text(value.func)
+
+
+def outer_loop(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
+    return [statement, *code.loops_around(statement)][-1]
+
+
+def _names_assigned_in(statement: ast.stmt) -> set[str]:
+    if not isinstance(statement, ast.For | ast.While):
+        return set()
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -1,0 +1,299 @@
+"""Edits of the training loop: convert before it, keep data on the device, or move batch making into a generator."""
+
+import ast
+from collections.abc import Sequence
+
+from forebay.doctor.analyse.loop_code import (
+    Conversion,
+    conversions_in,
+    counter_of,
+    is_constant_conversion,
+    is_invariant,
+    listed_conversion,
+    numpy_names,
+    sliced_arrays,
+)
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
+from forebay.doctor.rules.edits import Edit, import_lines
+from forebay.doctor.rules.input_edits import patch_statement
+
+__all__ = [
+    "change_arrays",
+    "convert_all_elements",
+    "convert_before_loop",
+    "every_hundredth_step",
+    "pin_array",
+    "keep_arrays_on_device",
+    "upload_once_in_loop",
+]
+
+# Framework -> modules that the script may have imported, each with a call that converts an array.
+_CONVERTERS = {
+    "tensorflow": (("tensorflow", "{}.constant({})"), ("keras", "{}.ops.convert_to_tensor({})")),
+    "keras": (("keras", "{}.ops.convert_to_tensor({})"), ("tensorflow", "{}.constant({})")),
+    "torch": (("torch", "{}.as_tensor({})"),),
+    "jax": (("jax", "{}.device_put({})"), ("jax.numpy", "{}.asarray({})")),
+    "cupy": (("cupy", "{}.asarray({})"),),
+}
+
+
+def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that move the conversion of constant data out of the loop; empty if they do not fit."""
+    statement, loop = _in_loop(code, number)
+    if statement is None or loop is None:
+        return []
+    constant = [part for part in conversions_in(statement) if is_constant_conversion(part, loop)]
+    outer = _outermost_invariant(code, loop, [part.node for part in constant])
+    if len(constant) == 1 and _is_whole_assignment(code, statement, constant[0], loop):
+        return [Edit.before(outer, code.text(statement)), Edit.remove(code, statement)]
+    if constant:
+        return _convert_first(code, statement, outer, [(part, code.text(part.node)) for part in constant])
+    arguments = _constant_arguments(code, statement, loop)
+    outer = _outermost_invariant(code, loop, arguments)
+    found = [(module, call) for module, call in _CONVERTERS.get(framework, ()) if code.imports(module)]
+    if not found:
+        return []
+    module, call = found[0]
+    alias = code.module_alias(module, module)
+    parts = [(Conversion(node, node), call.format(alias, code.text(node))) for node in arguments]
+    return _convert_first(code, statement, outer, parts)
+
+
+def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that replace a conversion by `upload_once`; empty if they do not fit."""
+    statement, loop = _in_loop(code, number)
+    if statement is None or loop is None:
+        return []
+    parts = [(part.node, part.data) for part in conversions_in(statement) if is_constant_conversion(part, loop)]
+    parts = parts or [(node, node) for node in _constant_arguments(code, statement, loop)]
+    parts = [(node, data) for node, data in parts if isinstance(data, ast.Name) and data.id in numpy_names(code)]
+    if not parts:
+        return []
+    patches = [code.replace(node, f'fb.upload_once({code.text(data)}, to="{framework}")') for node, data in parts]
+    imports = import_lines(code)
+    before = [Edit.before(_outermost(code, loop), *imports)] if imports else []
+    return [*before, *patch_statement(code, statement, *patches)]
+
+
+def keep_arrays_on_device(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that upload whole arrays before the loop, so that the loop slices them on the device."""
+    statement, loop = _in_loop(code, number)
+    if statement is None or loop is None:
+        return []
+    conversions = [part for part in conversions_in(statement) if _is_slice_of_constant(part.data, loop)]
+    lines: dict[str, str] = {}
+    if conversions:
+        patches = []
+        for part in conversions:
+            array = sliced_arrays(part.data)[0]
+            name = _device_name(code, array)
+            lines[name] = f"{name} = {code.rewrite(part.node, code.replace(part.data, code.text(array.value)))}"
+            index = code.rewrite(part.data, code.replace(array.value, name))
+            patches.append(code.replace(part.node, _selection(code, array, name, index, framework)))
+        edits = patch_statement(code, statement, *patches)
+    else:
+        edits = []
+        for owner, arrays in _implicit_slices(code, statement, loop).items():
+            patches = []
+            for array in arrays:
+                name = _device_name(code, array)
+                lines[name] = f'{name} = fb.upload_once({code.text(array.value)}, to="{framework}")'
+                index = code.rewrite(array, code.replace(array.value, name))
+                patches.append(code.replace(array, _selection(code, array, name, index, framework)))
+            edits += patch_statement(code, owner, *patches)
+    imports = import_lines(code) if any("fb." in line for line in lines.values()) else []
+    return [Edit.before(_outermost(code, loop), *imports, *lines.values()), *edits] if edits else []
+
+
+def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str = "") -> list[Edit]:
+    """Return the edit that changes the array of a line before the loop; empty if the line has no array, or several.
+
+    `change` has `{}` for the name of the array. `torch_change` is for an array that is a tensor of PyTorch.
+    """
+    statement, loop = _in_loop(code, number)
+    if statement is None or loop is None:
+        return []
+    arrays = [array for owner in _data_statements(code, statement, loop) for array in _sliced_constants(owner, loop)]
+    names = {array.value.id for array in arrays if isinstance(array.value, ast.Name)}
+    if len(names) != 1:
+        return []
+    name = names.pop()
+    is_tensor = torch_change and root_name(code.value_of(name)) == "torch"
+    imports = ["import numpy as np"] if change.startswith("np.") and not code.imports("numpy") else []
+    line = f"{name} = {(torch_change if is_tensor else change).format(name)}"
+    return [Edit.before(_outermost(code, loop), *imports, line)]
+
+
+def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that stack the elements of a list before one conversion; empty if they do not fit."""
+    statement, loop = _in_loop(code, number)
+    listed = listed_conversion(statement) if statement is not None else None
+    if statement is None or loop is None or listed is None:
+        return []
+    elements, part = listed
+    numpy = code.module_alias("numpy", "np")
+    rows = code.rewrite(elements, code.replace(elements.elt, code.text(part.data)))
+    stacked = f"{numpy}.stack({rows})"
+    converted = code.rewrite(part.node, code.replace(part.data, stacked))
+    parent = code.parents[elements]
+    is_stacked = isinstance(parent, ast.Call) and last_name(parent) == "stack" and len(parent.args) == 1
+    if isinstance(parent, ast.Call) and is_stacked and not parent.keywords:
+        patch = code.replace(parent, converted)
+    else:
+        patch = code.replace(elements, f"[*{converted}]")
+    imports = [] if code.imports("numpy") else ["import numpy as np"]
+    before = [Edit.before(_outermost(code, loop), *imports)] if imports else []
+    return [*before, *patch_statement(code, statement, patch)]
+
+
+def pin_array(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that page-lock the array of which a line uploads slices; empty if they do not fit.
+
+    Only slices of a tensor of PyTorch are page-locked with it. Selected rows are a new, pageable tensor.
+    """
+    statement, loop = _in_loop(code, number)
+    if statement is None or loop is None:
+        return []
+    lines: dict[str, str] = {}
+    patches = []
+    for part in conversions_in(statement):
+        array = next(iter(sliced_arrays(part.data)), None)
+        is_slice = array is not None and array is part.data and isinstance(array.slice, ast.Slice)
+        if array is None or not is_slice or names_in(array.value) & stored_names(loop):
+            continue
+        name = code.text(array.value)
+        tensor = name if root_name(code.value_of(name)) == "torch" else f"torch.from_numpy({name})"
+        lines[name] = f"{name} = {tensor}.pin_memory()"
+        target = next((node for node in ast.walk(part.node) if last_name(node) in ("to", "cuda")), None)
+        if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
+            setting = code.set_keyword(target, "non_blocking", "True")
+            wrapped = code.rewrite(target, code.replace(target.func.value, code.text(array)), setting)
+            patches.append(code.replace(target, wrapped))
+    if not patches:
+        return []
+    return [Edit.before(_outermost(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
+
+
+def every_hundredth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
+    """Return the edits that run a statement only in few steps; empty if they do not fit."""
+    statement, loop = _in_loop(code, number)
+    counter = counter_of(code, loop) if loop is not None else None
+    if statement is None or loop is None or counter is None or not isinstance(statement, ast.Expr):
+        return []
+    name, header = counter
+    indented = "\n".join(f"    {line}" for line in code.text(statement).split("\n"))
+    edits = [Edit.instead(statement, f"if {name} % {steps} == 0:\n{indented}")]
+    return edits + ([Edit.header(code, loop, header)] if header is not None else [])
+
+
+def _in_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
+    """Return the statement of a line, and the innermost loop around it."""
+    statement = code.statement_at(number)
+    if statement is None or hasattr(statement, "body"):
+        return None, None
+    loops = code.loops_around(statement)
+    return statement, loops[0] if loops else None
+
+
+def _outermost(code: ScriptCode, loop: ast.stmt) -> ast.stmt:
+    return [loop, *code.loops_around(loop)][-1]
+
+
+def _outermost_invariant(code: ScriptCode, loop: ast.For | ast.While, nodes: Sequence[ast.expr]) -> ast.stmt:
+    """Return the outermost loop in which these expressions have always the same value."""
+    loops = [around for around in code.loops_around(loop) if all(is_invariant(node, around) for node in nodes)]
+    return loops[-1] if loops else loop
+
+
+def _is_whole_assignment(code: ScriptCode, statement: ast.stmt, part: Conversion, loop: ast.stmt) -> bool:
+    """Whether a statement only assigns a conversion to a name that the loop assigns nowhere else."""
+    if not isinstance(statement, ast.Assign) or statement.value is not part.node or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    stores = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return isinstance(target, ast.Name) and sum(node.id == target.id for node in stores) == 1
+
+
+def _convert_first(
+    code: ScriptCode, statement: ast.stmt, outer: ast.stmt, parts: Sequence[tuple[Conversion, str]]
+) -> list[Edit]:
+    """Return the edits that assign conversions to new names before the loop, which uses these names.
+
+    Each conversion comes with the text that makes it before the loop.
+    """
+    if not parts:
+        return []
+    texts: dict[str, str] = {}  # text -> name
+    for part, text in parts:
+        name = code.new_name(f"{root_name(part.data) or 'data'}_on_device")
+        texts.setdefault(text, f"{name}_{len(texts)}" if name in texts.values() else name)
+    named = [(part, text, texts[text]) for part, text in parts]
+    lines = [f"{name} = {text}" for _, text, name in named]
+    patches = [code.replace(part.node, name) for part, _, name in named]
+    return [Edit.before(outer, *dict.fromkeys(lines)), *patch_statement(code, statement, *patches)]
+
+
+def _constant_arguments(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> list[ast.expr]:
+    """Return the arguments of calls in a statement that are NumPy arrays and never change in the loop."""
+    arrays = numpy_names(code)
+    return [
+        argument
+        for node in own_nodes(statement)
+        if isinstance(node, ast.Call)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords))
+        if isinstance(argument, ast.Name) and argument.id in arrays and is_invariant(argument, loop)
+    ]
+
+
+def _is_slice_of_constant(data: ast.expr, loop: ast.stmt) -> bool:
+    """Whether data is `x[...]`, or a slice of it, of an array that the loop never assigns."""
+    inner = data
+    while isinstance(inner, ast.Subscript):
+        data, inner = inner, inner.value
+    return isinstance(data, ast.Subscript) and isinstance(inner, ast.Name) and inner.id not in stored_names(loop)
+
+
+def _sliced_constants(statement: ast.stmt, loop: ast.stmt) -> list[ast.Subscript]:
+    assigned = stored_names(loop)
+    arrays = [array for node in own_nodes(statement) if isinstance(node, ast.expr) for array in sliced_arrays(node)]
+    return [array for array in dict.fromkeys(arrays) if not names_in(array.value) & assigned]
+
+
+def _data_statements(code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While) -> list[ast.stmt]:
+    """Return a statement, and the statements of its loop that assign the names it reads."""
+    read = {node.id for node in own_nodes(statement) if isinstance(node, ast.Name)}
+    makers = [
+        other
+        for other in loop.body
+        if isinstance(other, ast.Assign) and other is not statement and stored_names(*other.targets) & read
+    ]
+    return [statement, *makers]
+
+
+def _implicit_slices(
+    code: ScriptCode, statement: ast.stmt, loop: ast.For | ast.While
+) -> dict[ast.stmt, list[ast.Subscript]]:
+    """Return the slices of NumPy arrays that a call converts, by statement."""
+    arrays = numpy_names(code)
+    found = {
+        owner: [array for array in _sliced_constants(owner, loop) if names_in(array.value) & arrays]
+        for owner in _data_statements(code, statement, loop)
+    }
+    return {owner: slices for owner, slices in found.items() if slices}
+
+
+def _device_name(code: ScriptCode, array: ast.Subscript) -> str:
+    return code.new_name(f"{code.text(array.value)}_on_device")
+
+
+def _selection(code: ScriptCode, array: ast.Subscript, name: str, index: str, framework: str) -> str:
+    """Return code that selects rows on the device. TensorFlow slices tensors, but gathers rows by `tf.gather`."""
+    if framework != "tensorflow" or _is_slice(code, array.slice):
+        return index
+    return f"{code.module_alias('tensorflow', 'tf')}.gather({name}, {code.text(array.slice)})"
+
+
+def _is_slice(code: ScriptCode, index: ast.expr) -> bool:
+    value = code.value_of(index.id) if isinstance(index, ast.Name) else None
+    is_made = value is not None and last_name(value) == "slice"
+    return is_made or isinstance(index, ast.Slice | ast.Constant | ast.Tuple | ast.BinOp)

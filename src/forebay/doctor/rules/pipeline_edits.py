@@ -1,0 +1,188 @@
+"""Edits of tf.data pipelines, in the script's own terms."""
+
+import ast
+
+from forebay.doctor.analyse.loop_code import numpy_names
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in
+from forebay.doctor.rules.edits import Edit, import_lines
+from forebay.doctor.rules.input_edits import (
+    batches_at,
+    is_array_text,
+    outer_loop,
+    patch_statement,
+    resolve,
+    tree_text,
+)
+
+__all__ = ["feed_of_files", "feed_of_rows", "feed_of_slices", "map_in_parallel", "prefetch_dataset"]
+
+_PLAIN_STAGES = frozenset({"prefetch", "cache", "shuffle", "batch", "from_tensor_slices"})
+
+
+def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that replace a tf.data pipeline of plain arrays by a feed; empty if they do not fit.
+
+    A pipeline with a map, a filter or a limit needs these stages, so it does not fit.
+    """
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    stages = _stages(code, batches[0]) if batches else {}
+    if statement is None or batches is None or {*stages} - _PLAIN_STAGES:
+        return []
+    if "from_tensor_slices" not in stages or "batch" not in stages or not stages["batch"].args:
+        return []
+    arrays = stages["from_tensor_slices"].args[:1]
+    if not all(map(is_array_text, arrays)) or not names_in(*arrays) <= numpy_names(code):
+        return []
+    drop = next((code.text(k.value) for k in stages["batch"].keywords if k.arg == "drop_remainder"), "")
+    rows = code.text(stages["batch"].args[0]) + (f", drop_remainder={drop}" if drop else "")
+    order = ".shuffle(seed=0)" if "shuffle" in stages else ""
+    name, outer = code.new_name("feed"), outer_loop(code, statement)
+    tree = tree_text(code, arrays[0])
+    tree = f"({tree},)" if framework == "keras" and not isinstance(arrays[0], ast.Tuple) else tree
+    lines = [*import_lines(code), f'{name} = fb.from_arrays({tree}){order}.batch({rows}).feed("{framework}")']
+    return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
+
+
+def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: bool) -> list[Edit]:
+    """Return the edits that let a feed call the generator of `from_generator`; empty if they do not fit.
+
+    The generator yields rows. With `in_batches`, new code assembles them, where the script can make whole batches.
+    """
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    stages = _stages(code, batches[0]) if batches else {}
+    known = {"prefetch", "batch", "from_generator", "take"}
+    if statement is None or batches is None or {*stages} - known or not {"batch", "from_generator"} <= {*stages}:
+        return []
+    make, rows = stages["from_generator"].args[:1], stages["batch"].args[:1]
+    if not make or not rows or not isinstance(make[0], ast.Name | ast.Lambda | ast.Attribute):
+        return []
+    name, outer, size = code.new_name("feed"), outer_loop(code, statement), code.text(rows[0])
+    limit = f".take({code.text(stages['take'].args[0])})" if "take" in stages and stages["take"].args else ""
+    if in_batches:
+        lines = _batching_code(code, code.text(make[0]), size)
+        lines.append(f'{name} = fb.from_batches({code.new_name("batches")}){limit}.feed("{framework}")')
+    else:
+        lines = [f'{name} = fb.from_generator({code.text(make[0])}).batch({size}){limit}.feed("{framework}")']
+    before = Edit.before(outer, *import_lines(code, numpy=in_batches), *lines)
+    return [before, *patch_statement(code, statement, code.replace(batches[0], name))]
+
+
+def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that let a feed read the `.npz` files of a tf.data pipeline; empty if they do not fit.
+
+    They fit a pipeline that maps a function with `np.load` over files, and then splits the files into rows.
+    """
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    stages = _stages(code, batches[0]) if batches else {}
+    if not isinstance(statement, ast.For) or batches is None or not {"map", "unbatch", "batch"} <= {*stages}:
+        return []
+    members, files = (
+        _loaded_members(code, stages["map"]),
+        [call for call in code.calls("glob") if ".npz" in code.text(call)],
+    )
+    targets = statement.target.elts if isinstance(statement.target, ast.Tuple) else []
+    if not members or len(files) != 1 or len(targets) != len(members) or not stages["batch"].args:
+        return []
+    order = ".shuffle(seed=0)" if "shuffle" in stages else ""
+    limit = f".take({code.text(stages['take'].args[0])})" if "take" in stages and stages["take"].args else ""
+    name, batch = code.new_name("feed"), code.new_name("batch")
+    pipeline = f"fb.from_files(sorted({code.text(files[0])}), members={members}){order}"
+    pipeline += f'.batch({code.text(stages["batch"].args[0])}){limit}.feed("{framework}")'
+    fields = ", ".join(f'{batch}["{member}"]' for member in members)
+    header = f"for {batch} in {name}:\n    {code.text(statement.target)} = {fields}"
+    return [
+        Edit.before(outer_loop(code, statement), *import_lines(code), f"{name} = {pipeline}"),
+        Edit.header(code, statement, header),
+    ]
+
+
+def _loaded_members(code: ScriptCode, call: ast.Call) -> list[str]:
+    """Return the names of the arrays that a mapped function reads from an `.npz` file, in the order of its result."""
+    functions = [code.function(name) for name in sorted(names_in(call))]
+    for function in functions:
+        if function is None or not any(last_name(node) == "load" for node in ast.walk(function)):
+            continue
+        results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+        parts = results[0].elts if len(results) == 1 and isinstance(results[0], ast.Tuple) else []
+        slices = [part.slice for part in parts if isinstance(part, ast.Subscript)]
+        keys = [part.value for part in slices if isinstance(part, ast.Constant)]
+        if keys and len(keys) == len(parts) and all(isinstance(key, str) for key in keys):
+            return [str(key) for key in keys]
+    return []
+
+
+def _batching_code(code: ScriptCode, make: str, size: str) -> list[str]:
+    """Return a generator of batches that calls a generator of rows."""
+    is_tuple = any(isinstance(n, ast.Yield) and isinstance(n.value, ast.Tuple) for n in ast.walk(code.tree))
+    numpy, taken = code.module_alias("numpy", "np"), code.new_name("taken")
+    whole = f"tuple(map({numpy}.stack, zip(*{taken})))" if is_tuple else f"{numpy}.stack({taken})"
+    return [
+        "from itertools import islice",
+        f"def {code.new_name('batches')}():   # faster: compute all rows of a batch in one call of NumPy",
+        f"    source = {make}()",
+        f"    while {taken} := list(islice(source, {size})):",
+        f"        yield {whole}",
+    ]
+
+
+def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
+    """Return the calls of a tf.data pipeline by name, also those in the assignments of its names."""
+    stages: dict[str, ast.Call] = {}
+    for _ in range(20):  # stages of a pipeline
+        node = resolve(code, node)
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr in stages:
+            break
+        stages[node.func.attr] = node
+        node = node.func.value
+    return stages
+
+
+def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that prefetches the tf.data pipeline of a `fit` or of a loop; empty if it does not fit."""
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    if statement is None or batches is None or _has_call(resolve(code, batches[0]), "prefetch", last=True):
+        return []
+    return patch_statement(code, statement, code.append(batches[0], f".prefetch({_autotune(code)})"))
+
+
+def map_in_parallel(code: ScriptCode, map_number: int | None, number: int) -> list[Edit]:
+    """Return the edits that let maps of tf.data run in parallel, and prefetch; empty if they do not fit.
+
+    `map_number` is the line of the map, or None for all maps. `number` is the line that takes the batches.
+    """
+    patches: dict[ast.stmt, list[Patch]] = {}
+    for call in code.calls("map"):
+        has_setting = len(call.args) > 1 or any(keyword.arg == "num_parallel_calls" for keyword in call.keywords)
+        statement = code.statement_of(call)
+        if isinstance(call.func, ast.Attribute) and call.args and not has_setting and _has_line(statement, map_number):
+            patches.setdefault(statement, []).append(code.set_keyword(call, "num_parallel_calls", _autotune(code)))
+    user = code.statement_at(number)
+    batches = batches_at(code, user)
+    if user is not None and batches is not None and not _has_call(resolve(code, batches[0]), "prefetch", last=True):
+        patches.setdefault(user, []).append(code.append(batches[0], f".prefetch({_autotune(code)})"))
+    return [edit for statement, changes in patches.items() for edit in patch_statement(code, statement, *changes)]
+
+
+def _autotune(code: ScriptCode) -> str:
+    if not code.imports("tensorflow") and (data := code.imported_name("tensorflow", "data")):
+        return f"{data}.AUTOTUNE"
+    return f"{code.module_alias('tensorflow', 'tf')}.data.AUTOTUNE"
+
+
+def _has_line(statement: ast.stmt, number: int | None) -> bool:
+    return number is None or statement.lineno <= number <= (statement.end_lineno or statement.lineno)
+
+
+def _has_call(node: ast.expr, name: str, *, last: bool) -> bool:
+    """Whether a chain of calls ends with this call (`last`), or contains it."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == name:
+            return True
+        if last:
+            return False
+        node = node.func.value
+    return False

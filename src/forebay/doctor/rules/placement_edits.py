@@ -1,0 +1,84 @@
+"""Edits that keep an operation and its data on one device."""
+
+import ast
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.loop_code import is_invariant
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, own_nodes
+from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.input_edits import patch_statement
+
+__all__ = ["fit_placement"]
+
+_NO_KERNEL = (
+    "# Line {number} is inside of `{scope}`, but TensorFlow runs {op} on {target}: it has no kernel for this dtype\n"
+    "# on the other device, often for int32 or strings. Cast its input, for example: tf.cast(x, tf.int64)"
+)
+
+
+def fit_placement(view: CaptureView, site: CallSite, framework: str) -> str:
+    """Return code that keeps the operation of a site on the device of its data; empty if none fits."""
+    if framework != "tensorflow":
+        return fit_line(view, site.line, _move_before_loop)
+    target = str(next((name for name in site.values("target") if name), ""))
+    source = str(next((name for name in site.values("source") if name), ""))
+    operation = str(next((name for name in site.values("op") if name), site.api))
+    notes: list[str] = []
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        statement = code.statement_at(number)
+        scope = code.device_scope(statement) if statement is not None else None
+        if scope is None:
+            return []
+        if _names(code, scope, target):
+            return _change_scope(code, scope, source)
+        notes.append(
+            _NO_KERNEL.format(number=number, scope=_scope_text(code, scope), op=operation, target=_short(target))
+        )
+        return []
+
+    return fit_line(view, site.line, make_edits) or "".join(notes[:1])
+
+
+def _names(code: ScriptCode, scope: ast.With, target: str) -> bool:
+    """Whether a `with tf.device(...)` asks for the device to which the data moves."""
+    call = next(item.context_expr for item in scope.items if last_name(item.context_expr) == "device")
+    argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    if isinstance(argument, ast.Constant):
+        return _short(str(argument.value)).upper() == _short(target).upper()
+    return False
+
+
+def _change_scope(code: ScriptCode, scope: ast.With, source: str) -> list[Edit]:
+    """Return the edit that runs the operations of a scope on the device of their data."""
+    call = next(item.context_expr for item in scope.items if last_name(item.context_expr) == "device")
+    if not isinstance(call, ast.Call) or not source:
+        return []
+    return patch_statement(code, scope, code.replace(call.args[0], f'"/{_short(source)}"'))
+
+
+def _scope_text(code: ScriptCode, scope: ast.With) -> str:
+    return (code.rewrite_header(scope) or "with tf.device(...):").removesuffix(":")
+
+
+def _short(device: str) -> str:
+    """Shorten `/job:localhost/replica:0/task:0/device:GPU:0` and `/GPU:0` to GPU:0."""
+    return device.rsplit("device:", 1)[-1].removeprefix("/")
+
+
+def _move_before_loop(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that move constant data to the device of the step before the loop."""
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    if statement is None or not loops:
+        return []
+    for node in own_nodes(statement):
+        is_move = isinstance(node, ast.Call) and last_name(node) in ("device_put", "to", "cuda")
+        if isinstance(node, ast.Call) and is_move and is_invariant(node, loops[-1]):
+            data = node.func.value if last_name(node) != "device_put" and isinstance(node.func, ast.Attribute) else None
+            data = data or (node.args[0] if node.args else None)
+            if isinstance(data, ast.Name):
+                move = Edit.before(loops[-1], f"{data.id} = {code.text(node)}")
+                return [move, *patch_statement(code, statement, code.replace(node, data.id))]
+    return []

@@ -1,0 +1,181 @@
+"""Edits of lines that read values back: keep them on the device, or receive them later."""
+
+import ast
+
+from forebay.doctor.analyse.loop_code import counter_of
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name
+from forebay.doctor.rules.edits import Edit, import_lines
+from forebay.doctor.rules.input_edits import patch_statement
+
+__all__ = ["check_on_device", "read_few_times", "receive_later"]
+
+_READING_METHODS = frozenset({"item", "numpy", "tolist", "cpu", "get"})
+_MODULES = {"jax": "jax.numpy", "torch": "torch", "cupy": "cupy"}
+_COMMON_FUNCTIONS = frozenset({"isnan", "isinf", "isfinite", "abs", "sqrt", "square", "exp", "log"})
+_READING_FUNCTIONS = frozenset({"float", "int", "asarray", "array", "device_get"})
+
+
+def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edits that keep a value on the device, or read it in few steps; empty if they do not fit."""
+    statement, loop = _place(code, number)
+    if statement is None or loop is None:
+        return []
+    if isinstance(statement, ast.If):
+        return _guard_condition(code, statement, loop)
+    reads = _reads(statement)
+    if _is_sum(statement) and len(reads) == 1 and isinstance(statement, ast.AugAssign):
+        return _keep(code, statement, loop, reads[0], framework)
+    if _is_append(statement) and len(reads) == 1:
+        return _keep(code, statement, loop, reads[0], framework)
+    counter = counter_of(code, loop)
+    if counter is None or not isinstance(statement, ast.Expr):
+        return []
+    name, header = counter
+    text = "\n".join(f"    {line}" for line in code.text(statement).split("\n"))
+    edits = [Edit.instead(statement, f"if {name} % 100 == 0:\n{text}")]
+    return edits + ([Edit.header(code, loop, header)] if header is not None else [])
+
+
+def receive_later(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that receive the values of a line with a Readback; empty if they do not fit."""
+    statement, loop = _place(code, number)
+    reads = _reads(statement) if statement is not None else []
+    if statement is None or loop is None or len(reads) != 1 or not (_is_sum(statement) or _is_append(statement)):
+        return []
+    read, value = reads[0]
+    if names_in(statement) - names_in(read) - {_container(code, statement)} - {"float", "int"}:
+        return []  # the line needs other values of its step
+    readback, name = code.new_name("readback"), code.new_name("value")
+    later = code.rewrite(statement, code.replace(read, _arrived_value(read, name)))
+    put = f"{readback}.put({code.text(value)})"
+    return [
+        Edit.before([loop, *code.loops_around(loop)][-1], *import_lines(code), f"{readback} = fb.Readback()"),
+        Edit.instead(statement, f"{put}\nfor _, {name} in {readback}.ready():\n    {later}"),
+        Edit.after_loop(loop, f"for _, {name} in {readback}.drain():", f"    {later}"),
+    ]
+
+
+def check_on_device(code: ScriptCode, number: int, framework: str) -> list[Edit]:
+    """Return the edit that computes a check on the device instead of NumPy; empty if it does not fit.
+
+    It fits functions that NumPy and the framework have in common, such as `np.isnan(jax.device_get(x)).any()`.
+    """
+    statement, _ = _place(code, number)
+    module = _MODULES.get(framework)
+    if statement is None or module is None or not code.imports(module):
+        return []
+    reads = _reads(statement)
+    checks = [code.parents[read] for read, _ in reads]
+    if not reads or not all(_is_common_check(code, check) for check in checks):
+        return []
+    alias = code.module_alias(module, module)
+    patches = [
+        code.replace(check, f"{alias}.{last_name(check)}({code.text(value)})")
+        for check, (_, value) in zip(checks, reads, strict=True)
+        if isinstance(check, ast.Call)
+    ]
+    return patch_statement(code, statement, *patches)
+
+
+def _is_common_check(code: ScriptCode, node: ast.AST) -> bool:
+    numpy = code.module_alias("numpy", "numpy")
+    is_check = isinstance(node, ast.Call) and last_name(node) in _COMMON_FUNCTIONS and root_name(node.func) == numpy
+    return is_check and isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+
+
+def _place(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
+    statement = code.statement_at(number)
+    if statement is None or (hasattr(statement, "body") and not isinstance(statement, ast.If)):
+        return None, None
+    loops = code.loops_around(statement)
+    return statement, loops[0] if loops else None
+
+
+def _reads(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the outermost expressions that read a value, each with the value on the device."""
+    found: list[tuple[ast.expr, ast.expr]] = []
+    inner: set[ast.AST] = set()
+    for node in own_nodes(statement):
+        value = _read_value(node) if isinstance(node, ast.Call) and node not in inner else None
+        if isinstance(node, ast.Call) and value is not None:
+            inner.update(ast.walk(node))
+            found.append((node, value))
+    return found
+
+
+def _read_value(node: ast.expr) -> ast.expr | None:
+    """Return the value that an expression reads, such as `loss` for `float(loss.cpu())`; None if it reads none."""
+    if not isinstance(node, ast.Call):
+        return None
+    value = None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _READING_METHODS and not node.args:
+        value = node.func.value
+    elif last_name(node) in _READING_FUNCTIONS and len(node.args) == 1:
+        value = node.args[0]
+    if value is None:
+        return None
+    deeper = _read_value(value)
+    value = value if deeper is None else deeper
+    is_detach = isinstance(value, ast.Call) and last_name(value) == "detach" and isinstance(value.func, ast.Attribute)
+    return value.func.value if is_detach and isinstance(value, ast.Call) else value  # type: ignore[attr-defined]
+
+
+def _is_sum(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name)
+
+
+def _is_append(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    is_append = isinstance(call, ast.Call) and last_name(call) == "append" and len(call.args) == 1
+    return is_append and isinstance(call, ast.Call) and _read_value(call.args[0]) is not None
+
+
+def _arrived_value(read: ast.expr, name: str) -> str:
+    """Return what a read gave, made from a NumPy array that has arrived."""
+    if last_name(read) in ("item", "float"):
+        return f"float({name})"
+    return {"int": f"int({name})", "tolist": f"{name}.tolist()"}.get(last_name(read), name)
+
+
+def _container(code: ScriptCode, statement: ast.stmt) -> str:
+    if isinstance(statement, ast.AugAssign):
+        return code.text(statement.target)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return code.text(call.func.value) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+
+
+def _keep(
+    code: ScriptCode,
+    statement: ast.stmt,
+    loop: ast.stmt,
+    read: tuple[ast.expr, ast.expr],
+    framework: str,
+) -> list[Edit]:
+    """Return the edits that keep a value on the device, and read it after the loop."""
+    name = _container(code, statement)
+    others = [
+        node
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Name) and node.id == name and code.statement_of(node) is not statement
+    ]
+    if not name.isidentifier() or others:
+        return []  # the loop uses the sum, which would read it
+    value = f"{code.text(read[1])}{'.detach()' if framework == 'torch' else ''}"
+    edits = patch_statement(code, statement, code.replace(read[0], value))
+    if isinstance(statement, ast.AugAssign):
+        return [*edits, Edit.after_loop(loop, f"{name} = float({name})")]
+    item = code.new_name("value")
+    reading = code.rewrite(read[0], code.replace(read[1], item))
+    return [*edits, Edit.after_loop(loop, f"{name} = [{reading} for {item} in {name}]")]
+
+
+def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
+    """Return the edits that evaluate a condition only in few steps."""
+    counter = counter_of(code, loop)
+    if counter is None or statement.orelse:
+        return []
+    name, header = counter
+    test = code.text(statement.test)
+    test = f"({test})" if isinstance(statement.test, ast.BoolOp) else test
+    edits = patch_statement(code, statement, code.replace(statement.test, f"{name} % 100 == 0 and {test}"))
+    return edits + ([Edit.header(code, loop, header)] if header is not None and edits else [])

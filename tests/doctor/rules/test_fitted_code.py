@@ -1,0 +1,106 @@
+"""Rules offer code in the script's own terms, and no cure that the script has already."""
+
+from dataclasses import replace
+
+import pytest
+from tests.doctor.captures import (
+    TENSORFLOW_GPU,
+    TORCH_GPU,
+    MiB,
+    batch,
+    build,
+    download,
+    loop,
+    move,
+    ops,
+    prepare,
+    upload,
+)
+
+from forebay.doctor.diagnosis.diagnose import diagnose
+
+LINE = 10  # of the event in question, in every script below
+
+
+def codes(source, *happenings, rule, frameworks=TENSORFLOW_GPU, **given):
+    """Return the codes of the cures of a rule for a script, whose first line has the number LINE."""
+    lines = [[LINE + index, text] for index, text in enumerate(source.split("\n"))]
+    facts = {"script": {"files": [{"file": "train.py", "lines": lines}]}}
+    capture = loop(*happenings, frameworks=frameworks, facts=facts, **given)
+    (finding,) = [finding for finding in diagnose(capture).findings if finding.rule == rule]
+    return [cure.code for cure in finding.cures]
+
+
+def generator(**detail):
+    made = replace(prepare("generator", 7.9, line=LINE + 4), api="generator")
+    return batch("keras generator", 8, line=LINE + 3, loader="generator", **detail).containing(made)
+
+
+def test_batches_of_a_keras_generator_are_not_batched_again():
+    source = "def batches():\n    while True:\n        yield x, y\nmodel.fit(batches(), steps_per_epoch=9, epochs=2)"
+    (code,) = codes(source, generator(), rule="input_bound")
+    assert 'feed = fb.from_batches(batches).feed("keras")' in code
+    assert "model.fit(feed, steps_per_epoch=9, epochs=2)" in code
+
+
+def test_arrays_of_fit_keep_their_names_and_batch_size():
+    source = "model.fit(train_x, train_y, batch_size=128, epochs=4)"
+    made = batch("keras arrays", 5, line=LINE, loader="arrays", batch_rows=128)
+    (code,) = codes(source, made, rule="input_bound")
+    assert "fb.from_arrays((train_x, train_y)).shuffle(seed=0).batch(128)" in code
+    assert "256" not in code
+
+
+def test_workers_are_added_to_the_loader_as_written():
+    source = "for x, y in loader:\n    train(x, y)\nloader = DataLoader(cats, batch_size=8, shuffle=True)"
+    made = batch(ms=8, line=LINE, workers=0, batch_rows=8).containing(prepare("row", 7))
+    code = codes(source, made, rule="loader", frameworks=TORCH_GPU)
+    assert any("DataLoader(cats, batch_size=8, shuffle=True, num_workers=8" in text for text in code)
+    assert any("fb.from_source(cats).shuffle(seed=0).batch(8)" in text for text in code)
+
+
+@pytest.mark.parametrize(
+    ("scope", "wanted"),
+    [
+        ('with tf.device("/CPU:0"):', 'with tf.device("/GPU:0"):'),
+        ('with tf.device("/GPU:0"):', "no kernel for this dtype"),
+    ],
+)
+def test_a_scope_that_is_in_place_is_not_offered(scope, wanted):
+    source = f"for i in r:\n    {scope}\n        y = tf.unique(x)"
+    (code,) = codes(source, move(ms=2, line=LINE + 2), rule="placement")
+    assert wanted in code
+    assert ("with tf.device" in code.split("\n")[-1]) is wanted.startswith("with")
+
+
+def keras_model(**settings):
+    return build("Model.compile", 1, line=LINE, what="Model", **settings)
+
+
+def test_an_eager_model_loses_its_setting_and_keeps_its_arguments():
+    source = 'model.compile("adam", loss="mse", run_eagerly=True)\nmodel.fit(x, y)'
+    happened = ops(400, ms=8, api="keras.ops", line=LINE + 1)
+    (code,) = codes(source, happened, rule="eager", before=[keras_model(run_eagerly=True, jit_compile=False)])
+    assert code == '# instead of line 10:\nmodel.compile("adam", loss="mse")'
+
+
+def test_a_model_that_xla_compiles_reads_its_losses_less_often():
+    source = 'model.compile("adam", "mse", steps_per_execution=50)\nmodel.fit(x, y)'
+    happened = download("keras.metrics", ms=5, line=LINE + 1, device="GPU:0")
+    (code,) = codes(source, happened, rule="read_back", before=[keras_model(jit_compile=True, steps_per_execution=50)])
+    assert "steps_per_execution=500" in code
+    assert "jit_compile" not in code
+
+
+def test_a_feed_of_a_loop_uses_the_statements_of_the_loop():
+    source = "x = np.ones((64, 9))\nfor i in range(9):\n    rows = pick(i)\n    train(torch.tensor(x[rows]))"
+    happened = upload(ms=5, line=LINE + 3, nbytes=MiB // 2)
+    found = codes(source, happened, rule="conversion_in_loop", frameworks=TORCH_GPU)
+    assert any("rows = pick(i)\n        yield x[rows]" in code for code in found)
+    assert not any("DataLoader" in code or "shuffle" in code for code in found)
+
+
+def test_a_script_without_an_excerpt_gets_code_for_any_script():
+    capture = loop(batch("keras arrays", 5, loader="arrays", batch_rows=16), frameworks=TENSORFLOW_GPU)
+    (finding,) = diagnose(capture).findings
+    assert "fb.from_arrays((x, y)).shuffle(seed=0).batch(16)" in finding.cures[0].code

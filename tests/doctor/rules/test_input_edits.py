@@ -1,0 +1,240 @@
+"""Edits of the input keep the script's own batch size, order, arguments and file names."""
+
+import pytest
+from tests.doctor.applied_cures import apply_cure
+
+from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.rules.edits import format_edits, join_code
+from forebay.doctor.rules.input_edits import (
+    change_batch_size,
+    change_loader,
+    copy_without_wait,
+    feed_of_batches,
+    feed_of_dataset,
+    feed_of_fit,
+    map_elsewhere,
+    workers_of_dataset,
+)
+from forebay.doctor.rules.pipeline_edits import (
+    feed_of_files,
+    feed_of_rows,
+    feed_of_slices,
+    map_in_parallel,
+    prefetch_dataset,
+)
+
+
+def cured(source, edits):
+    """Return the source with the edits in it, without imports of Forebay; None if there are no edits."""
+    text = apply_cure(source, format_edits(edits)) if edits else None
+    return text and text.replace("import forebay as fb\n", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        (
+            "model.fit(x_train, y_train, batch_size=64, epochs=3)",
+            'feed = fb.from_arrays((x_train, y_train)).shuffle(seed=0).batch(64).feed("keras")\n'
+            "model.fit(feed, epochs=3)",
+        ),
+        (
+            "h = model.fit(x, y, BATCH, 5, shuffle=False, callbacks=[stop])",
+            'feed = fb.from_arrays((x, y)).batch(BATCH).feed("keras")\nh = model.fit(feed, epochs=5, callbacks=[stop])',
+        ),
+        (
+            "model.fit(x, y, validation_split=0.1)",
+            "split = int(len(x) * (1 - 0.1))\n"
+            'feed = fb.from_arrays((x[:split], y[:split])).shuffle(seed=0).batch(32).feed("keras")\n'
+            "model.fit(feed, validation_data=(x[split:], y[split:]))",
+        ),
+        (
+            "model.fit([a, b], y, sample_weight=w)",
+            'feed = fb.from_arrays(((a, b,), y, w)).shuffle(seed=0).batch(32).feed("keras")\nmodel.fit(feed)',
+        ),
+        (
+            "model.fit(x=noise)",
+            'feed = fb.from_arrays((noise,)).shuffle(seed=0).batch(32).feed("keras")\nmodel.fit(feed)',
+        ),
+    ],
+)
+def test_fit_gets_a_feed_of_its_arrays(source, wanted):
+    assert cured(source, feed_of_fit(ScriptCode(source), 1, 32)) == wanted
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "model.fit(*data)",
+        "for part in parts:\n    model.fit(x, y)",
+        "model.fit(x, y, steps_per_epoch=4)",
+        "model.fit([a, b], y, validation_split=0.2)",
+        "train(x, y)",
+    ],
+)
+def test_a_fit_without_plain_arrays_gets_no_feed(source):
+    assert feed_of_fit(ScriptCode(source), source.count("\n") + 1, 32) == []
+
+
+GENERATOR = "def batches(folder='a'):\n    for path in glob(folder):\n        yield np.load(path)['x'], 1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("model.fit(batches(), steps_per_epoch=9)", "fb.from_batches(batches)"),
+        ("model.fit(batches('b'), epochs=2)", "fb.from_batches(lambda: batches('b'))"),
+        ("model.fit(Sequence(x, 32), epochs=2)", "fb.from_batches(Sequence(x, 32))"),
+        ("model.fit(train_ds, validation_data=val_ds)", "fb.from_batches(train_ds)"),
+    ],
+)
+def test_batches_of_a_generator_or_dataset_are_prefetched(line, wanted):
+    source = GENERATOR + line
+    text = cured(source, feed_of_batches(ScriptCode(source), 4, "keras"))
+    assert f'feed = {wanted}.feed("keras")\nmodel.fit(feed' in text
+    assert ".batch(" not in text
+
+
+def test_a_loop_over_a_loader_iterates_the_feed_and_keeps_its_names():
+    source = "for epoch in range(3):\n    for step, (x, y) in enumerate(tqdm(loader)):\n        x = x.to(device)"
+    text = cured(source, feed_of_batches(ScriptCode(source), 2, "torch"))
+    assert text.startswith('feed = fb.from_batches(loader).feed("torch")\nfor epoch in range(3):')
+    assert "for step, (x, y) in enumerate(tqdm(feed)):" in text
+
+
+def test_a_loader_that_each_epoch_makes_is_not_replaced():
+    source = "for epoch in range(3):\n    loader = make(epoch)\n    for x in loader:\n        train(x)"
+    assert feed_of_batches(ScriptCode(source), 3, "torch") == []
+
+
+def test_a_dataset_keeps_the_batch_size_and_the_order_of_its_loader():
+    source = (
+        "loader = DataLoader(images, batch_size=bs, shuffle=True, drop_last=True)\nfor x, y in loader:\n    x.to(0)"
+    )
+    text = cured(source, feed_of_dataset(ScriptCode(source), 2))
+    assert 'feed = fb.from_source(images).shuffle(seed=0).batch(bs, drop_remainder=True).feed("torch")' in text
+
+
+@pytest.mark.parametrize("argument", ["sampler=s", "collate_fn=pad", "batch_sampler=b", "**options"])
+def test_a_loader_with_its_own_sampler_or_collation_is_not_replaced(argument):
+    source = f"for x in DataLoader(images, {argument}):\n    train(x)"
+    assert feed_of_dataset(ScriptCode(source), 1) == []
+
+
+def test_a_loader_gets_only_the_settings_that_it_lacks():
+    source = "loader = DataLoader(\n    rows, 32, shuffle=True, num_workers=0\n)\nfor x in loader:\n    train(x)"
+    code = ScriptCode(source)
+    assert cured(source, change_loader(code, 4, num_workers="4")).startswith(
+        "loader = DataLoader(\n    rows, 32, shuffle=True, num_workers=4\n)"
+    )
+    assert change_loader(code, 4, num_workers="0") == []
+    assert change_loader(ScriptCode("loader = make()"), 1, num_workers="4") == []
+
+
+def test_copies_that_do_not_block_stay_as_they_are():
+    source = "x, y = x.to(d, non_blocking=True), y.cuda()"
+    assert cured(source, copy_without_wait(ScriptCode(source), 1)).endswith("y.cuda(non_blocking=True)")
+    done = "x = x.to(d, non_blocking=True)"
+    assert copy_without_wait(ScriptCode(done), 1) == []
+
+
+def test_a_py_dataset_gets_workers():
+    source = "train = Frames(paths)\nmodel.fit(train, epochs=2)"
+    text = cured(source, workers_of_dataset(ScriptCode(source), 2, 4))
+    assert "train.workers, train.use_multiprocessing = 4, True\nmodel.fit(train, epochs=2)" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("BATCH = 2\nfor x in data.batch(BATCH):\n    f(x)", "BATCH = 16"),
+        ("model.fit(x, y, batch_size=2)", "batch_size=16"),
+        ("a = DataLoader(r, batch_size=2)\nb = DataLoader(r, batch_size=2)", None),
+        ("model.fit(x, y)", None),
+    ],
+)
+def test_the_batch_size_changes_where_the_script_sets_it(source, wanted):
+    text = cured(source, change_batch_size(ScriptCode(source), 2, 16))
+    assert (text is None) if wanted is None else (wanted in text)
+
+
+CHAIN = "ds = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(999).map(parse).batch(32)\n"
+
+
+def test_a_prefetch_is_added_to_the_chain_as_written():
+    source = f"import tensorflow as tf\n{CHAIN}model.fit(ds, epochs=3)"
+    text = cured(source, prefetch_dataset(ScriptCode(source), 3))
+    assert text.endswith("model.fit(ds.prefetch(tf.data.AUTOTUNE), epochs=3)")
+
+
+def test_a_chain_with_a_prefetch_gets_no_other():
+    source = f"{CHAIN.rstrip()}.prefetch(1)\nfor a, b in ds:\n    f(a)"
+    assert prefetch_dataset(ScriptCode(source), 2) == []
+
+
+def test_a_map_keeps_its_function():
+    source = f"import tensorflow as tf\n{CHAIN}model.fit(ds)"
+    text = cured(source, map_in_parallel(ScriptCode(source), 2, 3))
+    assert ".map(parse, num_parallel_calls=tf.data.AUTOTUNE).batch(32)" in text
+    assert "model.fit(ds.prefetch(tf.data.AUTOTUNE))" in text
+
+
+def test_a_chain_with_a_map_is_no_feed_of_its_arrays():
+    assert feed_of_slices(ScriptCode(f"x = np.ones(3)\ny = x\n{CHAIN}model.fit(ds)"), 4, "keras") == []
+
+
+def test_a_plain_chain_becomes_a_feed_with_the_same_batches():
+    chain = CHAIN.replace(".map(parse)", "").replace("batch(32)", "batch(32, drop_remainder=True)")
+    source = f"x = np.ones(3)\ny = x + 1\n{chain}model.fit(ds)"
+    text = cured(source, feed_of_slices(ScriptCode(source), 4, "keras"))
+    assert 'fb.from_arrays((x, y)).shuffle(seed=0).batch(32, drop_remainder=True).feed("keras")' in text
+
+
+ROWS = "def rows():\n    yield x, 1\nds = tf.data.Dataset.from_generator(rows, output_signature=s).batch(8)\n"
+
+
+@pytest.mark.parametrize(
+    ("in_batches", "wanted"), [(False, "fb.from_generator(rows).batch(8)"), (True, "islice(source, 8)")]
+)
+def test_a_generator_of_rows_keeps_its_batch_size(in_batches, wanted):
+    source = f"{ROWS}for a, b in ds.take(3):\n    train(a)"
+    text = cured(source, feed_of_rows(ScriptCode(source), 4, "tensorflow", in_batches=in_batches))
+    assert wanted in text
+    assert ".take(3).feed" in text
+    compile(text, "cured", "exec")
+
+
+def test_codes_for_the_same_place_are_joined():
+    joined = join_code("# before line 3:\na = 1\n# remove line 4", "# before line 3:\nb = 2", "")
+    assert joined == "# before line 3:\na = 1\nb = 2\n# remove line 4"
+
+
+FILES = """import tensorflow as tf
+def read(path):
+    with np.load(path) as file:
+        return file["x"], file["y"]
+paths = tf.data.Dataset.from_tensor_slices(sorted(glob("data/*.npz")))
+rows = paths.map(lambda path: tf.py_function(read, [path], [tf.float32, tf.int32]))
+for a, b in rows.unbatch().shuffle(99).batch(16).prefetch(1):
+    train(a, b)
+"""
+
+
+def test_a_feed_reads_the_files_that_a_map_loads():
+    text = cured(FILES, feed_of_files(ScriptCode(FILES), 7, "tensorflow"))
+    assert "fb.from_files(sorted(glob(\"data/*.npz\")), members=['x', 'y']).shuffle(seed=0).batch(16)" in text
+    assert 'for batch in feed:\n    a, b = batch["x"], batch["y"]\n    train(a, b)' in text
+    assert feed_of_files(ScriptCode(FILES.replace('file["y"]', "0")), 7, "tensorflow") == []
+
+
+@pytest.mark.parametrize(("guard", "comments"), [("", 1), ('if __name__ == "__main__":\n    main()\n', 0)])
+def test_worker_processes_need_the_main_guard(guard, comments):
+    source = f'import forebay as fb\nfeed = fb.from_arrays(x).batch(4).map(prepare).feed("torch")\n{guard}'
+    code = format_edits(map_elsewhere(ScriptCode(source), "process"))
+    assert '.map(prepare, where="process").feed("torch")' in code
+    assert code.count("Worker processes import this script") == comments
+
+
+def test_a_map_that_runs_in_processes_already_is_left_alone():
+    source = 'import forebay as fb\nfeed = fb.from_arrays(x).map(f, where="process").batch(4).feed("torch")'
+    assert map_elsewhere(ScriptCode(source), "process") == []

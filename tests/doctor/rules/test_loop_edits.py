@@ -1,0 +1,322 @@
+"""Edits of a loop keep what it computes: its indices, its order, its counters and its other statements."""
+
+import numpy as np
+import pytest
+from tests.doctor.applied_cures import apply_cure
+
+from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.rules.batch_edits import feed_of_loop
+from forebay.doctor.rules.build_edits import build_once, keep_iterator, pass_arrays, pass_constants, remove_setting
+from forebay.doctor.rules.compile_edits import (
+    compile_function,
+    compile_keras,
+    compile_torch_model,
+    compile_with_xla,
+    retrace_less,
+)
+from forebay.doctor.rules.edits import format_edits
+from forebay.doctor.rules.loop_edits import (
+    change_arrays,
+    convert_before_loop,
+    every_hundredth_step,
+    keep_arrays_on_device,
+    pin_array,
+)
+from forebay.doctor.rules.read_edits import check_on_device, read_few_times, receive_later
+
+PERMUTED = """import numpy as np
+x = np.arange(40.0).reshape(20, 2)
+y = np.arange(20)
+for epoch in range(2):
+    perm = np.random.permutation(len(x))
+    for i in range(0, len(x), 4):
+        xb = convert.as_tensor(x[perm[i : i + 4]])
+        yb = convert.as_tensor(y[perm[i : i + 4]])
+        train(xb, yb)
+"""
+DRAWN = """import numpy as np
+x = np.arange(40.0).reshape(20, 2)
+rng = np.random.default_rng(0)
+for step in range(3):
+    rows = rng.integers(0, 20, 4)
+    batch = convert.as_tensor(x[rows], dtype="float32")
+    train(batch, step)
+"""
+INDEXED = """import numpy as np
+x = np.arange(40.0).reshape(20, 2)
+for i in range(5):
+    train(convert.asarray(x[i * 4 : (i + 1) * 4]))
+"""
+IMPLICIT = """import numpy as np
+x = np.arange(40.0).reshape(20, 2)
+for i in range(5):
+    part = x[i * 4 : (i + 1) * 4]
+    train(part)
+"""
+
+
+class Convert:
+    """Stands in for a framework."""
+
+    @staticmethod
+    def as_tensor(array, dtype=None):
+        return np.asarray(array, dtype=dtype)
+
+    asarray = as_tensor
+
+
+def run(source):
+    """Run a source; return the arguments of its calls of `train`."""
+    received = []
+    np.random.seed(0)
+    names = {"convert": Convert, "train": lambda *values: received.append([np.array(value) for value in values])}
+    exec(compile(source, "script", "exec"), names)
+    return received
+
+
+@pytest.mark.parametrize(
+    ("source", "line"), [(DRAWN, 6), (INDEXED, 4), (IMPLICIT, 5)], ids=["drawn", "indexed", "implicit"]
+)
+def test_a_feed_gives_a_loop_the_same_batches(source, line):
+    edits = feed_of_loop(ScriptCode(source), line, "numpy")
+    text = apply_cure(source, format_edits(edits))
+    assert "fb.from_batches(batches)" in text
+    for was, is_now in zip(run(source), run(text), strict=True):
+        for before, after in zip(was, is_now, strict=True):
+            np.testing.assert_array_equal(before, after)
+
+
+def test_a_shuffled_epoch_becomes_a_shuffled_feed_of_whole_arrays():
+    text = apply_cure(PERMUTED, format_edits(feed_of_loop(ScriptCode(PERMUTED), 7, "numpy")))
+    assert 'feed = fb.from_arrays((x, y)).shuffle(seed=0).batch(4).feed("numpy")' in text
+    assert "    for xb, yb in feed:" in text
+    received = run(text)
+    assert len(received) == 10
+    assert sorted(np.concatenate([labels for _, labels in received[:5]])) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for s in range(9):\n    batch = torch.tensor(x[state])\n    state = step(batch)",  # depends on the last step
+        "for s in range(9):\n    r = pick()\n    batch = torch.tensor(x[r])\n    log(r)",  # the index is used later
+        "for s in range(9):\n    t = x[s]\n    t[0] = 1\n    batch = torch.tensor(t)\n    u = t.sum()",
+        "while True:\n    batch = torch.tensor(x[i])",
+        "for i in range(3):\n    total += i\n    batch = torch.tensor(x[total])",
+        "batch = torch.tensor(x)",
+    ],
+)
+def test_a_loop_whose_batches_depend_on_its_steps_gets_no_feed(source):
+    code = ScriptCode(source)
+    number = next(n for n, text in enumerate(source.split("\n"), 1) if "torch.tensor" in text)
+    assert feed_of_loop(code, number, "torch") == []
+
+
+def test_a_feed_does_not_overwrite_the_arrays_it_is_made_of():
+    source = "import numpy as np\nx = np.ones((8, 2))\nfor i in range(0, len(x), 4):\n    train(x[i : i + 4])\n"
+    text = apply_cure(source, format_edits(feed_of_loop(ScriptCode(source), 4, "numpy")))
+    assert "for x_batch in feed:" in text
+    assert 'feed = fb.from_arrays(x).batch(4).feed("numpy")' in text
+
+
+def code_after(source, line, make, *arguments, **keywords):
+    return format_edits(make(ScriptCode(source), line, *arguments, **keywords))
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "edits"),
+    [
+        ("for i in r:\n    t = torch.tensor(d)\n    f()", 2, "# before line 1:\nt = torch.tensor(d)\n# remove line 2"),
+        (
+            "for e in r:\n    for i in s:\n        f(torch.tensor(d), i)\n",
+            3,
+            "# before line 1:\nd_on_device = torch.tensor(d)\n# instead of line 3:\nf(d_on_device, i)",
+        ),
+        ("for i in r:\n    d = next(it)\n    f(torch.tensor(d))\n", 3, ""),
+    ],
+)
+def test_constant_data_is_converted_before_the_loop(source, line, edits):
+    assert code_after(source, line, convert_before_loop, "torch") == edits
+
+
+def test_rows_are_selected_on_the_device():
+    source = "x = np.ones(9)\nfor i in r:\n    f(tf.constant(x[idx[i]]))\n"
+    text = code_after(source, 3, keep_arrays_on_device, "tensorflow")
+    assert "x_on_device = tf.constant(x)" in text
+    assert "f(tf.gather(x_on_device, idx[i]))" in text
+
+
+def test_only_one_array_of_a_line_changes_its_dtype():
+    change = '{}.astype("float32")'
+    assert (
+        code_after("for i in r:\n    f(x[i])", 2, change_arrays, change)
+        == f"# before line 1:\nx = {change.format('x')}"
+    )
+    assert code_after("for i in r:\n    f(x[i], y[i])", 2, change_arrays, change) == ""
+
+
+def test_only_slices_of_a_page_locked_array_are_page_locked():
+    tensor = "x = torch.ones(9)\nfor i in r:\n    b = x[{}].to(device)"
+    text = code_after(tensor.format("i : i + 4"), 3, pin_array)
+    assert "x = x.pin_memory()" in text
+    assert "b = x[i : i + 4].to(device, non_blocking=True)" in text
+    assert code_after(tensor.format("rows"), 3, pin_array) == ""
+
+
+def test_a_wait_happens_in_few_steps_and_the_loop_gets_a_counter():
+    text = code_after("for x in loader:\n    torch.cuda.synchronize()", 2, every_hundredth_step)
+    assert "for step, x in enumerate(loader):" in text
+    assert "if step % 100 == 0:\n    torch.cuda.synchronize()" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "framework", "wanted"),
+    [
+        ("total += loss.item()", "torch", "total += loss.detach()"),
+        ("total += float(loss)", "jax", "total += loss"),
+        ("losses.append(loss.detach().cpu().numpy())", "torch", "losses.append(loss.detach())"),
+        ("losses.append(loss.item())", "torch", "losses = [value.item() for value in losses]"),
+        ("print(loss.item())", "torch", "if i % 100 == 0:\n    print(loss.item())"),
+    ],
+)
+def test_a_value_stays_on_the_device_or_is_read_in_few_steps(line, framework, wanted):
+    source = f"for i in range(9):\n    {line}\n"
+    assert wanted in code_after(source, 2, read_few_times, framework)
+
+
+def test_a_sum_that_the_loop_prints_stays_a_number():
+    source = "for i in range(9):\n    total += loss.item()\n    print(total)\n"
+    assert code_after(source, 2, read_few_times, "torch") == ""
+
+
+def test_a_readback_receives_the_same_values():
+    source = "for i in range(9):\n    losses.append(loss.item())\n"
+    text = apply_cure(source, code_after(source, 2, receive_later))
+    assert text.count("losses.append(float(value))") == 2
+    compile(text, "cured", "exec")
+    needs_step = "for i in range(9):\n    losses.append(loss.item() / i)\n"
+    assert code_after(needs_step, 2, receive_later) == ""
+
+
+def test_numpy_checks_run_on_the_device():
+    source = "import numpy as np\nimport torch\nfor i in r:\n    bad = np.isnan(y.cpu().numpy()).any()\n"
+    assert "bad = torch.isnan(y).any()" in code_after(source, 4, check_on_device, "torch")
+    assert code_after(source.replace("isnan", "histogram"), 4, check_on_device, "torch") == ""
+
+
+STEP = "def loss_of(w):\n    return w\ndef step(w):\n    {}\n    return w\nfor i in r:\n    w = step(w)\n"
+
+
+def test_the_function_that_the_loop_calls_is_compiled():
+    assert (
+        code_after(STEP.format("g = jax.grad(loss_of)(w)"), 2, compile_function, "jax") == "# before line 3:\n@jax.jit"
+    )
+    assert code_after(STEP.format("g = f(w)"), 7, compile_function, "tensorflow") == "# before line 3:\n@tf.function"
+
+
+@pytest.mark.parametrize("body", ["print(w)", "v = float(w)", "if w > 0: w = 1", "global n"])
+def test_a_function_that_jax_cannot_compile_is_left_alone(body):
+    assert code_after(STEP.format(body), 4, compile_function, "jax") == ""
+
+
+def test_a_compiled_function_is_not_compiled_again():
+    source = "@jax.jit\ndef step(w):\n    return w\nfor i in r:\n    w = step(w)\n"
+    assert code_after(source, 3, compile_function, "jax") == ""
+    compiled = source.replace("@jax.jit", "@tf.function(jit_compile=True)")
+    assert code_after(compiled, 5, compile_with_xla) == ""
+    plain = source.replace("@jax.jit", "@tf.function")
+    assert "@tf.function(jit_compile=True)" in code_after(plain, 5, compile_with_xla)
+    assert "@tf.function(reduce_retracing=True)" in code_after(plain, 5, retrace_less, "step", reduce_retracing="True")
+
+
+def test_a_training_loop_inside_a_function_is_not_compiled_as_a_whole():
+    source = "def train():\n    for i in r:\n        f(i)\nfor seed in seeds:\n    train()\n"
+    assert format_edits(compile_function(ScriptCode(source), 3, "tensorflow", 3)) == ""
+
+
+def test_a_model_is_compiled_unless_it_is_compiled_already():
+    source = "net = Net()\nopt = SGD(net.parameters())\nfor x in loader:\n    net(x)\n    opt.step()\n"
+    assert code_after(source, 5, compile_torch_model) == '# before line 3:\nnet.compile(mode="reduce-overhead")'
+    assert code_after(f"net = torch.compile(Net())\n{source}", 6, compile_torch_model) == ""
+
+
+def test_keras_settings_change_in_the_call_as_written():
+    code = ScriptCode('model.compile("sgd", "mse", run_eagerly=True)')
+    assert format_edits(compile_keras(code)) == '# instead of line 1:\nmodel.compile("sgd", "mse")'
+    done = ScriptCode('model.compile("sgd", "mse", jit_compile=True)')
+    assert compile_keras(done, jit_compile="True") == []
+
+
+def test_objects_and_iterators_are_built_once():
+    assert code_after("for i in r:\n    f = tf.function(g)\n    f()", 2, build_once).startswith(
+        "# before line 1:\nf = "
+    )
+    assert code_after("for i in r:\n    f = make(i)\n    f()", 2, build_once) == ""
+    text = code_after("for i in r:\n    x = next(iter(DataLoader(d)))\n", 2, keep_iterator)
+    assert "batches = endless(DataLoader(d))" in text
+    assert "x = next(batches)" in text
+
+
+def test_numbers_are_passed_as_arrays_and_are_no_longer_static():
+    source = (
+        '@partial(jax.jit, static_argnames="r")\ndef step(w, r):\n    return w\nfor i in s:\n    step(w, r=1 / i)\n'
+    )
+    text = code_after(source, 5, pass_arrays, "jax")
+    assert "@partial(jax.jit)" in text
+    assert "step(w, r=jnp.float32(1 / i))" in text
+
+
+def test_a_global_array_becomes_an_argument():
+    source = (
+        "import tensorflow as tf\nt = np.ones(9)\n@tf.function\ndef f(i):\n    return t[i]\nfor i in r:\n    f(i)\n"
+    )
+    text = apply_cure(source, code_after(source, 7, pass_constants, "tensorflow"))
+    assert "def f(t, i):" in text
+    assert "t_on_device = tf.constant(t)\nfor i in r:\n    f(t_on_device, i)" in text
+
+
+def test_a_debugging_setting_is_removed():
+    source = 'jax.config.update("jax_disable_jit", True)\njax.config.update("jax_enable_x64", True)'
+    assert format_edits(remove_setting(ScriptCode(source), "update")) == "# remove line 1"
+    assert remove_setting(ScriptCode("f()"), "update") == []
+
+
+EPOCHS = """import numpy as np
+x = np.arange(40.0).reshape(20, 2)
+for epoch in range(2):
+    order = np.random.permutation(20)
+    for i in range(5):
+        rows = order[i * 4 : (i + 1) * 4]
+        train(convert.as_tensor(x[rows]))
+"""
+
+
+def test_a_feed_that_needs_names_of_its_epoch_is_made_in_each_epoch():
+    text = apply_cure(EPOCHS, format_edits(feed_of_loop(ScriptCode(EPOCHS), 7, "numpy")))
+    assert "    feed.close()" in text
+    for was, is_now in zip(run(EPOCHS), run(text), strict=True):
+        np.testing.assert_array_equal(was[0], is_now[0])
+
+
+def test_random_data_is_not_converted_before_the_loop():
+    assert code_after("for i in r:\n    z = torch.randn(n).to(device)\n    f(z)", 2, convert_before_loop, "torch") == ""
+
+
+def test_two_constants_get_two_names():
+    source = "for i in r:\n    f(torch.tensor(d[0]), torch.tensor(d[1]))\n"
+    text = code_after(source, 2, convert_before_loop, "torch")
+    assert "f(d_on_device, d_on_device_1)" in text
+
+
+def test_a_sharded_upload_gets_no_feed():
+    source = "import numpy as np\nx = np.ones(9)\nfor i in range(9):\n    f(jax.device_put(x[i], sharding))\n"
+    assert code_after(source, 4, feed_of_loop, "jax") == ""
+
+
+@pytest.mark.parametrize(
+    ("read", "arrived"),
+    [("int(y.item())", "int(value)"), ("y.cpu().numpy()", "value"), ("y.tolist()", "value.tolist()")],
+)
+def test_values_that_arrive_later_have_the_same_type(read, arrived):
+    text = code_after(f"for i in range(9):\n    ys.append({read})\n", 2, receive_later)
+    assert f"ys.append({arrived})" in text

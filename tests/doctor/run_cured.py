@@ -1,0 +1,118 @@
+"""Applies every cure to the script it was offered for, and runs the result. One process per framework.
+
+python -m tests.doctor.run_cured torch FOLDER
+
+FOLDER has the captures of the scripts. The program writes cured.json: how each cured script ended.
+"""
+
+import ast
+import json
+import runpy
+import sys
+import traceback
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.doctor.applied_cures import apply_cure, is_fitted, with_excerpt
+from tests.doctor.watch_scripts import RUNNERS, SCRIPTS, restore
+
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.capture import Capture
+
+FOLDER = Path(__file__).parent
+FEW = 3  # iterations of each loop at the top level of a script
+SKETCH = "sketch"  # the code fits no script in particular
+NEEDS_GPU = "Cannot access accelerator device"  # what PyTorch says to `pin_memory` without a GPU
+
+
+def results_of(script, capture, folder):
+    """Yield the name and the result of each cure: "ran", "sketch" or the error."""
+    source = script.read_text()
+    run = cache(partial(answer_of, folder / f"{script.parent.parent.name}_{script.name}"))
+    for finding in diagnose(capture).findings:
+        for cure in finding.cures:
+            name = f"{script.parent.parent.name}/{script.stem}: {finding.rule}: {cure.title}"
+            if is_fitted(cure.code):
+                wanted = run(source) if "answer = " in source else 0.0
+                yield name, _compare(wanted, run(apply_cure(source, cure.code)))
+            else:
+                yield name, SKETCH
+
+
+def answer_of(path, source):
+    """Run a few steps of a source; return its answer, or the text of its error."""
+    # "meta" stood in for an accelerator when the doctor profiled the script.
+    source = source.replace('device = "meta"', 'device = "cpu"').replace('"/GPU:0"', '"/CPU:0"')
+    path.write_text(ast.unparse(_Shortened().visit(ast.parse(source))))
+    try:
+        answer = runpy.run_path(str(path), {"few": lambda values: islice(values, FEW)}, "__main__").get("answer", 0.0)
+        return float(answer) if isinstance(answer, float | int) else 0.0
+    except Exception:
+        return f"{source}\n{traceback.format_exc()}"
+    finally:
+        restore()
+
+
+class _Shortened(ast.NodeTransformer):
+    """Limits the loops at the top level of a script, and the loops directly in them, to a few iterations."""
+
+    def visit_For(self, node):
+        node.iter = ast.Call(ast.Name("few", ast.Load()), [node.iter], [])
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        return node
+
+    def visit_ClassDef(self, node):
+        return node
+
+
+class Stopwatch:
+    """Replaces the stopwatch of the recorded scripts, which needs many steps."""
+
+    def __init__(self, synchronize=None):
+        pass
+
+    def lap(self):
+        pass
+
+    def block(self, steps):
+        pass
+
+    def print_step_time(self):
+        pass
+
+
+def _compare(wanted, answer):
+    if NEEDS_GPU in str(answer):
+        return "ran"
+    if isinstance(wanted, str) or isinstance(answer, str):
+        return answer if isinstance(answer, str) else "the script itself fails: " + str(wanted)
+    return "ran" if abs(wanted - answer) <= 1e-3 * max(1.0, abs(wanted)) else f"answers {answer}, not {wanted}"
+
+
+def captured(framework, folder):
+    """Yield scripts and their captures: those of this process's framework, and recorded ones of a GPU."""
+    for script in sorted((SCRIPTS / framework).glob("*.py")):
+        if not script.stem.endswith("_healthy"):
+            yield script, Capture.load(folder / f"{script.stem}.capture")
+    for script in sorted((FOLDER / "cures" / framework).glob("*.py")):
+        recorded = FOLDER / "recorded" / framework / f"{script.stem}.gz"
+        if not script.stem.endswith("_cured") and recorded.exists():
+            capture = with_excerpt(Capture.load(recorded), script)
+            if capture is not None:
+                yield script, capture
+
+
+if __name__ == "__main__":
+    framework, results = sys.argv[1], Path(sys.argv[2])
+    sys.modules["stopwatch"] = SimpleNamespace(Stopwatch=Stopwatch)
+    RUNNERS.get(framework, lambda: None)()
+    cured = results / "cured"
+    cured.mkdir(exist_ok=True)
+    found = [
+        result for script, capture in captured(framework, results) for result in results_of(script, capture, cured)
+    ]
+    (results / "cured.json").write_text(json.dumps(dict(found), indent=1))
