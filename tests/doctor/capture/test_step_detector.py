@@ -202,3 +202,25 @@ def test_without_early_records_profiling_goes_on():
     detector.skip_tracing()
     assert walk(detector, STEP, 100) == 22
     assert (detector.phase, detector.start) == ("tracing", 2 * MILLISECOND)
+
+
+def test_early_records_of_another_site_are_dropped():
+    detector = with_device(wait_seconds=100.0)
+    for number in range(1, 13):
+        detector.on_site(UPLOAD, number, number * MILLISECOND)
+    for number in range(1, 6):
+        detector.on_site(STEP, number, (12 + number) * MILLISECOND)
+    detector.finish(20 * MILLISECOND)
+    assert (detector.anchor, detector.traced_step_ends) == (None, [])
+
+
+def test_a_more_reliable_site_is_recorded_early_again():
+    detector = with_device(wait_seconds=100.0)
+    for number in range(1, 13):
+        detector.on_site(UPLOAD, number, number * MILLISECOND)
+    for number in range(1, 16):
+        detector.on_site(STEP, number, (12 + number) * MILLISECOND)
+    detector.finish(30 * MILLISECOND)
+    assert detector.anchor == STEP
+    assert len(detector.traced_step_ends) == 4
+    assert detector.traced_step_ends[0] > 12 * MILLISECOND

@@ -90,7 +90,8 @@ class StepDetector:
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
     _sampled_site: SiteKey | None = None
-    _may_trace_early: bool = True
+    _early_site: SiteKey | None = None  # the site whose steps `traced_step_ends` are; None before `early tracing`
+    _is_tracing_refused: bool = False  # whether there is no device to record
 
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
         """Process the report of a site with `count` events; return whether the phase has changed."""
@@ -135,7 +136,8 @@ class StepDetector:
         if self.phase == "tracing":
             self.phase = "timing"
         else:
-            self.phase, self._sampled_site = "profiling", None
+            self.phase, self._sampled_site, self._early_site = "profiling", None, None
+            self._is_tracing_refused = True
 
     def finish(self, now: int) -> None:
         """End profiling, because the script has ended.
@@ -150,12 +152,14 @@ class StepDetector:
                 self._prefer_later_steps(self._sites[self._sampled_site])
             else:
                 self.start, self.end = 0, now
+            if self.anchor != self._early_site:  # the steps on the device are those of another loop
+                self.traced_step_ends = []
         self.phase = "done"
 
     def _prefer_later_steps(self, loop_site: _LoopSite) -> None:
         """Use the steps since the last warm-up as the window, if there are enough of them."""
         steps = loop_site.count - loop_site.count_at_start - self.warm_up
-        if not self._may_trace_early and loop_site.warm_at > self.end and steps >= self.early_steps:
+        if self._early_site is not None and loop_site.warm_at > self.end and steps >= self.early_steps:
             self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _is_enough(self, ends: list[int], steps: int) -> bool:
@@ -195,7 +199,7 @@ class StepDetector:
         if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
             return False
-        if self._may_trace_early and event_count >= self.warm_up + self.early_steps:
+        if self._may_trace_early(loop_site, now) and event_count >= self.warm_up + self.early_steps:
             return self._begin_early_tracing(site, loop_site, now)
         if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
             return False
@@ -212,14 +216,19 @@ class StepDetector:
         self.traced_step_ends = []
         return True
 
+    def _may_trace_early(self, loop_site: _LoopSite, now: int) -> bool:
+        """Whether no more reliable site recurs, and only less reliable ones were recorded early."""
+        is_first = self._early_site is None or loop_site.priority < _PRIORITY[self._early_site[0]]
+        return is_first and not self._is_tracing_refused and loop_site.priority <= self._best_priority(now, 1)
+
     def _begin_early_tracing(self, site: SiteKey, loop_site: _LoopSite, now: int) -> bool:
-        """Record the next steps on the device, if there is one and no more reliable site recurs."""
-        if loop_site.priority > self._best_priority(now, 1):
+        """Record the next steps on the device, if there is one; return whether the phase has changed."""
+        self._is_tracing_refused = not self.can_trace()
+        if self._is_tracing_refused:
             return False
-        self._may_trace_early = False
-        if not self.can_trace():
-            return False
-        self.phase, self._sampled_site, self.start, self.end = "early tracing", site, loop_site.warm_at, now
+        self.phase, self.start, self.end = "early tracing", loop_site.warm_at, now
+        self._sampled_site = self._early_site = site
+        self.traced_step_ends = []
         return True
 
     def _on_early_traced_site(self, site: SiteKey, now: int) -> bool:

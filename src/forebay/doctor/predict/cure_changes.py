@@ -66,7 +66,6 @@ class CallingTime:
 
     least: float
     most: float
-    rest: float = 0.0  # host time per step of operations that cannot be compiled
 
 
 def defer_waits(view: CaptureView, site: CallSite) -> Changes:
@@ -205,9 +204,7 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
     return choose_outcomes(
         view,
         lambda speeds: tuple(
-            changes.launch_as_graph(
-                seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step + calling.rest
-            )
+            changes.launch_as_graph(seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step)
             for per_operation, share, per_step in outcomes
         ),
         lambda: remove_work(view, calling.most, least=calling.least / 2),

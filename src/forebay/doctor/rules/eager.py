@@ -20,7 +20,6 @@ MIN_REPORTED_SHARE = 0.1  # of a step; less time in calls is not reported; XProf
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long
-TOP_LEVEL = "<module>"  # Python's function name for code outside functions
 LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer operation
 
 
@@ -135,7 +134,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     total = sum(map(operations_per_step, sites))
     framework = framework_of(view, main_site.api)
     least, most = calling_seconds(view, sites)
-    changes = compile_step(view, framework, CallingTime(least, most, _top_level_seconds(sites)))
+    changes = compile_step(view, framework, CallingTime(least, most))
     yield Finding(
         rule="eager",
         title=_title(view, total),
@@ -171,19 +170,6 @@ def _title(view: CaptureView, total: float) -> str:
         return f"{total:.0f} operations per step are called one by one from Python"
     name = next((name for name in transform.values("function") if name), "a function")
     return f"{transform.api} transforms {name} in Python in every step; nothing is compiled"
-
-
-def _top_level_seconds(sites: Sequence[CallSite]) -> float:
-    """Return the seconds per step of operations at the top level of the script.
-
-    Functions can be compiled, but the top-level loop around them cannot. If all operations are at the top level, return
-    0.0: the cure then assumes that the script moves them into a function.
-    """
-    top_level = [site for site in sites if site.line is not None and site.line.function == TOP_LEVEL]
-    if len(top_level) == len(sites):
-        return 0.0
-    python_seconds = sum(sum(site.values("calling_seconds")) for site in top_level)
-    return (_total_seconds(top_level) + float(python_seconds)) / sites[0].steps
 
 
 def _transform_line(view: CaptureView) -> Line | None:

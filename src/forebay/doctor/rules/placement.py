@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import ROUND_TRIP_SECONDS, cost_of
-from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.framework import framework_of, is_device
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.predict import cure_changes
 from forebay.doctor.rules.finding import Cure, Finding
@@ -18,8 +18,15 @@ __all__ = ["examine", "recognises"]
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site, which moves data between devices, is in the loop."""
-    return site.in_loop
+    """Whether the site, which moves data between devices, is in the loop, and does not only upload the batch."""
+    return site.in_loop and not _uploads_batch(view, site)
+
+
+def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
+    """Whether an operation moves its batch from the host to the device, which every loop must do."""
+    is_upload = any(map(is_device, site.values("target"))) and not any(map(is_device, site.values("source")))
+    batches = [batch for batch in view.sites_of(EventKind.INPUT) if batch.in_loop]
+    return is_upload and any(0 < nbytes_per_call(site) <= nbytes_per_call(batch) for batch in batches)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
