@@ -6,7 +6,7 @@ from tests.doctor.applied_cures import apply_cure
 
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.rules.batch_edits import feed_of_loop
-from forebay.doctor.rules.build_edits import build_once, keep_iterator, pass_arrays, pass_constants, remove_setting
+from forebay.doctor.rules.build_edits import build_once, keep_iterator, pass_arrays, pass_constants
 from forebay.doctor.rules.compile_edits import (
     compile_function,
     compile_keras,
@@ -273,12 +273,6 @@ def test_a_global_array_becomes_an_argument():
     text = apply_cure(source, code_after(source, 7, pass_constants, "tensorflow"))
     assert "def f(t, i):" in text
     assert "t_on_device = tf.constant(t)\nfor i in r:\n    f(t_on_device, i)" in text
-
-
-def test_a_debugging_setting_is_removed():
-    source = 'jax.config.update("jax_disable_jit", True)\njax.config.update("jax_enable_x64", True)'
-    assert format_edits(remove_setting(ScriptCode(source), "update")) == "# remove line 1"
-    assert remove_setting(ScriptCode("f()"), "update") == []
 
 
 EPOCHS = """import numpy as np
