@@ -21,6 +21,7 @@ from forebay.doctor.rules.loop_edits import (
     every_hundredth_step,
     keep_arrays_on_device,
     pin_array,
+    remove_statement,
 )
 from forebay.doctor.rules.read_edits import check_on_device, read_few_times, receive_later
 
@@ -314,3 +315,8 @@ def test_a_sharded_upload_gets_no_feed():
 def test_values_that_arrive_later_have_the_same_type(read, arrived):
     text = code_after(f"for i in range(9):\n    ys.append({read})\n", 2, receive_later)
     assert f"ys.append({arrived})" in text
+
+
+def test_a_call_is_removed_unless_the_script_uses_its_result():
+    assert code_after("for i in r:\n    gc.collect()\n    f(i)", 2, remove_statement) == "# remove line 2"
+    assert code_after("for i in r:\n    n = gc.collect()\n    f(n)", 2, remove_statement) == ""
