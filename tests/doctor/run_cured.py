@@ -47,7 +47,9 @@ def answer_of(path, source):
     source = source.replace('device = "meta"', 'device = "cpu"').replace('"/GPU:0"', '"/CPU:0"')
     path.write_text(ast.unparse(_Shortened().visit(ast.parse(source))))
     try:
-        answer = runpy.run_path(str(path), {"few": lambda values: islice(values, FEW)}, "__main__").get("answer", 0.0)
+        names = runpy.run_path(str(path), {"few": lambda values: islice(values, FEW)}, "__main__")
+        _end_workers(names)
+        answer = names.get("answer", 0.0)
         return float(answer) if isinstance(answer, float | int) else 0.0
     except Exception:
         return f"{source}\n{traceback.format_exc()}"
@@ -55,12 +57,20 @@ def answer_of(path, source):
         restore()
 
 
+def _end_workers(names):
+    """End the workers of DataLoaders. Without the script's module, PyTorch would wait 5 s for each."""
+    for value in names.values():
+        iterator = getattr(value, "_iterator", None) if type(value).__name__ == "DataLoader" else None
+        if hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()
+
+
 class _Shortened(ast.NodeTransformer):
-    """Limits the loops at the top level of a script, and the loops directly in them, to a few iterations."""
+    """Limits the loops at the top level of a script to a few iterations, but not the loops in them."""
 
     def visit_For(self, node):
         node.iter = ast.Call(ast.Name("few", ast.Load()), [node.iter], [])
-        return self.generic_visit(node)
+        return node
 
     def visit_FunctionDef(self, node):
         return node

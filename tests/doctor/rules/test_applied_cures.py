@@ -12,6 +12,14 @@ SKETCHES = {
     "keep shapes constant, or compile for any shape",
     "use one thread per worker, and no more workers than cores",  # a command line
     "call `fit` once",
+    # Rules that name the line of the fault, and show what to write instead
+    "keep a running result, or only the last values",
+    "write new rows into an array that exists",
+    "save in a background thread",
+    "save less often",
+    "switch it off; run with --verify to measure what this saves",
+    "enable compilation",
+    "remove the call",
     # Sessions of TensorFlow 1, and `model.compile` in a loop
     "build it once, before the loop",
     "convert it before the loop",

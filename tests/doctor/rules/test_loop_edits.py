@@ -6,7 +6,7 @@ from tests.doctor.applied_cures import apply_cure
 
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.rules.batch_edits import feed_of_loop
-from forebay.doctor.rules.build_edits import build_once, keep_iterator, pass_arrays, pass_constants, remove_setting
+from forebay.doctor.rules.build_edits import build_once, keep_iterator, pass_arrays, pass_constants
 from forebay.doctor.rules.compile_edits import (
     compile_function,
     compile_keras,
@@ -21,6 +21,7 @@ from forebay.doctor.rules.loop_edits import (
     every_hundredth_step,
     keep_arrays_on_device,
     pin_array,
+    remove_statement,
 )
 from forebay.doctor.rules.read_edits import check_on_device, read_few_times, receive_later
 
@@ -275,12 +276,6 @@ def test_a_global_array_becomes_an_argument():
     assert "t_on_device = tf.constant(t)\nfor i in r:\n    f(t_on_device, i)" in text
 
 
-def test_a_debugging_setting_is_removed():
-    source = 'jax.config.update("jax_disable_jit", True)\njax.config.update("jax_enable_x64", True)'
-    assert format_edits(remove_setting(ScriptCode(source), "update")) == "# remove line 1"
-    assert remove_setting(ScriptCode("f()"), "update") == []
-
-
 EPOCHS = """import numpy as np
 x = np.arange(40.0).reshape(20, 2)
 for epoch in range(2):
@@ -320,3 +315,8 @@ def test_a_sharded_upload_gets_no_feed():
 def test_values_that_arrive_later_have_the_same_type(read, arrived):
     text = code_after(f"for i in range(9):\n    ys.append({read})\n", 2, receive_later)
     assert f"ys.append({arrived})" in text
+
+
+def test_a_call_is_removed_unless_the_script_uses_its_result():
+    assert code_after("for i in r:\n    gc.collect()\n    f(i)", 2, remove_statement) == "# remove line 2"
+    assert code_after("for i in r:\n    n = gc.collect()\n    f(n)", 2, remove_statement) == ""

@@ -12,6 +12,8 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from forebay.doctor.capture.notebook_cells import cell_name
+
 __all__ = ["excerpt_files", "excerpt_source"]
 
 MAX_FILES = 20
@@ -23,7 +25,7 @@ ROUNDS = 3  # how many assignments back the excerpt follows a name
 _CALLS = frozenset(
     {"DataLoader", "compile", "fit", "fit_generator", "train_on_batch", "jit", "function", "device", "autocast"}
     | {"batch", "map", "prefetch", "from_generator", "from_tensor_slices", "set_float32_matmul_precision", "parameters"}
-    | {"run_functions_eagerly", "update", "BatchSampler", "glob", "from_batches", "feed"}
+    | {"BatchSampler", "glob", "from_batches", "feed"}
 )
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,7 +41,8 @@ def excerpt_files(locations: Iterable[tuple[str, int, str]]) -> dict[str, Any]:
     for file, recorded in list(numbers.items())[:MAX_FILES]:
         lines = excerpt_source("".join(linecache.getlines(file)), recorded)
         if lines:
-            excerpts.append({"file": file, "lines": [[number, text] for number, text in lines.items()]})
+            name, rows = cell_name(file) or file, [[number, text] for number, text in lines.items()]
+            excerpts.append({"file": name, "lines": rows})
     return {"files": excerpts} if excerpts else {}
 
 

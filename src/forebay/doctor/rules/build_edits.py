@@ -7,7 +7,7 @@ from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, 
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
 
-__all__ = ["build_once", "keep_iterator", "pass_arrays", "pass_constants", "remove_setting"]
+__all__ = ["build_once", "keep_iterator", "pass_arrays", "pass_constants"]
 
 _NUMBERS = {
     "tensorflow": "{tf}.constant({value}, {tf}.float32)",
@@ -81,13 +81,6 @@ def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
         Edit.header(code, function, header.replace("(", f"({first}", 1)),
         *patch_statement(code, statement, code.replace(calls[0], call)),
     ]
-
-
-def remove_setting(code: ScriptCode, function: str) -> list[Edit]:
-    """Return the edit that removes the only call of a function that disables compilation; empty if there is none."""
-    calls = [call for call in code.calls(function) if function != "update" or "jax_disable_jit" in code.text(call)]
-    statement = code.statement_of(calls[0]) if len(calls) == 1 else None
-    return [Edit.remove(code, statement)] if isinstance(statement, ast.Expr) else []
 
 
 def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:

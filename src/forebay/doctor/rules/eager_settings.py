@@ -10,6 +10,7 @@ from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.eager import calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_keras_compile
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.setting_spans import find_span, switch_off
 
@@ -63,7 +64,8 @@ def eager_finding(view: CaptureView, setting: str, line: Line | None) -> Finding
     basis = "at most the time in compiled calls and outside of recorded events"
     if sites:
         basis = f"{count:.0f} calls become one"
-    code = switch_off(line, setting, eager.code)
+    fitted = fit_keras_compile(view) if setting == DebugSetting.MODEL_EAGER else ""
+    code = fitted or switch_off(line, setting, eager.code)
     changes = remove_work(view, seconds, least=least / 2, kinds=_PYTHON_KINDS)
     cure = Cure("enable compilation", code, basis=basis, changes=changes)
     title = f"{eager.name} runs every operation of compiled functions one by one"

@@ -1,16 +1,19 @@
 """The rule for lines of the loop on which the host itself spends much of the step: saving, printing, waiting, NumPy."""
 
+import re
 from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import is_framework_function
 from forebay.doctor.analyse.host_lines import HostLine, host_lines
-from forebay.doctor.model.events import PYTHON_CODE, EventKind
+from forebay.doctor.model.events import PYTHON_CODE, EventKind, Line
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.loop_edits import every_hundredth_step, remove_statement
 from forebay.doctor.rules.pauses import reported_lines
 from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.wording import source_text
@@ -67,13 +70,21 @@ def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: Avoida
     text = source_text(host_line.line, "...")
     cure = Cure(
         avoidable.cure,
-        avoidable.code.format(text),
+        _fitted_code(view, host_line.line, avoidable) or avoidable.code.format(text),
         basis="the sampled time of the call, which few or no steps make with the cure",
         changes=remove_work(view, seconds),
     )
     share = format_percent(seconds / view.step_seconds)
     title = f"The loop {avoidable.verb} for {share} of the time"
     return Finding("host", title, host_line.line, seconds, (cure,), _evidence(host_line))
+
+
+def _fitted_code(view: CaptureView, line: Line | None, avoidable: AvoidableCall) -> str:
+    """Return code that runs a line of the script in few steps, or removes it; empty if none fits."""
+    every = re.search(r"step % (\d+)", avoidable.code)
+    if every is None:
+        return fit_line(view, line, remove_statement)
+    return fit_line(view, line, lambda code, number: every_hundredth_step(code, number, int(every[1])))
 
 
 def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:

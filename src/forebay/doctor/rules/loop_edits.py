@@ -23,6 +23,7 @@ __all__ = [
     "convert_before_loop",
     "every_hundredth_step",
     "pin_array",
+    "remove_statement",
     "keep_arrays_on_device",
     "upload_once_in_loop",
 ]
@@ -184,6 +185,13 @@ def every_hundredth_step(code: ScriptCode, number: int, steps: int = 100) -> lis
     indented = "\n".join(f"    {line}" for line in code.text(statement).split("\n"))
     edits = [Edit.instead(statement, f"if {name} % {steps} == 0:\n{indented}")]
     return edits + ([Edit.header(code, loop, header)] if header is not None else [])
+
+
+def remove_statement(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that removes a call; empty if the script uses its result."""
+    statement, loop = _in_loop(code, number)
+    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    return [Edit.remove(code, statement)] if statement is not None and loop is not None and is_call else []
 
 
 def _in_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
