@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from tests.doctor.captures import LOOP, OTHER, STEP_LINE, TORCH_GPU
 from tests.doctor.device_rig import COPY_STREAM, run
+from tests.support.paths import DOCTOR
 
+from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.device_records import RecordKind
 
 __all__ = ["DEVICE_FAULTS", "DEVICE_NEAR_MISSES"]
@@ -98,7 +100,18 @@ def tiny(count, *, us=2, nbytes=0):
     return program
 
 
+def keras_fit(**settings):
+    """Return the capture of a small model on arrays, with other settings of `model.compile`."""
+    capture = Capture.load(DOCTOR / "rules" / "keras_fit_arrays.gz")
+    events = [
+        event._replace(detail=event.detail | settings) if event.api == "Model.compile" else event
+        for event in capture.events
+    ]
+    return replace(capture, events=tuple(events))
+
+
 DEVICE_FAULTS = {
+    "short steps of Keras": ("keras_steps", keras_fit(), 17),
     "a copy on the stream that computes": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB)), 2),
     "one step after the other on a corner of the device": (
         "low_occupancy",
@@ -131,6 +144,7 @@ DEVICE_FAULTS = {
 }
 
 DEVICE_NEAR_MISSES = {
+    "many steps of Keras per call": ("keras_steps", keras_fit(steps_per_execution=50)),
     "a copy on a stream of its own": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB, stream=COPY_STREAM))),
     "a copy that is soon over": ("copy_not_overlapped", run_with_kernels(feeding(MB))),
     "a copy from pageable memory": ("copy_not_overlapped", run_with_kernels(feeding(8 * MB, pinned=False))),

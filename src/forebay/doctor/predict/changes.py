@@ -23,6 +23,7 @@ __all__ = [
     "prefetch_input",
     "remove_calls",
     "remove_actions",
+    "remove_waits",
     "remove_work",
     "scale_time",
     "shrink_kernels",
@@ -156,6 +157,15 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
         return timeline.with_parts(actions=actions)
 
     return change
+
+
+def remove_waits(timeline: Timeline) -> Timeline:
+    """Remove all read-backs and explicit waits of the host."""
+    actions = [
+        replace(action, seconds=0.0, awaited_operations=()) if action.kind in READ_KINDS else action
+        for action in timeline.actions
+    ]
+    return timeline.with_parts(actions=actions)
 
 
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:

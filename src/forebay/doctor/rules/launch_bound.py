@@ -15,6 +15,7 @@ from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
+from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, fit_line, fit_more_steps, keras_setting
@@ -30,10 +31,14 @@ LONGEST_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a long
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding if launches of short operations take a reportable share of a step.
 
-    If `threads`, `tiny_ops` or `eager` reports the operations, that rule explains the same time.
+    If `settings`, `tiny_ops`, `eager` or `keras_steps` reports the operations, that rule explains the same time.
     """
     device_view = view.device
-    if device_view is None or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
+    if (
+        device_view is None
+        or keras_steps.is_reported(view)
+        or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager"))
+    ):
         return
     launching = view.step_parts.get(LAUNCHING, 0.0)
     if (

@@ -11,6 +11,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, framework_of, is_asynchronous
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import defer_waits
+from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, fit_read
 from forebay.doctor.rules.precedence import sites_for
@@ -22,7 +23,12 @@ READ_BASIS = "Python continues while the device computes"
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop reads back at the site, in a framework that computes asynchronously."""
+    """Whether the loop reads back at the site, in a framework that computes asynchronously.
+
+    `keras_steps` explains the reads of short steps of Keras.
+    """
+    if framework_of(view, site.api) == "keras" and keras_steps.is_reported(view):
+        return False
     return site.in_loop and is_asynchronous(view, site)
 
 

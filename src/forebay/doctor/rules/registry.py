@@ -26,6 +26,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "placement": "forebay.doctor.rules.placement",
     "eager": "forebay.doctor.rules.eager",
     "tiny_ops": "forebay.doctor.rules.tiny_ops",
+    "keras_steps": "forebay.doctor.rules.keras_steps",
     "launch_bound": "forebay.doctor.rules.launch_bound",
     "small_batch": "forebay.doctor.rules.small_batch",
     "low_occupancy": "forebay.doctor.rules.low_occupancy",

@@ -1,0 +1,75 @@
+"""The rule for short steps of Keras: calling and feeding the training function takes most of a step.
+
+`Model.fit` on TensorFlow calls a compiled function in every step, reads its logs, and gets its batch from a `tf.data`
+pipeline that Keras builds. `steps_per_execution` makes several steps in one call. A feed replaces the pipeline.
+"""
+
+from collections.abc import Iterator
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.model.formatting import format_percent, format_seconds
+from forebay.doctor.predict.cure_changes import run_keras_steps
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_more_steps, keras_setting
+from forebay.doctor.rules.wording import feed_code, feed_fits
+
+__all__ = ["examine", "is_reported"]
+
+FIT = "Model.fit"  # API name of a step of Keras
+LONGEST_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
+MOST_COMPUTING_SHARE = 0.6  # of the step; if the device computes for longer, the overhead is hidden
+
+
+def examine(view: CaptureView) -> Iterator[Finding]:
+    """Yield a finding if Keras runs short steps one by one on a device that computes for a small part of a step."""
+    if not is_reported(view):
+        return
+    assert view.steps is not None
+    assert view.device is not None
+    computing = view.device.working.length / 1e9 / len(view.device)
+    overhead = max(0.0, view.step_seconds - computing)
+    yield Finding(
+        rule="keras_steps",
+        title=f"Keras calls and feeds its training function for {format_percent(overhead / view.step_seconds)} of a "
+        "step",
+        line=view.line(view.steps.anchor[2]),
+        seconds=overhead,
+        cures=tuple(_cures(view)),
+        evidence=(
+            f"The device computes for {format_seconds(computing)} per step.",
+            f"A step launches {view.device.kernels_per_step:.0f} operations.",
+        ),
+    )
+
+
+def is_reported(view: CaptureView) -> bool:
+    """Whether this rule explains the time of the steps."""
+    if view.steps is None or view.device is None or view.steps.anchor[1] != FIT:
+        return False
+    is_tensorflow = view.capture.facts.get("keras_backend") == "tensorflow"
+    has_single_steps = keras_setting(view, "steps_per_execution") in (1, None)
+    if not is_tensorflow or keras_setting(view, "run_eagerly") or not has_single_steps:
+        return False
+    computing = view.device.working.length / 1e9 / len(view.device)
+    return view.step_seconds <= LONGEST_STEP_SECONDS and computing <= MOST_COMPUTING_SHARE * view.step_seconds
+
+
+def _cures(view: CaptureView) -> Iterator[Cure]:
+    grouped = fit_more_steps(view)
+    basis = "one call of Python makes 50 steps, and Keras reads their logs once"
+    arrays = _array_input(view)
+    if arrays is not None and feed_fits(view, "keras", arrays):
+        feed, feed_basis = feed_code(view, "keras", arrays), "a feed replaces the pipeline that Keras builds"
+        changes = run_keras_steps(view, is_grouped=True, is_fed=True)
+        yield Cure("make 50 steps per call, on a feed", f"{grouped}\n{feed}", f"{basis}; {feed_basis}", changes)
+        changes = run_keras_steps(view, is_grouped=False, is_fed=True)
+        yield Cure("use a feed", feed, feed_basis, changes)
+    changes = run_keras_steps(view, is_grouped=True, is_fed=arrays is None)
+    yield Cure("make 50 steps per call", grouped, basis, changes)
+
+
+def _array_input(view: CaptureView) -> CallSite | None:
+    """Return the site at which Keras takes batches from arrays; None if the input is something else."""
+    sites = view.sites_of(EventKind.INPUT)
+    return next((site for site in sites if site.in_loop and "arrays" in site.values("loader")), None)
