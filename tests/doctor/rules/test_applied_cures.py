@@ -9,6 +9,7 @@ SKETCHES = {
     "reduce it on the device and read back one number",
     "use one operation for all elements",
     "compile the loop",
+    "launch the step as one graph",
     "keep shapes constant, or compile for any shape",
     "use one thread per worker, and no more workers than cores",  # a command line
     "call `fit` once",

@@ -25,6 +25,7 @@ __all__ = [
     "remove_actions",
     "remove_waits",
     "remove_work",
+    "scale_launches",
     "scale_time",
     "shrink_kernels",
 ]
@@ -289,6 +290,19 @@ def _is_launch(action: HostAction) -> bool:
     """Whether an action only launches kernels, so that a graph replaces it."""
     is_short = action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_LAUNCH_SECONDS
     return action.kind in QUEUEING_KINDS or is_short
+
+
+def scale_launches(share: float) -> Change:
+    """Let actions that only launch kernels take a share of their time."""
+
+    def change(timeline: Timeline) -> Timeline:
+        actions = [
+            replace(action, seconds=action.seconds * share) if _is_launch(action) else action
+            for action in timeline.actions
+        ]
+        return timeline.with_parts(actions=actions)
+
+    return change
 
 
 def is_call_of(action: HostAction, kinds: Collection[str], line: int) -> bool:

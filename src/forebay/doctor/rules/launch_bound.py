@@ -4,6 +4,7 @@ Like XProf, the rule reports launches that take at least 15 % of a step. Like Ho
 it requires short operations.
 """
 
+import re
 from collections.abc import Iterator
 from statistics import median
 
@@ -14,7 +15,7 @@ from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import CallingTime, compile_step
+from forebay.doctor.predict.cure_changes import CallingTime, compile_model, compile_step
 from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
@@ -57,16 +58,13 @@ def _median_kernel_seconds(device_view: DeviceView) -> float:
 
 def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Finding:
     framework = next(iter(view.frameworks), "torch")
-    basis = "separate launches are removed, and so is the Python code between them"
-    code = _code(view, framework)
-    changes = compile_step(view, framework, CallingTime(launching, launching))
     return Finding(
         rule="launch_bound",
         title=f"{device_view.kernels_per_step:.0f} operations per step are "
         "launched one by one, and the device waits for each",
         line=_step_line(view),
         seconds=launching,
-        cures=(Cure("launch the step as one graph", code, basis, changes),),
+        cures=tuple(_cures(view, framework, launching)),
         evidence=(
             f"The median operation takes {format_seconds(_median_kernel_seconds(device_view))}.",
             "The device computes for "
@@ -74,6 +72,24 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
             "of a recorded step.",
         ),
     )
+
+
+def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure]:
+    """Yield the cures. A compiler of PyTorch keeps part of the launches: those of the optimizer, and its own."""
+    basis = "separate launches are removed, and so is the Python code between them"
+    changes = compile_step(view, framework, CallingTime(launching, launching))
+    if framework != "torch":
+        yield Cure("launch the step as one graph", _code(view, framework), basis, changes)
+        return
+    yield Cure("launch the step as one graph", _CUDA_GRAPH_CODE, basis, changes)
+    if not _is_sparse(view):  # the compiler runs sparse operations one by one
+        compiled = "the compiler fuses and records operations; the optimizer and the calls of the model remain"
+        yield Cure("compile the model", _code(view, framework), compiled, compile_model(view))
+
+
+def _is_sparse(view: CaptureView) -> bool:
+    names = view.device.names if view.device is not None else ()
+    return any(_SPARSE_KERNEL.search(name) for name in names)
 
 
 def _code(view: CaptureView, framework: str) -> str:
@@ -107,6 +123,13 @@ def _step_line(view: CaptureView) -> Line | None:
     return view.line(view.steps.anchor[2]) if view.steps else None
 
 
+_SPARSE_KERNEL = re.compile("csr|coo|spmm|sparse", re.IGNORECASE)
+_CUDA_GRAPH_CODE = """# shapes and addresses stay the same; the optimizer needs capturable=True
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):   # after some ordinary steps
+    ...   # the step, on tensors x and y that stay
+# in the loop:
+x.copy_(next_x); y.copy_(next_y); graph.replay()"""
 _CODE = {
     "torch": "step = torch.compile(step, mode='reduce-overhead')   # or torch.cuda.make_graphed_callables",
     "tensorflow": "@tf.function(jit_compile=True)\ndef train_step(x, y): ...",
