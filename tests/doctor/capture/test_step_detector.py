@@ -125,10 +125,11 @@ def test_operations_mark_no_loop_if_another_site_exists():
 
 
 def test_a_frequent_site_is_reported_rarely():
-    detector = StepDetector(warm_up=10, steps=50)
+    detector = StepDetector(warm_up=10, steps=50, early_steps=10)
     walk(detector, UPLOAD, 11)
-    count, _ = detector.next_report(UPLOAD, 11 * MILLISECOND)
-    assert count == 60
+    assert detector.next_report(UPLOAD, 11 * MILLISECOND)[0] == 20
+    walk(detector, UPLOAD, 20)
+    assert detector.next_report(UPLOAD, 20 * MILLISECOND)[0] == 60
 
 
 def test_a_site_that_marks_no_loop_is_never_reported_again():
@@ -224,3 +225,14 @@ def test_a_more_reliable_site_is_recorded_early_again():
     assert detector.anchor == STEP
     assert len(detector.traced_step_ends) == 4
     assert detector.traced_step_ends[0] > 12 * MILLISECOND
+
+
+def test_a_site_is_reported_when_its_early_records_are_due():
+    detector = with_device()
+    for number in range(1, 4):
+        detector.on_site(STEP, number, number * MILLISECOND)
+    assert detector.next_report(STEP, 3 * MILLISECOND)[0] == 6
+    refused = StepDetector(warm_up=2, steps=20, early_steps=4)
+    for number in range(1, 8):
+        refused.on_site(STEP, number, number * MILLISECOND)
+    assert refused.next_report(STEP, 7 * MILLISECOND)[0] == 22
