@@ -46,7 +46,6 @@ LINES = {
     "keras": {
         "conversion_in_loop": "model.train_on_batch(x[rows], y[rows])",
         "drift": "self.mean = np.array(self.rows).mean()",
-        "eager": "model.fit(x, y, batch_size=64, verbose=0)",
         "input_bound": "def __getitem__(self, index):",
         "input_bound_generator": "def batches():",
         "loader": "dataset = tf.data.Dataset.from_tensor_slices((images, labels))",
@@ -85,6 +84,6 @@ LINES = {
         "read_back": "residuals.append(float(vector.mean()))",
         "rebuilt": "double = cupy.ElementwiseKernel(",
         "repeated_upload": "filtered = cupy.tanh(cupy.asarray(volume) * weight)",
-        "wide_dtype": "batch = cupy.asarray(numbers.random((256, 512)))",
+        "wide_dtype": "batch = cupy.asarray(rows)",
     },
 }
