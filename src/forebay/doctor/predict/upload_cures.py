@@ -188,7 +188,12 @@ def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, pr
 
 
 def _hide_uploads(view: CaptureView, site: CallSite) -> Changes:
-    """Let another thread make the uploads of a site during the step; without a GPU, it needs a free core."""
-    seconds = cost_of(view, site.events)
-    hide = call_changes.hide_calls(line_of(site), UPLOAD_KINDS, producer_seconds=seconds)
-    return hide, changes.chain((hide, limit_by_cores(view)))
+    """Let another thread make the uploads of a site during the step; without a GPU, it needs a free core.
+
+    At best, a feed copies the bytes to a GPU at its full speed.
+    """
+    seconds, kinds = cost_of(view, site.events), UPLOAD_KINDS
+    fastest = min(seconds, site.nbytes / FEED_BYTES_PER_SECOND) if view.has_gpu else seconds
+    hide = call_changes.hide_calls(line_of(site), kinds, producer_seconds=seconds)
+    best = call_changes.hide_calls(line_of(site), kinds, producer_seconds=fastest)
+    return best, changes.chain((hide, limit_by_cores(view)))
