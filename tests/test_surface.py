@@ -27,6 +27,7 @@ LOADERS = {  # files that may call import_module; `registry.all_targets` lists t
     "forebay/core/nvml.py",
     "forebay/core/registry.py",
     "forebay/doctor/__init__.py",
+    "forebay/doctor/capture/hooks/python.py",
     "forebay/doctor/capture/hooks/tensorflow/input_waits.py",
     "forebay/doctor/capture/hooks/torch/compile.py",
     "forebay/doctor/capture/session.py",

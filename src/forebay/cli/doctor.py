@@ -58,8 +58,8 @@ writes them again when the script ends.
 are timed. In this run, Forebay emulates the best cure of the main finding at
 its source line. The results of the script are then stale or wrong. If the
 script writes files, it writes them again with these results: first copy the
-files you need. It also runs the script without each debug setting whose cost the
-first run does not show, and once as written to compare.
+files you need. It also runs the script without each debug setting whose cost
+the first run does not show, and once as written to compare.
 
 exit codes:
   0  --fail-on is not given, or no finding reaches it

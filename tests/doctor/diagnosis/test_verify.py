@@ -30,7 +30,7 @@ SETTINGS |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "COLUMNS":
 STALE_VALUES_FAIL = """
 import cupy
 total, before = cupy.ones(1).sum(), 0.0
-for _ in range(60):
+for _ in range(2000):
     total = total + 1.0
     value = float(total)
     if value <= before:

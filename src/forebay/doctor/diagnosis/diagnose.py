@@ -71,9 +71,8 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
             failures.append(f"rule {rule} failed: {type(error).__name__}: {error}")
     simulation = _build_simulation(view, failures)
     candidates = [simulation.with_predicted_gain(finding) for finding in candidates]
-    least_gain = LEAST_SHARE * view.step_seconds
     # Warnings cost no time, so the limit does not apply to them. Without a step time there are only warnings.
-    reported = [finding for finding in candidates if finding.gain >= least_gain > 0 or not finding.seconds]
+    reported = [finding for finding in candidates if _saves_enough(view, finding) or not finding.seconds]
     findings = tuple(sorted(reported, key=lambda finding: _rank(finding, view.step_seconds)))
     return Diagnosis(
         view,
@@ -82,6 +81,18 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
         all_cures=simulation.predict_all_cures(findings),
         other_machine=_predict_other_machine(simulation, device, link) if device or link else None,
     )
+
+
+def _saves_enough(view: CaptureView, finding: Finding) -> bool:
+    """Whether the best cure saves LEAST_SHARE of a step.
+
+    If a GPU was not recorded, each cure may save nothing. Then its largest gain counts, with a higher limit.
+    """
+    if not finding.cures or not view.step_seconds:
+        return False
+    if view.has_gpu and view.device is None:
+        return finding.best_cure.high >= EQUAL_SHARE * view.step_seconds
+    return finding.gain >= LEAST_SHARE * view.step_seconds
 
 
 def _rank(finding: Finding, step_seconds: float) -> tuple[float, bool, float]:

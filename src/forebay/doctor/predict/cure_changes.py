@@ -218,7 +218,7 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
             changes.launch_as_graph(seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step)
             for per_operation, share, per_step in outcomes
         ),
-        lambda: remove_work(view, calling.most, least=calling.least / 2),
+        lambda: remove_work(view, calling.most, least=calling.least / 2, kinds=("work", "transform")),
     )
 
 

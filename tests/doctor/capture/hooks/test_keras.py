@@ -87,7 +87,7 @@ def test_the_same_arrays_have_the_same_keys(captures):
 def test_operations_of_an_eager_model_are_counted(captures):
     eager, compiled = (
         sum(event.detail["count"] for event in events(captures[name], EventKind.OPS, line="model.fit("))
-        for name in ("eager", "eager_healthy")
+        for name in ("settings", "settings_healthy")
     )
     assert eager > 30 * 50
     assert compiled < 30 * 10

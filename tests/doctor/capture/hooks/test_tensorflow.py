@@ -40,7 +40,9 @@ def test_every_fault_has_a_healthy_twin():
 def test_a_script_ends_normally_without_notes(captures, script):
     capture = captures[script]
     assert capture.ended == "done"
-    assert [note for note in capture.notes if "JAX" not in note] == []
+    # Debugging functions of TensorFlow replace the function that the doctor has hooked.
+    expected = ("JAX", "was not restored") if script.startswith("settings") else ("JAX",)
+    assert [note for note in capture.notes if not any(part in note for part in expected)] == []
     assert all(event.line >= 0 and event.start <= event.end for event in capture.events)
 
 

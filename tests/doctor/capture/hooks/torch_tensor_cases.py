@@ -252,8 +252,7 @@ def calls_made_by(work):
 def test_a_hook_makes_few_python_calls(seen):
     tensor, read = torch.ones(4, 4), torch.ones(()).item
     read()
-    assert calls_made_by(lambda: tensor[1]) == 2
-    assert calls_made_by(lambda: tensor[1:, 0]) == 2
+    assert calls_made_by(lambda: tensor[1:, 0]) == 0
     assert calls_made_by(lambda: tensor.to(torch.float32)) <= 7
     assert calls_made_by(lambda: tensor.copy_(tensor)) <= 8
     assert calls_made_by(lambda: read()) <= 20
