@@ -17,7 +17,8 @@ FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as buil
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
-MOST_IN_BURST = 30  # transfers of one line; more are a loop
+FEW_TRANSFERS = 30  # of one line
+LONGEST_LARGE_BURST_NS = 5_000_000  # of more than FEW_TRANSFERS transfers
 LONGEST_BURST_NS = 50_000_000  # transfers of one line in direct succession, such as those of a list of arrays
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
@@ -90,11 +91,15 @@ def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
             positions.setdefault(event.line, []).append(position)
     return {
         line
-        for line, (first, *_, last) in (
-            (line, found) for line, found in positions.items() if 1 < len(found) <= MOST_IN_BURST
-        )
-        if last - first + 1 == len(positions[line]) and events[last].end - events[first].start <= LONGEST_BURST_NS
+        for line, (first, *_, last) in ((line, found) for line, found in positions.items() if len(found) > 1)
+        if last - first + 1 == len(positions[line])
+        and events[last].end - events[first].start <= _longest_burst(len(positions[line]))
     }
+
+
+def _longest_burst(count: int) -> int:
+    """Return the nanoseconds that a burst may take. Many transfers that take longer may be those of a short loop."""
+    return LONGEST_BURST_NS if count <= FEW_TRANSFERS else LONGEST_LARGE_BURST_NS
 
 
 def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:

@@ -127,7 +127,7 @@ class StepDetector:
         if loop_site.count <= loop_site.count_at_start + self.warm_up:
             return AT_NEXT_EVENT
         early_count = loop_site.count_at_start + self.warm_up + self.early_steps
-        if loop_site.count < early_count and self._may_trace_early(loop_site, now):
+        if loop_site.count < early_count < last_count and self._may_trace_early(loop_site, now):
             return early_count, loop_site.sample_until
         if loop_site.count < last_count:
             return last_count, min(loop_site.sample_until, now + _MAX_REPORT_NS)
