@@ -96,9 +96,15 @@ def test_a_measured_cost_becomes_the_gain_of_the_finding():
     assert diagnosis.main.evidence[0] == "Without it, a second run of the script saved 4.00 to 5.00 ms per step."
 
 
-@pytest.mark.parametrize("saved", [(-1e-3, 2e-3), (1e-4, 2e-4)])
+@pytest.mark.parametrize("saved", [(-1e-3, 2e-4), (1e-4, 2e-4)])
 def test_a_setting_without_a_measurable_cost_is_no_finding(saved):
     assert measured(saved=saved).findings == ()
+
+
+def test_a_setting_stays_a_warning_if_step_times_vary_too_much():
+    (finding,) = measured(saved=(-1e-3, 2e-3)).findings
+    assert (finding.seconds, finding.gain) == (0, 0)
+    assert finding.evidence[0] == "Step times varied too much to measure what this costs."
 
 
 def test_a_report_asks_for_a_measurement_until_there_is_one():
@@ -111,7 +117,8 @@ def test_a_report_asks_for_a_measurement_until_there_is_one():
     ("saved", "trouble", "text"),
     [
         ((4e-3, 5e-3), "", "Measured: without this setting, a step is 4.00 to 5.00 ms shorter."),
-        ((-1e-3, 1e-3), "", "Measured, and not slower than without it: Anomaly mode stores"),
+        ((-1e-3, 1e-4), "", "Measured, and not slower than without it: Anomaly mode stores"),
+        ((-1e-3, 1e-3), "", "Not measured: step times varied too much."),
         (None, "it had too few steps", "Not measured: it had too few steps."),
     ],
 )

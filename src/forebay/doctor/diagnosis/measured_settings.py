@@ -12,7 +12,7 @@ from forebay.doctor.model.formatting import format_seconds_range
 from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Finding
 
-__all__ = ["Rerun", "is_measurable", "measure_settings", "with_measured_settings"]
+__all__ = ["Rerun", "is_measurable", "is_negligible", "measure_settings", "with_measured_settings"]
 
 MOST_SETTINGS = 3  # to measure; each one needs a run of the script
 
@@ -64,7 +64,7 @@ def _quartiles(view: CaptureView) -> tuple[float, float]:
 
 
 def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting, ...]) -> Diagnosis:
-    """Return the diagnosis with the measured costs. A setting without a measurable cost is no finding."""
+    """Return the diagnosis with the measured costs. A setting that costs too little to be reported is no finding."""
     by_title = {each.title: each for each in measured}
     findings = []
     for finding in diagnosis.findings:
@@ -72,16 +72,26 @@ def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting
         if measurement is None:
             findings.append(finding)
         elif measurement.saved is None:
-            hint = f"What this costs could not be measured: {measurement.trouble}."
-            findings.append(replace(finding, evidence=(hint, *finding.evidence[1:])))
+            findings.append(_with_hint(finding, f"What this costs could not be measured: {measurement.trouble}."))
         elif is_measurable(diagnosis, measurement):
             findings.append(_with_cost(diagnosis, finding, measurement.saved))
+        elif not is_negligible(diagnosis, measurement):
+            findings.append(_with_hint(finding, "Step times varied too much to measure what this costs."))
     return replace(diagnosis, findings=tuple(sorted(findings, key=lambda finding: -finding.gain)))
 
 
 def is_measurable(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
-    """Whether a setting costs enough to be reported."""
+    """Whether a setting surely costs enough to be reported."""
     return measurement.saved is not None and measurement.saved[0] >= LEAST_SHARE * diagnosis.view.step_seconds > 0
+
+
+def is_negligible(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
+    """Whether a setting surely costs too little to be reported."""
+    return measurement.saved is not None and measurement.saved[1] < LEAST_SHARE * diagnosis.view.step_seconds
+
+
+def _with_hint(finding: Finding, hint: str) -> Finding:
+    return replace(finding, evidence=(hint, *finding.evidence[1:]))
 
 
 def _with_cost(diagnosis: Diagnosis, finding: Finding, saved: tuple[float, float]) -> Finding:

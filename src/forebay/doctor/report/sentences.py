@@ -8,7 +8,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
-from forebay.doctor.diagnosis.measured_settings import is_measurable
+from forebay.doctor.diagnosis.measured_settings import is_measurable, is_negligible
 from forebay.doctor.model.capture import STILL_RUNNING
 from forebay.doctor.model.emulation import EmulationKind, MeasuredSetting, Verification
 from forebay.doctor.model.events import EventKind
@@ -111,8 +111,10 @@ def _describe_measured(diagnosis: Diagnosis, setting: MeasuredSetting) -> str:
     """State what a run without a debug setting showed."""
     if setting.saved is None:
         return f"Not measured: {setting.trouble}. The finding: {setting.title}."
-    if not is_measurable(diagnosis, setting):
+    if is_negligible(diagnosis, setting):
         return f"Measured, and not slower than without it: {setting.title}."
+    if not is_measurable(diagnosis, setting):
+        return f"Not measured: step times varied too much. The finding: {setting.title}."
     saved = format_seconds_range(*setting.saved)
     return f"Measured: without this setting, a step is {saved} shorter. The finding: {setting.title}."
 
