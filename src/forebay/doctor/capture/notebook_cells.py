@@ -9,6 +9,7 @@ generated name.
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -34,12 +35,10 @@ class CellLine(NamedTuple):
 
 def cell_name(file: str) -> str | None:
     """Return the name of the cell that has this file name, such as `Cell In[9]`; None for other files."""
-    try:
+    with suppress(Exception):  # no IPython, or an unknown version
         label = _shell().compile.format_code_name(file)
         if label is not None:
             return " ".join(label)
-    except Exception:  # no IPython, or an unknown version
-        pass
     match = _OLD_FILE.fullmatch(file)
     return f"{CELL_PREFIX}{match[1]}]" if match else None
 
