@@ -150,7 +150,6 @@ print("|".join(f"{line} {line.text}" for line in lines.read()))
 
 
 def test_ipython_itself_gives_the_same_names(tmp_path):
-    pytest.importorskip("IPython")
     (tmp_path / "cells.py").write_text(REAL_CELLS)
     done = subprocess.run([sys.executable, tmp_path / "cells.py"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].split("|") == [
