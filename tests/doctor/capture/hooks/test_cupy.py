@@ -25,7 +25,7 @@ def seen(framework_processes, script):
         ("rebuilt", "compile", "cupy", 60, "values = double(values) % 1000.0"),
         ("rebuilt", "run", "cupy.ElementwiseKernel", 60, "values = double(values) % 1000.0"),
         ("host_check", "download", "cupy.asnumpy", 60, "if np.isnan(cupy.asnumpy(field)).any():"),
-        ("wide_dtype", "upload", "cupy.asarray", 60, "batch = cupy.asarray(numbers.random((256, 512)))"),
+        ("wide_dtype", "upload", "cupy.asarray", 60, "batch = cupy.asarray(rows)"),
         ("many_small_copies", "upload", "cupy.asarray", 960, "batch = cupy.stack([cupy.asarray(row) for row in "),
         ("many_small_copies", "sync", "cupy.cuda.Stream.synchronize", 60, "cupy.cuda.Stream.null.synchronize()"),
     ],
