@@ -23,7 +23,7 @@ _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """An environment variable that makes a framework allocate anew."""
+    """An environment variable that makes a framework allocate memory in every step."""
 
     framework: str
     name: str

@@ -116,8 +116,9 @@ def _read_value(node: ast.expr) -> ast.expr | None:
         return None
     deeper = _read_value(value)
     value = value if deeper is None else deeper
-    is_detach = isinstance(value, ast.Call) and last_name(value) == "detach" and isinstance(value.func, ast.Attribute)
-    return value.func.value if is_detach and isinstance(value, ast.Call) else value  # type: ignore[attr-defined]
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach":
+        return value.func.value
+    return value
 
 
 def _is_sum(statement: ast.stmt) -> bool:

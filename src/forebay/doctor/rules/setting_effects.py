@@ -152,7 +152,7 @@ def _logs_collectives(value: str, variables: Mapping[str, str]) -> bool:
 VARIABLES = {
     "PYTHONDEVMODE": VariableEffect(_is_flag, "checks every memory block of Python"),
     "PYTHONMALLOC": VariableEffect(lambda value, _: value.endswith("debug"), "checks every memory block of Python"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": VariableEffect(_is_flag, "allocates GPU memory anew for every tensor", "gpu"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": VariableEffect(_is_flag, "allocates new GPU memory for every tensor", "gpu"),
     "TORCH_DISTRIBUTED_DEBUG": VariableEffect(
         lambda value, _: value.upper() == "DETAIL", "compares every collective among all ranks", "torch"
     ),
