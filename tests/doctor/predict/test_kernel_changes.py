@@ -3,12 +3,12 @@
 import pytest
 from tests.doctor.predict.timelines import steps
 
-from forebay.doctor.predict.kernel_changes import fuse_elementwise, scale_kernels
+from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, scale_kernels
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, steady_step_seconds
 
 
-def is_add(name):
-    return name == "add"
+def is_add(kernel):
+    return kernel.name == "add"
 
 
 def chain_of(*kernels, streams=(0,)):
@@ -69,5 +69,5 @@ def test_copies_and_kernels_without_a_name_stay():
         return [HostAction(0.0, (first, first + 1), kind="launch", ends_step=True)], operations
 
     before = steps(make)
-    assert scale_kernels(lambda name: True, 0.0)(before) == before
-    assert fuse_elementwise(lambda name: True, times_longest=0.5)(before) == before
+    assert scale_kernels(by_name(lambda name: True), 0.0)(before) == before
+    assert fuse_elementwise(by_name(lambda name: True), times_longest=0.5)(before) == before

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.doctor.predict import call_changes, changes, upload_changes
+from forebay.doctor.predict.kernel_changes import scale_kernels
 from forebay.doctor.predict.simulate import predict
 from forebay.doctor.predict.timeline import (
     DeviceOperation,
@@ -62,7 +63,7 @@ cures = st.one_of(
         st.floats(0, 1e-5),
         st.floats(0.5, 1),
     ),
-    st.builds(lambda share: changes.shrink_kernels(lambda _: True, share), st.floats(0, 1)),
+    st.builds(lambda share: scale_kernels(lambda _: True, share), st.floats(0, 1)),
     st.builds(changes.compute_on_host, seconds),
     st.builds(upload_changes.remove_uploads, st.sampled_from(LINES)),
     st.builds(upload_changes.overlap_copies, st.sampled_from(LINES)),

@@ -27,7 +27,6 @@ __all__ = [
     "remove_work",
     "scale_launches",
     "scale_time",
-    "shrink_kernels",
 ]
 
 Change = Callable[[Timeline], Timeline]
@@ -88,21 +87,6 @@ def add_work(seconds: float) -> Change:
         for action in timeline.actions:
             actions += [HostAction(seconds), action] if action.ends_step else [action]
         return timeline.with_parts(actions=actions)
-
-    return change
-
-
-def shrink_kernels(matches: Callable[[DeviceOperation], bool], share: float) -> Change:
-    """Let matching kernels take a share of their time."""
-
-    def change(timeline: Timeline) -> Timeline:
-        operations = [
-            replace(operation, seconds=operation.seconds * share)
-            if operation.engine == "compute" and matches(operation)
-            else operation
-            for operation in timeline.operations
-        ]
-        return timeline.with_parts(operations=operations)
 
     return change
 

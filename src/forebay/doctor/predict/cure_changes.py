@@ -12,6 +12,7 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.predict import call_changes, changes, check_changes
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.changes import Change
+from forebay.doctor.predict.kernel_changes import scale_kernels
 from forebay.doctor.predict.machines import MachineSpeeds
 from forebay.doctor.predict.outcomes import (
     WORKERS_BYTES_PER_SECOND,
@@ -262,16 +263,14 @@ def enlarge_batch(view: CaptureView, factor: int) -> Changes:
     """
     fixed = changes.LAUNCHING_KINDS
     return (
-        changes.chain(
-            (call_changes.scale_kinds(fixed, 1 / factor), changes.shrink_kernels(lambda _: True, 1 / factor))
-        ),
+        changes.chain((call_changes.scale_kinds(fixed, 1 / factor), scale_kernels(lambda _: True, 1 / factor))),
         call_changes.scale_kinds(("launch",), 1 / factor),
     )
 
 
 def shrink_kernels(matches: Callable[[DeviceOperation], bool], *, least_share: float, most_share: float) -> Changes:
     """Let matching kernels take `least_share` of their time at best, and `most_share` at worst."""
-    return tuple(changes.shrink_kernels(matches, share) for share in (least_share, most_share))
+    return tuple(scale_kernels(matches, share) for share in (least_share, most_share))
 
 
 def launch_without_waiting(view: CaptureView) -> Changes:

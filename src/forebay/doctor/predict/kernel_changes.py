@@ -3,14 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from forebay.doctor.predict.changes import Change
+from forebay.doctor.predict.changes import Change, remove_work
 from forebay.doctor.predict.timeline import DeviceOperation, Timeline
 
-__all__ = ["fuse_elementwise", "remove_cuda_calls", "scale_kernels"]
+__all__ = ["by_name", "fuse_elementwise", "remove_cuda_calls", "scale_kernels"]
 
 # Kinds of host actions that may contain CUDA calls without an event of their own, such as allocations.
 CALLING_KINDS = frozenset({"work", "launch", "run", "transform", "ops"})
-Matches = Callable[[str], bool]  # whether a kernel with this name changes
+Matches = Callable[[DeviceOperation], bool]  # whether a kernel changes
+
+
+def by_name(matches_name: Callable[[str], bool]) -> Matches:
+    """Return a function that selects kernels by their name. Kernels without a name stay as they are."""
+    return lambda operation: bool(operation.name) and matches_name(operation.name)
 
 
 def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
@@ -26,9 +31,7 @@ def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
         for run in _runs(timeline, matches):
             seconds = [operations[index].seconds for index in run]
             share = min(1.0, times_longest * max(seconds) / sum(seconds)) if sum(seconds) else 1.0
-            for position, index in enumerate(
-                run
-            ):  # each kernel keeps a part, because the host may wait for any of them
+            for position, index in enumerate(run):  # each keeps a part: the host may wait for any of them
                 gap_seconds = 0.0 if position else operations[index].gap_seconds
                 operations[index] = replace(
                     operations[index], seconds=operations[index].seconds * share, gap_seconds=gap_seconds
@@ -53,18 +56,7 @@ def scale_kernels(matches: Matches, share: float) -> Change:
 
 def remove_cuda_calls(seconds: float) -> Change:
     """Remove `seconds` per step of CUDA calls that queue no work, the same share of each action that may make them."""
-
-    def change(timeline: Timeline) -> Timeline:
-        calling_seconds = sum(action.seconds for action in timeline.actions if action.kind in CALLING_KINDS)
-        removed_seconds = min(calling_seconds, seconds * timeline.step_count)
-        share = 1 - removed_seconds / calling_seconds if calling_seconds else 1.0
-        actions = [
-            replace(action, seconds=action.seconds * share) if action.kind in CALLING_KINDS else action
-            for action in timeline.actions
-        ]
-        return timeline.with_parts(actions=actions)
-
-    return change
+    return remove_work(seconds, CALLING_KINDS)
 
 
 def _runs(timeline: Timeline, matches: Matches) -> Iterator[list[int]]:
@@ -84,7 +76,7 @@ def _runs(timeline: Timeline, matches: Matches) -> Iterator[list[int]]:
 
 
 def _is_match(operation: DeviceOperation, matches: Matches) -> bool:
-    return operation.engine == "compute" and bool(operation.name) and matches(operation.name)
+    return operation.engine == "compute" and matches(operation)
 
 
 def _resize(operation: DeviceOperation, seconds: float) -> DeviceOperation:

@@ -22,7 +22,7 @@ from forebay.doctor.analyse.kernel_kinds import (
 from forebay.doctor.analyse.memory_work import MemoryWork, find_memory_work
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.kernel_changes import fuse_elementwise, scale_kernels
+from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, scale_kernels
 from forebay.doctor.predict.machines import DEVICES, find_gpu, gpu_name
 from forebay.doctor.rules.finding import Cure, Finding
 
@@ -131,7 +131,7 @@ def _compile_cure(framework: str) -> Cure:
         "let a compiler fuse these kernels",
         _COMPILE_CODE[framework],
         basis="Kernels that follow each other become one, which takes 1 to 2 times as long as the longest of them",
-        changes=tuple(fuse_elementwise(_is_fusable, times_longest=times) for times in FUSED_TIMES),
+        changes=tuple(fuse_elementwise(by_name(_is_fusable), times_longest=times) for times in FUSED_TIMES),
     )
 
 
@@ -141,7 +141,7 @@ def _layout_cure() -> Cure:
         "model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)   # every batch",
         basis="cuDNN no longer changes the layout before and after convolutions",
-        changes=(scale_kernels(lambda name: kind_of_kernel(name) is KernelKind.LAYOUT, 0.0),),
+        changes=(scale_kernels(by_name(lambda name: kind_of_kernel(name) is KernelKind.LAYOUT), 0.0),),
     )
 
 
@@ -150,7 +150,7 @@ def _optimizer_cure() -> Cure:
         "update all parameters in one pass",
         "optimizer = torch.optim.AdamW(model.parameters(), fused=True)   # SGD, Adam and Adagrad have `fused` too",
         basis="One pass reads and writes parameters, gradients and states once",
-        changes=tuple(fuse_elementwise(_is_optimizer, times_longest=times) for times in FUSED_OPTIMIZER_TIMES),
+        changes=tuple(fuse_elementwise(by_name(_is_optimizer), times_longest=times) for times in FUSED_OPTIMIZER_TIMES),
     )
 
 
@@ -161,7 +161,7 @@ def _narrow_cure(framework: str) -> Cure:
         basis="16 bits halve the bytes of these kernels; kernels that stay in float32 gain nothing. Results differ "
         "slightly",
         changes=tuple(
-            scale_kernels(lambda name: kind_of_kernel(name) in MEMORY_BOUND - {KernelKind.OPTIMIZER}, share)
+            scale_kernels(by_name(lambda name: kind_of_kernel(name) in MEMORY_BOUND - {KernelKind.OPTIMIZER}), share)
             for share in NARROW_SHARES
         ),
     )
