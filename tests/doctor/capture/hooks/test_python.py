@@ -15,9 +15,14 @@ def settings(seen):
 
 @pytest.fixture
 def no_profiler():
-    """Skip if a tool such as a coverage tool already traces this process."""
-    if sys.getprofile() is not None or tracemalloc.is_tracing():
-        pytest.skip("a tool traces this process")
+    """Stop a tool that traces this process, such as a coverage tool, during a test."""
+    profile, frames = sys.getprofile(), tracemalloc.get_traceback_limit() if tracemalloc.is_tracing() else 0
+    sys.setprofile(None)
+    tracemalloc.stop()
+    yield
+    sys.setprofile(profile)
+    if frames:
+        tracemalloc.start(frames)
 
 
 def test_traced_allocations_are_recorded_with_the_line_that_starts_them(no_profiler):
