@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from forebay.doctor.capture import collector_pause, host_sampler
+from forebay.doctor.capture import collector_pause, host_sampler, sampling_thread
 from forebay.doctor.capture.host_sampler import HostSampler
 from forebay.doctor.capture.source_lines import SourceLines
 
@@ -131,7 +131,7 @@ def test_only_the_last_samples_are_kept(monkeypatch):
 
 
 def test_a_second_stop_does_not_wait(sampler, monkeypatch):
-    monkeypatch.setattr(host_sampler, "STOP_SECONDS", 100.0)
+    monkeypatch.setattr(sampling_thread, "STOP_SECONDS", 100.0)
     sampler.start()
     sampler.stop()
     start = time.monotonic()

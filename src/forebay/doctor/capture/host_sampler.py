@@ -17,7 +17,7 @@ from random import Random
 from time import perf_counter_ns
 
 from forebay.doctor.capture.called_functions import CalledFunctions
-from forebay.doctor.capture.collector_pause import CollectorPause
+from forebay.doctor.capture.sampling_thread import SamplingThread
 from forebay.doctor.capture.source_lines import SourceLines
 from forebay.doctor.model.events import HostSample
 
@@ -26,14 +26,10 @@ __all__ = ["HostSampler"]
 SECONDS = 0.005  # between two samples, on average
 MAX_SAMPLES = 20_000  # the sampler keeps the last ones: 100 seconds of a script with one thread
 SWITCH_SECONDS = 2e-4  # switch interval while a single thread of the script runs
-STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
 
 class HostSampler:
-    """Samples between `start` and `stop`.
-
-    The thread is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
-    """
+    """Samples between `start` and `stop`."""
 
     def __init__(self, lines: SourceLines, on_failure: Callable[[Exception], None]) -> None:
         """`on_failure` is called with an error that has ended the sampling."""
@@ -42,10 +38,8 @@ class HostSampler:
         self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
         self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
         self._switch_seconds = 0.0  # switch interval of the script; 0.0 while it applies
-        self._collector_pause = CollectorPause()
-        self._is_running = False
-        self._stop_signal = _thread.allocate_lock()  # `stop` releases it
-        self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
+        self._sampled_at = 0  # nanoseconds; time of the last sample
+        self._thread = SamplingThread(self._take_sample, self._fail)
 
     @property
     def samples(self) -> tuple[HostSample, ...]:
@@ -53,37 +47,33 @@ class HostSampler:
         return tuple(self._samples)
 
     def start(self) -> None:
-        self._is_running = True
-        self._stop_signal.acquire()
-        self._end_signal.acquire()
-        _thread.start_new_thread(self._run, ())
+        self._sampled_at = perf_counter_ns()
+        self._thread.start(self._pause_seconds())
 
     def stop(self) -> None:
         """End the thread. It is safe to call this twice."""
-        if self._is_running:
-            self._is_running = False
-            self._stop_signal.release()
-            self._end_signal.acquire(timeout=STOP_SECONDS)
+        self._thread.stop()
+        self._restore_switch_interval()
 
     def forget_thread(self) -> None:
         """Undo what the sampler has changed. Call this in a forked process, which has no such thread."""
-        self._is_running = False
+        self._thread.forget()
         self._restore_switch_interval()
-        self._collector_pause.resume()
 
-    def _run(self) -> None:
-        try:
-            previous = perf_counter_ns()
-            while not self._stop_signal.acquire(timeout=SECONDS * self._random.uniform(0.5, 1.5)):
-                now = perf_counter_ns()
-                with self._collector_pause:
-                    self._sample(now, now - previous)
-                previous = now
-        except Exception as error:  # must not reach the script
-            self._on_failure(error)
-        finally:
-            self._restore_switch_interval()
-            self._end_signal.release()
+    def _pause_seconds(self) -> float:
+        """Return the seconds until the next sample."""
+        return SECONDS * self._random.uniform(0.5, 1.5)
+
+    def _take_sample(self) -> float:
+        """Sample all threads, and return the seconds until the next sample."""
+        now = perf_counter_ns()
+        self._sample(now, now - self._sampled_at)
+        self._sampled_at = now
+        return self._pause_seconds()
+
+    def _fail(self, error: Exception) -> None:
+        self._restore_switch_interval()
+        self._on_failure(error)
 
     def _sample(self, now: int, nanoseconds: int) -> None:
         """Add a sample of each thread that executes a line of the script.

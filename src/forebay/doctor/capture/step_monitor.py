@@ -14,8 +14,8 @@ from random import Random
 from time import perf_counter_ns
 
 from forebay.doctor.capture.call_stacks import CallStacks
-from forebay.doctor.capture.collector_pause import CollectorPause
 from forebay.doctor.capture.history_recorder import LONG_SHARE, HistoryRecorder
+from forebay.doctor.capture.sampling_thread import SamplingThread
 from forebay.doctor.capture.source_lines import SourceLines
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.step_history import StepHistory
@@ -27,7 +27,6 @@ LONG_STEP_SECONDS = 0.005  # between two samples of a long step, at first
 LONG_STEP_SHARE = 0.05  # of the time since the step began; between two later samples
 MAX_SECONDS = 2.0  # between two samples
 MAX_ENDS = 100_000  # step ends in the queue; the thread empties it often
-STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 MAX_HOOK_SHARE = 0.003  # of a step, for the hook that reports its end
 MAX_MEASURED_STEPS = 64  # steps that are measured together
 # Seconds of a hook call on a small ARM machine, by the kind of its event. Hooks of other kinds do too much.
@@ -48,46 +47,32 @@ def steps_per_measurement(kind: str, usual_seconds: float, calls: int) -> int:
 
 
 class StepMonitor:
-    """Records steps between `start` and `stop`.
-
-    The thread is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
-    """
+    """Records steps between `start` and `stop`."""
 
     def __init__(self, lines: SourceLines, on_failure: Callable[[Exception], None]) -> None:
         """`on_failure` is called with an error that has ended the sampling."""
-        self._on_failure = on_failure
         self._stacks = CallStacks(lines)
         self._recorder = HistoryRecorder()
         self._recorder_lock = _thread.allocate_lock()
         self._ends: deque[tuple[int, int]] = deque(maxlen=MAX_ENDS)  # time (ns) and number of steps
         self._block_steps = 1  # steps of the last measurement
         self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
-        self._collector_pause = CollectorPause()
         self._loop_thread = 0
-        self._is_running = False
         self._is_after_long_step = False
-        self._stop_signal = _thread.allocate_lock()  # `stop` releases it
-        self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
+        self._thread = SamplingThread(lambda: self._sample(perf_counter_ns()), on_failure)
 
     def start(self) -> None:
         """Start to sample the current thread, which runs the loop."""
         self._loop_thread = _thread.get_ident()
-        self._is_running = True
-        self._stop_signal.acquire()
-        self._end_signal.acquire()
-        _thread.start_new_thread(self._run, ())
+        self._thread.start(SECONDS)
 
     def stop(self) -> None:
         """End the thread. It is safe to call this twice."""
-        if self._is_running:
-            self._is_running = False
-            self._stop_signal.release()
-            self._end_signal.acquire(timeout=STOP_SECONDS)
+        self._thread.stop()
 
     def forget_thread(self) -> None:
         """Call this in a forked process, which has no such thread."""
-        self._is_running = False
-        self._collector_pause.resume()
+        self._thread.forget()
         self._recorder_lock = _thread.allocate_lock()
 
     def add_end(self, time: int, steps: int = 1) -> None:
@@ -104,27 +89,16 @@ class StepMonitor:
             self._record_ends()
             return self._recorder.history(tuple(self._stacks.frames))
 
-    def _run(self) -> None:
-        try:
-            seconds = SECONDS
-            while not self._stop_signal.acquire(timeout=seconds):
-                seconds = self._sample(perf_counter_ns())
-        except Exception as error:  # must not reach the script
-            self._on_failure(error)
-        finally:
-            self._end_signal.release()
-
     def _sample(self, now: int) -> float:
         """Sample the loop and return the seconds until the next sample.
 
         No frame may outlive this function: a frame keeps the variables of the script alive.
         """
-        with self._collector_pause:
-            frame = sys._current_frames().get(self._loop_thread)
-            try:
-                index = self._stacks.find(frame) if frame is not None else -1
-            except AttributeError:  # the frame of a thread that starts or ends now is incomplete
-                index = -1
+        frame = sys._current_frames().get(self._loop_thread)
+        try:
+            index = self._stacks.find(frame) if frame is not None else -1
+        except AttributeError:  # the frame of a thread that starts or ends now is incomplete
+            index = -1
         with self._recorder_lock:
             self._record_ends(now)
             elapsed = (now - self._recorder.last_end) / 1e9

@@ -1,0 +1,57 @@
+"""The thread of a sampler: it calls a function again and again until it is stopped.
+
+It is not a `threading.Thread`, so that the script does not see it in `threading.enumerate`.
+"""
+
+import _thread
+from collections.abc import Callable
+
+from forebay.doctor.capture.collector_pause import CollectorPause
+
+__all__ = ["SamplingThread"]
+
+STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
+
+
+class SamplingThread:
+    """Calls `sample` between `start` and `stop`, with the garbage collector paused where Python needs this.
+
+    `sample` returns the seconds until its next call. An error of it ends the thread and is passed to `on_failure`.
+    """
+
+    def __init__(self, sample: Callable[[], float], on_failure: Callable[[Exception], None]) -> None:
+        self._sample = sample
+        self._on_failure = on_failure
+        self._collector_pause = CollectorPause()
+        self._is_running = False
+        self._stop_signal = _thread.allocate_lock()  # `stop` releases it
+        self._end_signal = _thread.allocate_lock()  # the thread releases it when it ends
+
+    def start(self, seconds: float) -> None:
+        """Start the thread. The first sample follows after `seconds`."""
+        self._is_running = True
+        self._stop_signal.acquire()
+        self._end_signal.acquire()
+        _thread.start_new_thread(self._run, (seconds,))
+
+    def stop(self) -> None:
+        """End the thread. It is safe to call this twice."""
+        if self._is_running:
+            self._is_running = False
+            self._stop_signal.release()
+            self._end_signal.acquire(timeout=STOP_SECONDS)
+
+    def forget(self) -> None:
+        """Undo what the thread has changed. Call this in a forked process, which has no such thread."""
+        self._is_running = False
+        self._collector_pause.resume()
+
+    def _run(self, seconds: float) -> None:
+        try:
+            while not self._stop_signal.acquire(timeout=seconds):
+                with self._collector_pause:
+                    seconds = self._sample()
+        except Exception as error:  # must not reach the script
+            self._on_failure(error)
+        finally:
+            self._end_signal.release()
