@@ -12,7 +12,8 @@ from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
 __all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
 
-FEWEST_SAMPLES = 60  # fewer say too little about the lines of a step
+FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
+FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
 
 
@@ -60,7 +61,8 @@ def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
 
 def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> tuple[HostLine, ...]:
     functions: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for sample in samples:
+    counts = Counter(sample.line for sample in samples)
+    for sample in (sample for sample in samples if counts[sample.line] >= FEWEST_LINE_SAMPLES):
         functions[sample.line][sample.function] += sample.nanoseconds * seconds_per_ns
     found = []
     for index, by_function in functions.items():
