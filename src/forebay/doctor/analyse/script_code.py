@@ -113,6 +113,13 @@ class ScriptCode:
                 return Patch(start, self._end(argument.value), "")
         return None
 
+    def replace_in_lines(self, statement: ast.stmt, text: str) -> str | None:
+        """Return the lines of a statement with `text` instead of it; None if no other code is on these lines."""
+        first, last = statement.lineno, statement.end_lineno or statement.lineno
+        before = self._lines[first - 1][: statement.col_offset].decode().lstrip()
+        after = self._lines[last - 1][statement.end_col_offset :].decode().rstrip()
+        return before + text + after if before or after.lstrip(" ;").split("#")[0] else None
+
     def header_end(self, statement: ast.stmt) -> int:
         """Return the last line of the header of a compound statement."""
         body: list[ast.stmt] = getattr(statement, "body", [])
