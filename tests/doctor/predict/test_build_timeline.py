@@ -1,5 +1,7 @@
 """Timelines built from captures: simulated step times equal those of the script and of the cured script."""
 
+from dataclasses import replace
+
 import pytest
 from tests.doctor import device_rig as rig
 from tests.doctor.device_rig import COPY_STREAM, OTHER, US
@@ -183,6 +185,21 @@ def test_calibration_restores_the_unrecorded_time_of_host_work():
     model = calibrate(CaptureView(rig.run(program)), build_timeline(CaptureView(rig.run(program))))
     assert model.error <= LARGEST_ERROR
     assert steady_step_seconds(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
+
+
+def test_the_short_turns_of_a_loop_that_runs_ahead_show_the_pace_of_its_host():
+    def program(machine):
+        machine.python(980 if machine.tracing else 490)  # recording makes the host as slow as the device
+        machine.launch(1000)
+        machine.wait_for_room(4 if machine.tracing else 506)
+
+    capture = rig.run(program)
+    waiting = [1e-3] * 15  # the queue of the device is full
+    turns = replace(capture.window, untraced=(*[5e-4] * 5, *waiting))
+    view = CaptureView(replace(capture, window=turns))
+    timeline = calibrate(view, build_timeline(view)).timeline
+    assert steady_step_seconds(timeline) == pytest.approx(1e-3, rel=0.02)
+    assert sum(action.seconds for action in timeline.actions) / timeline.step_count == pytest.approx(5e-4, rel=0.02)
 
 
 def test_the_first_step_of_a_round_waits_for_the_previous_round():

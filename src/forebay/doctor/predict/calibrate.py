@@ -37,6 +37,9 @@ OPERATION_SECONDS = 15e-6  # host time to launch a PyTorch operation, including 
 PACE_TOLERANCE = 0.002  # share of the step; the search for the pace ends at a smaller error
 MOST_TRIES = 12  # of the search for the pace
 MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps are between these
+# A turn of the loop is the host's own work plus its waits for the device. So short turns show the work. The shortest
+# of all may be a freak, so one turn in ten may be shorter.
+SHORT_TURN_QUANTILE = 0.1
 
 SiteKey = tuple[str, int]  # kind and line
 
@@ -66,7 +69,7 @@ def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
     recorded = view.device.bound_seconds or _recorded_seconds(view.device)
     structure_error = _relative_error(steady_step_seconds(timeline), recorded)
     scaled = _with_ratios(timeline, _recording_ratios(view, view.device))
-    paced = _with_measured_pace(scaled, measured, median(view.unprofiled_seconds) if view.unprofiled_seconds else 0.0)
+    paced = _with_measured_pace(scaled, measured, _shortest_turn(view))
     return CalibratedTimeline(
         paced,
         measured,
@@ -155,18 +158,23 @@ def _copy_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
     return next((ratios[kind, copy.line] for kind in ("upload", "run") if (kind, copy.line) in ratios), 1.0)
 
 
-def _with_measured_pace(timeline: Timeline, measured: float, unprofiled: float) -> Timeline:
+def _with_measured_pace(timeline: Timeline, measured: float, turn_seconds: float) -> Timeline:
     """Scale the host to the measured pace.
 
-    If the device limits the step, the step time does not show the pace of the host, because the host runs ahead. The
-    median turn of the unprofiled loop, `unprofiled`, then shows the pace if it is shorter than the step: it did not
-    wait for the device. If it is not shorter, the pace is unknown, and the timeline stays as it is.
+    If the device limits the step, the step time does not show the pace of the host, because the host runs ahead. Its
+    short turns, `turn_seconds`, then show the pace if they are shorter than the step: they did not wait for the device.
+    If they are not shorter, the pace is unknown, and the timeline stays as it is.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
-    if not 0 < unprofiled < measured * (1 - LARGEST_ERROR):
+    if not 0 < turn_seconds < measured * (1 - LARGEST_ERROR):
         return timeline
-    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), unprofiled))
+    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), turn_seconds))
+
+
+def _shortest_turn(view: CaptureView) -> float:
+    """Return the seconds of a short turn of the unprofiled loop; 0.0 if no turn was timed."""
+    return float(np.quantile(view.unprofiled_seconds, SHORT_TURN_QUANTILE)) if view.unprofiled_seconds else 0.0
 
 
 def _find_pace(timeline: Timeline, expected: float) -> float:
