@@ -31,6 +31,10 @@ FOREACH_ADD = (
     "_ZN2at6native55_GLOBAL__N__d25d856e_22_ForeachBinaryOpList_cu_a911ec4325multi_tensor_apply_kernelI"
     "NS1_18TensorListMetadataILi2EEENS1_24BinaryOpListAlphaFunctorIfLi2ELi2ELi0EEEJSt4plusIfEfEEEvT_T0_DpT1_"
 )
+FOREACH_DIVIDE = (
+    "_ZN2at6native61_GLOBAL__N__538ad94b_28_ForeachBinaryOpScalarList_cu_dda10a6925multi_tensor_apply_kernelI"
+    "NS1_28TensorListScalarListMetadataIfLi1EEENS1_25BinaryOpScalarListFunctorIfLi1ELi1ELi0EEEJSt7dividesIfEEEEvT_T0_"
+)
 SQUARE = 4096 * 4096  # numbers in each array of the script torch/resident
 
 
@@ -43,6 +47,7 @@ SQUARE = 4096 * 4096  # numbers in each array of the script torch/resident
         (STRIDED_ADD, 65_536, 3 * 4 * SQUARE),
         (STRIDED_COPY, 65_536, 2 * 4 * SQUARE),
         (FOREACH_ADD, 256, 3 * 4 * SQUARE),
+        (FOREACH_DIVIDE, 256, 2 * 4 * SQUARE),
         (ADD16, 16_384, 3 * 2 * SQUARE),
         ("cupy_add__float32_float32_float32", SQUARE // 128, 3 * 4 * SQUARE),
         ("cupy_multiply__float32_float_float32", SQUARE // 128, 2 * 4 * SQUARE),

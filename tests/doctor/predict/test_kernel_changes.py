@@ -3,8 +3,8 @@
 import pytest
 from tests.doctor.predict.timelines import steps
 
-from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, scale_kernels
-from forebay.doctor.predict.timeline import DeviceOperation, HostAction, steady_step_seconds
+from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, fuse_updates, scale_kernels
+from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, steady_step_seconds
 
 
 def is_add(kernel):
@@ -71,3 +71,37 @@ def test_copies_and_kernels_without_a_name_stay():
     before = steps(make)
     assert scale_kernels(by_name(lambda name: True), 0.0)(before) == before
     assert fuse_elementwise(by_name(lambda name: True), times_longest=0.5)(before) == before
+
+
+def foreach(functor, arrays):
+    """Return the name of a foreach kernel that reads `arrays` arrays and writes one."""
+    metadata = f"multi_tensor_apply_kernelINS1_18TensorListMetadataILi{arrays}EEENS1_"
+    return f"{metadata}{functor}FunctorIfLi{arrays}ELi{arrays}ELi0E"
+
+
+def fused_share(*kernels, blocks=64):
+    """Return the share of the time that remains of kernels of a second each, given as (functor, arrays)."""
+    operations = tuple(
+        DeviceOperation(1.0, name=foreach(functor, arrays), blocks=blocks) for functor, arrays in kernels
+    )
+    timeline = Timeline((HostAction(0.0, tuple(range(len(kernels))), ends_step=True),), operations)
+    fused = fuse_updates(by_name(lambda name: "Functor" in name))(timeline)
+    return sum(operation.seconds for operation in fused.operations) / len(kernels)
+
+
+def test_a_fused_adam_moves_seven_arrays():
+    # decay, first moment, second moment (twice), root, correction, epsilon, step: 2 + 3 + 2 + 4 + 2 + 2 + 2 + 4 arrays
+    kernels = [("Mul", 1), ("Lerp", 2), ("Mul", 1), ("PointwiseOp", 3), ("Sqrt", 1), ("Div", 1), ("Add", 1)]
+    assert fused_share(*kernels, ("PointwiseOpList", 3)) == pytest.approx(7 / 21)
+
+
+def test_a_fused_momentum_moves_five_arrays():
+    assert fused_share(("Mul", 1), ("Add", 2), ("AddAlpha", 2)) == pytest.approx(5 / 8)
+
+
+def test_an_update_of_one_pass_gains_nothing():
+    assert fused_share(("AddAlpha", 2)) == 1.0
+
+
+def test_kernels_of_unknown_size_gain_nothing():
+    assert fused_share(("Mul", 1), ("PointwiseOp", 3), blocks=0) == 1.0

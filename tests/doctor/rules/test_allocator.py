@@ -6,9 +6,11 @@ import pytest
 from tests.doctor.captures import JAX, TENSORFLOW_GPU, TORCH_GPU, download, loop
 from tests.doctor.device_rig import ApiCall
 from tests.doctor.rules.device_faults import allocating, run_with_kernels
+from tests.support.paths import DOCTOR
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules.allocator import examine
 
@@ -58,6 +60,13 @@ def test_a_setting_that_may_not_be_the_cause_gains_at_least_half():
     cure = diagnose(capture_with({})).main.cures[0]
     assert 150e-6 < cure.low < 200e-6
     assert 400e-6 < cure.high < 500e-6
+
+
+def test_a_cured_step_still_computes():
+    diagnosis = diagnose(Capture.load(DOCTOR / "rules" / "torch_alloc.gz"))
+    assert diagnosis.main.rule == "allocator"
+    cured = diagnosis.view.step_seconds - diagnosis.main.best_cure.high
+    assert cured == pytest.approx(diagnosis.view.device.busy_seconds, rel=0.02)
 
 
 def test_allocations_are_no_calls_that_queue_work():

@@ -13,7 +13,7 @@ whose names show neither.
 import re
 from functools import lru_cache
 
-__all__ = ["bytes_per_block"]
+__all__ = ["arrays_of_foreach", "bytes_per_block"]
 
 CHUNK_NUMBERS = 65_536  # per block of multi_tensor_apply_kernel
 NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINCE; 16 for numbers of one byte
@@ -23,7 +23,7 @@ THREADS = 128  # per block of PyTorch's elementwise kernels
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernelILi\d+E.*St5arrayIPcLm(\d+)E")
 _UNROLLED = re.compile(r"unrolled_elementwise_kernelI.*St5arrayIPcLm(\d+)E+Li(\d+)E")
 _STRIDED = re.compile(r"(?<![a-z]_)elementwise_kernelILi(\d+)ELi(\d+)E")
-_MULTI_TENSOR = re.compile(r"multi_tensor_apply_kernelI.*TensorList(?:ScalarList)?MetadataILi(\d+)E")
+_MULTI_TENSOR = re.compile(r"multi_tensor_apply_kernelI.*TensorList(?:ScalarList)?MetadataI[a-z]?Li(\d+)E")
 _MULTI_TENSOR_ARGUMENTS = re.compile(r"FunctorI\w+?Li(\d+)ELi(\d+)ELi\d+E")
 _LAMBDA = re.compile(r"EUl([a-zN].*?)E_")
 _FUNCTOR_TYPES = re.compile(r"(?:Functor(?:_\w+?|OnSelf_\w+?)?|FunctorOnSelf_\w+?)I([a-z]+|N3c10\d+\w+?E)")
@@ -59,11 +59,18 @@ def _torch_numbers(name: str, torch_version: tuple[int, int]) -> tuple[int, int]
     if match := _STRIDED.search(name):
         arrays = _count_arrays(name)
         return (int(match[1]) * int(match[2]), arrays) if arrays else None
-    if match := _MULTI_TENSOR.search(name):
-        # Template arguments of the functor: arrays per tensor, arrays that it reads, index of the result.
-        arguments = _MULTI_TENSOR_ARGUMENTS.search(name)
-        return CHUNK_NUMBERS, int(arguments[2]) + 1 if arguments else 2 * int(match[1]) - 1
-    return None
+    arrays = arrays_of_foreach(name)
+    return (CHUNK_NUMBERS, arrays) if arrays else None
+
+
+def arrays_of_foreach(name: str) -> int:
+    """Return how many arrays a foreach kernel of PyTorch reads or writes for each tensor; 0 for other kernels."""
+    match = _MULTI_TENSOR.search(name)
+    if match is None:
+        return 0
+    # Template arguments of the functor: arrays per tensor, arrays that it reads, index of the result.
+    arguments = _MULTI_TENSOR_ARGUMENTS.search(name)
+    return int(arguments[2]) + 1 if arguments else 2 * int(match[1]) - 1
 
 
 def _count_arrays(name: str) -> int:

@@ -8,7 +8,15 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 
-__all__ = ["FUSABLE", "MEMORY_BOUND", "KernelKind", "is_fused_optimizer", "is_wide_float", "kind_of_kernel"]
+__all__ = [
+    "FUSABLE",
+    "MEMORY_BOUND",
+    "KernelKind",
+    "is_fused_optimizer",
+    "is_unfused_update",
+    "is_wide_float",
+    "kind_of_kernel",
+]
 
 
 class KernelKind(StrEnum):
@@ -71,6 +79,8 @@ _PATTERNS = tuple(
     )
 )
 _FUSED_OPTIMIZER = re.compile(r"FusedAdam|FusedSgd|fused_(adam|sgd)", re.IGNORECASE)
+# Foreach kernels that a fused optimizer does not replace: norms of gradients, their scaling, and checks for infinities.
+_BESIDE_UPDATE = re.compile(r"Norm|ForeachReduceOp|AmpKernels|BinaryOpScalarTensor", re.IGNORECASE)
 _NARROW_FLOAT = re.compile(r"BFloat16|4Half|__half|bf16|_f16|DT_HALF|float16|_hsh|_tst", re.IGNORECASE)
 
 
@@ -82,6 +92,12 @@ def kind_of_kernel(name: str) -> KernelKind:
 def is_fused_optimizer(name: str) -> bool:
     """Whether a kernel updates parameters and states in one pass, as with `fused=True`."""
     return bool(_FUSED_OPTIMIZER.search(name))
+
+
+def is_unfused_update(name: str) -> bool:
+    """Whether a kernel makes one of several passes over parameters and states, which `fused=True` makes one."""
+    is_update = kind_of_kernel(name) is KernelKind.OPTIMIZER and "multi_tensor_apply" in name
+    return is_update and not is_fused_optimizer(name) and not _BESIDE_UPDATE.search(name)
 
 
 def is_wide_float(name: str) -> bool:

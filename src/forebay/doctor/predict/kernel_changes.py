@@ -1,15 +1,21 @@
 """Changes of kernels and of the CUDA calls around them: fused, narrowed to 16 bits, shortened or removed."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from statistics import median
 
+from forebay.doctor.analyse.kernel_bytes import arrays_of_foreach
 from forebay.doctor.predict.changes import Change, remove_work
 from forebay.doctor.predict.timeline import DeviceOperation, Timeline
 
-__all__ = ["by_name", "fuse_elementwise", "remove_cuda_calls", "scale_kernels"]
+__all__ = ["by_name", "fuse_elementwise", "fuse_updates", "remove_cuda_calls", "scale_kernels"]
 
 # Kinds of host actions that may contain CUDA calls without an event of their own, such as allocations.
 CALLING_KINDS = frozenset({"work", "launch", "run", "transform", "ops"})
+# Passes of a fused optimizer over the bytes of all parameters. It reads and writes parameters and states, and reads
+# gradients. Adam has two states, SGD with momentum has one.
+ADAM_PASSES, MOMENTUM_PASSES, SGD_PASSES = 7, 5, 3
 Matches = Callable[[DeviceOperation], bool]  # whether a kernel changes
 
 
@@ -39,6 +45,40 @@ def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
         return timeline.with_parts(operations=operations)
 
     return change
+
+
+def fuse_updates(matches: Matches) -> Change:
+    """Replace the foreach kernels of an optimizer by one kernel that makes all their passes at once.
+
+    Memory limits both, so the time is proportional to the bytes: the arrays that each kernel reads and writes, against
+    those of a fused optimizer. The kernels of one name together go over all parameters, mostly once.
+    """
+
+    def change(timeline: Timeline) -> Timeline:
+        updates = [operation for operation in timeline.operations if _is_match(operation, matches)]
+        share = _fused_share(updates)
+        operations = [
+            replace(operation, seconds=operation.seconds * share, gap_seconds=operation.gap_seconds * share)
+            if _is_match(operation, matches)
+            else operation
+            for operation in timeline.operations
+        ]
+        return timeline.with_parts(operations=operations)
+
+    return change
+
+
+def _fused_share(updates: Sequence[DeviceOperation]) -> float:
+    """Return the bytes of a fused update as a share of the bytes of these kernels; 1.0 if unknown."""
+    blocks: Counter[str] = Counter()
+    for operation in updates:
+        blocks[operation.name] += operation.blocks
+    passes = sum(arrays_of_foreach(name) * count for name, count in blocks.items())
+    if not passes:
+        return 1.0
+    has_two_states = any("PointwiseOp" in name for name in blocks)
+    fused = ADAM_PASSES if has_two_states else MOMENTUM_PASSES if len(blocks) > 1 else SGD_PASSES
+    return min(1.0, fused * median(blocks.values()) / passes)
 
 
 def scale_kernels(matches: Matches, share: float) -> Change:

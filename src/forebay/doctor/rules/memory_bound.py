@@ -16,13 +16,16 @@ from forebay.doctor.analyse.kernel_kinds import (
     MEMORY_BOUND,
     KernelKind,
     is_fused_optimizer,
+    is_unfused_update,
     is_wide_float,
     kind_of_kernel,
 )
 from forebay.doctor.analyse.memory_work import MemoryWork, find_memory_work
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, scale_kernels
+from forebay.doctor.predict.changes import chain
+from forebay.doctor.predict.cure_changes import Changes, compile_model
+from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, fuse_updates, scale_kernels
 from forebay.doctor.predict.machines import DEVICES, find_gpu, gpu_name
 from forebay.doctor.rules.finding import Cure, Finding
 
@@ -33,8 +36,6 @@ LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the ste
 MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is not offered
 # The time of fused kernels, as a multiple of the longest kernel of a run: at best and at worst.
 FUSED_TIMES = 1.0, 2.0
-# A fused optimizer reads and writes parameter, gradient and states: 7 passes. The longest kernel of a run makes 4.
-FUSED_OPTIMIZER_TIMES = 7 / 4, 3.0
 NARROW_SHARES = 0.5, 1.0  # of the time in 16 bits: at best half; at worst autocast keeps these kernels in float32
 MOST_CURES = 3
 WITHOUT_BFLOAT16 = ("v100", "t4")
@@ -98,7 +99,7 @@ def _cures(view: CaptureView, work: MemoryWork) -> Iterator[Cure]:
     """Yield the cures that are not in place and that change a reportable part of the time."""
     framework, least = _framework(view), MIN_CURED_SHARE * work.seconds
     if work.seconds_of(*FUSABLE) >= least and not _is_compiled(view, framework, work) and framework in _COMPILE_CODE:
-        yield _compile_cure(framework)
+        yield _compile_cure(view, framework)
     if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least:
         yield _layout_cure()
     is_fused = any(is_fused_optimizer(name) for name in work.names)
@@ -126,13 +127,22 @@ def _is_wide(view: CaptureView) -> bool:
     return find_gpu(gpu_name(view)) not in WITHOUT_BFLOAT16 and all(map(is_wide_float, names))
 
 
-def _compile_cure(framework: str) -> Cure:
+def _compile_cure(view: CaptureView, framework: str) -> Cure:
     return Cure(
         "let a compiler fuse these kernels",
         _COMPILE_CODE[framework],
-        basis="Kernels that follow each other become one, which takes 1 to 2 times as long as the longest of them",
-        changes=tuple(fuse_elementwise(by_name(_is_fusable), times_longest=times) for times in FUSED_TIMES),
+        basis="Kernels that follow each other become one, which takes 1 to 2 times as long as the longest of them"
+        + (", and the host launches fewer kernels" if framework == "torch" else ""),
+        changes=_fusion(view, framework),
     )
+
+
+def _fusion(view: CaptureView, framework: str) -> Changes:
+    """Return the outcomes of a compiler: fused kernels, and for PyTorch also less time to launch them."""
+    fusions = [fuse_elementwise(by_name(_is_fusable), times_longest=times) for times in FUSED_TIMES]
+    if framework != "torch":
+        return tuple(fusions)
+    return tuple(chain(outcome) for outcome in zip(fusions, compile_model(view), strict=True))
 
 
 def _layout_cure() -> Cure:
@@ -149,8 +159,8 @@ def _optimizer_cure() -> Cure:
     return Cure(
         "update all parameters in one pass",
         "optimizer = torch.optim.AdamW(model.parameters(), fused=True)   # SGD, Adam and Adagrad have `fused` too",
-        basis="One pass reads and writes parameters, gradients and states once",
-        changes=tuple(fuse_elementwise(by_name(_is_optimizer), times_longest=times) for times in FUSED_OPTIMIZER_TIMES),
+        basis="One pass reads parameters, gradients and states once, and writes parameters and states once",
+        changes=(fuse_updates(by_name(is_unfused_update)),),
     )
 
 
@@ -169,10 +179,6 @@ def _narrow_cure(framework: str) -> Cure:
 
 def _is_fusable(name: str) -> bool:
     return kind_of_kernel(name) in FUSABLE
-
-
-def _is_optimizer(name: str) -> bool:
-    return kind_of_kernel(name) is KernelKind.OPTIMIZER
 
 
 _COMPILE_CODE = {
