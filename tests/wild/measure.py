@@ -73,7 +73,9 @@ def summarise(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def reported_share(document: dict[str, Any]) -> float:
-    """Return the share of the step that the lists of lines explain. Compiled calls are in neither list."""
+    """Return the share of the step that has a line. Documents without `step_lines` have no lines of compiled calls."""
+    if found := document.get("step_lines"):
+        return float(sum(row["share_of_step"] for row in found["lines"]))
     rows = [*document["crossings"], *document.get("host_lines", [])]
     return float(sum(row["share_of_step"] for row in rows if row["line"] is not None))
 

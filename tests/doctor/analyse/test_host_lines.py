@@ -9,8 +9,10 @@ from tests.doctor.captures import JAX, LOOP, MS, OTHER, TORCH, loop, run, run_of
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
-from forebay.doctor.analyse.host_lines import host_lines, run_lines
+from forebay.doctor.analyse.host_lines import host_lines, run_lines, trusted_share
 from forebay.doctor.model.events import HostSample
+
+TRUSTED = 78 / 80  # `sampled` adds 78 samples to each line
 
 
 def lines_of(capture):
@@ -19,8 +21,8 @@ def lines_of(capture):
 
 def test_a_line_has_the_time_of_its_samples():
     found = lines_of(sampled(loop(frameworks=TORCH), (14, "gc.collect", 6), (15, "numpy.sort", 4)))
-    assert found[14].seconds == pytest.approx(6e-3)
-    assert found[15].seconds == pytest.approx(4e-3)
+    assert found[14].seconds == pytest.approx(6e-3 * TRUSTED)
+    assert found[15].seconds == pytest.approx(4e-3 * TRUSTED)
 
 
 def test_the_function_with_most_time_comes_first():
@@ -31,7 +33,20 @@ def test_the_function_with_most_time_comes_first():
 
 def test_only_the_time_outside_of_recorded_calls_is_divided():
     found = lines_of(sampled(loop(run(ms=7), frameworks=JAX), (14, "numpy.sort", 3)))
-    assert found[14].seconds == pytest.approx(3e-3)
+    assert found[14].seconds == pytest.approx(3e-3 * TRUSTED)
+
+
+def test_a_line_with_few_samples_never_takes_the_whole_step():
+    capture = sampled(loop(frameworks=TORCH), (14, "time.sleep", 10))
+    seconds = {
+        count: lines_of(replace(capture, samples=capture.samples[-count:]))[14].seconds for count in (20, 40, 60)
+    }
+    assert seconds == pytest.approx({20: 10e-3 * 20 / 22, 40: 10e-3 * 40 / 42, 60: 10e-3 * 60 / 62})
+
+
+@given(st.integers(1, 10**6))
+def test_more_samples_are_trusted_more(samples):
+    assert 0 < trusted_share(samples) < trusted_share(samples + 1) < 1
 
 
 def test_samples_inside_recorded_calls_do_not_count():
@@ -48,7 +63,7 @@ def test_all_lines_together_take_the_unexplained_time_at_most(lines):
     total = sum(each.seconds for each in host_lines(view))
     assert total <= unexplained_seconds(view) * (1 + 1e-9)
     if all(line >= 0 for line, *_ in lines):
-        assert total == pytest.approx(unexplained_seconds(view))
+        assert total >= unexplained_seconds(view) * TRUSTED * (1 - 1e-9)
 
 
 def test_a_run_without_a_loop_has_the_time_of_its_lines():

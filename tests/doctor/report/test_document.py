@@ -36,6 +36,7 @@ ADDED_SINCE_0_1 = {  # documents of 0.1 must remain valid
     "parts_share",
     "run_lines",
     "settings",
+    "step_lines",
 }
 
 
@@ -110,6 +111,15 @@ def test_the_log_of_a_script_with_a_loop_has_the_crossings_outside_of_it():
     log = to_document(samples.crossings_beside_a_loop())["crossing_log"]
     assert [crossing["line"] for crossing in log["crossings"]] == [34] * 7 + [112]
     assert to_document(samples.ordinary())["crossing_log"] == {"crossings": [], "others": []}
+
+
+def test_the_lines_of_a_step_and_the_rest_take_the_step_time():
+    document = to_document(samples.ordinary())
+    found = document["step_lines"]
+    seconds = [each["seconds_per_step"] for each in found["lines"]]
+    assert sum(seconds) + found["other_seconds"] + found["unknown_seconds"] == pytest.approx(document["step_seconds"])
+    assert len(seconds) > 1
+    assert to_document(samples.no_loop())["step_lines"] is None
 
 
 def test_a_run_without_a_loop_has_the_time_of_its_lines():

@@ -119,14 +119,16 @@ def test_a_page_shows_time_direction_and_cause_of_a_crossing():
     assert "waits for the device" in text
 
 
-def test_a_page_lists_the_lines_outside_of_recorded_calls():
+def test_a_page_lists_the_lines_of_a_step_and_the_rest():
     capture = sampled(loop(run(ms=4), frameworks=JAX), (14, "numpy.sort", 4), (20, "", 2))
     text = render_page(diagnose(capture))
     assert "In 6.00 ms of a step (60%), the thread of the loop was in no recorded call." in text
     lines = text[text.index('id="host-lines"') :]
     assert lines.index("train.py:14") < lines.index("train.py:20")
     assert "numpy.sort" in lines
-    assert 'id="host-lines"' not in render_page(samples.ordinary())
+    assert "tf.function" in lines  # the recorded call
+    assert lines.index("train.py:20") < lines.index("<span>other lines</span>")
+    assert 'id="host-lines"' not in render_page(samples.no_loop())
 
 
 def test_a_page_shows_the_time_of_a_run_without_a_loop_by_line():

@@ -1,7 +1,7 @@
 """The time of the host by line of the script, from samples: of a step outside of recorded calls, or of a run."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -10,10 +10,13 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
+__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside", "trusted_share", "unrecorded_samples"]
 
 FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
+# Samples that are taken to belong to other lines, whatever the samples of a line: so few samples never show that a line
+# takes all of the time, and removing it never promises a step without time.
+DOUBTED_SAMPLES = 2
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
 
 
@@ -34,12 +37,14 @@ class HostLine:
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     """Return the lines of the loop's thread, longest first; empty without enough samples.
 
-    Their seconds add up to at most `unexplained_seconds`: some samples have no line of the script.
+    Their seconds add up to less than `unexplained_seconds`: some samples have no line of the script, and the share of a
+    line with few samples is smaller (see `trusted_share`).
     """
-    samples = _unrecorded_samples(view) if view.steps is not None else []
+    samples = unrecorded_samples(view)
     if len(samples) < FEWEST_SAMPLES:
         return ()
-    return _group_by_line(view, samples, unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples))
+    seconds_per_ns = unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples)
+    return tuple(sorted(_doubt_few_samples(view, samples, seconds_per_ns), key=lambda each: -each.seconds))
 
 
 def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
@@ -57,6 +62,20 @@ def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
     if len(samples) < FEWEST_SAMPLES or not total:
         return ()
     return _group_by_line(view, samples, min(1e-9, view.capture.seconds / total))
+
+
+def trusted_share(samples: int) -> float:
+    """Return the share of a line's sampled time that counts for the line: n / (n + DOUBTED_SAMPLES)."""
+    return samples / (samples + DOUBTED_SAMPLES)
+
+
+def _doubt_few_samples(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> Iterator[HostLine]:
+    """Yield the lines of these samples, each with its trusted share of the time."""
+    counts = Counter(view.line(sample.line) for sample in samples)
+    for each in _group_by_line(view, samples, seconds_per_ns):
+        share = trusted_share(counts[each.line])
+        functions = tuple((name, seconds * share) for name, seconds in each.functions)
+        yield HostLine(each.line, each.seconds * share, functions)
 
 
 def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> tuple[HostLine, ...]:
@@ -83,10 +102,11 @@ def samples_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Hos
     return [sample for sample, inside in zip(samples, is_inside, strict=True) if inside]
 
 
-def _unrecorded_samples(view: CaptureView) -> list[HostSample]:
+def unrecorded_samples(view: CaptureView) -> list[HostSample]:
     """Return the samples of the loop's thread in the profiled steps, without those inside recorded calls."""
     steps = view.steps
-    assert steps is not None
+    if steps is None:
+        return []
     samples = [
         sample
         for sample in view.capture.samples

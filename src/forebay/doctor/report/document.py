@@ -14,6 +14,8 @@ from forebay.doctor.analyse.crossings import MOST_LISTED, Crossing, CrossingTota
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
 from forebay.doctor.analyse.host_lines import HostLine, host_lines, run_lines
 from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
+from forebay.doctor.analyse.phases import parts_of_step
+from forebay.doctor.analyse.step_lines import step_lines
 from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
 from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine
@@ -57,8 +59,9 @@ def to_document(diagnosis: Diagnosis, ranks: RankComparison | None = None) -> di
         "step_quartiles": _quartiles(view),
         "mean_step_seconds": view.mean_seconds or None,
         "watching_cost": view.profiling_overhead,
-        "parts_seconds": view.step_parts,
-        "parts_share": shares_of(view.step_parts),
+        "parts_seconds": parts_of_step(view),
+        "parts_share": shares_of(parts_of_step(view)),
+        "step_lines": _step_lines(view),
         "host_lines": [_host_line(view, each) for each in host_lines(view)],
         "run_lines": [_run_line(view, each) for each in run_lines(view)],
         "coverage": _coverage(view),
@@ -99,6 +102,18 @@ def _coverage(view: CaptureView) -> dict[str, float | None] | None:
     Return None without device records.
     """
     return {direction: view.device.coverage(direction) for direction in TRANSFER_DIRECTIONS} if view.device else None
+
+
+def _step_lines(view: CaptureView) -> dict[str, Any] | None:
+    """Return the time of a step by line; None without a loop."""
+    if view.steps is None:
+        return None
+    found = step_lines(view)
+    return {
+        "lines": [_host_line(view, each) for each in found.lines],
+        "other_seconds": found.other_seconds,
+        "unknown_seconds": found.unknown_seconds,
+    }
 
 
 def _host_line(view: CaptureView, host_line: HostLine) -> dict[str, Any]:

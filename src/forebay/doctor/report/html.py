@@ -17,8 +17,10 @@ from markupsafe import Markup
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.crossings import MOST_LISTED, crossings_of, split_crossings
-from forebay.doctor.analyse.host_lines import host_lines, run_lines
+from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.analyse.memory import memory_usage
+from forebay.doctor.analyse.phases import parts_of_step
+from forebay.doctor.analyse.step_lines import step_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.formatting import (
     format_count,
@@ -52,7 +54,8 @@ _ASSETS = Path(__file__).parent / "page"
 
 def render_page(diagnosis: Diagnosis) -> str:
     """Return the whole report as HTML."""
-    transfers, lines = transfers_of(diagnosis.view), host_lines(diagnosis.view) or run_lines(diagnosis.view)
+    transfers, of_step = transfers_of(diagnosis.view), step_lines(diagnosis.view)
+    lines = of_step.lines or run_lines(diagnosis.view)
     crossings, crossing_totals = split_crossings(crossings_of(diagnosis.view), MOST_LISTED)
     script = "\n".join(_read_asset(name) for name in ("page.js", "timeline.js"))
     return _TEMPLATES.get_template("report.html").render(
@@ -60,6 +63,8 @@ def render_page(diagnosis: Diagnosis) -> str:
         transfers=transfers[:MOST_TRANSFERS],
         more_transfers=max(0, len(transfers) - MOST_TRANSFERS),
         host_lines=lines[:MOST_HOST_LINES],
+        other_seconds=of_step.other_seconds + sum(each.seconds for each in of_step.lines[MOST_HOST_LINES:]),
+        unknown_seconds=of_step.unknown_seconds,
         more_host_lines=max(0, len(lines) - MOST_HOST_LINES),
         crossings=crossings,
         LONGEST_CROSSING_TEXT=LONGEST_CROSSING_TEXT,
@@ -122,7 +127,7 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
         "sentences": sentences,
         "side_notes": side_notes,
         "memory": memory_usage(view),
-        "parts": _make_step_parts(view.step_parts),
+        "parts": _make_step_parts(parts_of_step(view)),
         "findings": diagnosis.findings[:MOST_FINDINGS],
         "more_findings": max(0, len(diagnosis.findings) - MOST_FINDINGS),
         "outcomes": lambda finding: _cure_outcomes(diagnosis, finding),

@@ -35,13 +35,13 @@ __all__ = [
     "describe_coverage",
     "describe_crossings",
     "describe_early_end",
-    "describe_host_lines",
     "describe_missing_data",
     "describe_missing_loop",
     "describe_outcome",
     "describe_parts",
     "describe_predictions",
     "describe_run_lines",
+    "describe_step_lines",
     "describe_step_time",
     "describe_verification",
     "format_cure_speedup",
@@ -266,13 +266,14 @@ def _describe_missing_gpu(view: CaptureView) -> Iterator[str]:
         yield f"{names} found no GPU, so these parts include the computation on the CPU."
 
 
-def describe_host_lines(diagnosis: Diagnosis) -> str:
-    """Explain the lines of `analyse.host_lines`."""
+def describe_step_lines(diagnosis: Diagnosis) -> str:
+    """Explain the lines of `analyse.step_lines`."""
     seconds = unexplained_seconds(diagnosis.view)
     share = format_percent(seconds / diagnosis.view.step_seconds) if diagnosis.view.step_seconds else "0%"
     return (
         f"In {format_seconds(seconds)} of a step ({share}), the thread of the loop was in no recorded call. "
-        "Samples of its stack show the lines that it executed in this time, and what they called."
+        "Samples of its stack show the lines that it executed in this time, and what they called. The fewer samples a "
+        "line has, the more of its time counts for other lines."
     )
 
 

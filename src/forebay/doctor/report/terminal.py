@@ -5,7 +5,9 @@ from itertools import islice
 
 from rich.text import Text
 
-from forebay.doctor.analyse.host_lines import host_lines, run_lines
+from forebay.doctor.analyse.host_lines import run_lines
+from forebay.doctor.analyse.phases import parts_of_step
+from forebay.doctor.analyse.step_lines import step_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_count, format_location, format_percent, format_seconds, to_one_line
@@ -53,7 +55,7 @@ MOST_CURES = 2  # of the main finding
 MOST_CODE = 20  # lines of code per cure
 MOST_GPUS = 2
 MOST_HOST_LINES = 3
-SMALLEST_HOST_LINE = 0.1  # share of a step; the report omits shorter lines
+SMALLEST_HOST_LINE = 0.05  # share of a step; the report shows only the sum of shorter lines
 SMALLEST_PART = 0.005  # share of a step; the report shows only the sum of smaller parts
 
 _TERMINAL_COLORS = {  # color name of colors.py -> Rich style
@@ -72,16 +74,20 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH) -> Text:
     return join_lines(_render_lines(diagnosis, max(LEAST_WIDTH, min(WIDTH, width))))
 
 
-def _render_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
+def _render_lines(diagnosis: Diagnosis, width: int, *, by_line: bool = True) -> list[Text]:
+    """Render the report. Without `by_line`, it lacks the lines of a step: findings that need their room come first."""
     lines = [*_render_head(diagnosis, width), *_render_main_finding(diagnosis, width)]
     if diagnosis.view.steps is not None:
-        lines += [Text(), *_render_step(diagnosis, width)]
+        lines += [Text(), *_render_step(diagnosis, width, by_line=by_line)]
     side_lines, notes = _render_side_notes(diagnosis, width), list(_render_missing_data(diagnosis, width))
     side_lines = [*_render_run_lines(diagnosis, width), *side_lines]
     if diagnosis.view.steps is None:  # without a step time, the crossings are the main part of the report
         lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(side_lines) - len(notes))
     lines += side_lines
-    lines += _render_other_findings(diagnosis, width, most_lines=ROWS - len(lines) - len(notes))
+    others = _render_other_findings(diagnosis, width, most_lines=ROWS - len(lines) - len(notes))
+    if by_line and others != _render_other_findings(diagnosis, width, most_lines=ROWS):
+        return _render_lines(diagnosis, width, by_line=False)
+    lines += others
     if diagnosis.view.steps is not None:
         lines += render_crossings(diagnosis.view, width, most_lines=ROWS - len(lines) - len(notes))
     return lines + notes
@@ -130,12 +136,13 @@ def _render_cure(diagnosis: Diagnosis, cure: Cure, width: int) -> Iterator[Text]
     yield from place_left_and_right(title, Text(gain, style="green"), width, indent=2, hang=6)
 
 
-def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+def _render_step(diagnosis: Diagnosis, width: int, *, by_line: bool) -> Iterator[Text]:
     view = diagnosis.view
     yield from wrap_lines(Text(to_one_line(describe_step_time(diagnosis))), width)
     yield from wrap_lines(Text(describe_parts(diagnosis), style="dim"), width)
-    total = sum(view.step_parts.values()) or 1.0
-    parts = merge_small_parts(view.step_parts, SMALLEST_PART)
+    all_parts = parts_of_step(view)
+    total = sum(all_parts.values()) or 1.0
+    parts = merge_small_parts(all_parts, SMALLEST_PART)
     name_width = max(map(len, parts), default=0)
     for name, seconds in parts.items():
         bar_width = width - name_width - 19  # the other columns and the spaces take 19 characters
@@ -144,18 +151,24 @@ def _render_step(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
             (draw_bar(seconds / total, bar_width), _TERMINAL_COLORS.get(color_of_part(name), "cyan")),
             f"{format_seconds(seconds):>9} {format_percent(seconds / total):>5}",
         )
-    yield from _render_host_lines(diagnosis, width)
+    if by_line:
+        yield from _render_step_lines(diagnosis, width)
     yield from _wrap_paragraphs([*describe_coverage(diagnosis), *describe_predictions(diagnosis)], width)
 
 
-def _render_host_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
-    """Yield the lines of the script that take the time of the host outside of recorded calls."""
-    view = diagnosis.view
-    longest = [each for each in host_lines(view) if each.seconds >= SMALLEST_HOST_LINE * view.step_seconds]
-    if longest:
-        yield Text("Lines of the script outside of these calls:", style="dim")
-    for each in longest[:MOST_HOST_LINES]:
+def _render_step_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    """Yield the longest lines of a step, and the rest, so that all shares add up to the step."""
+    view, found = diagnosis.view, step_lines(diagnosis.view)
+    longest = [each for each in found.lines if each.seconds >= SMALLEST_HOST_LINE * view.step_seconds]
+    longest = longest[:MOST_HOST_LINES]
+    if not longest:
+        return
+    yield Text("Time of the loop in a step, by line:", style="dim")
+    for each in longest:
         yield from _render_time(_describe_line(diagnosis, each.line), each.seconds, view.step_seconds, width)
+    others = sum(each.seconds for each in found.lines[len(longest) :]) + found.other_seconds
+    yield from _render_time("other lines", others, view.step_seconds, width)
+    yield from _render_time("no line of the script", found.unknown_seconds, view.step_seconds, width)
 
 
 def _render_run_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
