@@ -10,6 +10,7 @@ from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
 from forebay.doctor.predict.kernel_changes import remove_cuda_calls
+from forebay.doctor.rules.avoidable_calls import EMPTY_CACHE
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.wording import source_text
 
@@ -17,7 +18,6 @@ __all__ = ["examine"]
 
 MIN_REPORTED_SHARE = 0.03  # of a step
 LEAST_SAVED_SHARE = 0.5  # of the time of allocations, if a cure may leave some of them
-_EMPTY_CACHE = ("torch.cuda.memory.empty_cache", "torch.cuda.empty_cache")
 _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 
@@ -90,7 +90,7 @@ def _describe_retries(retries: int) -> str:
 def _find_emptying(view: CaptureView) -> HostLine | None:
     """Return the line that empties the cache of PyTorch, if samples of the host show one."""
     return next(
-        (line for line in host_lines(view) if any(function in _EMPTY_CACHE for function, _ in line.functions)), None
+        (line for line in host_lines(view) if any(function in EMPTY_CACHE for function, _ in line.functions)), None
     )
 
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-__all__ = ["AVOIDABLE_CALLS", "DRAWING", "PRINTING", "SAVING", "AvoidableCall"]
+__all__ = ["AVOIDABLE_CALLS", "DRAWING", "EMPTY_CACHE", "PRINTING", "SAVING", "AvoidableCall"]
+
+EMPTY_CACHE = ("torch.cuda.memory.empty_cache", "torch.cuda.empty_cache")  # frees the device memory that PyTorch keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ AVOIDABLE_CALLS = (
     AvoidableCall("waits", ("time.sleep",), "remove the wait", "# remove this line: {}"),
     AvoidableCall(
         "collects garbage",
-        ("gc.collect", "torch.cuda.memory.empty_cache", "torch.cuda.empty_cache"),
+        ("gc.collect", *EMPTY_CACHE),
         "leave this to Python and to the framework",
         "# remove this line: {}",
     ),

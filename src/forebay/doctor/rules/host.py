@@ -9,7 +9,7 @@ from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, Line
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.cure_changes import remove_work
-from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, AvoidableCall
+from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
@@ -32,16 +32,29 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     explained = reported_lines(view) | growing_lines(view)
     lines = [each for each in host_lines(view) if each.line not in explained]
     recorded = {site.line for site in view.sites if site.in_loop and site.kind != EventKind.STEP}
+    emptying = _lines_that_empty(view) if lines else set()
     makes_batches = bool(lines) and any(True for _ in load_rule("made_in_loop").examine(view))
     for host_line in lines:
         avoidable = _find_avoidable(host_line)
         if avoidable is not None:
-            if _seconds_of(host_line, avoidable) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
+            is_reported = host_line.line in emptying and _only_empties(host_line, avoidable)
+            if not is_reported and _seconds_of(host_line, avoidable) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
                 yield _avoidable_finding(view, host_line, avoidable)
         elif makes_batches or host_line.line in recorded:
             continue
         elif _is_host_work(host_line) and host_line.seconds >= MIN_WORK_SHARE * view.step_seconds:
             yield _work_finding(view, host_line)
+
+
+def _lines_that_empty(view: CaptureView) -> set[Line | None]:
+    """Return the lines whose calls of `empty_cache` the rule `allocator` reports."""
+    return {finding.line for finding in load_rule("allocator").examine(view)}
+
+
+def _only_empties(host_line: HostLine, avoidable: AvoidableCall) -> bool:
+    """Whether the avoidable calls of a line only empty the cache of device memory."""
+    calls = [function for function, _ in host_line.functions if avoidable.includes(function)]
+    return all(function in EMPTY_CACHE for function in calls)
 
 
 def _find_avoidable(host_line: HostLine) -> AvoidableCall | None:

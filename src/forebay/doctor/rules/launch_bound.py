@@ -75,14 +75,18 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 
 
 def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure]:
-    """Yield the cures. A compiler of PyTorch keeps part of the launches: those of the optimizer, and its own."""
+    """Yield the cures. A compiler of PyTorch keeps part of the launches: those of the optimizer, and its own.
+
+    A loop of PyTorch that calls a compiled function is not compiled again.
+    """
     basis = "separate launches are removed, and so is the Python code between them"
     changes = compile_step(view, framework, CallingTime(launching, launching))
     if framework != "torch":
         yield Cure("launch the step as one graph", _code(view, framework), basis, changes)
         return
     yield Cure("launch the step as one graph", _CUDA_GRAPH_CODE, basis, changes)
-    if not _is_sparse(view):  # the compiler runs sparse operations one by one
+    # The compiler runs sparse operations one by one.
+    if not _is_sparse(view) and _run_line(view) is None:
         compiled = "the compiler fuses and records operations; the optimizer and the calls of the model remain"
         yield Cure("compile the model", _code(view, framework), compiled, compile_model(view))
 

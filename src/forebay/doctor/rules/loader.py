@@ -30,7 +30,8 @@ _PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last c
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether a setting of the loader explains a slow upload, or a wait for input."""
     if site.kind is EventKind.UPLOAD:
-        return site.in_loop and is_pageable(site) and (_is_non_blocking(site) or _loads_unpinned(view))
+        is_loaders_fault = _loads_unpinned(view) or (_is_non_blocking(site) and not _loads_pinned(view))
+        return site.in_loop and is_pageable(site) and is_loaders_fault
     waits = cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
     return waits and (_has_no_workers(view, site) or _has_no_prefetch(site))
 
@@ -62,13 +63,18 @@ def _is_non_blocking(site: CallSite) -> bool:
 
 def _loads_unpinned(view: CaptureView) -> bool:
     """Whether the script uses DataLoader, and always without `pin_memory`."""
-    settings = [
-        pinned
-        for site in view.sites_of(EventKind.INPUT)
-        if site.api == "DataLoader"
-        for pinned in site.values("pinned")
-    ]
+    settings = _pin_settings(view)
     return bool(settings) and not any(settings)
+
+
+def _loads_pinned(view: CaptureView) -> bool:
+    """Whether a DataLoader of the script has `pin_memory`. Pageable data is then not the data that it loads."""
+    return any(_pin_settings(view))
+
+
+def _pin_settings(view: CaptureView) -> list[bool]:
+    sites = (site for site in view.sites_of(EventKind.INPUT) if site.api == "DataLoader")
+    return [bool(pinned) for site in sites for pinned in site.values("pinned")]
 
 
 def _workers_finding(view: CaptureView, site: CallSite) -> Finding:

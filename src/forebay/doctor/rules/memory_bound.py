@@ -100,13 +100,18 @@ def _cures(view: CaptureView, work: MemoryWork) -> Iterator[Cure]:
     framework, least = _framework(view), MIN_CURED_SHARE * work.seconds
     if work.seconds_of(*FUSABLE) >= least and not _is_compiled(view, framework, work) and framework in _COMPILE_CODE:
         yield _compile_cure(view, framework)
-    if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least:
+    if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least and not _has(view, "channels_last"):
         yield _layout_cure()
-    is_fused = any(is_fused_optimizer(name) for name in work.names)
+    is_fused = _has(view, "fused") or any(is_fused_optimizer(name) for name in work.names)
     if framework == "torch" and work.seconds_of(KernelKind.OPTIMIZER) >= least and not is_fused:
         yield _optimizer_cure()
     if framework in _NARROW_CODE and _is_wide(view):
         yield _narrow_cure(framework)
+
+
+def _has(view: CaptureView, setting: str) -> bool:
+    """Whether the optimizer of PyTorch, or the model that it trains, has a setting. Older captures do not tell."""
+    return any((event.detail or {}).get(setting) is True for event in view.events_of(EventKind.STEP))
 
 
 def _framework(view: CaptureView) -> str:

@@ -16,6 +16,7 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.eager_settings import active_eager_settings, eager_finding
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.setting_effects import EFFECTS, VARIABLES
 from forebay.doctor.rules.setting_spans import SettingSpan, find_span, switch_off
 from forebay.doctor.rules.wording import frequency
@@ -98,10 +99,17 @@ def _stored_stack_seconds(view: CaptureView) -> float:
 
 def _active_variables(view: CaptureView) -> Iterator[str]:
     variables: Mapping[str, str] = view.capture.facts.get("settings") or {}
+    # The rule `allocator` reports a variable that makes a framework allocate memory, with its cost.
+    allocating = {cure.code.split()[1] for cure in _allocator_cures(view) if cure.code.startswith("unset ")}
     for name, effect in VARIABLES.items():
         has_needs = not effect.needs or (view.has_gpu if effect.needs == "gpu" else effect.needs in view.frameworks)
-        if name in variables and has_needs and effect.is_on(variables[name], variables):
+        is_on = name in variables and has_needs and effect.is_on(variables[name], variables)
+        if is_on and name not in allocating:
             yield name
+
+
+def _allocator_cures(view: CaptureView) -> Iterator[Cure]:
+    return (cure for finding in load_rule("allocator").examine(view) for cure in finding.cures)
 
 
 def _variable_finding(name: str) -> Finding:

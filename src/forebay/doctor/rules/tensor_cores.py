@@ -7,7 +7,7 @@ newer libraries. For comparison: the torch profiler warns if a script uses no te
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -20,6 +20,7 @@ from forebay.doctor.analyse.device_time import (
 )
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.kernel_kinds import is_wide_float
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds, truncate
 from forebay.doctor.predict.cure_changes import shrink_kernels
@@ -53,11 +54,27 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         or seconds_per_step(device_view, device_view.computing) < LEAST_COMPUTING_SHARE * view.step_seconds
     ):
         return
-    for slow in _SLOW_PRODUCTS:
+    for kind in _SLOW_PRODUCTS:
+        slow = _without_settings_in_place(view, device_view, kind)
+        if slow is None:
+            continue
         products = mask_kernels_named(device_view, slow.pattern.search)
         cost = min(seconds_per_step(device_view, intervals_of(device_view, products)), view.step_seconds)
         if cost >= MIN_REPORTED_SHARE * view.step_seconds:
             yield _finding(view, device_view, slow, products, cost)
+
+
+def _without_settings_in_place(view: CaptureView, device_view: DeviceView, slow: SlowProducts) -> SlowProducts | None:
+    """Return the products with a cure that is not in place; None if there is none.
+
+    With TF32 and autocast in PyTorch, products that stay in float32 are meant to.
+    """
+    if slow.code is not _TF32_CODE:
+        return slow
+    uses_16_bits = not all(map(is_wide_float, device_view.names))
+    if view.frameworks.get("torch", {}).get("tf32") is not True or len(view.frameworks) > 1:
+        return replace(slow, cure="use TF32", code=_TF32_CODE | {"torch": _TORCH_TF32}) if uses_16_bits else slow
+    return None if uses_16_bits else replace(slow, cure="use 16 bits", code=_TF32_CODE | {"torch": _TORCH_16_BITS})
 
 
 def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, products: Any, cost: float) -> Finding:
@@ -86,8 +103,10 @@ def _finding(view: CaptureView, device_view: DeviceView, slow: SlowProducts, pro
     )
 
 
+_TORCH_TF32 = 'torch.set_float32_matmul_precision("high")   # TF32'
+_TORCH_16_BITS = 'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = loss_of(model(x), y)'
 _TF32_CODE = {
-    "torch": 'torch.set_float32_matmul_precision("high")   # TF32; or torch.autocast("cuda", dtype=torch.bfloat16)',
+    "torch": f'{_TORCH_TF32}; or torch.autocast("cuda", dtype=torch.bfloat16)',
     "tensorflow": "tf.config.experimental.enable_tensor_float_32_execution(True)   # or the policy mixed_bfloat16",
     "jax": 'jax.config.update("jax_default_matmul_precision", "tensorfloat32")   # or arrays of bfloat16',
     "cupy": "CUPY_TF32=1 python train.py",

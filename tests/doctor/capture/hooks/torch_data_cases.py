@@ -159,6 +159,27 @@ def test_a_step_ends_at_the_line_of_the_optimizer_step(seen):
     assert (step.api, seen.line(step).text) == ("optimizer.step", "optimizer.step()")
 
 
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_first_step_has_the_settings_of_the_optimizer_and_the_layout_of_images(seen, channels_last):
+    layer = torch.nn.Conv2d(3, 4, 3)
+    if channels_last:
+        layer = layer.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer.step()
+    optimizer.step()
+    first, second = seen.of(EventKind.STEP)
+    assert first.detail == {"fused": False, "channels_last": channels_last}
+    assert second.detail is None
+
+
+def test_a_fused_optimizer_is_recorded_as_such(seen):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    torch.optim.Adam([parameter], fused=True).step()
+    (step,) = seen.of(EventKind.STEP)
+    assert step.detail == {"fused": True, "channels_last": False}
+
+
 def test_two_optimizers_in_turn_record_one_step_per_turn(seen):
     first, second = optimizer_of(3), optimizer_of(4)
     for _ in range(5):

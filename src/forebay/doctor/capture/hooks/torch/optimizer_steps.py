@@ -13,6 +13,7 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_steps"]
 
 STEP = "optimizer.step"  # API name in events
+MAX_PARAMETERS = 256  # parameters of an optimizer that are examined at most
 MAX_OTHER_CALLS = 8  # after this many calls of other optimizers, the last of them becomes the step optimizer
 
 
@@ -32,6 +33,7 @@ class _OptimizerSteps:
         self._step_optimizer: weakref.ref[Optimizer] | None = None
         self._other_calls = 0  # calls of other optimizers since the last call of the step optimizer
         self._is_on, self._in_hook = True, False
+        self._is_described = False  # whether an event has the settings of the optimizer
         self._handle = register_optimizer_step_post_hook(self._on_step)
 
     def remove(self) -> None:
@@ -52,13 +54,15 @@ class _OptimizerSteps:
         if not self._is_on:
             self.remove()
         elif self._hooks.ledger.is_on and self._ends_step(optimizer):
-            self._record(perf_counter_ns())
+            self._record(perf_counter_ns(), optimizer)
         self._in_hook = False
 
-    def _record(self, now: int) -> None:
+    def _record(self, now: int, optimizer: Any) -> None:
         ledger = self._hooks.ledger
         try:
-            ledger.write((EventKind.STEP, STEP, ledger.lines.current_line(2)), now, now)
+            detail = None if self._is_described else _settings_of(optimizer)
+            self._is_described = True
+            ledger.write((EventKind.STEP, STEP, ledger.lines.current_line(2)), now, now, detail=detail)
         except Exception as error:
             ledger.note_failure(STEP, error)
 
@@ -70,3 +74,18 @@ class _OptimizerSteps:
             self._step_optimizer, self._other_calls = weakref.ref(optimizer), 0
             return True
         return optimizer is step_optimizer
+
+
+def _settings_of(optimizer: Any) -> dict[str, bool]:
+    """Return whether the optimizer is fused, and whether images of its model have their channels last."""
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    filters = [each for each, _ in zip(parameters, range(MAX_PARAMETERS), strict=False) if each.dim() == 4]
+    return {
+        "fused": any(bool(group.get("fused")) for group in optimizer.param_groups),
+        "channels_last": any(map(_has_channels_last, filters)),
+    }
+
+
+def _has_channels_last(filters: Any) -> bool:
+    """Whether filters have this layout and no other. Filters of one pixel have both."""
+    return bool(filters.is_contiguous(memory_format=torch.channels_last) and not filters.is_contiguous())

@@ -1,0 +1,110 @@
+"""No cure is offered that the script already has, and no cause is reported by two rules."""
+
+from dataclasses import replace
+
+import pytest
+from tests.doctor.captures import TORCH_GPU, batch, loop, sampled, upload
+from tests.doctor.rules.device_faults import ADD16, PLAIN, allocating, computing, run_with_kernels, tiny
+from tests.doctor.rules.test_memory_bound import ADAM, LAYOUT, step_of
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import EventKind, LedgerEvent
+from forebay.doctor.rules import host, launch_bound, loader, memory_bound, settings, tensor_cores
+
+MiB = 1 << 20
+
+
+def cures(rule, capture):
+    return [cure for finding in rule.examine(CaptureView(capture)) for cure in finding.cures]
+
+
+def titles(rule, capture):
+    return [cure.title for cure in cures(rule, capture)]
+
+
+def with_optimizer(capture, **settings_of_optimizer):
+    """Return the capture with the settings that the first step records."""
+    first = next(event for event in capture.events if event.kind == EventKind.STEP)
+    described = first._replace(detail=settings_of_optimizer)
+    return replace(capture, events=tuple(described if event is first else event for event in capture.events))
+
+
+def with_compiled_calls(capture):
+    calls = [
+        LedgerEvent(EventKind.RUN, "compiled function", event.line, event.thread, event.start - 1, event.start)
+        for event in capture.events
+        if event.kind == EventKind.STEP
+    ]
+    return replace(capture, events=(*capture.events, *calls))
+
+
+def with_tf32(capture, is_on):
+    return replace(capture, facts=capture.facts | {"frameworks": {"torch": TORCH_GPU["torch"] | {"tf32": is_on}}})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "setting", "title"),
+    [
+        (LAYOUT, "channels_last", "store images with the channels last"),
+        (ADAM, "fused", "update all parameters in one pass"),
+    ],
+)
+def test_a_setting_of_the_optimizer_or_its_model_is_not_offered_again(kernel, setting, title):
+    capture = step_of((kernel, 47))
+    assert title in titles(memory_bound, with_optimizer(capture, **{setting: False}))
+    assert title not in titles(memory_bound, with_optimizer(capture, **{setting: True}))
+
+
+def test_a_compiled_model_is_not_compiled_again():
+    capture = run_with_kernels(tiny(80))
+    assert "compile the model" in titles(launch_bound, capture)
+    assert titles(launch_bound, with_compiled_calls(capture)) == ["launch the step as one graph"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "has_tf32", "title"),
+    [
+        ((PLAIN, "add"), False, "use TF32 or 16 bits"),
+        ((PLAIN, "add"), True, "use 16 bits"),
+        ((PLAIN, ADD16), False, "use TF32"),
+        ((PLAIN, ADD16), True, None),
+    ],
+)
+def test_products_get_the_precision_that_is_not_in_use(kernels, has_tf32, title):
+    capture = with_tf32(run_with_kernels(computing(800, 100), *kernels), has_tf32)
+    found = cures(tensor_cores, capture)
+    assert [cure.title for cure in found] == ([title] if title else [])
+    assert all(("float32_matmul_precision" in cure.code) != has_tf32 for cure in found)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_loader_that_page_locks_is_not_told_to_do_so(pinned):
+    copied = upload("Tensor.to", 4, line=12, nbytes=32 * MiB, device="cuda:0", pinned=False, non_blocking=True)
+    capture = loop(batch(ms=0.1, line=9, workers=4, pinned=pinned), copied, frameworks=TORCH_GPU)
+    assert ("let the loader page-lock its batches" in titles(loader, capture)) is not pinned
+    assert {finding.rule for finding in diagnose(capture).findings} & {"loader", "pageable_upload"}
+
+
+def test_emptying_the_cache_is_one_finding():
+    capture = sampled(run_with_kernels(allocating(200)), (5, "torch.cuda.memory.empty_cache", 1))
+    assert [finding.rule for finding in diagnose(capture).findings if finding.line.number == 5] == ["allocator"]
+
+
+def test_emptying_the_cache_without_recorded_calls_is_a_finding_of_the_host():
+    capture = sampled(loop(frameworks=TORCH_GPU), (5, "torch.cuda.memory.empty_cache", 1))
+    assert [finding.line.number for finding in host.examine(CaptureView(capture))] == [5]
+
+
+def test_other_work_on_the_line_that_empties_the_cache_is_reported():
+    lines = (5, "torch.cuda.memory.empty_cache", 1), (5, "gc.collect", 3)
+    capture = sampled(run_with_kernels(allocating(200)), *lines)
+    assert {finding.rule for finding in diagnose(capture).findings if finding.line.number == 5} == {"allocator", "host"}
+
+
+@pytest.mark.parametrize(("microseconds", "rules"), [(200, {"allocator"}), (1, {"settings"})])
+def test_a_variable_that_makes_the_loop_allocate_is_one_finding(microseconds, rules):
+    capture = run_with_kernels(allocating(microseconds))
+    capture = replace(capture, facts=capture.facts | {"settings": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}})
+    assert {finding.rule for finding in diagnose(capture).findings} & {"allocator", "settings"} == rules
+    assert bool([*settings.examine(CaptureView(capture))]) == ("settings" in rules)
