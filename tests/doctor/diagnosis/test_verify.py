@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
+from tests.doctor.captures import TORCH, batch, loop, prepare
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.rules.rule_faults import FAULTS
@@ -37,6 +38,7 @@ for _ in range(2000):
         raise ValueError("it does not grow")
     before = value
 """
+SLOW_ROWS = loop(batch(ms=6, line=9, workers=0).containing(prepare("row", 5)), frameworks=TORCH)
 NO_LOOP = """
 import cupy
 cupy.asarray([1.0])
@@ -75,7 +77,7 @@ def emulation_for(fault):
         ("fresh arrays converted", EmulationKind.REUSE, 5, 0),
         ("a hundred little uploads", EmulationKind.REUSE, 20, 100),
         ("a large copy out of pageable memory", EmulationKind.LOCK, 6, 0),
-        ("a loader that cannot keep up", EmulationKind.RESIDENT, 9, 0),
+        ("a slow generator", EmulationKind.RESIDENT, 9, 0),
         ("a wait asked for", EmulationKind.SKIP, 27, 100),
         ("doubles that arrive as floats", EmulationKind.NARROW, 21, 0),
     ],
@@ -89,6 +91,31 @@ def test_a_copy_that_blocks_is_prefetched():
     assert choose_emulation(samples.ordinary().view, finding) == Emulation(
         EmulationKind.PREFETCH, "/home/me/project/train.py", 34
     )
+
+
+def test_more_workers_of_a_loader_are_measured_themselves():
+    assert emulation_for("a loader that cannot keep up") == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=8)
+
+
+def test_the_report_does_not_call_results_of_workers_wrong():
+    measured = Verification(EmulationKind.WORKERS, (0.001, 0.002), 0.002)
+    report = render(replace(samples.ordinary(), verification=measured)).plain
+    assert "worker processes" in report
+    assert "results of that run are wrong" not in report
+
+
+def test_workers_of_a_loader_are_measured_themselves():
+    finding = diagnose(SLOW_ROWS).main
+    emulation = choose_emulation(diagnose(SLOW_ROWS).view, finding)
+    assert emulation == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=8)
+    assert _emulated_cure(finding, EmulationKind.WORKERS).title == "use workers"
+    assert Emulation.from_json(emulation.to_json()) == emulation
+
+
+def test_a_loader_that_workers_do_not_help_is_measured_without_waits():
+    small = loop(batch(ms=1, line=9, workers=0, nbytes=256).containing(prepare("row", 0.9)), frameworks=TORCH)
+    diagnosis = diagnose(small)
+    assert choose_emulation(diagnosis.view, diagnosis.main).kind is EmulationKind.RESIDENT
 
 
 @pytest.mark.parametrize("fault", ["an eager step", "shapes that keep changing"])

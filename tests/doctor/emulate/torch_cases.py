@@ -9,8 +9,10 @@ import torch
 from tests.doctor.emulate.emulated import emulated, emulating, without_setting
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from forebay.doctor.capture.session import Session
 from forebay.doctor.emulate.batches import MAX_BATCHES
-from forebay.doctor.model.emulation import EmulationKind
+from forebay.doctor.emulate.emulator import Emulator
+from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
@@ -242,6 +244,39 @@ def test_a_loader_with_persistent_workers_returns_whole_epochs():
 
     batches, _ = emulated(loop, EmulationKind.RESIDENT)
     assert (len(batches), distinct_count(batches)) == (20, 1)
+
+
+def test_workers_make_the_batches_of_a_loader_on_any_line():
+    rows = Rows()
+
+    def loop():
+        loader = DataLoader(rows, batch_size=4)
+        next(iter(loader))
+        return [batch for _ in range(2) for batch in loader]
+
+    emulator, session = Emulator(Emulation(EmulationKind.WORKERS, "train.py", 1, workers=2)), Session()
+    emulator.start()
+    session.start()
+    try:
+        batches = loop()
+    finally:
+        session.stop()
+        emulator.stop()
+    assert (len(batches), distinct_count(batches), rows.made, emulator.replaced) == (20, 20, 0, 1)
+    assert [label for _, labels in batches[:10] for label in labels.tolist()] == list(range(40))
+    assert next(iter(DataLoader(rows, batch_size=4)))[1].tolist() == [0, 1, 2, 3]
+    assert rows.made == 4  # without the emulation, the loop makes its batches
+
+
+def test_a_loader_with_enough_workers_stays_as_it_is():
+    loader = DataLoader(Rows(), batch_size=4, num_workers=2)
+    emulator = Emulator(Emulation(EmulationKind.WORKERS, "train.py", 1, workers=2))
+    emulator.start()
+    try:
+        assert len([*loader]) == 10
+    finally:
+        emulator.stop()
+    assert (emulator.replaced, loader.persistent_workers) == (0, False)
 
 
 def test_an_endless_loader_ends_after_max_batches():

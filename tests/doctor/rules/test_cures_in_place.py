@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.doctor.captures import TORCH_GPU, batch, loop, sampled, upload
+from tests.doctor.captures import TORCH, TORCH_GPU, batch, loop, prepare, sampled, upload
 from tests.doctor.rules.device_faults import ADD16, PLAIN, allocating, computing, run_with_kernels, tiny
 from tests.doctor.rules.test_memory_bound import ADAM, LAYOUT, step_of
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.events import EventKind, LedgerEvent
-from forebay.doctor.rules import host, launch_bound, loader, memory_bound, settings, tensor_cores
+from forebay.doctor.rules import host, input_bound, launch_bound, loader, memory_bound, settings, tensor_cores
 
 MiB = 1 << 20
 
@@ -108,3 +108,21 @@ def test_a_variable_that_makes_the_loop_allocate_is_one_finding(microseconds, ru
     capture = replace(capture, facts=capture.facts | {"settings": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}})
     assert {finding.rule for finding in diagnose(capture).findings} & {"allocator", "settings"} == rules
     assert bool([*settings.examine(CaptureView(capture))]) == ("settings" in rules)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "milliseconds", "pays"), [(256, 1.6, False), (256, 2.5, True), (1 << 20, 1.6, True)]
+)
+def test_workers_are_offered_if_receiving_a_batch_costs_less_than_the_wait(nbytes, milliseconds, pays):
+    waiting = batch(ms=milliseconds, line=9, workers=0, nbytes=nbytes, batch_rows=32)
+    capture = loop(waiting.containing(prepare("row", milliseconds * 0.9)), frameworks=TORCH)
+    (finding,) = loader.examine(CaptureView(capture))
+    assert ("use workers" in [cure.title for cure in finding.cures]) == pays
+    assert any("torch.randperm(len(data)).split(32)" in cure.code for cure in finding.cures) != pays
+    assert finding.title.startswith("DataLoader has no workers" if pays else "DataLoader makes small batches")
+
+
+def test_a_slow_loader_of_small_batches_gets_no_more_workers():
+    offered = [batch(ms=1.5, line=9, workers=2, nbytes=nbytes) for nbytes in (1 << 20, 256)]
+    found = [titles(input_bound, loop(waiting, frameworks=TORCH)) for waiting in offered]
+    assert ["use one worker per core" in each for each in found] == [True, False]

@@ -6,11 +6,12 @@ from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules import settings
-from forebay.doctor.rules.finding import Finding
+from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.input_producers import WORKERS_CURES, count_cores
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import calls_per_step
 
-__all__ = ["READ_EVERY", "choose_emulation"]
+__all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
 
 # One of this many read-backs and waits runs as written. So a loop ends even if it tests a value that it reads back. A
 # smaller number would leave more of their cost in the measured step. A larger number would let such a loop run longer.
@@ -55,7 +56,14 @@ def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
         return _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
     if site.line is None:
         return "no line of the script makes the call"
+    if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and find_workers_cure(finding) is not None:
+        return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=count_cores(view))
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
+
+
+def find_workers_cure(finding: Finding) -> Cure | None:
+    """Return the cure of a finding that adds worker processes; None if it has none."""
+    return next((cure for cure in finding.cures if cure.title in WORKERS_CURES), None)
 
 
 def _choose_setting(view: CaptureView, finding: Finding) -> Emulation | str:

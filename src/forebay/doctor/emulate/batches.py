@@ -24,7 +24,8 @@ class ResidentBatches:
         self._first_batches: dict[Hashable, Any] = {}  # owner -> first batch
         self._remaining: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # iterator -> batches that it still returns
         self.leaf_ids: set[int] = set()  # ids of the arrays in the first batches
-        self.replaced = 0  # number of replaced batches, or of replaced tf.data datasets of Keras
+        self.workers = emulation.workers if emulation.kind is EmulationKind.WORKERS else 0  # of each loader
+        self.replaced = 0  # number of replaced batches, of tf.data datasets of Keras, or of loaders that got workers
 
     def should_replace(self) -> bool:
         """Whether the emulation makes batches resident and the target line makes the current call."""

@@ -28,6 +28,7 @@ _READS = (
 )
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")  # functions that convert host data to tensors
 _MOVES = ("to", "cuda")  # methods that copy a tensor to a device
+WORKER_PREFETCH = 2  # batches that each worker makes in advance, as by default
 # A profiler that never starts needs no `step` and no `stop`.
 _PROFILER_SWITCHES = (
     *(Switch(DebugSetting.TORCH_PROFILER, torch.profiler.profile, name, always) for name in ("start", "step", "stop")),
@@ -70,6 +71,22 @@ def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwarg
     iterator = args[0]
     length = partial(_length_of, iterator)
     return emulator.batches.next_batch(partial(take, iterator), iterator, id(iterator._dataset), length=length)
+
+
+def _iterate_with_workers(emulator: Emulator, iterate: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return an iterator of a loader with worker processes, whatever line asks for it.
+
+    PyTorch reads these attributes when it makes the iterator. A class may refuse to set them, so they are set below it.
+    """
+    loader, workers = args[0], emulator.batches.workers
+    if loader.num_workers < workers:
+        settings = {"num_workers": workers, "persistent_workers": True}
+        settings["prefetch_factor"] = loader.prefetch_factor or WORKER_PREFETCH
+        for name, value in settings.items():
+            object.__setattr__(loader, name, value)
+        loader._iterator = None  # an iterator of an earlier epoch has fewer workers
+        emulator.batches.replaced += 1
+    return iterate(*args, **kwargs)
 
 
 def _length_of(iterator: Any) -> int | None:
@@ -206,6 +223,7 @@ _UPLOADS: list[tuple[Any, str, EmulatedCall]] = [(torch, name, _convert) for nam
 _UPLOADS += [(torch.Tensor, name, _move) for name in _MOVES]
 _CALLS: dict[EmulationKind, list[tuple[Any, str, EmulatedCall]]] = {
     EmulationKind.RESIDENT: [(dataloader._BaseDataLoaderIter, "__next__", _take_batch), *_UPLOADS],
+    EmulationKind.WORKERS: [(dataloader.DataLoader, "__iter__", _iterate_with_workers)],
     EmulationKind.REMEMBER: _UPLOADS,
     EmulationKind.REUSE: _UPLOADS,
     EmulationKind.DEFER: [(torch.Tensor, name, partial(_read, name)) for name in _READS],

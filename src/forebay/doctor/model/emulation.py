@@ -14,6 +14,7 @@ class EmulationKind(StrEnum):
     """How an emulation replaces calls on its target line."""
 
     RESIDENT = "resident"
+    WORKERS = "workers"
     REMEMBER = "remember"  # reuses uploads of equal data
     REUSE = "reuse"  # reuses uploads of the same shape and dtype
     DEFER = "defer"
@@ -32,6 +33,7 @@ class EmulationKind(StrEnum):
 
 _DESCRIPTIONS = {
     EmulationKind.RESIDENT: "one batch, kept on the device, replaces all other batches",
+    EmulationKind.WORKERS: "each DataLoader has worker processes, which make the batches",
     EmulationKind.REMEMBER: "data that was uploaded before is not uploaded again",
     EmulationKind.REUSE: "one upload replaces all uploads of the same shape and type",
     EmulationKind.DEFER: "values are read back from the device once in 100 calls",
@@ -54,6 +56,7 @@ class Emulation:
     # One of `every` calls runs as written, and so does the first call. 0: only the first call does. LOCK, NARROW and
     # PREFETCH ignore this number.
     every: int = 0
+    workers: int = 0  # for WORKERS: worker processes of each DataLoader
     setting: str = ""  # for OFF: a debug setting, an environment variable, or the API name of a callback
 
     def to_json(self) -> dict[str, Any]:

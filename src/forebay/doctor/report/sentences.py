@@ -125,8 +125,9 @@ def _describe_emulation(diagnosis: Diagnosis, verification: Verification) -> lis
     if verification.measured is None or verification.kind is None or verification.predicted is None:
         return [f"No cure was measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
-    is_off = verification.kind is EmulationKind.OFF  # the script computes the same without a debug setting
-    results = "" if is_off else " The results of that run are wrong; only its speed counts."
+    # Without a debug setting, and with workers, the script computes the same.
+    is_same = verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS)
+    results = "" if is_same else " The results of that run are wrong; only its speed counts."
     now = format_seconds(diagnosis.view.step_seconds)
     return [
         f"Measured with the cure emulated: {format_seconds(verification.measured)} per step "

@@ -25,6 +25,7 @@ from forebay.doctor.rules.input_producers import (
     find_slow_stage,
     producer_seconds,
     worker_settings,
+    workers_pay,
 )
 from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map_in_parallel
 from forebay.doctor.rules.precedence import sites_for
@@ -150,7 +151,8 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 
     If the loader already prefetches, a prefetching thread gains nothing.
     """
-    if framework == "torch" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
+    has_few_workers = count_workers(site) < count_cores(view) and workers_pay(site, wait)
+    if framework == "torch" and site.api == "DataLoader" and has_few_workers:
         code = fit_loader(view, site.line, **worker_settings(view))
         code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
         yield _workers_cure(view, site, wait, "use one worker per core", code)

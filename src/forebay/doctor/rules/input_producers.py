@@ -8,6 +8,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = [
     "SERIAL_MAP",
+    "WORKERS_CURES",
     "InputStage",
     "count_cores",
     "count_producers",
@@ -15,12 +16,19 @@ __all__ = [
     "producer_seconds",
     "count_workers",
     "worker_settings",
+    "workers_pay",
 ]
 
 # Name of the stage, and key in an event's detail: the line of a tf.data map that runs one row at a time.
 SERIAL_MAP = "mapped_at"
 PY_DATASET = "PyDataset.__getitem__"  # API name of a stage of Keras, which makes whole batches
 KERAS_GENERATOR = "generator"  # API name of a generator that Keras calls, which yields whole batches
+# Titles of cures that add worker processes to a DataLoader.
+WORKERS_CURES = ("use workers", "use one worker per core")
+# A batch of this size or less is made of small rows. To receive a batch from a worker process takes the loop 0.1 to
+# 1 ms (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
+SMALL_BATCH_NBYTES = 64 << 10
+SHORTEST_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
 LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 LEAST_GENERATOR_SHARE = 0.1
@@ -80,6 +88,13 @@ def count_cores(view: CaptureView) -> int:
 def worker_settings(view: CaptureView) -> dict[str, str]:
     """Return the arguments of a DataLoader with one worker per core."""
     return {"num_workers": str(count_cores(view)), "persistent_workers": "True"}
+
+
+def workers_pay(site: CallSite, wait: float) -> bool:
+    """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step."""
+    per_batch = wait / site.per_step if site.per_step else 0.0
+    nbytes = sum(event.nbytes for event in site.events) / len(site.events) if site.events else 0.0
+    return nbytes > SMALL_BATCH_NBYTES or per_batch >= SHORTEST_PAYING_WAIT
 
 
 def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:

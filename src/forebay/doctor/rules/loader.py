@@ -8,21 +8,29 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_seconds
-from forebay.doctor.predict.cure_changes import prefetch_input
+from forebay.doctor.predict.cure_changes import prefetch_input, shorten_input
 from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader
 from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS
 from forebay.doctor.rules.input_edits import copy_without_wait
-from forebay.doctor.rules.input_producers import count_cores, find_slow_stage, producer_seconds, worker_settings
+from forebay.doctor.rules.input_producers import (
+    WORKERS_CURES,
+    count_cores,
+    find_slow_stage,
+    producer_seconds,
+    worker_settings,
+    workers_pay,
+)
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
 from forebay.doctor.rules.pipeline_edits import prefetch_dataset
 from forebay.doctor.rules.precedence import sites_for
-from forebay.doctor.rules.wording import feed_code, location, nbytes_per_call
+from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
 
+INDEXED_SHARE = 0.2  # of the wait; one gather and its random rows take this share at most
 BUFFER_SHARE = 0.25  # of the host memory; the rule reports shuffle buffers that take more
 _PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
 
@@ -81,24 +89,40 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for a DataLoader without workers."""
     wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
     stage_location = location(view, stage.line or site.line, site.api)
-    basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
-    workers = prefetch_input(view, site, producer_seconds(view, site, wait))
-    settings = worker_settings(view)
-    code = fit_loader(view, site.line, **settings) or fit_loader(view, _loader_line(view, site), **settings)
-    code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
+    pays, reason = workers_pay(site, wait), "so the loop itself makes the batches"
+    small = f"A batch has {format_nbytes(nbytes_per_call(site))}. To get it from another process costs as much."
     feed = fit_array_feed(view, "torch", site) or feed_code(view, "torch", site)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
-        title=f"{site.api} has no workers, so the loop itself makes the batches",
+        title=f"{site.api} has no workers, {reason}" if pays else f"{site.api} makes small batches row by row",
         line=_loader_line(view, site),
         seconds=wait,
         cures=(
-            Cure("use workers", code, basis, workers),
+            _workers_cure(view, site, wait) if pays else _index_cure(view, site),
             Cure("if the data is in arrays, use a feed", feed, OVERLAP_BASIS, overlap),
         ),
-        evidence=(f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",),
+        evidence=(
+            f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",
+            *(() if pays else (small,)),
+        ),
     )
+
+
+def _workers_cure(view: CaptureView, site: CallSite, wait: float) -> Cure:
+    settings = worker_settings(view)
+    code = fit_loader(view, site.line, **settings) or fit_loader(view, _loader_line(view, site), **settings)
+    code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
+    basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
+    return Cure(WORKERS_CURES[0], code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
+
+
+def _index_cure(view: CaptureView, site: CallSite) -> Cure:
+    """Return the cure for small rows in memory: one gather per batch, not one call per row."""
+    loop = f"for rows in torch.randperm(len(data)).split({batch_rows(site)}):"
+    code = f"{loop}\n    batch = data[rows]   # data: a tensor of all rows"
+    basis = "one operation gathers a batch; rows that code of the script makes one by one gain nothing"
+    return Cure("if the data is in tensors, index them", code, basis, shorten_input(view, INDEXED_SHARE))
 
 
 def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
