@@ -153,6 +153,24 @@ def with_setting(capture, setting, line=0, *, steps=None):
     return replace(capture, events=(*capture.events, event))
 
 
+def with_graph_breaks(*lines, is_called=True):
+    """Return a loop of PyTorch with a compiled function that Dynamo splits at these lines."""
+    compiled = [
+        compile_("torch.compile", 5, function="step", graph_break=line, break_reason="Unsupported call")
+        for line in lines
+    ]
+    calls = [run("compiled function", 4)] if is_called else []
+    return loop(*calls, before=compiled, frameworks=TORCH)
+
+
+def with_pieces(inactive, *, total=140, settings=None):
+    """Return a loop whose PyTorch reserves 100 GiB, `inactive` of it in pieces, on a device of `total` GiB."""
+    sizes = {"used_nbytes": 50, "reserved_nbytes": 100, "inactive_nbytes": inactive, "total_nbytes": total}
+    device = {"framework": "torch", "device": "cuda:0"} | {name: size * GiB for name, size in sizes.items()}
+    facts = {"memory": [{"steps": 40, "devices": [device]}], "settings": settings or {}}
+    return loop(frameworks=TORCH_GPU, facts=facts)
+
+
 def run_of(*lines):
     """Build a capture of one second without a loop: 100 samples for each (line, function, milliseconds)."""
     samples = [

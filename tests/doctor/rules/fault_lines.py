@@ -13,6 +13,7 @@ LINES = {
         "read_back": "total += loss.item()",
         "rebuilt": "batch, target = next(iter(DataLoader(",
         "repeated_upload": "tensor = torch.tensor(data)",
+        "graph_breaks": 'sys.stdout.write("")',
         "retracing": "loss = loss_of(torch.rand(length, 16))",
         "settings": "torch.autograd.set_detect_anomaly(True)",
         "settings_profiler": "with torch.profiler.profile() as profiler:",

@@ -26,6 +26,8 @@ from tests.doctor.captures import (
     sync,
     transform,
     upload,
+    with_graph_breaks,
+    with_pieces,
     with_setting,
 )
 from tests.doctor.histories import at_random, calling, growing, monitored, noisy, with_pauses
@@ -356,6 +358,10 @@ WARNINGS = {
         loop(callback(ms=0.1, line=30), run("jax.jit", 9), frameworks=JAX),
         30,
     ),
+    "a print in a compiled function": ("graph_breaks", with_graph_breaks(10, 12), 10),
+    "a coverage tool": ("settings", with_setting(loop(frameworks=TORCH), "sys.settrace", -1), None),
+    "a profiler of every call": ("settings", with_setting(loop(frameworks=TORCH), "sys.setprofile", -1), None),
+    "device memory in small pieces": ("allocator", with_pieces(30), None),
     "results checked for NaN": ("settings", with_setting(loop(frameworks=JAX), "jax_debug_nans", 30), 30),
     "a setting of the environment": ("settings", with_setting(loop(frameworks=JAX), "jax_debug_nans", -1), None),
     "deterministic convolutions": ("settings", with_setting(loop(), "torch.backends.cudnn.deterministic", 30), 30),

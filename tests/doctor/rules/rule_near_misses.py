@@ -26,6 +26,8 @@ from tests.doctor.captures import (
     sync,
     transform,
     upload,
+    with_graph_breaks,
+    with_pieces,
     with_setting,
 )
 from tests.doctor.histories import at_random, calling, growing, monitored, noisy, usual, with_pauses
@@ -258,6 +260,15 @@ NEAR_MISSES = {
         "settings",
         loop(frameworks=JAX, facts={"settings": {"TF_CPP_MAX_VLOG_LEVEL": "2", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}),
     ),
+    "a compiled function in one graph": ("graph_breaks", with_graph_breaks()),
+    "breaks in a function that the loop does not call": ("graph_breaks", with_graph_breaks(10, is_called=False)),
+    "a coverage tool that ended early": (
+        "settings",
+        with_setting(loop(frameworks=TORCH), "sys.settrace", -1, steps=3),
+    ),
+    "few pieces of device memory": ("allocator", with_pieces(10)),
+    "pieces on a device with much room": ("allocator", with_pieces(30, total=400)),
+    "segments that grow": ("allocator", with_pieces(30, settings={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})),
     "half of memory": ("out_of_memory", loop(facts={"peak_nbytes": 16 * GiB})),
     "a memory of unknown size": (
         "out_of_memory",

@@ -16,7 +16,7 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import MEMORY_CALLS, RecordKind, mask_memory_calls
 from forebay.doctor.model.events import Line
 
-__all__ = ["Allocations", "count_retries", "find_allocations"]
+__all__ = ["Allocations", "Fragmentation", "count_retries", "find_allocations", "find_fragmentation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,16 @@ class Allocations:
     calls: float
     function: str  # that takes most of the time, such as cudaFree
     line: Line | None  # whose calls take most of the time; None if unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """Free pieces of device memory between tensors, which PyTorch can give neither to large tensors nor to others."""
+
+    device: str
+    inactive_nbytes: int
+    reserved_nbytes: int
+    total_nbytes: int
 
 
 def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations | None:
@@ -67,3 +77,14 @@ def count_retries(view: CaptureView) -> int:
             if device.get("retries") is not None:
                 counts.setdefault(device["device"], []).append(device["retries"])
     return max((max(readings) - readings[0] for readings in counts.values()), default=0)
+
+
+def find_fragmentation(view: CaptureView) -> Fragmentation | None:
+    """Return the most fragmented device in the last reading of the loop; None if it was not recorded."""
+    readings = [reading for reading in view.capture.facts.get("memory") or () if reading["steps"]]
+    found = [
+        Fragmentation(device["device"], device["inactive_nbytes"], device["reserved_nbytes"], device["total_nbytes"])
+        for device in (readings[-1]["devices"] if readings else ())
+        if all(device.get(name) for name in ("inactive_nbytes", "reserved_nbytes", "total_nbytes"))
+    ]
+    return max(found, key=lambda each: each.inactive_nbytes / each.reserved_nbytes, default=None)

@@ -74,6 +74,7 @@ def _read_torch(torch: Any) -> Iterator[dict[str, Any]]:
                 "peak_nbytes": stats["allocated_bytes.all.peak"],
                 "total_nbytes": torch.cuda.get_device_properties(number).total_memory,
                 "retries": stats.get("num_alloc_retries"),
+                "inactive_nbytes": stats.get("inactive_split_bytes.all.current"),
             }
 
 

@@ -27,6 +27,7 @@ from forebay.doctor.capture.process_facts import BusyCoreMeter, process_facts
 from forebay.doctor.capture.source_excerpt import excerpt_files
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.step_monitor import StepMonitor, steps_per_measurement
+from forebay.doctor.capture.tracing_tools import record_tools
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
 from forebay.doctor.model.redaction import describe_error
 
@@ -195,6 +196,7 @@ class Session:
         elif self.detector.phase == "profiling":
             self._device.stop()
         if self.detector.phase == "tracing":
+            record_tools(self.ledger, self.detector.start)
             self._host_sampler.stop()  # samples would disturb the steps that are recorded or timed from now on
             self._sample_memory("watched")  # before CUPTI starts, because its buffers use memory
             if self._device.start():

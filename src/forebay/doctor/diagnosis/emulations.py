@@ -2,7 +2,6 @@
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules import settings
@@ -69,8 +68,8 @@ def find_workers_cure(finding: Finding) -> Cure | None:
 def _choose_setting(view: CaptureView, finding: Finding) -> Emulation | str:
     """Return the emulation that keeps a setting off, or the reason why there is none."""
     setting = settings.find_setting(view, finding)
-    if setting == DebugSetting.DATA_PARALLEL or setting == "tf.py_function":
-        return "it changes the code of the script"
+    if setting in settings.NOT_EMULATED or setting == "tf.py_function":
+        return "it changes the code of the script, or how it is started"
     file, number = (finding.line.file, finding.line.number) if finding.line else ("", 0)
     return Emulation(EmulationKind.OFF, file, number, setting=setting)
 

@@ -60,7 +60,8 @@ _DETAIL = record(
     | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "moved_nbytes", "shuffle_rows")
     | _optional_values(_count, "steps_per_execution", "tiny", "workers")
     | _optional_values(boolean, "copied", "first", "implied", "jit_compile", "non_blocking", "persistent", "pinned")
-    | _optional_values(boolean, "run_eagerly", "timed")
+    | _optional_values(boolean, "run_eagerly", "timed", "fused", "channels_last")
+    | {"graph_break": optional(integer(-1)), "break_reason": optional(text), "built_at": optional(integer(-1))}
     | {"flops": optional(number(0, MAX_FLOPS))}
     | {"calling_seconds": optional(_seconds), "mapped_at": optional(integer()), "prefetch": _plain_fact}
     | {"shape": optional(list_of(optional(integer()), most=100))},
@@ -83,7 +84,8 @@ _MEMORY = record(
                 {"framework": text, "device": text, "used_nbytes": _count},
                 _optional_values(
                     _count, "reserved_nbytes", "peak_nbytes", "total_nbytes", "retries", "device_allocations"
-                ),
+                )
+                | _optional_values(_count, "inactive_nbytes"),
             ),
             most=1000,
         ),

@@ -31,6 +31,8 @@ class DebugSetting(StrEnum):
     MODEL_EAGER = "Model.compile(run_eagerly=True)"
     TRACEMALLOC = "tracemalloc"
     CPROFILE = "cProfile"
+    TRACE = "sys.settrace"
+    PROFILE = "sys.setprofile"
 
 
 # Setting -> the environment variable that switches it on.

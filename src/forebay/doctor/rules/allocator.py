@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from forebay.doctor.analyse.allocations import Allocations, count_retries, find_allocations
+from forebay.core.spec import format_nbytes
+from forebay.doctor.analyse.allocations import (
+    Allocations,
+    Fragmentation,
+    count_retries,
+    find_allocations,
+    find_fragmentation,
+)
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import array_framework
 from forebay.doctor.analyse.host_lines import HostLine, host_lines
@@ -17,6 +24,8 @@ from forebay.doctor.rules.wording import source_text
 __all__ = ["examine"]
 
 MIN_REPORTED_SHARE = 0.03  # of a step
+LEAST_INACTIVE_SHARE = 0.25  # of the reserved memory; smaller fragmentation is usual
+LEAST_RESERVED_SHARE = 0.5  # of the memory of the device; below it, there is room for other tensors
 LEAST_SAVED_SHARE = 0.5  # of the time of allocations, if a cure may leave some of them
 _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
@@ -49,6 +58,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         yield _finding(view, allocations, retries)
     elif retries:
         yield _warning(view, retries)
+    elif (fragmentation := find_fragmentation(view)) is not None and _is_severe(fragmentation):
+        yield from _fragmentation_warnings(view, fragmentation)
 
 
 def _finding(view: CaptureView, allocations: Allocations, retries: int) -> Finding:
@@ -77,6 +88,33 @@ def _warning(view: CaptureView, retries: int) -> Finding:
         seconds=0.0,
         cures=tuple(_cures(view, 0.0, _find_emptying(view))),
         evidence=(_describe_retries(retries),),
+    )
+
+
+def _is_severe(found: Fragmentation) -> bool:
+    """Whether pieces between tensors are much of the reserved memory, on a device that is rather full."""
+    is_full = found.reserved_nbytes >= LEAST_RESERVED_SHARE * found.total_nbytes
+    return is_full and found.inactive_nbytes >= LEAST_INACTIVE_SHARE * found.reserved_nbytes
+
+
+def _fragmentation_warnings(view: CaptureView, found: Fragmentation) -> Iterator[Finding]:
+    """Yield the warning, unless the cure is in place."""
+    settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
+    if "expandable_segments:true" in _allocator_options(settings):
+        return
+    share = format_percent(found.inactive_nbytes / found.reserved_nbytes)
+    cure = Cure("let segments grow", _REUSE_CODE["torch"], basis="this saves memory; it saves time if retries follow")
+    yield Finding(
+        rule="allocator",
+        title=f"{share} of the memory that PyTorch reserves on {found.device} are pieces between tensors",
+        line=None,
+        seconds=0.0,
+        cures=(cure,),
+        evidence=(
+            f"{format_nbytes(found.inactive_nbytes)} of {format_nbytes(found.reserved_nbytes)} are free in such "
+            f"pieces; the device has {format_nbytes(found.total_nbytes)}. A tensor that is larger than each piece does "
+            "not fit.",
+        ),
     )
 
 

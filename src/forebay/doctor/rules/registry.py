@@ -44,6 +44,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "pauses": "forebay.doctor.rules.pauses",
     "drift": "forebay.doctor.rules.drift",
     "settings": "forebay.doctor.rules.settings",
+    "graph_breaks": "forebay.doctor.rules.graph_breaks",
     "host": "forebay.doctor.rules.host",
     "allocator": "forebay.doctor.rules.allocator",
     "out_of_memory": "forebay.doctor.rules.out_of_memory",

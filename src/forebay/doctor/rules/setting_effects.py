@@ -121,6 +121,16 @@ EFFECTS: dict[str, Effect] = {
         "times every Python function",
         "# run the script without cProfile",
     ),
+    DebugSetting.TRACE: Effect(
+        "A debugger or a coverage tool",
+        "runs code for every line of Python",
+        "python train.py   # without the debugger or `coverage run`; or sys.settrace(None) before the loop",
+    ),
+    DebugSetting.PROFILE: Effect(
+        "A profiler of Python (sys.setprofile)",
+        "runs code for every call of a function",
+        "sys.setprofile(None)   # before the loop, or run the script without the profiler",
+    ),
 }
 
 

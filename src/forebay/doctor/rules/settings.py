@@ -21,9 +21,10 @@ from forebay.doctor.rules.setting_effects import EFFECTS, VARIABLES
 from forebay.doctor.rules.setting_spans import SettingSpan, find_span, switch_off
 from forebay.doctor.rules.wording import frequency
 
-__all__ = ["MEASURE_HINT", "RULE", "examine", "find_setting", "recognises"]
+__all__ = ["MEASURE_HINT", "NOT_EMULATED", "RULE", "examine", "find_setting", "recognises"]
 
 RULE = "settings"
+NOT_EMULATED = (DebugSetting.DATA_PARALLEL, DebugSetting.TRACE, DebugSetting.PROFILE)  # no second run is without them
 MIN_VISIBLE_SHARE = 0.05  # of a step, for the time of callbacks and of anomaly mode
 _NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
 MEASURE_HINT = "; run with --verify to measure what this saves"  # at the end of the title of a cure
@@ -85,7 +86,7 @@ def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Find
         cure = Cure("switch it off", code, basis=basis, changes=remove_work(view, seconds))
         cost = f"Storing stacks takes {format_seconds(seconds)} per step."
         return Finding(RULE, title, line, seconds, (cure,), (cost, where, *source))
-    is_emulated = setting != DebugSetting.DATA_PARALLEL
+    is_emulated = setting not in NOT_EMULATED
     cure = Cure(f"switch it off{MEASURE_HINT if is_emulated else ''}", code, basis=_NO_BASIS)
     hint = _NOT_MEASURED if is_emulated else _NOT_EMULATED
     return Finding(RULE, title, line, 0.0, (cure,), (hint, where, *source))

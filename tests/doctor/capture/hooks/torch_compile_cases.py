@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from types import FunctionType
 
 import numpy as np
@@ -196,6 +197,26 @@ def test_a_compiled_module_can_be_copied_and_pickled(seen):
     copied, read = copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))
     assert torch.equal(copied(torch.ones(3)), compiled(torch.ones(3)))
     assert torch.equal(read(torch.ones(3)), compiled(torch.ones(3)))
+
+
+def broken(x):
+    y = x * 2
+    sys.stdout.write("")
+    return y + 1 if y.sum() > 0 else y - 1
+
+
+def test_a_graph_break_is_recorded_with_its_line(seen):
+    compiled = torch.compile(broken, backend="eager")
+    assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
+    assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
+    breaks = [event.detail["graph_break"] for event in seen.of(EventKind.COMPILE) if "graph_break" in event.detail]
+    lines = {seen.ledger.lines.read()[index].text for index in breaks}
+    assert lines == {'sys.stdout.write("")', "return y + 1 if y.sum() > 0 else y - 1"}
+
+
+def test_a_function_in_one_graph_has_no_break(seen):
+    torch.compile(double, backend="eager")(torch.ones(3))
+    assert all("graph_break" not in event.detail for event in seen.of(EventKind.COMPILE))
 
 
 def graphs_of_a_step():

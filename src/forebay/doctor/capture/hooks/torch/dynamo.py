@@ -3,6 +3,7 @@
 The hooks do not change what Dynamo compiles: the number of graphs stays the same.
 """
 
+import re
 import weakref
 from contextlib import suppress
 from functools import partial
@@ -10,7 +11,7 @@ from time import perf_counter_ns
 from types import CodeType
 from typing import Any
 
-from torch._dynamo import convert_frame, eval_frame, trace_rules, utils
+from torch._dynamo import convert_frame, eval_frame, output_graph, trace_rules, utils
 from torch._dynamo.callback import callback_handler
 
 from forebay.doctor.capture.hooks.torch.call_hooks import TorchHook, TorchHooks, is_torch_file
@@ -21,6 +22,8 @@ __all__ = ["hook_dynamo"]
 
 RUN = "compiled function"  # API name in events
 MAX_SIGNATURE_LENGTH = 200  # characters
+MAX_REASON_LENGTH = 80  # characters, of a graph break
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_.*_at_(\d{1,7})$")  # name of a function after a graph break
 # Phrase in the text of the failed guard -> reason in events. Any other guard counts as "value".
 _REASONS = {"dtype mismatch": "dtype", "size mismatch": "shape", "rank mismatch": "shape", "stride mismatch": "shape"}
 # Trigger that Dynamo passes to its callbacks -> function name in events.
@@ -59,8 +62,31 @@ class _CompileHook(TorchHook):
         with self._hooks.guard(COMPILE):
             # Dynamo may compile a layer of PyTorch separately. It counts as part of the user's compiled function.
             outer = self._hooks.thread.compiled_name if is_torch_file(code.co_filename) else ""
-            detail = {"function": outer or code.co_qualname, **_describe_reason(code)}
+            detail = {"function": outer or code.co_qualname, **_describe_reason(code), **self._describe_break(code)}
             self._hooks.ledger.add(EventKind.COMPILE, COMPILE, start, detail=detail)
+
+    def _describe_break(self, code: CodeType) -> dict[str, Any]:
+        """Return the line and the reason of the graph break after which Dynamo compiles; empty if there is none.
+
+        Dynamo names the function that continues after a break by the function and the line of the break.
+        """
+        match = _RESUMED.search(code.co_name)
+        if match is None:
+            return {}
+        number = int(match[1])
+        line = self._hooks.ledger.lines.first_user_line([(code.co_filename, number, code.co_qualname)])
+        return {"graph_break": line, "break_reason": _reason_of_break(code.co_filename, number)}
+
+
+def _reason_of_break(file: str, number: int) -> str:
+    """Return the kind of the last graph break on a line; empty if PyTorch does not report it.
+
+    Only the first line of the text: the others may contain data of the user.
+    """
+    for found in reversed(getattr(output_graph, "graph_break_reasons", ())):
+        if found.user_stack and (found.user_stack[-1].filename, found.user_stack[-1].lineno) == (file, number):
+            return str(found.reason).partition("\n")[0][:MAX_REASON_LENGTH]
+    return ""
 
 
 def _describe_reason(code: CodeType) -> dict[str, str]:
