@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.doctor.captures import TORCH, TORCH_GPU, batch, loop, prepare, sampled, upload
+from tests.doctor.captures import TORCH, TORCH_GPU, batch, build, loop, prepare, sampled, upload
 from tests.doctor.rules.device_faults import ADD16, PLAIN, allocating, computing, run_with_kernels, tiny
 from tests.doctor.rules.test_memory_bound import ADAM, LAYOUT, step_of
 
@@ -126,3 +126,13 @@ def test_a_slow_loader_of_small_batches_gets_no_more_workers():
     offered = [batch(ms=1.5, line=9, workers=2, nbytes=nbytes) for nbytes in (1 << 20, 256)]
     found = [titles(input_bound, loop(waiting, frameworks=TORCH)) for waiting in offered]
     assert ["use one worker per core" in each for each in found] == [True, False]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_finding_about_a_loader_names_the_line_that_builds_it(workers):
+    rows = [prepare("row", 5)] if workers == 0 else []
+    waiting = batch(ms=6, line=9, workers=workers, built_at=4).containing(*rows)
+    others = [build(line=4), build(line=5)]  # a loader for training, and one for validation
+    (finding,) = diagnose(loop(waiting, before=others, frameworks=TORCH)).findings
+    assert finding.line.number == 4
+    assert finding.rule == ("input_bound" if workers else "loader")

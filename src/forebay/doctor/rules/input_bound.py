@@ -23,6 +23,7 @@ from forebay.doctor.rules.input_producers import (
     count_producers,
     count_workers,
     find_slow_stage,
+    loader_line,
     producer_seconds,
     worker_settings,
     workers_pay,
@@ -62,7 +63,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         yield Finding(
             rule="input_bound",
             title=f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {reason}",
-            line=stage.line or site.line,
+            line=stage.line or (loader_line(view, site) if site.api == "DataLoader" else site.line),
             seconds=wait,
             cures=(*_cures(view, site, wait, stage),),
             evidence=(*_evidence(view, site, wait, stage),),
@@ -153,7 +154,8 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     """
     has_few_workers = count_workers(site) < count_cores(view) and workers_pay(site, wait)
     if framework == "torch" and site.api == "DataLoader" and has_few_workers:
-        code = fit_loader(view, site.line, **worker_settings(view))
+        settings = worker_settings(view)
+        code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
         code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
         yield _workers_cure(view, site, wait, "use one worker per core", code)
     title = "if the data is in arrays, replace the loader by a feed"

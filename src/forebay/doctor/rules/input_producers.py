@@ -13,6 +13,7 @@ __all__ = [
     "count_cores",
     "count_producers",
     "find_slow_stage",
+    "loader_line",
     "producer_seconds",
     "count_workers",
     "worker_settings",
@@ -69,6 +70,18 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     if not costs and "tf.data" in site.values("loader") and (map_lines := site.values(SERIAL_MAP)):
         return InputStage(SERIAL_MAP, wait, view.line(map_lines[0]))
     return InputStage("workers" if count_workers(site) else "loader", wait)
+
+
+def loader_line(view: CaptureView, site: CallSite) -> Line | None:
+    """Return the line that builds the loader of a site.
+
+    In older captures, and for tf.data, this is the only line that builds one, or else the line that waits.
+    """
+    for index in site.values("built_at"):
+        return view.line(index) or site.line
+    names = {site.api, *site.values("loader")} | ({"Dataset"} if "tf.data" in site.values("loader") else set())
+    lines = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
+    return (view.line(lines.pop()) if len(lines) == 1 else None) or site.line
 
 
 def count_workers(site: CallSite) -> int:

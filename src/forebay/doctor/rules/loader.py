@@ -6,7 +6,7 @@ from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
-from forebay.doctor.model.events import EventKind, Line
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import prefetch_input, shorten_input
 from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
@@ -19,6 +19,7 @@ from forebay.doctor.rules.input_producers import (
     WORKERS_CURES,
     count_cores,
     find_slow_stage,
+    loader_line,
     producer_seconds,
     worker_settings,
     workers_pay,
@@ -96,7 +97,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     return Finding(
         rule="loader",
         title=f"{site.api} has no workers, {reason}" if pays else f"{site.api} makes small batches row by row",
-        line=_loader_line(view, site),
+        line=loader_line(view, site),
         seconds=wait,
         cures=(
             _workers_cure(view, site, wait) if pays else _index_cure(view, site),
@@ -111,7 +112,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float) -> Cure:
     settings = worker_settings(view)
-    code = fit_loader(view, site.line, **settings) or fit_loader(view, _loader_line(view, site), **settings)
+    code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
     code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
     basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
     return Cure(WORKERS_CURES[0], code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
@@ -132,7 +133,7 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
     return Finding(
         rule="loader",
         title=f"{site.api} makes each batch only when the loop asks for it, without prefetch",
-        line=_loader_line(view, site),
+        line=loader_line(view, site),
         seconds=wait,
         cures=(
             Cure("prefetch", fit_line(view, site.line, prefetch_dataset) or _PREFETCH_CODE, OVERLAP_BASIS, overlap),
@@ -178,7 +179,7 @@ def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:
 def _pinning_code(view: CaptureView, site: CallSite) -> str:
     """Return code that lets the loader of the script page-lock its batches, and copies them without a wait."""
     loader = next((other for other in view.sites_of(EventKind.INPUT) if other.api == "DataLoader"), None)
-    line = _loader_line(view, loader) if loader is not None else None
+    line = loader_line(view, loader) if loader is not None else None
     pinned = fit_loader(view, line, pin_memory="True")
     copies = fit_line(view, site.line, copy_without_wait)
     return join_code(pinned, copies)
@@ -209,10 +210,3 @@ def _row_nbytes(view: CaptureView) -> float:
     """Return the bytes of the largest row, from batches with a known number of rows."""
     events = [event for event in view.events_of(EventKind.INPUT) if (event.detail or {}).get("batch_rows")]
     return max((event.nbytes / (event.detail or {})["batch_rows"] for event in events), default=0.0)
-
-
-def _loader_line(view: CaptureView, site: CallSite) -> Line | None:
-    """Return the line that builds the loader, or the line that waits if several lines build one."""
-    names = {site.api, *site.values("loader")} | ({"Dataset"} if "tf.data" in site.values("loader") else set())
-    lines = {event.line for event in view.events_of(EventKind.BUILD) if (event.detail or {}).get("what") in names}
-    return (view.line(lines.pop()) if len(lines) == 1 else None) or site.line

@@ -78,8 +78,17 @@ def test_each_batch_is_one_input_wait_with_its_bytes(seen):
         "pinned": False,
         "prefetch": None,
         "batch_rows": 4,
+        "built_at": seen.of(EventKind.BUILD)[0].line,
     }
     assert seen.line(waits[0]).text == "return sum(1 for _ in loader)"
+
+
+def test_a_batch_names_the_line_that_built_its_loader(seen):
+    first = DataLoader(Rows(), batch_size=4)
+    second = DataLoader(Rows(), batch_size=6)
+    assert (drained(second), drained(first)) == (2, 3)
+    lines = [seen.ledger.lines.read()[event.detail["built_at"]].text.split()[0] for event in seen.of(EventKind.INPUT)]
+    assert lines == ["second", "second", "first", "first", "first"]
 
 
 def test_each_batch_has_one_event_for_its_rows_and_one_for_collation(seen):

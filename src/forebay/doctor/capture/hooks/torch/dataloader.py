@@ -1,8 +1,10 @@
 """Hooks for DataLoader: waits for batches, and the times of user code that makes them."""
 
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,19 +22,35 @@ MAX_NESTED_DATASETS = 8  # datasets that wrap each other and are examined at mos
 
 
 def hook_data(hooks: TorchHooks) -> None:
-    hooks.hook(DataLoader, "__init__", "DataLoader(...)", _describe_loader)
-    hooks.hook(DataLoader, "__iter__", "iter(DataLoader)", _describe_iterator)
-    hooks.replace(dataloader._BaseDataLoaderIter, "__next__", INPUT, _NextBatchHook)
+    lines = _LoaderLines(hooks)
+    hooks.hook(DataLoader, "__init__", "DataLoader(...)", lines.describe_loader)
+    hooks.hook(DataLoader, "__iter__", "iter(DataLoader)", lines.describe_iterator)
+    hooks.replace(dataloader._BaseDataLoaderIter, "__next__", INPUT, partial(_NextBatchHook, lines=lines))
     for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         hooks.replace(fetcher, "fetch", ROW, _FetchHook)
 
 
-def _describe_loader(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0])}
+class _LoaderLines:
+    """Describes loaders and their iterators, and remembers the lines that built them."""
 
+    def __init__(self, hooks: TorchHooks) -> None:
+        self._lines = hooks.ledger.lines
+        self._of_loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._of_iterators: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
-def _describe_iterator(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    return EventKind.BUILD, 0, {"what": "iterator", **_settings_of(args[0])}
+    def describe_loader(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+        self._of_loaders[args[0]] = self._lines.current_line()
+        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0])}
+
+    def describe_iterator(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+        line = self._of_loaders.get(args[0], -1)
+        if line >= 0:
+            self._of_iterators[result] = line
+        return EventKind.BUILD, 0, {"what": "iterator", **_settings_of(args[0])}
+
+    def of_iterator(self, iterator: Any) -> int:
+        """Return the index of the line that built the loader of an iterator; -1 if unknown."""
+        return self._of_iterators.get(iterator, -1)
 
 
 def _settings_of(loader: Any) -> dict[str, Any]:
@@ -51,6 +69,10 @@ class _NextBatchHook(TorchHook):
 
     Conversions on the host, while the DataLoader makes the batch, are not recorded separately.
     """
+
+    def __init__(self, original: Any, name: str, hooks: TorchHooks, *, lines: _LoaderLines) -> None:
+        super().__init__(original, name, hooks)
+        self._lines = lines
 
     def __call__(self, iterator: Any) -> Any:
         hooks = self._hooks
@@ -72,6 +94,8 @@ class _NextBatchHook(TorchHook):
                 nbytes, rows = _size_of(batch)
             detail = {"loader": "DataLoader", "workers": iterator._num_workers, "pinned": bool(iterator._pin_memory)}
             detail |= {"prefetch": getattr(iterator, "_prefetch_factor", None), "batch_rows": rows}
+            if (line := self._lines.of_iterator(iterator)) >= 0:
+                detail["built_at"] = line
             self._hooks.ledger.add(EventKind.INPUT, INPUT, start, end=end, nbytes=nbytes, detail=detail)
 
 
