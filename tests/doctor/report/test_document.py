@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from tests.doctor.captures import run_of
+from tests.doctor.captures import TORCH_GPU, download, loop, run_of
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -111,6 +111,13 @@ def test_the_log_of_a_script_with_a_loop_has_the_crossings_outside_of_it():
     log = to_document(samples.crossings_beside_a_loop())["crossing_log"]
     assert [crossing["line"] for crossing in log["crossings"]] == [34] * 7 + [112]
     assert to_document(samples.ordinary())["crossing_log"] == {"crossings": [], "others": []}
+
+
+def test_a_call_of_few_steps_takes_at_most_the_whole_mean_step():
+    document = to_document(diagnose(loop(download("Tensor.item", 9, every=5), frameworks=TORCH_GPU)))
+    (crossing,) = document["crossings"]
+    assert 0 < crossing["share_of_step"] <= 1
+    assert crossing["share_of_step"] == pytest.approx(document["parts_share"]["device to host"])
 
 
 def test_the_lines_of_a_step_and_the_rest_take_the_step_time():

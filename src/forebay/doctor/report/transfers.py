@@ -20,12 +20,12 @@ class Transfer:
     per_step: float  # number of calls
     nbytes: float
     seconds: float
-    share: float  # of a profiled step; above 1 if several threads make the call at the same time
+    share: float  # of the mean profiled step; above 1 if several threads make the call at the same time
 
 
 def transfers_of(view: CaptureView) -> list[Transfer]:
     """Return the transfers and waits, longest first."""
-    step_seconds = view.steps.seconds if view.steps else 0.0
+    step_seconds = sum(view.host_parts.values())  # the mean: a median step lacks calls of few steps
     return [
         Transfer(
             site.kind.value,
