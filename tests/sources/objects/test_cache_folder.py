@@ -1,4 +1,4 @@
-"""A cache folder trusts nothing that others put into it, and counts only files of living writers."""
+"""A cache folder trusts no file that others put into it, and counts part files only while their writers live."""
 
 import multiprocessing
 import os
@@ -59,7 +59,7 @@ def test_a_block_that_is_a_symbolic_link_is_not_read(tmp_path, caplog):
     assert "is a symbolic link" in caplog.text
 
 
-def test_a_named_pipe_is_not_waited_for(tmp_path, caplog):
+def test_a_named_pipe_in_place_of_a_block_does_not_block_the_reader(tmp_path, caplog):
     folder = CacheFolder(tmp_path, 100)
     os.mkfifo(tmp_path / NAME)
     assert folder.open(NAME) is None
