@@ -12,7 +12,6 @@ from forebay.adapters.upload import upload_once as upload
 from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.errors import DeviceError, FrameworkError, SpecError
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
 
 class Tensor:
@@ -159,11 +158,11 @@ def test_locked_and_checked_copies_of_one_array_can_coexist(recorder, array):
 def test_concurrent_calls_upload_once(recorder, array):
     start, found = threading.Barrier(8), []
 
-    def ask():
+    def upload_together():
         start.wait()
         found.append(upload_once(array))
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=upload_together) for _ in range(8)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert len(set(found)) == len(recorder.uploads) == 1

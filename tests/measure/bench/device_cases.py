@@ -1,4 +1,8 @@
-"""Tests of every framework's consumer and step, on the CPU; each framework runs in its own process."""
+"""Every framework's consumer and step of the bench, on the CPU.
+
+`tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
+in one process.
+"""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""Endless delivery and its checks, with a NumPy consumer."""
+"""Delivery of batches over any number of epochs, and the checks of their rows, with a NumPy consumer."""
 
 import itertools
 import subprocess
@@ -88,7 +88,7 @@ def test_an_interval_continues_where_the_last_one_stopped():
 
 
 @pytest.mark.usefixtures("ticking_clock")
-def test_nothing_runs_between_the_lead_and_the_clock(monkeypatch):
+def test_no_other_work_runs_between_the_prefetched_batches_and_the_measured_ones(monkeypatch):
     endless, events = delivery(CountingContender()), []
 
     class Clock:
