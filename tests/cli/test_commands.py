@@ -74,7 +74,7 @@ def test_plan_shows_every_decision_with_its_reason(data):
     assert "rows/s" in done.stdout
 
 
-def test_plan_as_json(data):
+def test_plan_json_contains_batches_fields_and_decisions(data):
     document = json.loads(run_here("plan", str(data), "--batch", "64", "--json").stdout)
     assert document["batches"] == 79
     assert document["fields"] == {"array": "float32[20]"}

@@ -33,7 +33,7 @@ def framework():
 
 @pytest.fixture(scope="module")
 def queue_work(framework):
-    """Return a function that queues some tenths of a second of queue_work, with the result 3.0."""
+    """Return a function that queues some tenths of a second of work, with the result 3.0."""
     library = framework.numpy if FRAMEWORK == "jax" else framework
     on_gpu = {"device": "cuda"} if FRAMEWORK == "torch" else {}
     ones = library.ones((SIDE, SIDE), dtype=library.float32, **on_gpu)

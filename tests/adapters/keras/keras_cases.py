@@ -206,17 +206,17 @@ def test_class_weights_and_sample_weights_together_are_refused(arrays):
 # Fields
 
 
-@pytest.mark.parametrize("names", [["left", "expected_weight"], ("left", "expected_weight")])
+@pytest.mark.parametrize("names", [["left", "right"], ("left", "right")])
 def test_named_fields_become_inputs(arrays, names):
     x, y = arrays
-    left, expected_weight = keras.Input((4,), name="left"), keras.Input((4,), name="expected_weight")
-    output = keras.layers.Dense(1)(keras.layers.Concatenate()([left, expected_weight]))
-    model = keras.Model({"left": left, "expected_weight": expected_weight} if isinstance(names, list) else (left, expected_weight), output)
+    left, right = keras.Input((4,), name="left"), keras.Input((4,), name="right")
+    output = keras.layers.Dense(1)(keras.layers.Concatenate()([left, right]))
+    model = keras.Model({"left": left, "right": right} if isinstance(names, list) else (left, right), output)
     model.compile("sgd", "mse", weighted_metrics=["mae"])
-    inputs = {"left": x, "expected_weight": -x} if isinstance(names, list) else (x, -x)
+    inputs = {"left": x, "right": -x} if isinstance(names, list) else (x, -x)
     weights = np.linspace(0, 1, ROWS, dtype="float32")
     expected = model.evaluate(inputs, y, sample_weight=weights, batch_size=BATCH, verbose=0)
-    fields = fb.from_arrays({"w": weights, "left": x, "target": y, "expected_weight": -x}).batch(BATCH)
+    fields = fb.from_arrays({"w": weights, "left": x, "target": y, "right": -x}).batch(BATCH)
     feed = fields.feed("keras", x=names, y="target", sample_weight="w")
     np.testing.assert_allclose(model.evaluate(feed, verbose=0), expected, rtol=1e-5)
 
@@ -241,7 +241,7 @@ def test_invalid_fields_are_refused(tree, fields, words):
         fb.from_arrays(arrays).batch(2).feed("keras", **fields)
 
 
-# Maps on a device; their output specs are known only_for after the first batch
+# Maps on a device; their output specs are known only after the first batch
 
 
 def staged_feed(arrays, *, on_device=True, function=None, **fields):
@@ -514,7 +514,7 @@ def test_jax_prefetches_only_host_batches(arrays, monkeypatch, built, on_device)
     import jax
     from keras.src.backend.jax import trainer
 
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # Keras prefetches only_for on accelerators
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # Keras prefetches only on accelerators
     prefetched, distribute = [], trainer._distribute_data
     monkeypatch.setattr(trainer, "_distribute_data", lambda data: prefetched.append(data) or distribute(data))
     model = make_model()
@@ -607,7 +607,7 @@ def test_a_feed_can_be_iterated_in_a_loop(arrays, pipeline):
     np.testing.assert_array_equal(np.concatenate([np.asarray(x) for x, _ in batches]), arrays[0])
 
 
-# Cases for TensorFlow only_for
+# Cases for TensorFlow only
 
 
 @only_for["tensorflow"]

@@ -39,7 +39,7 @@ def files(request, source):
 
 
 def whole_file_reads(files):
-    """Return the reads for a whole_file_reads file, and memory for them."""
+    """Return the reads for a whole file, and memory for them."""
     ranges = merge_ranges(np.array([0]), files.nbytes[:1], alignment=files.alignment)
     return ranges.split(), aligned_memory(ranges.total_nbytes)
 

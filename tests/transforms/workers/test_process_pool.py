@@ -132,7 +132,7 @@ def wait_until(condition, seconds=60.0):
 
 
 def has_ended(pid):
-    """Return whether a process has has_ended; init collects the zombie of an orphan."""
+    """Return whether a process has ended; init collects the zombie of an orphan."""
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -293,7 +293,7 @@ def test_a_worker_killed_during_a_call_fails_the_call_at_once(pool, block, tmp_p
 
 
 def test_a_worker_that_exits_names_its_exit_code(pool, block):
-    with pytest.raises(WorkerError, match=r"which runs act, has_ended with exit code 7.*os\._exit"):
+    with pytest.raises(WorkerError, match=r"which runs act, ended with exit code 7.*os\._exit"):
         pool.run(0, block, ("exit", 7))
 
 

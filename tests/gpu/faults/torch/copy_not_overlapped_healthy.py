@@ -1,4 +1,4 @@
-"""A second stream copy_stream the next window while the step runs.
+"""A second stream copies the next window while the step runs.
 
 The doctor must not report `copy_not_overlapped` here.
 """
