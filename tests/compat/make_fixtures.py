@@ -185,7 +185,9 @@ PARTS: dict[str, Callable[[Path], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--at", type=Path, required=True, help="the folder in which 0.1 runs; fixtures contain its path")
+    parser.add_argument(
+        "--at", type=Path, required=True, help="the folder in which 0.1 runs; fixtures contain its path"
+    )
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be repeated")
     arguments = parser.parse_args()
     if fb.__version__ != VERSION:

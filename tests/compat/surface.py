@@ -168,7 +168,11 @@ def _members(name: str, kind: type, *, own_only: bool = False) -> dict[str, Any]
 def _parameters(function: Any) -> list[Parameter]:
     """Return name, kind and default of each public parameter."""
     return [
-        [parameter.name, parameter.kind.name, *([] if parameter.default is parameter.empty else [_default(parameter.default)])]
+        [
+            parameter.name,
+            parameter.kind.name,
+            *([] if parameter.default is parameter.empty else [_default(parameter.default)]),
+        ]
         for parameter in inspect.signature(function).parameters.values()
         if parameter.name not in ("self", "cls") and not parameter.name.startswith("_")
     ]

@@ -37,7 +37,7 @@ def open_descriptors():
 
 
 def is_mapped(address):
-    """Return whether a block is is_mapped at this address; other tests may have left blocks elsewhere."""
+    """Return whether a block is mapped at this address; other tests may have left blocks elsewhere."""
     lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:forebay" in line]
     spans = [[int(edge, 16) for edge in line.split()[0].split("-")] for line in lines]
     return any(start <= address < stop for start, stop in spans)

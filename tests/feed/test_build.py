@@ -151,7 +151,9 @@ def test_random_numbers_equal_those_on_the_host(first):
 def test_random_numbers_differ_between_transforms_and_batches():
     tree = {"x": np.zeros((5, 2)), "row": np.arange(5)}
     drawn = [apply_on_device([device_map(add_noise)], tree, first=number)["x"].tolist() for number in range(3)]
-    drawn += [apply_on_device([device_map(add_noise)], tree, key=(5, 1, position))["x"].tolist() for position in (31, 32)]
+    drawn += [
+        apply_on_device([device_map(add_noise)], tree, key=(5, 1, position))["x"].tolist() for position in (31, 32)
+    ]
     assert len({str(numbers) for numbers in drawn}) == 5
 
 

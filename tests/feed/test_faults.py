@@ -302,7 +302,7 @@ def test_ctrl_c_ends_a_feed_that_waits(source):
 def test_a_script_that_ends_in_mid_epoch_exits_cleanly(ending):
     done = run_script(f"""
         import numpy as np, forebay as fb, forebay.feed.runner
-        forebay.feed.runner.JOIN_SECONDS = 60.0  # after the default of 2 s, close() would log a warning on a busy machine
+        forebay.feed.runner.JOIN_SECONDS = 60.0  # after 2 s, close() could log a warning on a busy machine
         feed = fb.from_arrays(np.zeros((10_000, 100))).shuffle(seed=0).batch(10).feed("numpy")
         batch = next(feed)
         {ending}

@@ -34,10 +34,11 @@ def epochs(feed, count):
 
 def run(script):
     source = PREAMBLE + textwrap.dedent(script)
-    return_freed_memory = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # freed memory returns to the system at once
+    # With these settings, malloc returns freed memory to the system at once.
+    malloc_settings = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(
         [sys.executable, "-c", source],
-        env=os.environ | return_freed_memory,
+        env=os.environ | malloc_settings,
         capture_output=True,
         text=True,
         timeout=500,

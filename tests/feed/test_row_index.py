@@ -109,7 +109,9 @@ def test_late_groups_do_not_recompute_used_chunks():
 def test_sequential_rows_need_no_numbers():
     pipeline = fb.from_arrays({"x": np.zeros((ROWS, 1), np.uint8)}).batch(BATCH_ROWS)
     index = RecordingIndex(pipeline)
-    assert np.array_equal(walk_groups(index, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2))
+    assert np.array_equal(
+        walk_groups(index, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2)
+    )
     assert not index.computed_chunks
 
 

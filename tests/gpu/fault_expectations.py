@@ -1,7 +1,7 @@
 """The expected diagnosis of each script in `faults`, for a run on a GPU or a recorded capture."""
 
 import pytest
-from tests.gpu.fault_lines import OTHER_FIRST_RULES, LINES, WARNINGS
+from tests.gpu.fault_lines import LINES, OTHER_FIRST_RULES, WARNINGS
 
 __all__ = ["expect_fault", "expect_healthy", "format_findings"]
 

@@ -54,7 +54,17 @@ class Rig:
         self.stream.upload(self.on_device, self.locked.address, SOURCE_NBYTES)
 
     def gather(
-        self, table, rows, make_destination, *, row_nbytes, count, ordered, permuted_rows=None, needs_int64=False, on_device=False
+        self,
+        table,
+        rows,
+        make_destination,
+        *,
+        row_nbytes,
+        count,
+        ordered,
+        permuted_rows=None,
+        needs_int64=False,
+        on_device=False,
     ):
         """Gather rows like a slot filler, with given or computed row numbers. Return the target's bytes."""
         extents = RowExtents.from_table(

@@ -23,7 +23,9 @@ only_for = {
     name: pytest.mark.skipif(name != FRAMEWORK, reason=f"only for {name}")
     for name in ("torch", "jax", "tensorflow", "cupy")
 }
-copied_by_forebay = pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="JAX and TensorFlow copy results themselves")
+copied_by_forebay = pytest.mark.skipif(
+    FRAMEWORK not in ("torch", "cupy"), reason="JAX and TensorFlow copy results themselves"
+)
 
 
 @pytest.fixture(scope="module")

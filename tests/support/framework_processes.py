@@ -194,7 +194,7 @@ class Captures:
 def _has_correct_compilation_cache() -> bool:
     """Return whether executables from the compilation cache of JAX compute the same as new ones.
 
-    With JAX 0.4.38, every second run of the Keras cases computed other weights. Without the cache, none of six runs did.
+    With JAX 0.4.38, every second run of the Keras cases computed other weights. Without the cache, no run of six did.
     """
     return tuple(map(int, version("jax").split(".")[:2])) >= (0, 6)
 

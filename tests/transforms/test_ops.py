@@ -173,7 +173,9 @@ def test_fields_returned_in_another_order_are_matched_by_name():
 @pytest.mark.parametrize("other", [lambda batch: {"z": batch}, lambda batch: (batch,), lambda batch: batch])
 def test_a_map_that_returns_a_different_tree_is_refused(other):
     with pytest.raises(TransformError, match="a different tree than before"):
-        all_batches(fb.from_arrays(np.arange(16)).batch(4).map(lambda batch: {"a": batch} if batch[0] == 0 else other(batch)))
+        all_batches(
+            fb.from_arrays(np.arange(16)).batch(4).map(lambda batch: {"a": batch} if batch[0] == 0 else other(batch))
+        )
 
 
 def test_each_shard_has_its_own_random_numbers():

@@ -1,7 +1,7 @@
 """KerasFeed on every backend.
 
-`tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change its
-backend.
+`tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change
+its backend.
 """
 
 import contextlib

@@ -13,7 +13,6 @@ from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.errors import DeviceError, FrameworkError, SpecError
 
 
-
 class Tensor:
     """A fake tensor of a framework."""
 

@@ -149,7 +149,13 @@ def test_boundaries_are_where_locked_ranges_begin_and_end():
     driver = Driver()
     locks = PageLocks(driver)
     other = lock_pages(driver, (2, 4), locks=locks)
-    assert lock_pages(driver, (1, 3), (6, 7), locks=locks).boundaries == [1 * PAGE, 2 * PAGE, 4 * PAGE, 6 * PAGE, 7 * PAGE]
+    assert lock_pages(driver, (1, 3), (6, 7), locks=locks).boundaries == [
+        1 * PAGE,
+        2 * PAGE,
+        4 * PAGE,
+        6 * PAGE,
+        7 * PAGE,
+    ]
     assert other.boundaries == [2 * PAGE, 4 * PAGE]
 
 

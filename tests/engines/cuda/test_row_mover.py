@@ -193,6 +193,8 @@ def test_each_selected_row_is_one_copy(mover):
     source, target = np.arange(20.0).reshape(10, 2), np.zeros((3, 2))
     chosen = np.array([7, 0, 8])
     place = Destination(target.ctypes.data, 3, 48, 16)
-    mover.upload_rows(None, extents_of(source).addresses(chosen), place.addresses(np.arange(3)), np.full(3, 16, np.uint64))
+    mover.upload_rows(
+        None, extents_of(source).addresses(chosen), place.addresses(np.arange(3)), np.full(3, 16, np.uint64)
+    )
     assert np.array_equal(target, source[chosen])
     assert len(mover._batch_copy.copied) == 3

@@ -83,7 +83,7 @@ def test_a_step_multiplies_as_often_as_requested(monkeypatch):
         assert np.allclose(np.asarray(step._hidden), pixels @ weights @ weights @ weights, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU")
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the machine has a GPU")
 def test_a_machine_without_a_gpu_is_skipped():
     with pytest.raises(Skip, match="sees no GPU"):
         require_gpu(FRAMEWORK)

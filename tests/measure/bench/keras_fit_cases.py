@@ -1,7 +1,7 @@
 """The meter for `fit` of Keras, on the CPU.
 
-`tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change its
-backend.
+`tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change
+its backend.
 """
 
 import keras

@@ -13,9 +13,8 @@ import numpy as np
 import forebay as fb
 from forebay.pipeline.ranks import detect_rank
 
-
-# Each function joins the other ranks. It returns three functions: one that waits for all ranks and returns their number,
-# one that leaves the group, and one that returns a context in which the framework reports the rank.
+# Each function joins the other ranks. It returns three functions: one that waits for all ranks and returns their
+# number, one that leaves the group, and one that returns a context in which the framework reports the rank.
 
 
 def join_torch(job):

@@ -23,7 +23,8 @@ def test_every_range_is_inside_the_merged_range_that_locate_uses(ranges, alignme
     range_numbers = np.searchsorted(merged_ranges.starts, starts, side="right") - 1
     assert (merged_ranges.starts[range_numbers] + merged_ranges.nbytes[range_numbers] >= starts + nbytes).all()
     assert (
-        merged_ranges.locate(starts) - merged_ranges.buffer_offsets[range_numbers] == starts - merged_ranges.starts[range_numbers]
+        merged_ranges.locate(starts) - merged_ranges.buffer_offsets[range_numbers]
+        == starts - merged_ranges.starts[range_numbers]
     ).all()
 
 

@@ -159,7 +159,9 @@ def interrupted_once(function):
 
 def test_a_bad_file_descriptor_fails_only_its_own_read(files):
     descriptors = np.array([files.descriptors[0], -1, files.descriptors[0]])
-    results = IoUring().read(descriptors, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
+    results = IoUring().read(
+        descriptors, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512
+    )
     assert results.tolist() == [512, -errno.EBADF, 512]
 
 

@@ -94,7 +94,10 @@ def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
 
 
 def test_files_beyond_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
-    inflated_names, source = record_inflated(monkeypatch), open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES)
+    inflated_names, source = (
+        record_inflated(monkeypatch),
+        open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES),
+    )
     groups = [slice(start, start + 30) for start in range(0, FILES * ROWS, 30)]
     prefetch, out = source.prefetch(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
     for group in groups:

@@ -76,7 +76,9 @@ def change_ranges(server, **changes):
     ],
     ids=str,
 )
-def test_a_response_with_another_version_is_refused_even_if_the_server_ignores_conditional_headers(server, listed, later):
+def test_a_response_with_another_version_is_refused_even_if_the_server_ignores_conditional_headers(
+    server, listed, later
+):
     server.headers = listed
     source = open_rows(server)
     change_ranges(server, **later)
@@ -177,9 +179,7 @@ def test_a_large_object_of_a_server_without_ranges_is_not_read_to_its_end(server
             sent_nbytes.append(2**20)
             yield bytes(2**20)
 
-    server.change = lambda request, reply: Reply(
-        200, {"Content-Length": str(10**12), "ETag": '"v1"'}, b"", pieces()
-    )
+    server.change = lambda request, reply: Reply(200, {"Content-Length": str(10**12), "ETag": '"v1"'}, b"", pieces())
     with pytest.raises(StoreError, match=r"with status 200 .* It does not support byte ranges\. Download"):
         open_rows(server)
     assert sum(sent_nbytes) < 64 * 2**20  # the client closed the connection; socket buffers hold the first pieces
