@@ -31,7 +31,7 @@ rng = np.random.default_rng(0)
 x, image = rng.random((40, 3)).astype("f4"), rng.integers(0, 256, (40, 4, 2), dtype="u1")
 label = (np.arange(40) - 3) ** 3
 tokens = rng.integers(0, 100_000, (40, 5))
-np.savez(f"{folder}/expected.npz", x=x, image=image, label=label, tokens=tokens)
+np.savez(f"{folder}/written.npz", x=x, image=image, label=label, tokens=tokens)
 def example(row):
     return tf.train.Example(features=tf.train.Features(feature={
         "x": F(float_list=tf.train.FloatList(value=x[row])),
@@ -70,17 +70,17 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def expected(folder):
-    return dict(np.load(folder / "expected.npz"))
+def written(folder):
+    return dict(np.load(folder / "written.npz"))
 
 
 class TensorflowFileTests(SourceTests):
     """A source of files that TensorFlow wrote."""
 
     @pytest.fixture
-    def made(self, folder, expected):
+    def made(self, folder, written):
         source, names = self.open(folder)
-        yield source, {name: expected[name] for name in names}
+        yield source, {name: written[name] for name in names}
         source.close()
 
 
@@ -385,10 +385,10 @@ def test_a_file_is_indexed_once(tmp_path, monkeypatch):
     assert sorted(calls) == ["0.tfrecord", "1.tfrecord"]
 
 
-def test_a_shuffled_epoch_has_every_record_once(folder, expected):
+def test_a_shuffled_epoch_has_every_record_once(folder, written):
     with fb.from_files(folder / "part.tfrecord-*", members=["label"]).shuffle(seed=1).batch(7).feed("numpy") as feed:
         labels = np.concatenate([batch["label"] for batch in feed])
-    assert sorted(labels.tolist()) == sorted(expected["label"].tolist())
+    assert sorted(labels.tolist()) == sorted(written["label"].tolist())
 
 
 def test_without_the_checksum_library_the_error_names_the_extra(tmp_path):
