@@ -51,7 +51,7 @@ def computing(*kernels, streams=(7,), host_us=None):
         if host_us:
             rig.python(host_us)
         else:
-            rig.wait_for_room(max(0, sum(kernels) - 10 - 4 * len(kernels)))
+            rig.launch_on_full_queue(max(0, sum(kernels) - 10 - 4 * len(kernels)))
 
     return program
 
@@ -85,7 +85,7 @@ def feeding(nbytes, *, stream=7, pinned=True, kernel_us=1_000, host_us=1_980):
     def program(rig):
         rig.upload(nbytes, line=2, pinned=pinned, stream=stream)
         rig.launch(kernel_us)
-        rig.wait_for_room(host_us)
+        rig.launch_on_full_queue(host_us)
 
     return program
 
