@@ -1,4 +1,8 @@
-"""The doctor as a Keras callback: it records `fit` and removes all its hooks."""
+"""`KerasWatch` profiles a `fit` as a Keras callback and removes all its hooks.
+
+`test_framework_cases.py` runs this file once per backend, each in its own process, because frameworks clash in one
+process.
+"""
 
 import gc
 import warnings
