@@ -1,4 +1,7 @@
-"""The expected line and rules of each script in `cures`, and the cure of its twin."""
+"""The expected finding of each script in `cures`, and the cure of its twin.
+
+The lines are those of the recorded captures. Some scripts have changed since.
+"""
 
 from typing import NamedTuple
 
@@ -6,7 +9,7 @@ __all__ = ["CURES", "FAULTS", "HELD_OUT", "UNRECORDED"]
 
 
 class Fault(NamedTuple):
-    """The expected finding."""
+    """The expected main finding of a script."""
 
     line: str  # beginning of the source line
     rules: set[str]
@@ -59,7 +62,9 @@ FAULTS = {
     "tensorflow/placement_quantiser": Fault("hidden = tf.nn.elu(hidden @ weight)", {"placement"}),
     "tensorflow/read_back_replay": Fault("losses.append(float(loss))", {"read_back"}),
     "tensorflow/repeated_upload_graph": Fault("loss = train(roads, traffic[step % 8])", {"repeated_upload"}),
-    "jax/conversion_in_loop_mixer": Fault("weights, loss = train(weights, batch)", UPLOAD_RULES | {"conversion_in_loop"}),
+    "jax/conversion_in_loop_mixer": Fault(
+        "weights, loss = train(weights, batch)", UPLOAD_RULES | {"conversion_in_loop"}
+    ),
     "jax/read_back_waves": Fault("moved.append(float(change))", {"read_back"}),
     # NumPy reduces large downloads to one number.
     "cupy/host_check_layers": Fault("broken += int(np.isnan(cupy.asnumpy(state)).sum())", {"host_check"}),

@@ -9,7 +9,15 @@ from forebay.doctor.model.capture import Capture
 from forebay.doctor.rules import small_batch
 from forebay.doctor.rules.finding import Finding
 
-__all__ = ["FREE_ON_THE_CPU", "HIDDEN_BY_LOAD", "WITHOUT_FAULT", "is_as_expected", "diagnose_script", "findings_of_fault", "line_text"]
+__all__ = [
+    "FREE_ON_THE_CPU",
+    "HIDDEN_BY_LOAD",
+    "WITHOUT_FAULT",
+    "is_as_expected",
+    "diagnose_script",
+    "findings_of_fault",
+    "line_text",
+]
 
 # On a busy machine, other work hides the growth of these steps. analyse/test_drift.py tests the rule without a clock.
 HIDDEN_BY_LOAD = {("torch", "drift")}

@@ -124,6 +124,8 @@ if __name__ == "__main__":
     cured = results / "cured"
     cured.mkdir(exist_ok=True)
     found = [
-        result for script, capture in scripts_with_captures(framework, results) for result in results_of(script, capture, cured)
+        result
+        for script, capture in scripts_with_captures(framework, results)
+        for result in results_of(script, capture, cured)
     ]
     (results / "cured.json").write_text(json.dumps(dict(found), indent=1))

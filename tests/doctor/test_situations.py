@@ -10,7 +10,7 @@ each `why`:
 """
 
 import pytest
-from tests.doctor.situation_snapshots import SITUATIONS, to_snapshot, load_snapshots, profile_situations
+from tests.doctor.situation_snapshots import SITUATIONS, load_snapshots, profile_situations, to_snapshot
 
 NAMES = sorted(path.stem for path in SITUATIONS.glob("s*.py"))
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from tests.doctor.repeated_profiling import profile_until_right
-from tests.doctor.situation_snapshots import SITUATIONS, to_snapshot, load_snapshots, mode_of
+from tests.doctor.situation_snapshots import SITUATIONS, load_snapshots, mode_of, to_snapshot
 from tests.doctor.watch_scripts import UNTIMED, without_time_limits
 
 from forebay.doctor.capture.run_script import run_script

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from tests.doctor.situation_snapshots import SITUATIONS, to_snapshot, load_snapshots, profile_situations
+from tests.doctor.situation_snapshots import SITUATIONS, load_snapshots, profile_situations, to_snapshot
 
 NAMES = sorted(path.stem for path in SITUATIONS.glob("s*.py"))
 pytestmark = [

@@ -4,7 +4,14 @@ A busy machine may slow a twin down for other reasons, so the tests look only fo
 """
 
 import pytest
-from tests.doctor.expected_diagnoses import FREE_ON_THE_CPU, HIDDEN_BY_LOAD, WITHOUT_FAULT, diagnose_script, findings_of_fault, line_text
+from tests.doctor.expected_diagnoses import (
+    FREE_ON_THE_CPU,
+    HIDDEN_BY_LOAD,
+    WITHOUT_FAULT,
+    diagnose_script,
+    findings_of_fault,
+    line_text,
+)
 from tests.doctor.rules.fault_lines import LINES
 from tests.support.paths import DOCTOR
 

@@ -182,7 +182,9 @@ def shifted(first, *, start, duration, **fields):
 def test_any_device_records_can_be_diagnosed(rows):
     capture = rig.run(trains)
     first = capture.window.traced[0]
-    diagnosis = diagnose(replace(capture, device=rig.device_records([shifted(first, **row) for row in rows])), device="l4")
+    diagnosis = diagnose(
+        replace(capture, device=rig.device_records([shifted(first, **row) for row in rows])), device="l4"
+    )
     assert diagnosis.failures == ()
     assert all(0 <= cure.low <= cure.high for found in diagnosis.findings for cure in found.cures)
     assert sum(diagnosis.view.step_parts.values()) == pytest.approx(diagnosis.view.step_seconds)

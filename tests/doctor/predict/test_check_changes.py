@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.doctor import device_rig as rig
-from tests.doctor.predict.timelines import READ, UPLOAD, steps, median_step
+from tests.doctor.predict.timelines import READ, UPLOAD, median_step, steps
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.predict.check_changes import check_on_device, check_seconds

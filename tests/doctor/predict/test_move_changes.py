@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.doctor.predict.timelines import READ, UPLOAD, steps, median_step, uploads
+from tests.doctor.predict.timelines import READ, UPLOAD, median_step, steps, uploads
 
 from forebay.doctor.predict.changes import move_to_device
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, steady_step_seconds

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doctor.predict.timelines import READ, UPLOAD, steps, median_step, uploads
+from tests.doctor.predict.timelines import READ, UPLOAD, median_step, steps, uploads
 
 from forebay.doctor.predict.changes import (
     chain,
@@ -128,9 +128,9 @@ def test_with_a_cuda_graph_a_step_takes_the_time_of_the_device():
 def test_a_compiled_program_takes_at_least_the_time_of_its_call():
     called = launch_as_graph(seconds_per_operation=0.0, seconds_per_step=3.0)(steps(launch_bound))
     assert median_step(called) == pytest.approx(3.0)
-    assert median_step(launch_as_graph(seconds_per_operation=0.0, seconds_per_step=1e3)(steps(launch_bound))) <= median_step(
-        steps(launch_bound)
-    )
+    assert median_step(
+        launch_as_graph(seconds_per_operation=0.0, seconds_per_step=1e3)(steps(launch_bound))
+    ) <= median_step(steps(launch_bound))
 
 
 def test_half_the_bytes_take_half_the_time_of_the_copy():
@@ -139,7 +139,9 @@ def test_half_the_bytes_take_half_the_time_of_the_copy():
 
 def test_gathering_rows_on_the_device_leaves_gather_and_computation():
     cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(uploads))
-    assert median_step(cured) == pytest.approx(0.5 + 4.0, abs=0.01)  # the gather takes 0.1 s, during the launch by the host
+    assert median_step(cured) == pytest.approx(
+        0.5 + 4.0, abs=0.01
+    )  # the gather takes 0.1 s, during the launch by the host
 
 
 def test_prefetched_uploads_are_hidden_unless_the_producer_is_slower():

@@ -243,7 +243,9 @@ def streaming(kernels=3):
     traced = tuple(event.end for event in events if event.kind == "step")[20:]
     capture = capture_of(events[: 21 * 6])
     window = replace(capture.window, traced=traced)
-    return diagnosis_of(replace(capture, events=tuple(events), window=window, device=device_records(traced, kernels)), UPLOAD)
+    return diagnosis_of(
+        replace(capture, events=tuple(events), window=window, device=device_records(traced, kernels)), UPLOAD
+    )
 
 
 def device_records(edges, kernels):

@@ -190,7 +190,10 @@ DEVICE_NEAR_MISSES = {
     "small kernels, launched as fast as the device runs them": ("launch_bound", run_with_kernels(computing(*[6] * 80))),
     "kernels of many numbers": ("faster_on_cpu", run_with_kernels(tiny(20))),
     "kernels that take longer": ("faster_on_cpu", run_with_kernels(tiny(20, us=9), grids=(FEW,))),
-    "kernels of few numbers, and a large upload": ("faster_on_cpu", run_with_kernels(tiny(20, nbytes=MB), grids=(FEW,))),
+    "kernels of few numbers, and a large upload": (
+        "faster_on_cpu",
+        run_with_kernels(tiny(20, nbytes=MB), grids=(FEW,)),
+    ),
     "a graph of small kernels": (
         "faster_on_cpu",
         run_with_kernels(tiny(2), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),

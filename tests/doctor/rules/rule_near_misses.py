@@ -206,7 +206,10 @@ NEAR_MISSES = {
     "a loader for each epoch": ("rebuilt", loop(build(ms=1, every=25), batch(ms=1))),
     "everything made before the loop": ("rebuilt", loop(batch(ms=1), before=[build()] * 5)),
     "few small uploads": ("many_small_copies", loop(upload(ms=0.5, times=4, nbytes=4 * KiB))),
-    "many tensors that share the memory of arrays": ("many_small_copies", loop(upload(ms=0.1, times=20, nbytes=0, copied=False))),
+    "many tensors that share the memory of arrays": (
+        "many_small_copies",
+        loop(upload(ms=0.1, times=20, nbytes=0, copied=False)),
+    ),
     "many large uploads": ("many_small_copies", loop(upload(ms=0.5, times=10, nbytes=MiB))),
     "floats that stay floats": ("wide_dtype", loop(upload(ms=6, from_dtype="float32", dtype="torch.float32"))),
     "labels in int64": ("wide_dtype", loop(upload(ms=6, dtype="torch.int64"))),
@@ -218,7 +221,10 @@ NEAR_MISSES = {
         "fits_on_device",
         loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU), frameworks=SMALL_GPU),
     ),
-    "data that is never uploaded again": ("fits_on_device", loop(upload("Tensor.to", 4, **ON_GPU), frameworks=LARGE_GPU)),
+    "data that is never uploaded again": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, **ON_GPU), frameworks=LARGE_GPU),
+    ),
     "a device with unknown free memory": ("fits_on_device", loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU))),
     "an epoch on the CPU": ("fits_on_device", loop(upload(ms=4, key=by_turns(25), device="cpu"), frameworks=LARGE_GPU)),
     "a thread for each worker": ("threads", loop(batch(ms=5, workers=8), facts={"settings": {"OMP_NUM_THREADS": "1"}})),
