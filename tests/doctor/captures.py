@@ -33,7 +33,7 @@ def same(number: int) -> str:
     return "the key"
 
 
-def by_turns(different: int) -> Callable[[int], str]:
+def keys_in_turn(different: int) -> Callable[[int], str]:
     """Return a function that gives `different` keys in turn."""
     return lambda number: f"key {number % different}"
 

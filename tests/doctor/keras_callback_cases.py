@@ -59,7 +59,7 @@ def test_each_step_is_recorded_once_at_the_line_of_fit(model):
     assert {seen.capture.lines[event.line].text.endswith("# here") for event in steps} == {True}
 
 
-def test_a_callback_created_in_the_call_records_the_same(model):
+def test_a_callback_that_is_created_in_the_call_of_fit_records_all_steps(model):
     model.fit(X, Y, batch_size=16, verbose=0, callbacks=[seen := KerasWatch(steps=1000)])
     assert len(steps_in(seen.capture)) == 40
 

@@ -128,7 +128,7 @@ def test_crossings_of_the_loop_and_of_its_warm_up_are_not_listed():
     assert [each.line.number for each in crossings_of(CaptureView(capture))] == [3, 4]
 
 
-def test_a_line_that_setup_and_loop_share_is_listed_before_the_loop():
+def test_crossings_before_the_loop_are_listed_even_if_the_loop_uses_their_line():
     capture = loop(upload("Tensor.to", line=7, times=2), before=[upload("Tensor.to", line=7, times=3)])
     assert [each.start for each in crossings_of(CaptureView(capture))] == pytest.approx([0, 1e-3, 2e-3])
 

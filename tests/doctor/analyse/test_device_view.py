@@ -220,13 +220,13 @@ def intervals_of(pairs):
 
 @given(spans, spans)
 def test_interval_operations_equal_sets_of_moments(some, others):
-    mine, theirs = intervals_of(some), intervals_of(others)
-    assert mine.length == len(moments(some))
-    assert mine.intersection(theirs).length == len(moments(some) & moments(others))
-    assert mine.difference(theirs).length == len(moments(some) - moments(others))
-    assert mine.gaps_between(0, 80).length == 80 - len(moments(some))
-    assert mine.covered_lengths([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
-    assert mine.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
+    first, second = intervals_of(some), intervals_of(others)
+    assert first.length == len(moments(some))
+    assert first.intersection(second).length == len(moments(some) & moments(others))
+    assert first.difference(second).length == len(moments(some) - moments(others))
+    assert first.gaps_between(0, 80).length == 80 - len(moments(some))
+    assert first.covered_lengths([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
+    assert first.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
 
 
 def test_a_moment_belongs_to_the_innermost_of_nested_intervals():

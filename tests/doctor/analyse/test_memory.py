@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from tests.doctor.captures import TENSORFLOW, GiB, MiB, by_turns, compile_, loop, same, upload
+from tests.doctor.captures import TENSORFLOW, GiB, MiB, compile_, keys_in_turn, loop, same, upload
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.memory import MemoryLevel, memory_usage
@@ -65,7 +65,7 @@ def test_a_chain_of_copies_counts_as_one_piece_of_data():
 
 
 def test_copied_bytes_count_every_time_and_distinct_data_counts_once():
-    data = data_copies_of(upload("Tensor.to", key=by_turns(5), **ON_GPU))
+    data = data_copies_of(upload("Tensor.to", key=keys_in_turn(5), **ON_GPU))
     assert (data.pieces, data.different_nbytes, data.copied_nbytes) == (5, 5 * MiB, 50 * MiB)
 
 

@@ -85,7 +85,7 @@ def test_calls_nested_in_a_recorded_call_are_not_recorded(patches):
     assert apis(patches) == ["outer"]
 
 
-def test_calls_of_another_thread_are_recorded_meanwhile(patches):
+def test_a_call_of_another_thread_during_a_recorded_call_is_recorded(patches):
     hook(patches, "double", "outer")
     is_outermost = patches.ledger.begin()
     thread = threading.Thread(target=Library().double, args=(1,))

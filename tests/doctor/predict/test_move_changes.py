@@ -1,4 +1,4 @@
-"""Cures that keep data on the device: timelines that move it, and their step time afterwards."""
+"""Cures that keep data on the device: timelines that move it, and their step time with the cure."""
 
 from dataclasses import replace
 

@@ -73,7 +73,7 @@ def test_a_fault_is_the_main_finding_on_its_line(name):
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_a_cured_twin_has_its_fault_no_more(name):
+def test_a_cured_twin_does_not_have_the_fault(name):
     diagnosis = diagnosis_of_capture(f"{name}_cured")
     is_main = diagnosis.main is not None and diagnosis.main.rule in FAULTS[name].rules
     assert not is_main or diagnosis.share(diagnosis.main) < MAX_REMAINING_SHARE

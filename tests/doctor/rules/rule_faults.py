@@ -11,10 +11,10 @@ from tests.doctor.captures import (
     MiB,
     batch,
     build,
-    by_turns,
     callback,
     compile_,
     download,
+    keys_in_turn,
     loop,
     move,
     ops,
@@ -48,7 +48,7 @@ FAULTS = {
         loop(upload(ms=3, line=3, key=same), upload("Tensor.to", 3, line=3, key=same, **ON_GPU)),
         3,
     ),
-    "four batches in turn": ("repeated_upload", loop(upload(ms=5, line=4, key=by_turns(4))), 4),
+    "four batches in turn": ("repeated_upload", loop(upload(ms=5, line=4, key=keys_in_turn(4))), 4),
     "fresh arrays converted": (
         "conversion_in_loop",
         loop(upload("tf.convert_to_tensor", 4, line=5), frameworks=TENSORFLOW),
@@ -290,7 +290,7 @@ FAULTS = {
     "an operation on the other device": ("placement", loop(move(ms=3, line=22), frameworks=TENSORFLOW_GPU), 22),
     "an epoch uploaded again": (
         "fits_on_device",
-        loop(upload("Tensor.to", 4, line=23, key=by_turns(25), **ON_GPU), frameworks=LARGE_GPU),
+        loop(upload("Tensor.to", 4, line=23, key=keys_in_turn(25), **ON_GPU), frameworks=LARGE_GPU),
         23,
     ),
     "a dataset uploaded again, shuffled": (

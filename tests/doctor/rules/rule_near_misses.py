@@ -11,10 +11,10 @@ from tests.doctor.captures import (
     MiB,
     batch,
     build,
-    by_turns,
     callback,
     compile_,
     download,
+    keys_in_turn,
     loop,
     move,
     ops,
@@ -219,14 +219,20 @@ NEAR_MISSES = {
     "a table that is small": ("constants", loop(before=[compile_(constants_nbytes=MiB)], frameworks=TENSORFLOW)),
     "an epoch that does not fit": (
         "fits_on_device",
-        loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU), frameworks=SMALL_GPU),
+        loop(upload("Tensor.to", 4, key=keys_in_turn(25), **ON_GPU), frameworks=SMALL_GPU),
     ),
     "data that is never uploaded again": (
         "fits_on_device",
         loop(upload("Tensor.to", 4, **ON_GPU), frameworks=LARGE_GPU),
     ),
-    "a device with unknown free memory": ("fits_on_device", loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU))),
-    "an epoch on the CPU": ("fits_on_device", loop(upload(ms=4, key=by_turns(25), device="cpu"), frameworks=LARGE_GPU)),
+    "a device with unknown free memory": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, key=keys_in_turn(25), **ON_GPU)),
+    ),
+    "an epoch on the CPU": (
+        "fits_on_device",
+        loop(upload(ms=4, key=keys_in_turn(25), device="cpu"), frameworks=LARGE_GPU),
+    ),
     "a thread for each worker": ("threads", loop(batch(ms=5, workers=8), facts={"settings": {"OMP_NUM_THREADS": "1"}})),
     "many threads without a wait": (
         "threads",

@@ -172,7 +172,7 @@ def test_a_chain_with_a_prefetch_gets_no_second_one():
     assert prefetch_dataset(ScriptCode(source), 2) == []
 
 
-def test_a_map_keeps_its_function():
+def test_a_map_that_becomes_parallel_keeps_its_function():
     source = f"import tensorflow as tf\n{CHAIN}model.fit(ds)"
     text = cured(source, map_in_parallel(ScriptCode(source), 2, 3))
     assert ".map(parse, num_parallel_calls=tf.data.AUTOTUNE).batch(32)" in text
