@@ -15,7 +15,7 @@ __all__ = ["DecompressAhead", "Decompressible"]
 
 RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in that file
 
-_MAX_SKIPPED = 1024  # most groups to remember; groups of other feeds are recorded too, and nothing removes them
+_MAX_SKIPPED = 1024  # most skipped groups to remember; groups of other feeds are recorded too, and nothing removes them
 
 
 class Decompressible(Protocol):
