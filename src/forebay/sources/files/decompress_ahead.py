@@ -85,7 +85,7 @@ class DecompressAhead(LookAhead):
 
     def _prepare_groups(self) -> None:
         while (file := self._next_file()) is not None:
-            with self._use(file) as source:  # after this block, the pool counts the decompressed bytes of the file
+            with self._use(file) as source:  # at the end, the pool adds the decompressed bytes to its held bytes
                 self._keep_open(file)
                 source.decompress()
 
