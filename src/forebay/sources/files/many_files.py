@@ -28,7 +28,7 @@ from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.match_spec import describe_leaves
 from forebay.sources.files.open_pool import SourcePool
-from forebay.sources.files.paths import Paths, expand_paths, format_suffix, are_read_as_objects
+from forebay.sources.files.paths import Paths, are_read_as_objects, expand_paths, format_suffix
 from forebay.sources.foreign import adapt_source, find_multi_file_opener
 
 __all__ = ["FilesSource", "open_files"]
