@@ -1,13 +1,13 @@
-"""Parsing is tried again if another thread disturbed it."""
+"""A text is parsed again after a SystemError, which another thread may cause."""
 
 import ast
 
 import pytest
 
-from forebay.core.parsing import ATTEMPTS, parse_undisturbed
+from forebay.core.parsing import MAX_ATTEMPTS, parse_with_retries
 
 
-class Disturbed:
+class FailingParser:
     """Parses a text, and raises SystemError in the first calls, as `ast.parse` of CPython 3.11 may do."""
 
     def __init__(self, failures):
@@ -20,13 +20,13 @@ class Disturbed:
         return ast.literal_eval("(1, 2)")
 
 
-def test_a_disturbed_text_is_parsed_again():
-    assert parse_undisturbed(Disturbed(failures=ATTEMPTS - 1)) == (1, 2)
+def test_a_text_is_parsed_again_after_a_system_error():
+    assert parse_with_retries(FailingParser(failures=MAX_ATTEMPTS - 1)) == (1, 2)
 
 
 def test_the_last_failure_is_raised():
     with pytest.raises(SystemError, match="depth mismatch"):
-        parse_undisturbed(Disturbed(failures=ATTEMPTS))
+        parse_with_retries(FailingParser(failures=MAX_ATTEMPTS))
 
 
 def test_a_text_with_an_error_is_parsed_once():
@@ -37,5 +37,5 @@ def test_a_text_with_an_error_is_parsed_once():
         return ast.parse("x =")
 
     with pytest.raises(SyntaxError):
-        parse_undisturbed(parse)
+        parse_with_retries(parse)
     assert len(calls) == 1

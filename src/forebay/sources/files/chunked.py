@@ -60,7 +60,7 @@ class ChunkedColumn:
 
     @property
     def min_held_nbytes(self) -> int:
-        """Bytes of memory that the cache may take even if they exceed the budget."""
+        """Bytes of memory that the cache needs at least, even if they exceed the budget."""
         return min(len(self._boundaries) - 1, MIN_CACHED_CHUNKS) * self.chunk_rows * self.spec.nbytes
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from forebay.core.parsing import parse_undisturbed
+from forebay.core.parsing import parse_with_retries
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.held_budget import is_valid_claim
@@ -72,7 +72,7 @@ def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
         parse = _PARSERS.get(version)
         if parse is None:
             raise ValueError(f"it has format version {version}, and Forebay reads only {sorted(_PARSERS)}")
-        shape, fortran_order, dtype = parse_undisturbed(partial(_parse_at, parse, stream, stream.tell()))
+        shape, fortran_order, dtype = parse_with_retries(partial(_parse_at, parse, stream, stream.tell()))
     except Exception as error:  # for a damaged header, the parser raises anything from struct.error to RecursionError
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
     header = NpyHeader(shape, dtype, "F" if fortran_order else "C", stream.tell())
