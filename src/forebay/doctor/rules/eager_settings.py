@@ -65,7 +65,7 @@ def eager_finding(view: CaptureView, setting: str, line: Line | None) -> Finding
     if sites:
         basis = f"{count:.0f} calls become one"
     fitted = fit_keras_compile(view) if setting == DebugSetting.MODEL_EAGER else ""
-    code = fitted or switch_off(line, setting, eager.code)
+    code = fitted or switch_off(view, line, setting, eager.code)
     changes = remove_work(view, seconds, least=least / 2, kinds=_PYTHON_KINDS)
     cure = Cure("enable compilation", code, basis=basis, changes=changes)
     title = f"{eager.name} runs every operation of compiled functions one by one"

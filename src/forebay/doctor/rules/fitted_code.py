@@ -46,7 +46,7 @@ def fit_line(view: CaptureView, line: Line | None, make_edits: MakeEdits) -> str
     if code is None or line is None:
         return ""
     try:
-        return format_edits(make_edits(code, line.number))
+        return format_edits(edit.keep_neighbours(code) for edit in make_edits(code, line.number))
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         # An unusual script must not end the diagnosis. The report then shows code for any script.
         _log.debug("no edit fits line %d: %r", line.number, error)
