@@ -44,7 +44,7 @@ def findings_of_fault(framework: str, name: str, diagnosis: Diagnosis) -> list[F
 
 
 def is_as_expected(framework: str, name: str, capture: Capture) -> bool:
-    """Whether a fault is found on its line, and not in a healthy twin."""
+    """Whether a fault is found on its line, and not in a healthy twin; True if the test does not expect a finding."""
     if (framework, name) in FREE_ON_THE_CPU | HIDDEN_BY_LOAD | WITHOUT_FAULT:
         return True
     found = findings_of_fault(framework, name, diagnose_script(capture))
