@@ -82,7 +82,7 @@ class CaptureView:
         """
         if self.steps is None:
             return 0.0
-        if self.runs_ahead and self.device is None:  # a device record shows the time of the device
+        if self.runs_ahead and self.device is None:  # with device records, `step_seconds` uses the time of the device
             mean = (self.steps.end - self.steps.start) / 1e9 / len(self.steps)
             return fmean(self.unprofiled_seconds) if self.unprofiled_seconds else mean
         return median(self.unprofiled_seconds) if self.unprofiled_seconds else self.steps.seconds

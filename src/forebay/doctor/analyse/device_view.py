@@ -206,7 +206,7 @@ class DeviceView:
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, but no calls were recorded."""
+        """Whether the device executes work of earlier steps, while no recorded CUDA calls show which."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0

@@ -16,7 +16,7 @@ from forebay.doctor.analyse.crossings import (
     CrossingTotal,
     crossings_of,
     total_by_line,
-    total_by_run,
+    total_consecutive,
 )
 from forebay.doctor.model.formatting import (
     format_count,
@@ -52,7 +52,7 @@ def render_crossings(view: CaptureView, width: int, *, most_lines: int) -> list[
     if view.steps is not None and not has_device:
         return []
     shown = reaching if has_device else crossings
-    runs = total_by_run(shown)
+    runs = total_consecutive(shown)
     for rows in range(min(most, len(runs)), 0, -1):
         lines = _render_lines(view, shown, runs[:rows], width)
         if len(lines) <= most_lines:
