@@ -108,9 +108,10 @@ def test_a_call_with_another_purpose_implies_its_crossing(api, is_implied):
     assert crossings(event("upload", api, 0))[0].is_implied is is_implied
 
 
+@pytest.mark.parametrize("api", ["np.asarray(tensor)", "np.array(tensor)", "np.asarray(array)", "np.array(array)"])
 @pytest.mark.parametrize(("text", "is_implied"), [("x = np.asarray(y)", False), ("x = np.sum(y)", True), ("", False)])
-def test_other_functions_of_numpy_imply_the_conversion(text, is_implied):
-    found = crossings(event("download", "np.asarray(tensor)", 0), lines=(Line("train.py", 1, "f", text),))
+def test_other_functions_of_numpy_imply_the_conversion(api, text, is_implied):
+    found = crossings(event("download", api, 0), lines=(Line("train.py", 1, "f", text),))
     assert found[0].is_implied is is_implied
 
 

@@ -36,7 +36,7 @@ _EXPLICIT_CALL = re.compile(
         |jax\.effects_barrier|(?:jax|jax\.Array)\.block_until_ready
         |tf\.(?:constant|convert_to_tensor|identity|Variable)|Variable\.assign
         |cupy\.(?:array|asarray|asanyarray|ascontiguousarray|asnumpy)|cupy\.ndarray\.(?:get|set|item|tolist)
-        |(?:float|int|complex)\((?:tensor|array)\)|np\.a(?:s)?array\((?:tensor|array)\)
+        |(?:float|int|complex)\((?:tensor|array)\)|np\.(?:as)?array\((?:tensor|array)\)
         |.*[sS]ynchronize)""",
     re.VERBOSE,
 )
