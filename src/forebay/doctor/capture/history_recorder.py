@@ -34,7 +34,10 @@ class _MeasuredStep:
     nanoseconds: Counter[int] = field(default_factory=Counter)  # innermost frame -> time
 
     def is_long(self, usual: float) -> bool:
-        """Whether it took longer than usual. Blocks of steps vary more than one step, but less than all together."""
+        """Whether it took much longer than `usual` seconds per step.
+
+        The random variation of a sum of n steps grows with the square root of n, and so does the limit.
+        """
         return self.seconds - self.steps * usual > LONG_SHARE * usual * sqrt(self.steps)
 
 
@@ -81,7 +84,7 @@ class HistoryRecorder:
         return self._last_end
 
     def add_sample(self, time: int, frame: int, *, is_random: bool = True) -> None:
-        """Add a sample. `is_random` is False if its time depends on the end of a step."""
+        """Add a sample. `is_random` is False if its time depends on the end of a step, so that it would be biased."""
         self._samples.append((time, frame, is_random))
 
     def add_end(self, time: int, steps: int) -> None:
@@ -131,7 +134,7 @@ class HistoryRecorder:
         self._chunk = []
 
     def _discard_step(self, end: int) -> None:
-        """Drop the samples of a step, and count the step, so that the distances of long steps stay right."""
+        """Drop the samples of a step, but count the step, so that the positions of later long steps stay right."""
         if self._last_end and len(self._chunk) >= FEWEST_STEPS:
             self._close_chunk()
             self._state.position += 1
@@ -151,7 +154,8 @@ def _add_chunk(state: _State, chunk: list[_MeasuredStep]) -> None:
         state.position += measured.steps
     state.usual = usual
     steps, seconds = sum(measured.steps for measured in chunk), sum(measured.seconds for measured in chunk)
-    _add_block(state, StepBlock(steps, seconds, usual, tuple((+samples).items())))
+    samples = +samples  # without frames that have no sample
+    _add_block(state, StepBlock(steps, seconds, usual, tuple(samples.items())))
 
 
 def _add_long_step(state: _State, measured: _MeasuredStep, usual: float) -> None:

@@ -1,6 +1,6 @@
 """Verification: run the script again with the main cure emulated, and time its steps.
 
-Debug settings whose cost the record does not show are measured too, by a run without each of them.
+For debug settings whose cost the capture does not show, the doctor also runs the script without each of them.
 
 The emulation replaces only calls on the target line. The values that the script computes in this run are stale or
 wrong. Only its step time is meaningful.
@@ -37,7 +37,7 @@ def verify(
     """Run the script with the main cure emulated, and return the step times.
 
     If there is no measured step time, the result says why. This function calls `begin` just before each run of the
-    script. If it cannot emulate the cure, it does neither.
+    script. It does not run the script for a cure that it cannot emulate.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)

@@ -29,6 +29,8 @@ def leave_out_callbacks(emulator: Emulator) -> None:
 
 
 def _leave_out(emulator: Emulator, original: Any) -> Any:
+    """Return a hook that does nothing on the target line."""
+
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or not emulator.is_target_calling():
             return original(*args, **kwargs)
