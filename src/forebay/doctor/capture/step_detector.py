@@ -5,10 +5,10 @@ call site whose events recur. Profiling has these phases:
 
     profiling -> tracing -> timing -> done
 
-`profiling` records events of the host. `tracing` also records some steps on the device, if CUPTI can; captures call
-these steps `traced`, and unprofiled steps `untraced`. Then the session
+`profiling` records events of the host. `tracing` also records some steps on the device, if CUPTI can. Then the session
 removes all hooks except the hook that marks a step, and `timing` measures unprofiled steps. The difference between
-profiled and unprofiled steps is the cost of profiling.
+profiled and unprofiled steps is the cost of profiling. In names, `traced` steps are those recorded on the device, and
+`untraced` steps are unprofiled.
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector

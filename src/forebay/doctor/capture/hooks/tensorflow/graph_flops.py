@@ -99,8 +99,8 @@ _FORMULAS: dict[str, Callable[[Any], int]] = {
     **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _filter_gradient),
     "Einsum": _einsum,
 }
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_LOOPS = {
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})  # operations that call a function
+_LOOPS = {  # loops and branches -> attributes that name the functions that they may call
     **dict.fromkeys(("While", "StatelessWhile"), ("body",)),
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
 }
