@@ -123,7 +123,7 @@ def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Ite
 
 
 def _has_call(node: ast.expr) -> bool:
-    """Whether an expression may have another value in each step without a name that the loop assigns."""
+    """Whether an expression contains a call, so that its value may differ between steps, such as `rng.random()`."""
     return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
@@ -162,7 +162,10 @@ def _dtype_argument(call: ast.Call) -> str | None:
 
 
 def _makers(loop: ast.For, parts: list[_Part]) -> list[ast.stmt] | None:
-    """Return the statements of the loop that make the host data of a batch; None if others than these make it."""
+    """Return the statements of the loop that make the host data of a batch.
+
+    Return None if the data also depends on other statements of the loop, or on its value in earlier steps.
+    """
     owners = {part.statement for part in parts}
     needed = set().union(*(names_in(part.data) for part in parts)) & stored_names(*loop.body)
     makers: list[ast.stmt] = []

@@ -102,7 +102,7 @@ def _operation_seconds(view: CaptureView) -> float:
 def _idle_seconds(view: CaptureView) -> float:
     """Return the idle seconds of the device per step that no framework call causes.
 
-    Without a device record, return the whole step time.
+    Without device records, return the whole step time.
     """
     if view.device is None:
         return view.step_seconds
