@@ -60,7 +60,7 @@ class CopyGroup:
     asynchronous: bool  # an asynchronous call made the copy; with pageable memory the call waits anyway
     per_step: float  # number of copies
     nbytes: float
-    seconds: float  # in which the device copies
+    seconds: float  # time in which the device copies
 
 
 class DeviceView:

@@ -71,7 +71,7 @@ def _converted(node: ast.expr) -> ast.expr | None:
     if isinstance(node.func, ast.Attribute) and name in _METHODS:
         data = node.func.value
         if name not in _MOVES and _converted(data) is None:
-            return None  # only another dtype of a tensor
+            return None  # it only changes the dtype of a tensor
     elif name in _CONVERSIONS and root_name(node.func) not in _HOST_MODULES and node.args:
         data = node.args[0]
     if data is None or isinstance(data, ast.Starred):

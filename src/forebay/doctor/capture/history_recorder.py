@@ -69,7 +69,8 @@ class HistoryRecorder:
     def __init__(self) -> None:
         self._state = _State()
         self._chunk: list[_MeasuredStep] = []
-        self._samples: deque[tuple[int, int, bool]] = deque(maxlen=MAX_PENDING)  # since the last step end
+        # Samples since the last step end: time (ns), innermost frame, whether its time is random.
+        self._samples: deque[tuple[int, int, bool]] = deque(maxlen=MAX_PENDING)
         self._last_end = 0  # nanoseconds; 0: unknown
         self._resolution = 1
 

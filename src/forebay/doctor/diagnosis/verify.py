@@ -106,7 +106,7 @@ def _find_trouble(rerun: CaptureView, end: StepEnd, emulation: Emulation) -> str
     An emulation that unset an environment variable has replaced no call.
     """
     emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
-    if _step_end(rerun) != end:  # also if the second run has no steps
+    if _step_end(rerun) != end:  # the second run has other steps, or none
         cause = "had too few steps" if ended == "done" else f"ended too early: {ended}"
         return f"the run with the emulated cure {cause}"
     if not emulated["replaced"] and emulation.kind is not EmulationKind.NOTHING and not removed_variable(emulation):

@@ -26,7 +26,7 @@ class _Part:
     name: str
     is_assignment: bool  # the statement only assigns the conversion to `name`
     methods: tuple[str, ...] = ()  # calls on the tensor that the loop must still make, such as ".float()"
-    dtype: str | None = None  # to which the conversion converts the data
+    dtype: str | None = None  # the dtype to which the conversion converts the data
 
     def host_text(self, code: ScriptCode) -> str:
         text = code.text(self.data)

@@ -59,7 +59,7 @@ class JittedFunction:
     def __init__(self, original: Any) -> None:
         self.name = str(getattr(original, "__name__", original))
         self.detail = {"function": self.name}
-        self.device: str | None = None  # on which the function ran after its last compilation
+        self.device: str | None = None  # the device on which the function ran after its last compilation
         self._original = original
         self._parameters = Parameters(original)
         self._last_signature: Signature | None = None  # of the call that caused the last compilation

@@ -20,7 +20,7 @@ def count_graph_flops(graph: Any) -> int | None:
     """Return the operations of a graph and of the functions that it calls; None if its shapes do not show them."""
     try:
         return _count(graph, [MAX_OPERATIONS])
-    except Exception:  # also a version of TensorFlow without `_get_function`; the event of the trace must remain
+    except Exception:  # unknown shapes, or another version of TensorFlow; the caller must still record the trace
         return None
 
 
