@@ -20,10 +20,16 @@ NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINC
 VECTORIZED_SINCE = (2, 7)  # version of PyTorch; earlier kernels handle 4 numbers, or 8 if they are narrow
 THREADS = 128  # per block of PyTorch's elementwise kernels
 
+# Patterns of mangled names. The groups are template arguments.
+# Groups: arrays.
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernelILi\d+E.*St5arrayIPcLm(\d+)E")
+# Groups: arrays, numbers per thread.
 _UNROLLED = re.compile(r"unrolled_elementwise_kernelI.*St5arrayIPcLm(\d+)E+Li(\d+)E")
+# Groups: threads per block, numbers per thread.
 _STRIDED = re.compile(r"(?<![a-z]_)elementwise_kernelILi(\d+)ELi(\d+)E")
+# Groups: arrays per tensor.
 _MULTI_TENSOR = re.compile(r"multi_tensor_apply_kernelI.*TensorList(?:ScalarList)?MetadataILi(\d+)E")
+# Groups: arrays per tensor, arrays that the functor reads.
 _MULTI_TENSOR_ARGUMENTS = re.compile(r"FunctorI\w+?Li(\d+)ELi(\d+)ELi\d+E")
 _LAMBDA = re.compile(r"EUl([a-zN].*?)E_")
 _FUNCTOR_TYPES = re.compile(r"(?:Functor(?:_\w+?|OnSelf_\w+?)?|FunctorOnSelf_\w+?)I([a-z]+|N3c10\d+\w+?E)")
