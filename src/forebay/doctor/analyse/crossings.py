@@ -170,7 +170,7 @@ def _make_crossing(view: CaptureView, event: LedgerEvent, zero: int) -> Crossing
     )
 
 
-_KINDS = {TO_DEVICE: EventKind.UPLOAD, TO_HOST: EventKind.DOWNLOAD}
+_KINDS = {TO_DEVICE: EventKind.UPLOAD, TO_HOST: EventKind.DOWNLOAD}  # direction of a moved model -> kind of crossing
 _DIRECTIONS = {  # whether the source is a device, and whether the target is one
     (False, False): WITHIN_HOST,
     (False, True): TO_DEVICE,

@@ -193,7 +193,7 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
     count = f"{len(view.steps):,}"
     if kind == EventKind.OPS:
         step = _format_step_time(view, count)
-        return f"No call marks the end of a step, so one span of {end} counts as a step: {step}."
+        return f"No call marks the end of a step, so each group of {end} counts as a step: {step}."
     if view.profiling_overhead is None:
         step = _format_step_time(view, f"{count} profiled steps", f", each ending at {end}")
         return f"Step time {step}. The cost of profiling was not measured."

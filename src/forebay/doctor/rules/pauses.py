@@ -60,7 +60,7 @@ class _Reported:
     """A pause that costs enough to be reported."""
 
     pause: Pause
-    kind: AvoidableCall | None
+    kind: AvoidableCall | None  # what the loop does in these steps; None if unknown
     share: float  # of the run
     lines: tuple[Line, ...]  # lines of the loop, most time first
     inner_lines: tuple[Line, ...]
