@@ -36,7 +36,7 @@ class SettingOff:
         """
 
         def hook(*args: Any, **kwargs: Any) -> Any:
-            is_on = switch.reads(*args, **kwargs)
+            is_on = switch.state_of_call(*args, **kwargs)
             if is_on is None or (switch.keyword and not is_on):
                 return original(*args, **kwargs)
             self.replaced += bool(is_on)
