@@ -14,7 +14,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = ["CallSite", "CaptureView"]
 
-RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less are no sign of a loop that runs ahead
+RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less do not show that the loop runs ahead
 FEWEST_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
 
 

@@ -66,7 +66,7 @@ class CopyGroup:
 class DeviceView:
     """The device operations and CUDA calls in the recorded steps.
 
-    `edges` are the nanoseconds of the start of each step and of the end of the last. `thread` is the loop's thread.
+    `edges` are times in nanoseconds: the start of each step, and the end of the last. `thread` is the loop's thread.
     Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
     entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate memory. They also
     include calls before these steps, because the operations of such calls may run in these steps.

@@ -64,7 +64,7 @@ def listed_conversion(statement: ast.stmt) -> tuple[ast.ListComp, Conversion] | 
 
 
 def _converted(node: ast.expr) -> ast.expr | None:
-    """Return the host data that an expression converts; None if the expression is no conversion."""
+    """Return the host data that an expression converts; None if the expression is not a conversion."""
     if not isinstance(node, ast.Call):
         return None
     name, data = last_name(node), None

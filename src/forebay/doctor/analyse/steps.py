@@ -99,7 +99,7 @@ def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
 
 
 def _longest_burst(count: int) -> int:
-    """Return the nanoseconds that a burst may take. Many transfers that take longer may be those of a short loop."""
+    """Return the nanoseconds that a burst may take. Many transfers that take longer may belong to a short loop."""
     return LONGEST_BURST_NS if count <= FEW_TRANSFERS else LONGEST_LARGE_BURST_NS
 
 
@@ -128,7 +128,7 @@ def _make_steps(
 ) -> Steps | None:
     """Return the steps between these marks, on the thread of the last mark. None if there are too few.
 
-    A wait for the device is no pause: the loop may wait only in some steps, for the work of all of them.
+    A wait for the device is not a pause: the loop may wait only in some steps, for the work of all steps.
     """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]

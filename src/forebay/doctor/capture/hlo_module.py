@@ -41,7 +41,7 @@ class HloModule:
 
 
 def parse_module(text: str) -> HloModule:
-    """Parse the text that XLA writes for a module. Lines that are no instructions are skipped."""
+    """Parse the text that XLA writes for a module. Other lines than instructions are skipped."""
     computations: dict[str, Computation] = {}
     current: Computation = {}
     entry = ""

@@ -64,7 +64,7 @@ def _quartiles(view: CaptureView) -> tuple[float, float]:
 
 
 def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting, ...]) -> Diagnosis:
-    """Return the diagnosis with the measured costs. A setting that costs too little to be reported is no finding."""
+    """Return the diagnosis with the measured costs, without settings that cost too little to be reported."""
     by_title = {each.title: each for each in measured}
     findings = []
     for finding in diagnosis.findings:

@@ -56,7 +56,8 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
     lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
     if any(_names_device(part.node) for part in parts):
         return []  # a feed chooses the device itself
-    # A feed makes its first batch at once, so what the outer loops assign must be known before it.
+    # A feed makes its first batch when it is created. If batches depend on names that an outer loop assigns, create it
+    # after these assignments, once per epoch.
     made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
     is_per_epoch = any(made & _own_stored_names(around, loop) for around in loops[1:]) and "from_batches" in lines[-1]
     outer = loop if is_per_epoch else loops[-1]

@@ -85,7 +85,7 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
     for pause in find_pauses(history):
         kind = _find_kind(view, pause)
         cost = pause.seconds_per_step
-        if view.device is not None:  # a loop ahead of the device waits for it now and then; this is no pause
+        if view.device is not None:  # a loop that runs ahead waits for the device now and then; this is not a pause
             cost = min(cost, max(0.0, mean - view.step_seconds))
         least = MIN_WORK_SHARE if kind in (None, _EVALUATING) else MIN_AVOIDABLE_SHARE
         if cost >= least * mean and _is_certain(view, pause, kind):
@@ -95,7 +95,7 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
 
 
 def _is_certain(view: CaptureView, pause: Pause, kind: AvoidableCall | None) -> bool:
-    """Whether a pause is no disturbance of the machine, and no wait for the work that earlier steps have queued."""
+    """Whether a pause is neither a disturbance of the machine nor a wait for work that earlier steps have queued."""
     return not _may_queue_steps(view) and (kind is not None or pause.period > 0)
 
 
