@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.doctor.expected import as_expected
 from tests.doctor.undisturbed import undisturbed
 
+from forebay.doctor.capture import step_monitor
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
@@ -24,6 +25,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NEVER = 1e9  # seconds; the doctor profiles each script to its end, also on a slow machine
 UNTIMED = {"seconds": NEVER, "wait_seconds": NEVER, "sample_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
+step_monitor.SECONDS = 0.01  # samples five times as often as usual, so that scripts with pauses can be short
 
 
 def save_capture(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
