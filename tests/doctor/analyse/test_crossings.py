@@ -20,7 +20,7 @@ from tests.doctor.captures import (
 )
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.crossings import crossings_of, split_crossings, total_by_line, total_by_run
+from forebay.doctor.analyse.crossings import crossings_of, split_crossings, total_by_line, total_consecutive
 
 CUDA = {"device": "cuda:0"}
 
@@ -108,9 +108,10 @@ def test_a_call_with_another_purpose_implies_its_crossing(api, is_implied):
     assert crossings(event("upload", api, 0))[0].is_implied is is_implied
 
 
+@pytest.mark.parametrize("api", ["np.asarray(tensor)", "np.array(tensor)", "np.asarray(array)", "np.array(array)"])
 @pytest.mark.parametrize(("text", "is_implied"), [("x = np.asarray(y)", False), ("x = np.sum(y)", True), ("", False)])
-def test_a_conversion_is_implied_unless_the_line_calls_asarray(text, is_implied):
-    found = crossings(event("download", "np.asarray(tensor)", 0), lines=(Line("train.py", 1, "f", text),))
+def test_a_conversion_is_implied_unless_the_line_calls_array_or_asarray(api, text, is_implied):
+    found = crossings(event("download", api, 0), lines=(Line("train.py", 1, "f", text),))
     assert found[0].is_implied is is_implied
 
 
@@ -155,16 +156,16 @@ def test_crossings_beyond_the_limit_have_totals_by_line():
     assert totals[0].seconds == pytest.approx(2e-3)
 
 
-def test_crossings_that_follow_each_other_on_a_line_are_a_run():
+def test_consecutive_crossings_of_a_line_have_one_total():
     found = crossings(*(event("upload", "Tensor.to", at, line=line) for at, line in enumerate([0, 0, 1, 0])))
-    assert [(first.start, total.count) for first, total in total_by_run(found)] == [(0, 2), (2e-3, 1), (3e-3, 1)]
+    assert [(first.start, total.count) for first, total in total_consecutive(found)] == [(0, 2), (2e-3, 1), (3e-3, 1)]
 
 
 @given(captures)
-def test_runs_and_totals_of_any_capture_contain_every_crossing_once(capture):
+def test_totals_of_any_capture_contain_every_crossing_once(capture):
     view = CaptureView(capture)
     found = crossings_of(view)
-    assert sum(total.count for _, total in total_by_run(found)) == len(found)
+    assert sum(total.count for _, total in total_consecutive(found)) == len(found)
     assert sum(total.nbytes for total in total_by_line(found)) == sum(each.nbytes for each in found)
     assert all(each.start >= 0 and (each.seconds is None or each.seconds >= 0) for each in found)
     if view.steps is None:

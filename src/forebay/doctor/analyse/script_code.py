@@ -212,7 +212,7 @@ class ScriptCode:
         return next((node for node in self.statements if isinstance(node, ast.ClassDef) and node.name == name), None)
 
     def value_of(self, name: str) -> ast.expr | None:
-        """Return the expression that a name is assigned to; None if there is none, or if there are several."""
+        """Return the expression that the script assigns to a name; None if there is none, or if there are several."""
         values = [
             node.value if {name} == stored_names(*_targets(node)) else None
             for node in self.statements
