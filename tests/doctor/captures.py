@@ -29,10 +29,12 @@ def fresh(number: int) -> str:
 
 
 def same(number: int) -> str:
+    """Return the same key for every event."""
     return "the key"
 
 
-def by_turns(different: int) -> Callable[[int], str]:
+def keys_in_turn(different: int) -> Callable[[int], str]:
+    """Return a function that gives `different` keys in turn."""
     return lambda number: f"key {number % different}"
 
 
@@ -118,7 +120,7 @@ def loop(
 ):
     """Build a capture: events before the loop, then steps of at least `ms` milliseconds.
 
-    Without marks, the doctor counts steps by a repeated event.
+    If the steps are not marked, the doctor counts them by a repeated event.
     """
     numbers = count()
     events, now = [], 0

@@ -160,7 +160,8 @@ class FrameworkProcesses:
     def _environment(self, framework: str) -> dict[str, str]:
         settings = SETTINGS | {"FOREBAY_FRAMEWORK": framework}
         if framework == "cupy":
-            return settings | {"PYTHONPATH": str(self._folder / "site-packages")}
+            paths = [str(self._folder / "site-packages"), *filter(None, [os.environ.get("PYTHONPATH")])]
+            return settings | {"PYTHONPATH": os.pathsep.join(paths)}
         _, on, backend = framework.partition(" on ")
         if not on:
             return settings

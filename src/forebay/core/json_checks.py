@@ -27,27 +27,27 @@ __all__ = [
 
 Check = Callable[[Any, str], None]  # raises ValueError if a value is invalid; the text names the value's place
 
-MAX_FILE_NBYTES = 512 << 20  # after decompression; a capture with the most events has 300 MB
+MAX_FILE_NBYTES = 512 << 20  # bytes after decompression; a capture with the most events has 300 MB
 MAX_RATIO = 100  # decompressed over compressed bytes; recorded captures reach 12, a decompression bomb 1,000
-MAX_BOMB_NBYTES = 64 << 20  # a file may exceed MAX_RATIO up to this size
+MAX_BOMB_NBYTES = 64 << 20  # decompressed bytes; a file up to this size may exceed MAX_RATIO
 MAX_VALUES = 40_000_000  # of one document; a capture with the most events has 20 million
 MAX_INTEGER = 2**63 - 1  # larger numbers overflow int64
 MAX_DEPTH = 20  # of nested lists and objects that no other check describes
 
 
-def read_bounded(path: str | Path, *, most_nbytes: int = MAX_FILE_NBYTES) -> bytes:
+def read_bounded(path: str | Path, *, max_nbytes: int = MAX_FILE_NBYTES) -> bytes:
     """Return the content of a file, decompressed if it is gzip; raise ValueError if it is too large or damaged."""
     with Path(path).open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
         if is_compressed:
-            most_nbytes = min(most_nbytes, max(MAX_BOMB_NBYTES, MAX_RATIO * os.fstat(file.fileno()).st_size))
+            max_nbytes = min(max_nbytes, max(MAX_BOMB_NBYTES, MAX_RATIO * os.fstat(file.fileno()).st_size))
     try:
         with gzip.open(path, "rb") if is_compressed else Path(path).open("rb") as file:
-            content = file.read(most_nbytes + 1)
+            content = file.read(max_nbytes + 1)
     except (EOFError, zlib.error) as error:
         raise ValueError(str(error)) from error
-    if len(content) > most_nbytes:
-        raise ValueError(f"it has more than {most_nbytes:,} bytes")
+    if len(content) > max_nbytes:
+        raise ValueError(f"it has more than {max_nbytes:,} bytes")
     return content
 
 

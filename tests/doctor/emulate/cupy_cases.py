@@ -1,4 +1,7 @@
-"""Emulations of cures for CuPy, with a stand-in for CuPy."""
+"""Emulations of cures for CuPy, with a stand-in for CuPy.
+
+`test_framework_cases.py` runs this file in the process of the stand-in, because frameworks clash in one process.
+"""
 
 from operator import methodcaller
 

@@ -18,10 +18,11 @@ from forebay.doctor.rules.edits import format_edits
 from forebay.doctor.rules.loop_edits import (
     change_arrays,
     convert_before_loop,
+    disable_setting,
     every_hundredth_step,
     keep_arrays_on_device,
     pin_array,
-    remove_statement,
+    remove_call,
 )
 from forebay.doctor.rules.read_edits import check_on_device, read_few_times, receive_later
 
@@ -121,7 +122,8 @@ def test_a_feed_does_not_overwrite_the_arrays_it_is_made_of():
 
 
 def code_after(source, line, make, *arguments, **keywords):
-    return format_edits(make(ScriptCode(source), line, *arguments, **keywords))
+    code = ScriptCode(source)
+    return format_edits(edit.keep_neighbours(code) for edit in make(code, line, *arguments, **keywords))
 
 
 @pytest.mark.parametrize(
@@ -318,5 +320,23 @@ def test_values_that_arrive_later_have_the_same_type(read, arrived):
 
 
 def test_a_call_is_removed_unless_the_script_uses_its_result():
-    assert code_after("for i in r:\n    gc.collect()\n    f(i)", 2, remove_statement) == "# remove line 2"
-    assert code_after("for i in r:\n    n = gc.collect()\n    f(n)", 2, remove_statement) == ""
+    assert code_after("for i in r:\n    gc.collect()\n    f(i)", 2, remove_call, "collect") == "# remove line 2"
+    assert code_after("for i in r:\n    n = gc.collect()\n    f(n)", 2, remove_call, "collect") == ""
+
+
+def test_other_statements_of_a_line_stay():
+    source = "for i in r:\n    f(i); time.sleep(1); g(i)  # wait"
+    assert code_after(source, 2, remove_call, "sleep") == "# instead of line 2:\nf(i); pass; g(i)  # wait"
+    assert code_after("for i in r: time.sleep(1)", 1, remove_call, "sleep") == "# instead of line 1:\nfor i in r: pass"
+    assert code_after("for i in r:\n    sleep(1); sleep(2)", 2, remove_call, "sleep") == ""
+    with pytest.raises(ValueError, match="line 2 has several statements"):
+        code_after("for i in r:\n    f(i); print(i)", 2, every_hundredth_step)
+
+
+def test_a_setting_is_switched_off_where_the_script_switches_it_on():
+    with_block = "with torch.autograd.set_detect_anomaly(True):\n    f()"
+    expected = "# instead of line 1:\nwith torch.autograd.set_detect_anomaly(False):"
+    assert code_after(with_block, 1, disable_setting, "set_detect_anomaly") == expected
+    assert code_after("check_numerics()\nf()", 1, disable_setting, "check_numerics") == "# remove line 1"
+    assert code_after("with detect_anomaly():\n    f()", 1, disable_setting, "detect_anomaly") == ""
+    assert code_after("f(True, True)", 1, disable_setting, "detect_anomaly") == ""

@@ -70,7 +70,7 @@ def test_there_are_twice_the_buffers_that_a_group_can_need():
 def test_block_buffers_stay_within_the_host_budget():
     chosen = choose(by_blocks(), host_nbytes=64 << 20)
     assert 24 <= chosen.block_buffers < 48
-    assert chosen.held_nbytes <= 64 << 20
+    assert chosen.buffers_nbytes <= 64 << 20
 
 
 def test_blocks_that_do_not_fit_into_the_budget_are_read_row_by_row():
@@ -97,4 +97,4 @@ def test_explain_names_a_kernel_without_io_uring():
 def test_large_rows_have_fewer_buffers(row_nbytes, buffers):
     chosen = choose(Sequential(8 * GIB // row_nbytes), row_nbytes=row_nbytes)
     assert (chosen.strategy, chosen.row_buffers) == ("rows", buffers)
-    assert chosen.held_nbytes >= buffers * row_nbytes
+    assert chosen.buffers_nbytes >= buffers * row_nbytes

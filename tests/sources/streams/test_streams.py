@@ -391,9 +391,9 @@ def test_batching_ready_made_batches_again_is_refused():
 
 
 @pytest.mark.parametrize("shard", [0, 1])
-def test_an_epoch_is_spent_at_the_last_batch_of_a_shard(shard):
+def test_an_epoch_is_exhausted_at_the_last_batch_of_a_shard(shard):
     loader = [np.arange(3)] * 5
     with fb.from_batches(loader).shard(shard, 2).feed("numpy") as feed:
         epoch = iter(feed)
-        spent = [epoch.spent for _ in islice(epoch, len(feed))]
-    assert spent == [False] * (len(spent) - 1) + [True]
+        is_exhausted = [epoch.is_exhausted for _ in islice(epoch, len(feed))]
+    assert is_exhausted == [False] * (len(is_exhausted) - 1) + [True]

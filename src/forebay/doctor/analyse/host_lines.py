@@ -1,4 +1,4 @@
-"""The time of the host by line of the script, from samples: of a step outside of recorded calls, or of a run."""
+"""Host time by line of the script, from samples: per step and outside of recorded calls, or of a whole run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
 __all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
 
-FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
+FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
 
@@ -32,9 +32,9 @@ class HostLine:
 
 
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of the loop's thread, longest first; empty without enough samples.
+    """Return the lines of the loop's thread with their seconds per step, longest first; empty without enough samples.
 
-    Their seconds add up to at most `unexplained_seconds`: some samples have no line of the script.
+    The seconds add up to at most `unexplained_seconds`, because some samples have no line of the script.
     """
     samples = _unrecorded_samples(view) if view.steps is not None else []
     if len(samples) < FEWEST_SAMPLES:

@@ -24,7 +24,7 @@ _PYTHON_KINDS = ("work", "run")
 @dataclass(frozen=True, slots=True)
 class _EagerSetting:
     name: str  # as the user writes it
-    code: str  # that switches it off
+    code: str  # code that switches it off
     framework: str
     fact: str = ""  # key of the framework's facts that is true if the setting is on; captures of 0.1 have only these
 
@@ -65,7 +65,7 @@ def eager_finding(view: CaptureView, setting: str, line: Line | None) -> Finding
     if sites:
         basis = f"{count:.0f} calls become one"
     fitted = fit_keras_compile(view) if setting == DebugSetting.MODEL_EAGER else ""
-    code = fitted or switch_off(line, setting, eager.code)
+    code = fitted or switch_off(view, line, setting, eager.code)
     changes = remove_work(view, seconds, least=least / 2, kinds=_PYTHON_KINDS)
     cure = Cure("enable compilation", code, basis=basis, changes=changes)
     title = f"{eager.name} runs every operation of compiled functions one by one"

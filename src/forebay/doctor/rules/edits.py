@@ -11,7 +11,7 @@ The code of a cure is text that people paste. Each part of it begins with a comm
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from forebay.doctor.analyse.script_code import ScriptCode, first_line
@@ -29,6 +29,7 @@ class Edit:
     first: int  # number of a line
     last: int
     text: str
+    statement: ast.stmt | None = field(default=None, compare=False, repr=False)  # the statement that the text replaces
 
     @classmethod
     def before(cls, statement: ast.stmt, *lines: str) -> Self:
@@ -36,7 +37,7 @@ class Edit:
 
     @classmethod
     def instead(cls, statement: ast.stmt, text: str) -> Self:
-        return cls("instead", statement.lineno, statement.end_lineno or statement.lineno, text)
+        return cls("instead", statement.lineno, statement.end_lineno or statement.lineno, text, statement)
 
     @classmethod
     def remove(cls, code: ScriptCode, statement: ast.stmt) -> Self:
@@ -50,6 +51,14 @@ class Edit:
     @classmethod
     def after_loop(cls, loop: ast.stmt, *lines: str) -> Self:
         return cls("after", loop.lineno, loop.lineno, "\n".join(lines))
+
+    def keep_neighbours(self, code: ScriptCode) -> "Edit":
+        """Return the edit with the other statements of its lines. Raise ValueError if it cannot share a line."""
+        if self.statement is None or (lines := code.replace_in_lines(self.statement, self.text or "pass")) is None:
+            return self
+        if "\n" in self.text:
+            raise ValueError(f"line {self.first} has several statements")
+        return replace(self, text=lines)
 
     @property
     def place_text(self) -> str:

@@ -13,7 +13,7 @@ from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
-from forebay.doctor.rules.loop_edits import every_hundredth_step, remove_statement
+from forebay.doctor.rules.loop_edits import every_hundredth_step, remove_call
 from forebay.doctor.rules.pauses import reported_lines
 from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.wording import source_text
@@ -58,7 +58,7 @@ def _seconds_of(host_line: HostLine, avoidable: AvoidableCall) -> float:
 
 
 def _is_host_work(host_line: HostLine) -> bool:
-    """Whether most of the time of a line is Python code, or a known library that is no framework.
+    """Whether most of the time of a line is Python code, or a known library that is not a framework.
 
     Other rules explain calls of frameworks, which compute or launch kernels.
     """
@@ -83,7 +83,8 @@ def _fitted_code(view: CaptureView, line: Line | None, avoidable: AvoidableCall)
     """Return code that runs a line of the script in few steps, or removes it; empty if none fits."""
     every = re.search(r"step % (\d+)", avoidable.code)
     if every is None:
-        return fit_line(view, line, remove_statement)
+        names = [name.rpartition(".")[2] for name in avoidable.names]
+        return fit_line(view, line, lambda code, number: remove_call(code, number, *names))
     return fit_line(view, line, lambda code, number: every_hundredth_step(code, number, int(every[1])))
 
 

@@ -13,7 +13,15 @@ from forebay.doctor.analyse.loop_code import (
     numpy_names,
     sliced_arrays,
 )
-from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, own_nodes, root_name, stored_names
+from forebay.doctor.analyse.script_code import (
+    FUNCTIONS,
+    ScriptCode,
+    last_name,
+    names_in,
+    own_nodes,
+    root_name,
+    stored_names,
+)
 from forebay.doctor.rules.edits import Edit, import_lines
 from forebay.doctor.rules.input_edits import patch_statement
 
@@ -21,10 +29,11 @@ __all__ = [
     "change_arrays",
     "convert_all_elements",
     "convert_before_loop",
+    "disable_setting",
     "every_hundredth_step",
     "pin_array",
-    "remove_statement",
     "keep_arrays_on_device",
+    "remove_call",
     "upload_once_in_loop",
 ]
 
@@ -187,11 +196,31 @@ def every_hundredth_step(code: ScriptCode, number: int, steps: int = 100) -> lis
     return edits + ([Edit.header(code, loop, header)] if header is not None else [])
 
 
-def remove_statement(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that removes a call; empty if the script uses its result."""
-    statement, loop = _in_loop(code, number)
-    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    return [Edit.remove(code, statement)] if statement is not None and loop is not None and is_call else []
+def remove_call(code: ScriptCode, number: int, *names: str) -> list[Edit]:
+    """Return the edit that removes a call of a function with one of these last names.
+
+    Empty if the line has no such call or several, or if the script uses the result.
+    """
+    statements = [code.statement_of(call) for call in code.calls(*names) if call.lineno == number]
+    is_one_call = len(statements) == 1 and _is_call(statements[0])
+    return [Edit.remove(code, statement) for statement in statements if is_one_call and code.loops_around(statement)]
+
+
+def _is_call(statement: ast.stmt) -> bool:
+    """Whether a statement is a call whose result the script does not use."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
+def disable_setting(code: ScriptCode, number: int, name: str) -> list[Edit]:
+    """Return the edit that writes False instead of True, or removes the call `name`; empty if neither fits."""
+    statement = code.statement_at(number)
+    if statement is None or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return []
+    switches = [node for node in own_nodes(statement) if isinstance(node, ast.Constant) and node.value is True]
+    if len(switches) == 1:
+        return patch_statement(code, statement, code.replace(switches[0], "False"))
+    is_call = isinstance(statement, ast.Expr) and last_name(statement.value) == name
+    return [Edit.remove(code, statement)] if is_call else []
 
 
 def _in_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.loop_edits import disable_setting
 
 __all__ = ["SettingSpan", "find_span", "switch_off"]
 
@@ -17,7 +19,7 @@ _TRUE = re.compile(r"\bTrue\b")
 class SettingSpan:
     """How long a setting was on."""
 
-    line: Line | None  # that switched it on; None if it was on before the script, or if no line is known
+    line: Line | None  # the line that switched it on; None if it was on before the script, or if the line is unknown
     share: float  # of the profiled steps
 
 
@@ -36,10 +38,11 @@ def _length(event: LedgerEvent) -> int:
     return event.end - event.start
 
 
-def switch_off(line: Line | None, setting: str, code: str) -> str:
+def switch_off(view: CaptureView, line: Line | None, setting: str, code: str) -> str:
     """Return the line with False instead of True, or a request to remove it; `code` if neither fits the line."""
-    text = line.text if line is not None else ""
-    if len(_TRUE.findall(text)) == 1:
-        return _TRUE.sub("False", text)
     name = setting.rpartition(".")[2]
+    fitted = fit_line(view, line, lambda script, number: disable_setting(script, number, name))
+    text = line.text if line is not None else ""
+    if fitted or len(_TRUE.findall(text)) == 1:
+        return fitted or _TRUE.sub("False", text)
     return f"# remove this line: {text}" if f"{name}(" in text else code

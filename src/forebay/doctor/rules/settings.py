@@ -1,6 +1,6 @@
 """The rule for debug settings that were left on, and for compiled functions that call back to Python.
 
-The record shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
+A capture shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
 The cost of other settings is part of the operations that they slow down. The rule reports them without a time, and
 `--verify` measures it in a second run.
 """
@@ -76,7 +76,7 @@ def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Find
     effect, line = EFFECTS[setting], span.line
     where = f"It was on in {format_percent(span.share)} of the profiled steps."
     source = () if line is not None else ("No line of the script switched it on: see the environment.",)
-    code = switch_off(line, setting, effect.code)
+    code = switch_off(view, line, setting, effect.code)
     title = f"{effect.name} {effect.verb} in every step"
     seconds = _stored_stack_seconds(view) if setting == DebugSetting.ANOMALY else 0.0
     if seconds >= MIN_VISIBLE_SHARE * view.step_seconds:

@@ -25,7 +25,8 @@ class Switch:
     setting: DebugSetting
     owner: Any
     name: str
-    reads: Callable[..., bool | None]  # (*args, **kwargs) of a call -> on or off; None: the call changes nothing
+    # The state that a call sets: (*args, **kwargs) -> on or off; None: the call leaves the setting as it is.
+    state_of_call: Callable[..., bool | None]
     keyword: str = ""  # the argument that switches the setting, if the function also does other work
 
 
@@ -88,7 +89,7 @@ class SettingSpans:
         return hook
 
     def _on_call(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.switch(switch.setting, switch.reads(*args, **kwargs))
+        self.switch(switch.setting, switch.state_of_call(*args, **kwargs))
 
     def _wrap_context(self, switch: ContextSwitch, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:

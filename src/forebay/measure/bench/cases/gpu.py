@@ -11,9 +11,8 @@ __all__ = ["GPU_CASES"]
 
 SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
-TIMEOUT_SECONDS = (
-    90.0  # per reply of a contender process; the default is longer for a CPU case that permutes a billion rows
-)
+# Seconds per reply of a contender process. The default is longer, for a CPU case that permutes a billion rows.
+TIMEOUT_SECONDS = 90.0
 
 # All entries of a case share one GPU, so no framework may reserve all of its memory.
 ENVIRONMENT = {
