@@ -11,7 +11,7 @@ A framework has no script for a rule if the fault cannot occur in that framework
     sync              TensorFlow has no call that waits for the device, except reads
 """
 
-__all__ = ["OTHER_FIRST_RULES", "LINES", "WARNINGS"]
+__all__ = ["LINES", "OTHER_FIRST_RULES", "WARNINGS"]
 
 LINES = {
     "tensorflow": {
