@@ -1,4 +1,7 @@
-"""The commands with real files, and their errors. Tests of the output itself use real processes."""
+"""The commands with real files, and their errors.
+
+Tests of how output is written (width, closed pipe, full disk) start processes.
+"""
 
 import json
 import os

@@ -51,7 +51,7 @@ class Happening:
     times: int = 1  # per step
     every: int = 1  # occurs only in every n-th step
     thread: int = LOOP
-    inside: tuple["Happening", ...] = ()  # nested events; the first begins with this event
+    inside: tuple["Happening", ...] = ()  # nested events, one after another; the first starts when this event starts
 
     def containing(self, *inside: "Happening") -> "Happening":
         return replace(self, inside=inside)
@@ -181,7 +181,7 @@ def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None
 
 
 def _add(events, happened, now, numbers):
-    """Add an event as often as it occurs in a step; return the end of the last one."""
+    """Add an event as often as it occurs in a step; return the time of the loop after it."""
     for _ in range(happened.times):
         now = _add_once(events, happened, now, numbers)
     return now

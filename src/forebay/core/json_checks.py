@@ -25,7 +25,7 @@ __all__ = [
     "text",
 ]
 
-Check = Callable[[Any, str], None]  # raises ValueError if a value is invalid; the text names the value's place
+Check = Callable[[Any, str], None]  # takes a value and its place in the document, for errors; raises ValueError
 
 MAX_FILE_NBYTES = 512 << 20  # bytes after decompression; a capture with the most events has 300 MB
 MAX_RATIO = 100  # decompressed over compressed bytes; recorded captures reach 12, a decompression bomb 1,000
@@ -44,7 +44,7 @@ def read_bounded(path: str | Path, *, max_nbytes: int = MAX_FILE_NBYTES) -> byte
     try:
         with gzip.open(path, "rb") if is_compressed else Path(path).open("rb") as file:
             content = file.read(max_nbytes + 1)
-    except (EOFError, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(str(error)) from error
     if len(content) > max_nbytes:
         raise ValueError(f"it has more than {max_nbytes:,} bytes")
@@ -77,7 +77,8 @@ def number(least: float = -math.inf, most: float = MAX_INTEGER) -> Check:
 
     def check(value: Any, place: str) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not least <= value <= most:
+        is_finite = is_number and abs(value) < math.inf  # `math.isfinite` fails for integers that no float can hold
+        if not is_finite or not least <= value <= most:
             raise _unexpected(value, place, f"a number from {least:g} to {most:g}")
 
     return check
@@ -165,10 +166,10 @@ def any_value(value: Any, place: str, *, depth: int = 0) -> None:
 
 
 def _unexpected(value: Any, place: str, expected: str) -> ValueError:
-    shown = f"{value:.40}" if isinstance(value, str) else type(value).__name__
+    shown = repr(value[:40]) if isinstance(value, str) else f"of type {type(value).__name__}"
     if isinstance(value, int | float):
         shown = str(value) if abs(value) < 1e30 else "a huge number"
-    return ValueError(f"{place} is {shown!r}, not {expected}")
+    return ValueError(f"{place} is {shown}, not {expected}")
 
 
 def _reject_constant(name: str) -> float:

@@ -268,7 +268,7 @@ class Epoch:
                     self._advance()
 
     @property
-    def is_exhausted(self) -> bool:
+    def spent(self) -> bool:
         """True from the last batch until StopIteration. Always False if the length is unknown."""
         progress = self._progress
         return (self._is_last_group or self._has_received_all) and not progress.ready and not progress.is_over

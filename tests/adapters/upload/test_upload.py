@@ -167,14 +167,14 @@ def test_concurrent_calls_upload_once(recorder, array):
     assert len(set(found)) == len(recorder.uploads) == 1
 
 
-def test_a_view_of_an_array_in_use_is_refused_with_alternatives(recorder):
+def test_a_view_of_an_array_that_other_code_can_change_is_refused_with_alternatives(recorder):
     whole = np.zeros(10)
     with pytest.raises(SpecError, match=r'view of a writable ndarray.*a copy.*check="full"'):
         upload_once(whole[:5])
     assert whole.flags.writeable
 
 
-def test_a_read_only_view_of_an_array_in_use_is_refused(recorder):
+def test_a_read_only_view_of_an_array_that_other_code_can_change_is_refused(recorder):
     whole = np.zeros(10)
     view = np.broadcast_to(whole, (3, 10))
     with pytest.raises(SpecError, match="view of a writable ndarray"):
@@ -189,7 +189,7 @@ def test_a_view_of_a_cached_array_is_refused(recorder, array):
     assert view.flags.writeable
 
 
-def test_a_view_of_a_buffer_in_use_is_refused(recorder):
+def test_a_view_of_a_buffer_that_other_code_can_change_is_refused(recorder):
     buffer = bytearray(64)
     with pytest.raises(SpecError, match="view of a writable memoryview"):
         upload_once(np.frombuffer(buffer, np.uint8))

@@ -43,7 +43,7 @@ def test_other_data_and_other_lines_are_uploaded():
     assert (distinct_count(tensors), replaced) == (8, 0)
 
 
-def test_reuse_replaces_all_uploads_of_the_same_kind():
+def test_reuse_replaces_all_later_uploads_of_the_same_shape():
     def loop():
         return [tf.constant(data) for data in (*OTHERS, OTHERS[0][:10])]  # target
 

@@ -20,8 +20,8 @@ from forebay.measure.bench.row_ids import WrongRowsError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 SIZE = 8
-IMAGES = Workload(96, (6, 6, 3), 16, dtype="uint8", options={"stamped": True})
-ROWS = Workload(96, (10,), 16, options={"stamped": True})
+IMAGES = Workload(96, (6, 6, 3), 16, dtype="uint8", options={"numbered": True})
+ROWS = Workload(96, (10,), 16, options={"numbered": True})
 
 
 def make_consumer(work):

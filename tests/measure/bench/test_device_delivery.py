@@ -14,7 +14,7 @@ from forebay.measure.bench.meters.device_step import calibrate_products
 from forebay.measure.bench.model import Workload
 from forebay.measure.bench.row_ids import WrongRowsError, sum_first_elements
 
-WORK = Workload(64, (10,), 16, options={"stamped": True, "to": "numpy"})
+WORK = Workload(64, (10,), 16, options={"numbered": True, "to": "numpy"})
 SETTINGS = RunSettings(seconds=0.02, warm_up_seconds=0.01, repeats=1)
 
 

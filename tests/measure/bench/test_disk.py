@@ -57,7 +57,7 @@ def test_fio_reports_its_speed(work, monkeypatch):
 
 def test_without_fio_the_entry_is_skipped_and_the_reason_names_an_alternative(work, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(Skip, match="Compare with the threads of preadv"):
+    with pytest.raises(Skip, match="Compare with the entry 'threads of preadv'"):
         disk_contenders.fio(work)
 
 
@@ -70,9 +70,10 @@ def test_the_case_is_skipped_if_its_file_stays_in_the_page_cache(work, monkeypat
 
 def test_the_case_is_skipped_if_the_disk_has_too_little_space(work, monkeypatch, tmp_path):
     monkeypatch.setattr(uncached_file, "_FREE_SPACE_FACTOR", 1 << 40)  # no disk has this much space
-    not_written = replace(work, path=str(write_file(work, "disk", make_folder(tmp_path / "none"))))
+    # `write_file` writes nothing if the disk has too little space.
+    work_without_file = replace(work, path=str(write_file(work, "disk", make_folder(tmp_path / "none"))))
     with pytest.raises(Skip, match="no space for the file"):
-        disk.prepare(disk_contenders.preadv_threads, not_written, SETTINGS)
+        disk.prepare(disk_contenders.preadv_threads, work_without_file, SETTINGS)
 
 
 def make_folder(folder):

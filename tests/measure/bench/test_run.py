@@ -66,7 +66,7 @@ def test_a_contender_that_raises_is_shown_with_its_reason_and_the_others_continu
     assert result.rows[1].status == "measured"
 
 
-def test_a_contender_whose_process_dies_is_shown_with_its_last_line(first_batch_case, contender):
+def test_a_contender_whose_process_dies_is_shown_with_its_signal(first_batch_case, contender):
     code = "import os, sys\ndef contender(work):\n    print('out of luck', file=sys.stderr, flush=True)\n    os.abort()"
     (result,) = run_cases([first_batch_case(contender("dying", code), FLOOR)], QUICKEST).cases
     assert result.rows[0].status == "failed"

@@ -48,7 +48,7 @@ def test_scattered_rows_are_read_with_direct_io():
     )
 
 
-def test_short_rows_that_fit_into_memory_are_left_to_the_page_cache():
+def test_files_of_short_rows_that_fit_into_memory_are_read_into_the_page_cache():
     assert choose(shuffled(64), row_nbytes=64, available_nbytes=20 * GIB).strategy == "warming"
 
 

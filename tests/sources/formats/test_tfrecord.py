@@ -262,7 +262,7 @@ def test_a_decoded_feature_of_another_shape_with_as_many_elements_is_refused(tmp
 
 
 @pytest.mark.parametrize("second", [ints(3), raw(b"a", b"b"), raw()])
-def test_a_record_without_one_value_for_the_decode_function_is_named(tmp_path, second):
+def test_a_record_whose_feature_is_not_one_bytes_value_for_decode_is_named(tmp_path, second):
     path = write(tmp_path / "x.tfrecord", example(x=raw(b"a")), example(x=second))
     source = open_tfrecord(path, decode={"x": len})
     with pytest.raises(SourceError, match=r"record 1 of .*x\.tfrecord does not match"):
@@ -281,7 +281,7 @@ def test_an_error_in_a_decode_function_keeps_its_type(tmp_path):
 @pytest.mark.parametrize(
     "numbers", [field(2, field(1, b"abc")), field(3, field(1, b"\xff")), field(3, field(1, b"\xff" * 11))]
 )
-def test_damaged_numbers_in_the_first_record_are_refused_by_name(tmp_path, numbers):
+def test_the_error_for_damaged_numbers_names_the_record(tmp_path, numbers):
     with pytest.raises(SourceError, match=r"record 0 of .*x\.tfrecord is not a tf\.train\.Example"):
         open_tfrecord(write(tmp_path / "x.tfrecord", example(x=numbers)))
 

@@ -395,5 +395,5 @@ def test_an_epoch_is_exhausted_at_the_last_batch_of_a_shard(shard):
     loader = [np.arange(3)] * 5
     with fb.from_batches(loader).shard(shard, 2).feed("numpy") as feed:
         epoch = iter(feed)
-        is_exhausted = [epoch.is_exhausted for _ in islice(epoch, len(feed))]
+        is_exhausted = [epoch.spent for _ in islice(epoch, len(feed))]
     assert is_exhausted == [False] * (len(is_exhausted) - 1) + [True]

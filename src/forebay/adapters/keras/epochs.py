@@ -97,7 +97,7 @@ class FeedEpochs:
         Keras counts batches and does not request one after the last, so the feed would not see the end.
         """
         self._replayable, self._taken_count = [], _MAX_REPLAYED  # later batches of this turn are not replayable
-        if self._epoch is not None and self._epoch.is_exhausted:
+        if self._epoch is not None and self._epoch.spent:
             next(self._epoch, None)
 
     def release_batches(self) -> None:

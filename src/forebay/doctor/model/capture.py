@@ -22,9 +22,9 @@ STILL_RUNNING = "still running"  # `Capture.ended` of a capture that was made be
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiled part of a run, and the steps after it: those recorded on the device, and unprofiled ones.
+    """The profiled steps of a run (`start` to `end`), then steps also recorded on the device, then unprofiled steps.
 
-    `start` and `end` limit the profiled steps. They and `traced` are nanoseconds on the clock of the events. Without a
+    `start`, `end` and `traced` are nanoseconds on the clock of the events. Without a
     loop, the window is the whole run.
     """
 

@@ -90,7 +90,7 @@ def _describe_longest(count: int, period: str) -> str:
 
 
 def _encode_row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
-    """Return the columns of a row, and number new call sites in `sites`."""
+    """Encode the events of one row of a track as lists. Add new call sites to `sites`."""
     starts = [(event.start - zero) // TICK_NS for event in events]
     return {
         "starts": [after - before for before, after in pairwise([0, *starts])],

@@ -1,7 +1,7 @@
 """Hooks for functions that switch debug settings on and off.
 
-The hooks record from when to when a setting is on, and the line that switched it on. Emulations use the same table of
-functions to keep a setting off.
+The hooks record from when to when a setting is on, and the line that switched it on. The modules
+`settings` of the frameworks list these functions. Emulations use the same lists to keep a setting off.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def never(*args: Any, **kwargs: Any) -> bool:
 
 
 class SettingSpans:
-    """Records the spans of time in which settings are on. `Patches.restore` ends the last spans."""
+    """Records the spans of time in which settings are on. `Patches.restore` ends the spans that are still open."""
 
     def __init__(self, patches: Patches) -> None:
         self._patches, self._ledger = patches, patches.ledger
