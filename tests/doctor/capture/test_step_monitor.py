@@ -1,4 +1,4 @@
-"""The monitor of unprofiled steps: it samples the loop and nothing that the script could notice."""
+"""The monitor samples the loop during unprofiled steps, and the script does not notice it."""
 
 import os
 import random
@@ -91,7 +91,7 @@ def test_the_script_sees_neither_the_thread_nor_its_random_numbers(monitor):
     assert (threading.active_count(), random.getstate(), sys.getswitchinterval()) == before
 
 
-def test_the_thread_ends_with_stop(monitor):
+def test_the_history_does_not_change_after_stop(monitor):
     history = run_loop(monitor)
     monitor.stop()
     time.sleep(0.05)

@@ -129,7 +129,7 @@ def test_the_lines_of_a_step_and_the_rest_take_the_step_time():
     assert to_document(samples.no_loop())["step_lines"] is None
 
 
-def test_a_run_without_a_loop_has_the_time_of_its_lines():
+def test_the_document_of_a_run_without_a_loop_has_the_time_of_each_line():
     document = to_document(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert [(each["line"], each["share_of_run"]) for each in document["run_lines"]] == [

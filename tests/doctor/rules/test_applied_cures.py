@@ -19,6 +19,8 @@ SKETCHES = {
     "save in a background thread",
     "save less often",
     "switch it off; run with --verify to measure what this saves",
+    "keep the step in one graph",
+    "if the data is in tensors, index them",
     "enable compilation",
     "remove the call",
     # Sessions of TensorFlow 1, and `model.compile` in a loop
@@ -26,7 +28,7 @@ SKETCHES = {
     "convert it before the loop",
     "prefetch rows, several at a time",
 }
-# Scripts to which a cure does not fit that fits others.
+# Cures whose code fits other scripts, but not these.
 UNFIT = {
     "scripts/eager_loop: eager: compile the step",  # the operations are in no function
     "cures/overlap: copy_not_overlapped: let a feed prefetch the next batch",  # a function makes and uploads the batch

@@ -1,4 +1,4 @@
-"""The time of the host by line of the script, from samples: of a step outside of recorded calls, or of a run."""
+"""Host time by line of the script, from samples: per step and outside of recorded calls, or of a whole run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
 __all__ = ["HostLine", "host_lines", "run_lines", "samples_inside", "trusted_share", "unrecorded_samples"]
 
-FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
+FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 # Samples that are taken to belong to other lines, whatever the samples of a line: so few samples never show that a line
 # takes all of the time, and removing it never promises a step without time.
@@ -35,9 +35,9 @@ class HostLine:
 
 
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of the loop's thread, longest first; empty without enough samples.
+    """Return the lines of the loop's thread with their seconds per step, longest first; empty without enough samples.
 
-    Their seconds add up to less than `unexplained_seconds`: some samples have no line of the script, and the share of a
+    The seconds add up to less than `unexplained_seconds`: some samples have no line of the script, and the share of a
     line with few samples is smaller (see `trusted_share`).
     """
     samples = unrecorded_samples(view)

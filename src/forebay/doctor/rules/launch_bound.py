@@ -75,7 +75,7 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 
 
 def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure]:
-    """Yield the cures. A compiler of PyTorch keeps part of the launches: those of the optimizer, and its own.
+    """Yield the cures. With PyTorch's compiler, launches remain: those of the optimizer and of compiled code.
 
     A loop of PyTorch that calls a compiled function is not compiled again.
     """
