@@ -3,9 +3,11 @@
 The waits of the host show when the device had finished. The device may have started with the first operation that the
 host queued after the wait before. A cure that shortens the host during this time may save nothing. A cure that shortens
 the host while the device has surely no work saves its time. If the host never waits, the device may limit each step.
+
+On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of the threads besides the loop's.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -26,10 +28,10 @@ def has_unseen_device(view: CaptureView) -> bool:
 
 def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
     """Return the timeline of the host with a device that works for as long as possible."""
-    actions = timeline.actions
+    actions, share = timeline.actions, _largest_device_share(view)
     waits = [index for index, action in enumerate(actions) if action.kind in WAIT_KINDS and action.seconds]
     if not waits:
-        return timeline.with_parts(min_step_seconds=steady_step_seconds(timeline))
+        return timeline.with_parts(min_step_seconds=steady_step_seconds(timeline) * share)
     can_queue = _RECORDED_KINDS if _records_all_work(view) else None
     changed, operations = list(actions), []
     for number, wait in enumerate(waits):
@@ -38,12 +40,44 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
             [*range(waits[number - 1] + 1, wait)] if number else [*range(waits[-1] + 1, len(actions)), *range(wait)]
         )
         skipped = next((place for place, index in enumerate(between) if _may_queue(actions[index], can_queue)), None)
-        queueing = waits[number - 1] if not skipped else between[skipped - 1]
-        busy = [] if skipped is None else between[skipped:]
-        operations.append(DeviceOperation(sum(actions[index].seconds for index in (*busy, wait))))
+        idle, busy = (between, []) if skipped is None else (between[:skipped], between[skipped:])
+        idle, operation = _slowest_operation(actions, idle, busy, wait, share)
+        operations.append(operation)
+        queueing = idle[-1] if idle and skipped is not None else waits[number - 1]
         changed[queueing] = _queueing(changed[queueing], number)
         changed[wait] = replace(changed[wait], seconds=0.0, awaited_operations=(number,))
     return Timeline(tuple(changed), tuple(operations), timeline.min_step_seconds)
+
+
+def _slowest_operation(
+    actions: Sequence[HostAction], idle: list[int], busy: list[int], wait: int, share: float
+) -> tuple[list[int], DeviceOperation]:
+    """Return the longest operation for which the host may have waited, and the actions before it is queued.
+
+    It runs during the actions of `busy` and ends with the wait. If it can take only a `share` of the time since the
+    wait before, it starts later.
+    """
+    waited, worked = actions[wait].seconds, sum(actions[index].seconds for index in busy)
+    elapsed = waited + worked + sum(actions[index].seconds for index in idle)
+    seconds = min(waited + worked, max(waited, share * elapsed))
+    delay, queued = waited + worked - seconds, list(idle)
+    for index in busy:
+        if delay < actions[index].seconds:
+            break
+        delay -= actions[index].seconds
+        queued.append(index)
+    return queued, DeviceOperation(seconds, latency_seconds=delay)
+
+
+def _largest_device_share(view: CaptureView) -> float:
+    """Return the largest share of the time for which the device may work.
+
+    Several threads may share the work of the device, so their CPU time is at least the time of the device.
+    """
+    other_cores = view.capture.facts.get("other_cores")
+    if view.has_gpu or not isinstance(other_cores, int | float):
+        return 1.0
+    return min(1.0, float(other_cores))
 
 
 def _may_queue(action: HostAction, kinds: Collection[str] | None) -> bool:
