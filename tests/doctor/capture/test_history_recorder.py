@@ -32,6 +32,15 @@ def test_long_steps_are_a_part_of_all_steps(milliseconds):
     assert 0 <= history.long_excess <= history.long_seconds <= history.seconds * 1.0001
 
 
+def test_an_end_before_the_last_one_is_no_step():
+    recorder = HistoryRecorder()
+    for time in (*range(1, 12), 3, *range(12, 20)):
+        recorder.add_end(time * 1_000_000, 1)
+    history = recorder.history(())
+    assert history.steps == 18
+    assert history.seconds == pytest.approx(18e-3)
+
+
 def test_a_long_run_needs_no_more_memory(monkeypatch):
     monkeypatch.setattr(history_recorder, "MAX_LONG_STEPS", 50)
     history = recorded(with_pauses(50_000, 20, 30, usual_ms=1), sample_seconds=0.05)

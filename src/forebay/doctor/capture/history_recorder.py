@@ -85,7 +85,12 @@ class HistoryRecorder:
         self._samples.append((time, frame, is_random))
 
     def add_end(self, time: int, steps: int) -> None:
-        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one."""
+        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
+
+        Ignore a time before the last one: operations from before the timed steps may be counted when the script ends.
+        """
+        if time < self._last_end:
+            return
         if steps and self._last_end:
             measured = _MeasuredStep((time - self._last_end) / 1e9, steps)
             self._assign_samples(measured, time)
