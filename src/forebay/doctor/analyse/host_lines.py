@@ -1,18 +1,20 @@
 """The time of the host by line of the script, from samples: of a step outside of recorded calls, or of a run."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.intervals import Intervals
+from forebay.doctor.analyse.loop_samples import sampled_seconds
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
 __all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
 
 FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
+ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
 
@@ -34,11 +36,16 @@ class HostLine:
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     """Return the lines of the loop's thread, longest first; empty without enough samples.
 
-    Their seconds add up to at most `unexplained_seconds`: some samples have no line of the script.
+    Their seconds add up to at most `unexplained_seconds`: some samples have no line of the script. If the profiled
+    steps have few samples, those of other steps of the loop count too.
     """
-    samples = _unrecorded_samples(view) if view.steps is not None else []
-    if len(samples) < FEWEST_SAMPLES:
+    if view.steps is None:
         return ()
+    samples = _unrecorded_samples(view)
+    if len(samples) < ENOUGH_SAMPLES:
+        seconds = sampled_seconds(view, ENOUGH_SAMPLES, FEWEST_LINE_SAMPLES)
+        if seconds or len(samples) < FEWEST_SAMPLES:
+            return _host_lines(view, seconds)
     return _group_by_line(view, samples, unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples))
 
 
@@ -64,6 +71,11 @@ def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per
     counts = Counter(sample.line for sample in samples)
     for sample in (sample for sample in samples if counts[sample.line] >= FEWEST_LINE_SAMPLES):
         functions[sample.line][sample.function] += sample.nanoseconds * seconds_per_ns
+    return _host_lines(view, functions)
+
+
+def _host_lines(view: CaptureView, functions: Mapping[int, Mapping[str, float]]) -> tuple[HostLine, ...]:
+    """Return the lines of the script, longest first, from seconds by line index and function."""
     found = []
     for index, by_function in functions.items():
         line = view.line(index)
