@@ -150,7 +150,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 
     If the loader already prefetches, a prefetching thread gains nothing.
     """
-    if framework == "torch" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
+    if framework != "keras" and site.api == "DataLoader" and count_workers(site) < count_cores(view):
         code = fit_loader(view, site.line, **worker_settings(view))
         code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
         yield _workers_cure(view, site, wait, "use one worker per core", code)
