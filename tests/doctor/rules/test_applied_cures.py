@@ -28,7 +28,6 @@ SKETCHES = {
 }
 # Scripts to which a cure does not fit that fits others.
 UNFIT = {
-    "scripts/eager_loop: eager: compile the step",  # the operations are in no function
     "cures/overlap: copy_not_overlapped: let a feed prefetch the next batch",  # a function makes and uploads the batch
 }
 

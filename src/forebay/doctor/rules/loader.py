@@ -80,7 +80,8 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     settings = worker_settings(view)
     code = fit_loader(view, site.line, **settings) or fit_loader(view, _loader_line(view, site), **settings)
     code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
-    feed = fit_array_feed(view, "torch", site) or feed_code(view, "torch", site)
+    framework = feed_framework(view, site.api)
+    feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
