@@ -5,13 +5,13 @@
 Every contender shuffles row numbers in its own process. The script prints one table. If a contender cannot run, its row
 of the table shows the error. The columns measure the shuffled order:
 
-    carried      mean distance between the stored and the shuffled position of a row, relative to a full shuffle
-    parted       median distance, after the shuffle, of two rows that were stored next to each other, relative to a full
-                 shuffle
-    together     share of rows that follow a row of the same block
-    imbalance    chi-square of the classes in a batch, divided by its degrees of freedom, as the mean of all batches;
-                 about 1 for a full shuffle
-    worst batch  the largest imbalance of a batch
+    displacement        mean distance between the stored and the shuffled position of a row, relative to a full shuffle
+    neighbour distance  median distance, after the shuffle, of two rows that were stored next to each other, relative to
+                        a full shuffle
+    same block          share of rows that follow a row of the same block
+    imbalance           chi-square of the classes in a batch, divided by its degrees of freedom, as the mean of all
+                        batches; about 1 for a full shuffle
+    worst batch         the largest imbalance of a batch
 """
 
 import argparse
@@ -98,9 +98,9 @@ def measure(order: RowNumbers, work: argparse.Namespace) -> dict[str, float]:
     imbalance = _imbalance(order * work.classes // work.rows, work)
     # In a full shuffle of n rows, the mean distance is n / 3, and the median distance of two rows is n (1 - sqrt 0.5).
     return {
-        "carried": float(np.abs(order - np.arange(work.rows)).mean() / (work.rows / 3)),
-        "parted": float(np.median(np.abs(np.diff(positions))) / (work.rows * (1 - 0.5**0.5))),
-        "together": float((order[1:] // work.block == order[:-1] // work.block).mean()),
+        "displacement": float(np.abs(order - np.arange(work.rows)).mean() / (work.rows / 3)),
+        "neighbour_distance": float(np.median(np.abs(np.diff(positions))) / (work.rows * (1 - 0.5**0.5))),
+        "same_block": float((order[1:] // work.block == order[:-1] // work.block).mean()),
         "imbalance": float(imbalance.mean()),
         "worst": float(imbalance.max()),
     }
@@ -116,7 +116,7 @@ def main() -> None:
         f"{work.held} rows; batches of {work.batch} rows; forebay mixes "
         f"{_block_order(work, work.block).open_blocks} blocks\n"
     )
-    print("| | carried | parted | together | imbalance | worst batch |\n|---|---|---|---|---|---|")
+    print("| | displacement | neighbour distance | same block | imbalance | worst batch |\n|---|---|---|---|---|---|")
     for name in CONTENDERS:
         print(_table_row(name), flush=True)
 
@@ -129,7 +129,7 @@ def _table_row(name: str) -> str:
         return f"| {name} | did not run: {completed.stderr.strip().splitlines()[-1]} | | | | |"
     result = json.loads(completed.stdout.strip().splitlines()[-1])
     return (
-        f"| {name} | {result['carried']:.3f} | {result['parted']:.3f} | {result['together']:.4f} "
+        f"| {name} | {result['displacement']:.3f} | {result['neighbour_distance']:.3f} | {result['same_block']:.4f} "
         f"| {result['imbalance']:.2f} | {result['worst']:.1f} |"
     )
 

@@ -9,7 +9,7 @@ import forebay as fb
 
 def plain(data: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             for _ in range(steps):
                 tensor = tf.convert_to_tensor(data)
                 mean = tf.reduce_mean(tensor).numpy()
@@ -18,7 +18,7 @@ def plain(data: Array, steps: int) -> Variant:
 
 def forebay(data: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             for _ in range(steps):
                 tensor = fb.upload_once(data, to="tensorflow")
                 mean = tf.reduce_mean(tensor).numpy()
@@ -27,7 +27,7 @@ def forebay(data: Array, steps: int) -> Variant:
 
 def main() -> None:
     options = read_options()
-    side, steps = options.size(1000, 100), options.size(100, 10)
+    side, steps = options.size(full=1000, quick=100), options.size(full=100, quick=10)
     data = np.random.default_rng(0).random((side, side, 3), dtype=np.float32)
     compare(options, plain(data, steps), forebay(data, steps), steps=steps, nbytes=data.nbytes)
 

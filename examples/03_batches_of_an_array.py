@@ -15,14 +15,14 @@ BATCH = 32
 def plain(images: Array) -> Variant:
     dataset = tf.data.Dataset.from_tensor_slices(images).batch(BATCH).prefetch(tf.data.AUTOTUNE)
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield mean_of_means(dataset)
 
 
 def forebay(images: Array) -> Variant:
     # The array stands for one that does not fit on the device. resident="never" uploads the array again in every epoch.
     with fb.from_arrays(images).batch(BATCH).feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield mean_of_means(feed)
 
 
@@ -33,7 +33,7 @@ def mean_of_means(batches: Iterable[Any]) -> float:
 
 def main() -> None:
     options = read_options()
-    rows, side = options.size(2048, 128), options.size(256, 64)
+    rows, side = options.size(full=2048, quick=128), options.size(full=256, quick=64)
     images = np.resize(np.random.default_rng(0).random((64, side, side, 3), dtype=np.float32), (rows, side, side, 3))
     steps = rows // BATCH
     compare(options, plain(images), forebay(images), steps=steps, nbytes=images.nbytes // steps)

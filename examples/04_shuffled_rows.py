@@ -19,7 +19,7 @@ def plain(data: Array, labels: Array) -> Variant:
     dataset = tf.data.Dataset.from_tensor_slices((data, labels)).shuffle(1024).batch(BATCH)
     weights = tf.zeros((FEATURES, 1))
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield total_error(dataset, weights)
 
 
@@ -28,7 +28,7 @@ def forebay(data: Array, labels: Array) -> Variant:
     weights = tf.zeros((FEATURES, 1))
     # The rows stand for data that does not fit on the device. resident="never" uploads the rows again in every epoch.
     with pipeline.feed("tensorflow", resident="never") as feed, tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield total_error(feed, weights)
 
 
@@ -50,7 +50,7 @@ def squared_error(data: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.
 
 def main() -> None:
     options = read_options()
-    rows, rng = options.size(100_000, 3_200), np.random.default_rng(0)
+    rows, rng = options.size(full=100_000, quick=3_200), np.random.default_rng(0)
     data = rng.random((rows, FEATURES), dtype=np.float32)
     labels = rng.integers(0, 2, rows, dtype=np.int32)
     nbytes = BATCH * (data[0].nbytes + labels[0].nbytes)

@@ -24,13 +24,13 @@ def plain(folder: Path) -> Variant:
         .prefetch(tf.data.AUTOTUNE)
     )
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield sum_of_rows((data for data, _ in dataset))
 
 
 def forebay(folder: Path) -> Variant:
     with fb.from_files(folder / "*.npz").shuffle(seed=0).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield sum_of_rows(batch["data"] for batch in feed)
 
 
@@ -62,7 +62,7 @@ def write_files(folder: Path, files: int, rows: int) -> None:
 
 def main() -> None:
     options = read_options()
-    files, rows = options.size(10, 3), options.size(6_400, 320)
+    files, rows = options.size(full=10, quick=3), options.size(full=6_400, quick=320)
     with tempfile.TemporaryDirectory() as name:
         write_files(Path(name), files, rows)
         steps, nbytes = files * rows // BATCH, BATCH * (FEATURES + 1) * 4

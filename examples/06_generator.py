@@ -30,13 +30,13 @@ def plain(make_rows: Rows) -> Variant:
         tf.data.Dataset.from_generator(make_rows, output_signature=signature).batch(BATCH).prefetch(tf.data.AUTOTUNE)
     )
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield sum_of_rows(dataset)
 
 
 def forebay(make_rows: Rows) -> Variant:
     with fb.from_generator(make_rows).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             yield sum_of_rows(feed)
 
 
@@ -49,7 +49,7 @@ def sum_of_rows(batches: Iterable[Any]) -> float:
 
 def main() -> None:
     options = read_options()
-    rows = options.size(9_600, 640)
+    rows = options.size(full=9_600, quick=640)
     nbytes = BATCH * (FEATURES + 1) * 4
     compare(options, plain(Rows(rows)), forebay(Rows(rows)), steps=rows // BATCH, nbytes=nbytes)
 

@@ -17,14 +17,14 @@ MEMORY_LIMIT_MIB = 2048
 
 def plain(images: Array, labels: Array) -> Variant:
     model = make_model()
-    while True:
+    while True:  # one round per iteration
         yield model.fit(images, labels, batch_size=BATCH, verbose=0).history["loss"][-1]
 
 
 def forebay(images: Array, labels: Array) -> Variant:
     model = make_model()
     with fb.from_arrays((images, labels)).shuffle(seed=0).batch(BATCH).feed("keras") as feed:
-        while True:
+        while True:  # one round per iteration
             yield model.fit(feed, verbose=0).history["loss"][-1]
 
 
@@ -49,7 +49,7 @@ def limit_gpu_memory() -> None:
 
 
 def make_data(options: Options) -> tuple[Array, Array]:
-    rows, rng = options.size(65_536, 1_024), np.random.default_rng(0)
+    rows, rng = options.size(full=65_536, quick=1_024), np.random.default_rng(0)
     images = np.resize(rng.random((256, *SHAPE), dtype=np.float32), (rows, *SHAPE))
     return images, rng.integers(0, 10, rows, dtype=np.int32)
 

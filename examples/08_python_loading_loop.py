@@ -28,7 +28,7 @@ class Images:
 
 def plain(rows: Images) -> Variant:
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             total = tf.zeros(())
             for start in range(0, len(rows), BATCH):
                 loaded = [rows[row] for row in range(start, min(start + BATCH, len(rows)))]
@@ -40,7 +40,7 @@ def plain(rows: Images) -> Variant:
 
 def forebay(rows: Images) -> Variant:
     with fb.from_source(rows).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             total = tf.zeros(())
             for images, labels in feed:
                 total += step(images, labels)
@@ -52,7 +52,7 @@ def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def make_data(options: Options) -> Images:
-    rows, side, rng = options.size(1_024, 64), options.size(256, 32), np.random.default_rng(0)
+    rows, side, rng = options.size(full=1_024, quick=64), options.size(full=256, quick=32), np.random.default_rng(0)
     return Images(rng.random((rows, side, side, 3), dtype=np.float32), rng.integers(0, 10, rows, dtype=np.int32))
 
 

@@ -34,7 +34,7 @@ def plain(load: Images) -> Variant:
         .prefetch(tf.data.AUTOTUNE)
     )
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             total = tf.zeros(())
             for images, labels in dataset:
                 total += step(images, labels)
@@ -44,7 +44,7 @@ def plain(load: Images) -> Variant:
 def forebay(load: Images) -> Variant:
     pipeline = fb.from_arrays(np.arange(len(load))).map(load, where="thread").batch(BATCH)
     with pipeline.feed("tensorflow") as feed, tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             total = tf.zeros(())
             for images, labels in feed:
                 total += step(images, labels)
@@ -56,7 +56,7 @@ def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def make_data(options: Options) -> Images:
-    rows, side, rng = options.size(1_024, 64), options.size(256, 32), np.random.default_rng(0)
+    rows, side, rng = options.size(full=1_024, quick=64), options.size(full=256, quick=32), np.random.default_rng(0)
     return Images(rng.random((rows, side, side, 3), dtype=np.float32), rng.integers(0, 10, rows, dtype=np.int32))
 
 

@@ -11,7 +11,7 @@ def plain(table: Array, steps: int) -> Variant:
     on_host = tf.constant(table)
     with tf.device(DEVICE):
         on_device = tf.identity(on_host)
-        while True:
+        while True:  # one round per iteration
             for _ in range(steps):
                 similarity = tf.matmul(on_device, on_device, transpose_b=True)
             yield tf.reduce_mean(similarity)
@@ -19,7 +19,7 @@ def plain(table: Array, steps: int) -> Variant:
 
 def forebay(table: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
-        while True:
+        while True:  # one round per iteration
             for _ in range(steps):
                 on_device = fb.upload_once(table, to="tensorflow")
                 similarity = tf.matmul(on_device, on_device, transpose_b=True)
@@ -28,7 +28,7 @@ def forebay(table: Array, steps: int) -> Variant:
 
 def main() -> None:
     options = read_options()
-    side, steps = options.size(1024, 64), options.size(100, 10)
+    side, steps = options.size(full=1024, quick=64), options.size(full=100, quick=10)
     table = np.random.default_rng(0).random((side, side), dtype=np.float32)
     compare(options, plain(table, steps), forebay(table, steps), steps=steps, nbytes=table.nbytes)
 

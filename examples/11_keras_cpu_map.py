@@ -16,14 +16,14 @@ BATCH, SHAPE, MAX_DELTA = 32, (64, 64, 3), 0.1
 def plain(images: Array, labels: Array) -> Variant:
     model = make_model()
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).map(brighten).batch(BATCH).prefetch(tf.data.AUTOTUNE)
-    while True:
+    while True:  # one round per iteration
         yield model.fit(dataset, verbose=0).history["loss"][-1]
 
 
 def forebay(images: Array, labels: Array) -> Variant:
     model = make_model()
     with fb.from_arrays((images, labels)).batch(BATCH).map(brighten_batch, where="thread").feed("keras") as feed:
-        while True:
+        while True:  # one round per iteration
             yield model.fit(feed, verbose=0).history["loss"][-1]
 
 
@@ -52,7 +52,7 @@ def make_model() -> keras.Model:
 
 
 def make_data(options: Options) -> tuple[Array, Array]:
-    rows, rng = options.size(9_984, 64), np.random.default_rng(0)
+    rows, rng = options.size(full=9_984, quick=64), np.random.default_rng(0)
     return rng.random((rows, *SHAPE), dtype=np.float32), rng.integers(0, 10, rows, dtype=np.int32)
 
 

@@ -14,22 +14,22 @@ import forebay as fb
 
 def plain(left: Array, right: Array, steps: int) -> Variant:
     a, b = on_device(left), on_device(right)
-    while True:
+    while True:  # one round per iteration
         total = 0.0
         for _ in range(steps):
-            total += host_half(device_half(a, b))
+            total += mean_root_on_host(multiply_on_device(a, b))
         yield total
 
 
 def forebay(left: Array, right: Array, steps: int) -> Variant:
     a, b = on_device(left), on_device(right)
     with fb.Readback(limit=4) as readback:  # results are large, so at most four are in flight
-        while True:
+        while True:  # one round per iteration
             total = 0.0
             for _ in range(steps):
-                readback.put(device_half(a, b))
-                total += sum(host_half(value) for _, value in readback.ready())
-            yield total + sum(host_half(value) for _, value in readback.drain())
+                readback.put(multiply_on_device(a, b))
+                total += sum(mean_root_on_host(value) for _, value in readback.ready())
+            yield total + sum(mean_root_on_host(value) for _, value in readback.drain())
 
 
 def on_device(array: Array) -> tf.Tensor:
@@ -37,19 +37,19 @@ def on_device(array: Array) -> tf.Tensor:
         return tf.constant(array)
 
 
-def device_half(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+def multiply_on_device(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     with tf.device(DEVICE):
         return tf.matmul(a, b)
 
 
-def host_half(value: Any) -> float:
+def mean_root_on_host(value: Any) -> float:
     with tf.device("/CPU:0"):
         return float(tf.reduce_mean(tf.sqrt(value)))
 
 
 def main() -> None:
     options = read_options()
-    side, steps, rng = options.size(1000, 64), options.size(100, 10), np.random.default_rng(0)
+    side, steps, rng = options.size(full=1000, quick=64), options.size(full=100, quick=10), np.random.default_rng(0)
     arrays = rng.random((side, side), dtype=np.float32), rng.random((side, side), dtype=np.float32)
     compare(options, plain(*arrays, steps), forebay(*arrays, steps), steps=steps, nbytes=arrays[0].nbytes)
 

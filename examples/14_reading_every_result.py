@@ -13,7 +13,7 @@ import forebay as fb
 def plain(left: Array, right: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         a, b = tf.constant(left), tf.constant(right)
-        while True:
+        while True:  # one round per iteration
             total = 0.0
             for _ in range(steps):
                 total += step(a, b).numpy()
@@ -23,7 +23,7 @@ def plain(left: Array, right: Array, steps: int) -> Variant:
 def forebay(left: Array, right: Array, steps: int) -> Variant:
     with tf.device(DEVICE), fb.Readback() as readback:
         a, b = tf.constant(left), tf.constant(right)
-        while True:
+        while True:  # one round per iteration
             total = 0.0
             for _ in range(steps):
                 readback.put(step(a, b))
@@ -37,7 +37,7 @@ def step(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 def main() -> None:
     options = read_options()
-    side, steps, rng = options.size(512, 64), options.size(500, 20), np.random.default_rng(0)
+    side, steps, rng = options.size(full=512, quick=64), options.size(full=500, quick=20), np.random.default_rng(0)
     arrays = rng.random((side, side), dtype=np.float32), rng.random((side, side), dtype=np.float32)
     compare(options, plain(*arrays, steps), forebay(*arrays, steps), steps=steps, nbytes=4)
 

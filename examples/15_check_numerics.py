@@ -13,7 +13,7 @@ import forebay as fb
 def plain(array: Array, steps: int) -> Variant:
     with tf.device(DEVICE):
         x = tf.constant(array)
-        while True:
+        while True:  # one round per iteration
             finite_steps = 0
             for _ in range(steps):
                 product = tf.matmul(x, x)
@@ -26,7 +26,7 @@ def plain(array: Array, steps: int) -> Variant:
 def forebay(array: Array, steps: int) -> Variant:
     with tf.device(DEVICE), fb.Readback() as readback:
         x = tf.constant(array)
-        while True:
+        while True:  # one round per iteration
             finite_steps = 0
             for _ in range(steps):
                 readback.put(fb.all_finite(tf.matmul(x, x)))
@@ -36,7 +36,7 @@ def forebay(array: Array, steps: int) -> Variant:
 
 def main() -> None:
     options = read_options()
-    side, steps = options.size(1000, 64), options.size(100, 10)
+    side, steps = options.size(full=1000, quick=64), options.size(full=100, quick=10)
     array = np.random.default_rng(0).standard_normal((side, side), dtype=np.float32)
     compare(options, plain(array, steps), forebay(array, steps), steps=steps, nbytes=array.nbytes)
 

@@ -1,8 +1,9 @@
 """Harness of the examples: time both variants, compare their answers, write a record.
 
-A variant is a generator. It prepares its data, then repeats the same computation, and yields the answer of each round.
-The first round includes the set-up, and its time is reported separately. The later rounds are the measurement. They
-follow each other without a pause, like epochs, so that no variant can prefetch outside the measured time.
+A variant is an endless generator. It prepares its data, then repeats the same computation, and yields the answer of
+each round. `compare` takes as many rounds as it measures, and then closes the generator. The first round includes the
+set-up, and its time is reported separately. The later rounds are the measurement. They follow each other without a
+pause, like epochs, so that no variant can prefetch outside the measured time.
 """
 
 import argparse
@@ -42,8 +43,8 @@ class Options:
     rounds: int  # measured rounds of each variant
     json: Path | None  # the file that gets the record
 
-    def size(self, full: int, quick: int) -> int:
-        """Return `quick` with --quick, else `full`."""
+    def size(self, *, full: int, quick: int) -> int:
+        """Return the size to use: `quick` with --quick, else `full`."""
         return quick if self.quick else full
 
 

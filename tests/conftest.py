@@ -115,6 +115,6 @@ def _clean_process_state() -> None:
     # Ray leaves signal handlers behind, and a process started in the background ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Tests that collect garbage then look only at their own objects. With all frameworks imported, others take 0.5 s.
+    # Later collections then skip the objects of other files. With all frameworks imported, those would take 0.5 s.
     gc.collect()
     gc.freeze()

@@ -1,3 +1,5 @@
+"""Messages of all errors are safe to print."""
+
 import pytest
 
 from forebay import errors

@@ -1,4 +1,4 @@
-"""The cases of every framework, one process a framework (see `support/framework_processes.py`)."""
+"""The cases of every framework, in one process per framework (see `support/framework_processes.py`)."""
 
 import pytest
 from tests.support.framework_processes import CASES

@@ -2,10 +2,14 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
+from pathlib import Path
 
 import grimp
 import pytest
 from tests.support.paths import ROOT
+
+from forebay.core.parsing import parse_with_retries
 
 PACKAGE = ROOT / "src" / "forebay"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -26,7 +30,7 @@ def test_no_file_is_long(path):
 def test_class_names_are_unique():
     places = defaultdict(list)
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(path.relative_to(PACKAGE).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in FAMILIES} == {}
@@ -34,7 +38,7 @@ def test_class_names_are_unique():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_functions_have_few_positional_parameters(path):
-    found = {node.name: positional(node) for node in ast.walk(ast.parse(path.read_text())) if is_function(node)}
+    found = {node.name: positional(node) for node in nodes_of(path) if is_function(node)}
     assert {name: count for name, count in found.items() if count > MAX_PARAMETERS} == {}
 
 
@@ -45,6 +49,11 @@ def test_no_modules_import_each_other():
     while free := {module for module, imported in left.items() if not imported & left.keys()}:
         left = {module: imported for module, imported in left.items() if module not in free}
     assert sorted(left) == []
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(parse_with_retries(lambda: ast.parse(path.read_text()))))
 
 
 def is_function(node: ast.AST) -> bool:

@@ -170,7 +170,7 @@ def test_every_target_of_the_registry_exists(target):
 
 @pytest.mark.slow
 def test_every_target_that_needs_no_framework_can_be_loaded():
-    """The processes of the frameworks load the others: core/registry_cases.py."""
+    """core/registry_cases.py loads the other targets, in the processes of their frameworks."""
     targets = [target for target in TARGETS if not any(name in target for name in FRAMEWORKS)]
     script = f"""
 from forebay.core import registry

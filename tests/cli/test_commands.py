@@ -1,4 +1,7 @@
-"""The commands with real files, and their errors. Tests of the output itself use real processes."""
+"""The commands with real files, and their errors.
+
+Tests of how output is written (width, closed pipe, full disk) start processes.
+"""
 
 import json
 import os
@@ -74,7 +77,7 @@ def test_plan_shows_every_decision_with_its_reason(data):
     assert "rows/s" in done.stdout
 
 
-def test_plan_as_json(data):
+def test_plan_json_contains_batches_fields_and_decisions(data):
     document = json.loads(run_here("plan", str(data), "--batch", "64", "--json").stdout)
     assert document["batches"] == 79
     assert document["fields"] == {"array": "float32[20]"}

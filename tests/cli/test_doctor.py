@@ -75,8 +75,8 @@ def test_the_report_is_written_while_the_script_runs_on(folder):
     done = doctor("--json", "a.json", "long.py", cwd=folder)
     assert "the report says: still running" in done.stdout, done.stderr
     assert json.loads((folder / "a.json").read_text())["ended"] == "done"
-    told = [line for line in done.stderr.splitlines() if line.startswith("forebay doctor: ")]
-    assert [line.split()[2] for line in told] == ["profiling", "enough", "wrote"]
+    messages = [line for line in done.stderr.splitlines() if line.startswith("forebay doctor: ")]
+    assert [line.split()[2] for line in messages] == ["profiling", "enough", "wrote"]
 
 
 def test_options_after_the_script_go_to_the_script_with_a_warning(folder):
@@ -100,7 +100,7 @@ raise ValueError("DATA-4242")
 """
 
 
-def exposed(folder, *options):
+def exposed_secrets(folder, *options):
     """Return the secrets that any report contains, for a loop in a folder of its own that fails at its end."""
     (folder / "secret-folder").mkdir()
     script = folder / "secret-folder" / "train.py"
@@ -115,15 +115,15 @@ def exposed(folder, *options):
 
 
 def test_reports_contain_neither_arguments_nor_error_texts(folder):
-    assert exposed(folder) == {"source", "folder"}
+    assert exposed_secrets(folder) == {"source", "folder"}
 
 
 def test_reports_contain_arguments_and_error_texts_on_request(folder):
-    assert exposed(folder, "--with-arguments") == {"argument", "data", "source", "folder"}
+    assert exposed_secrets(folder, "--with-arguments") == {"argument", "data", "source", "folder"}
 
 
 def test_with_no_source_reports_contain_no_folder_either(folder):
-    assert exposed(folder, "--no-source") == set()
+    assert exposed_secrets(folder, "--no-source") == set()
 
 
 def test_with_no_source_no_file_contains_source_text(folder):
@@ -196,8 +196,8 @@ def test_an_interrupted_script_is_reported(folder):
     ) as running:
         assert running.stdout.readline() == "begun\n"
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=30)
-    assert "The script was interrupted" in said
+        printed, _ = running.communicate(timeout=30)
+    assert "The script was interrupted" in printed
     assert running.returncode == 0
 
 
@@ -214,8 +214,8 @@ def test_a_script_that_is_terminated_is_reported(folder, options):
     ) as running:
         assert running.stdout.readline() == "begun\n"
         os.killpg(running.pid, signal.SIGTERM)
-        said, _ = running.communicate(timeout=30)
-    assert "The script was terminated" in said
+        printed, _ = running.communicate(timeout=30)
+    assert "The script was terminated" in printed
     assert running.returncode == 2
 
 

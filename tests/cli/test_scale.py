@@ -9,7 +9,7 @@ from forebay.cli.main import main
 from forebay.core.ceilings import Probe
 
 
-def test_it_names_the_bottleneck(capsys):
+def test_scale_names_the_bottleneck(capsys):
     assert main(["scale", "images", "--hosts", "16", "--steps", "30", "--set", "store.bytes_per_second=1e9"]) == 0
     output = capsys.readouterr().out
     assert "16 x 8 = 128 GPUs" in output
@@ -36,7 +36,7 @@ def test_probed_needs_a_saved_probe(capsys, monkeypatch, tmp_path):
     assert "run `forebay probe`" in capsys.readouterr().err
 
 
-def test_it_names_the_speeds_from_the_probe(capsys, monkeypatch):
+def test_scale_names_the_speeds_from_the_probe(capsys, monkeypatch):
     monkeypatch.setattr(Probe, "cached", lambda: PROBE)
     assert main(["scale", "images", "--probed", "--steps", "30"]) == 0
     assert "of this machine: disk 1.5 GB/s, link from the scenario (not probed)." in " ".join(

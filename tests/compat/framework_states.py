@@ -24,7 +24,10 @@ EPOCH, STEP = 1, 2  # the first state of a fit is taken after three batches of t
 
 
 def keras_states() -> States:
-    """Return states that a callback takes inside `fit`, on the backend that prefetches a batch."""
+    """Return states that a callback takes inside `fit`, on the backend of KERAS_BACKEND.
+
+    Keras on TensorFlow prefetches a batch.
+    """
     import keras
 
     taken: dict[str, Any] = {}
@@ -60,7 +63,7 @@ def keras_rows(states: States) -> States:
 
 
 def _steps_of_fit(feed: Any) -> list[int]:
-    """Return the batches of the first epoch of a fit."""
+    """Run one epoch of `fit`; return the numbers of its batches."""
     import keras
 
     steps: list[int] = []

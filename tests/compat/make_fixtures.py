@@ -185,14 +185,16 @@ PARTS: dict[str, Callable[[Path], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--at", type=Path, required=True, help="the folder in which 0.1 runs; its path is written")
+    parser.add_argument(
+        "--at", type=Path, required=True, help="the folder in which 0.1 runs; fixtures contain its path"
+    )
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be repeated")
     arguments = parser.parse_args()
     if fb.__version__ != VERSION:
-        raise SystemExit(f"this is Forebay {fb.__version__}: the fixtures are those of {VERSION}.")
+        raise SystemExit(f"this is Forebay {fb.__version__}. Put the src folder of {VERSION} into PYTHONPATH.")
     at = _made(arguments.at)
     if any(at.iterdir()):
-        raise SystemExit(f"{at} is not empty: give a new folder.")
+        raise SystemExit(f"{at} is not empty. Pass a new folder.")
     _made(FIXTURES)
     for name in arguments.only or PARTS:
         PARTS[name](at)

@@ -1,6 +1,7 @@
 """The public surface as plain values: names, keywords, errors, commands, flags, options of file formats.
 
-Private modules are not imported by name. `python -m tests.compat.surface` prints the part that needs frameworks.
+This module imports only public modules of Forebay, so that it works with version 0.1 and with this version.
+`python -m tests.compat.surface` prints the part that needs frameworks.
 """
 
 import importlib
@@ -23,7 +24,7 @@ __all__ = ["MODULES", "entry_points", "framework_surface", "help_pages", "light_
 MODULES = ("forebay", "forebay.errors", "forebay.testing", "forebay.doctor")
 FRAMEWORK_MODULES = ("forebay.adapters.ray",)
 # Functions return these classes; their constructors are private.
-MADE_ELSEWHERE = ("forebay.Pipeline", "forebay.doctor.Watch", "Feed", "Epoch", "Batches")
+PRIVATE_CONSTRUCTORS = ("forebay.Pipeline", "forebay.doctor.Watch", "Feed", "Epoch", "Batches")
 SUFFIXES = [
     ".npy",
     ".npz",
@@ -76,13 +77,16 @@ def framework_surface() -> dict[str, Any]:
 
 
 def help_pages(commands: list[list[str]]) -> dict[str, str]:
-    """Return the output of `forebay COMMAND --help`."""
+    """Return the output of `forebay COMMAND --help` for each command."""
     pages = forebay_each([[*command, "--help"] for command in commands])
     return {" ".join(command): page.stdout for command, page in zip(commands, pages, strict=True)}
 
 
 def parse_help(page: str) -> dict[str, Any]:
-    """Return the flags with their choices and values, and the positional arguments."""
+    """Parse a help page.
+
+    Return each flag with its sorted choices, or with whether it takes a value, and the positional arguments.
+    """
     flags: dict[str, Any] = {}
     positions: list[str] = []
     heading = ""
@@ -152,7 +156,7 @@ def _members(name: str, kind: type, *, own_only: bool = False) -> dict[str, Any]
     for member in sorted(public):
         found = inspect.getattr_static(kind, member)
         if member == "__init__":
-            if name not in MADE_ELSEWHERE and not issubclass(kind, BaseException):
+            if name not in PRIVATE_CONSTRUCTORS and not issubclass(kind, BaseException):
                 signatures[name] = _parameters(kind)
         elif isinstance(found, classmethod | staticmethod) or inspect.isfunction(found):
             signatures[f"{name}.{member}"] = _parameters(getattr(kind, member))
@@ -162,10 +166,15 @@ def _members(name: str, kind: type, *, own_only: bool = False) -> dict[str, Any]
 
 
 def _parameters(function: Any) -> list[Parameter]:
+    """Return name, kind and default of each public parameter."""
     return [
-        [taken.name, taken.kind.name, *([] if taken.default is taken.empty else [_default(taken.default)])]
-        for taken in inspect.signature(function).parameters.values()
-        if taken.name not in ("self", "cls") and not taken.name.startswith("_")
+        [
+            parameter.name,
+            parameter.kind.name,
+            *([] if parameter.default is parameter.empty else [_default(parameter.default)]),
+        ]
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", "cls") and not parameter.name.startswith("_")
     ]
 
 

@@ -1,4 +1,8 @@
-"""Every target of the registry that belongs to one framework can be loaded. See support/framework_processes.py."""
+"""Every target of the registry that belongs to one framework can be loaded.
+
+`tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
+in one process.
+"""
 
 import os
 

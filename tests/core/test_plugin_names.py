@@ -85,7 +85,7 @@ def test_the_device_hand_off_of_a_0_1_hand_off_has_the_current_names():
 
 
 @pytest.mark.usefixtures("_plugin")
-def test_a_class_is_reported_once():
+def test_each_old_class_warns_once():
     with pytest.warns(DeprecationWarning, match="OldHandOff"):
         registry.load_hand_off("lists")()
     registry.load_hand_off("lists")()  # a second warning would fail the test

@@ -14,7 +14,7 @@ from forebay.core.shared_memory import BlockHandle, SharedBlock
 from forebay.errors import FeedClosedError, SpecError, WorkerError
 
 NBYTES = 1 << 16
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -36,7 +36,7 @@ def open_descriptors():
     return sum("memfd:forebay" in str(link.resolve()) for link in Path("/proc/self/fd").iterdir())
 
 
-def mapped(address):
+def is_mapped(address):
     """Return whether a block is mapped at this address; other tests may have left blocks elsewhere."""
     lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:forebay" in line]
     spans = [[int(edge, 16) for edge in line.split()[0].split("-")] for line in lines]
@@ -69,7 +69,7 @@ def test_an_array_outlives_its_block(kind):
     np.testing.assert_array_equal(theirs, np.full(10, 42))
 
 
-def test_closing_twice_is_harmless_and_memory_raises_afterwards(kind):
+def test_closing_twice_is_harmless_and_a_closed_block_has_no_memory(kind):
     block = SharedBlock(NBYTES)
     block.close()
     block.close()
@@ -120,9 +120,9 @@ def test_the_mapping_ends_with_the_last_array():
     array = array_over(block)
     address = array.ctypes.data
     block.close()
-    assert mapped(address)
+    assert is_mapped(address)
     del array
-    assert not mapped(address)
+    assert not is_mapped(address)
 
 
 @linux
@@ -131,10 +131,10 @@ def test_an_unreferenced_block_releases_everything():
     block = SharedBlock(NBYTES)
     address = array_over(block).ctypes.data
     assert open_descriptors() > before
-    assert mapped(address)
+    assert is_mapped(address)
     del block
     assert open_descriptors() == before
-    assert not mapped(address)
+    assert not is_mapped(address)
 
 
 EXITS_WITHOUT_CLOSING = """

@@ -81,12 +81,13 @@ facts = st.fixed_dictionaries(
 
 
 def _repeated(event, times):
-    """Repeat an event every millisecond, so that rules have something to find."""
+    """Repeat an event every millisecond, so that rules find a recurring cost."""
     length = min(event.end - event.start, MS)
     return [event._replace(start=number * MS, end=number * MS + length) for number in range(times)]
 
 
-def _marks(number):
+def _step_ends(number):
+    """Return the events that end the first steps of one millisecond each."""
     return [LedgerEvent("step", "optimizer.step", STEP_LINE, LOOP, at * MS, at * MS) for at in range(number)]
 
 
@@ -96,7 +97,7 @@ def _mixed(first, second, **given):
 
 
 def _degraded(capture, unknown, slower, line):
-    """Remove some details of all events, scale their times and replace their line if one is given."""
+    """Remove the `unknown` details of all events, scale their times by `slower`, and replace their line if given."""
     changed = [
         event._replace(
             detail={name: value for name, value in (event.detail or {}).items() if name not in unknown} or None,
@@ -109,27 +110,30 @@ def _degraded(capture, unknown, slower, line):
     return replace(capture, events=tuple(changed))
 
 
-at_random = st.builds(
-    lambda some, many, marks, **given: capture_of(
-        [*some, *(event for same in many for event in same), *marks], **given
+random_captures = st.builds(
+    lambda single, repeated, step_ends, **given: capture_of(
+        [*single, *(event for series in repeated for event in series), *step_ends], **given
     ),
-    some=st.lists(events, max_size=10),
-    many=st.lists(st.builds(_repeated, events, st.integers(0, 100)), max_size=6),
-    marks=st.integers(0, 40).map(_marks),
+    single=st.lists(events, max_size=10),
+    repeated=st.lists(st.builds(_repeated, events, st.integers(0, 100)), max_size=6),
+    step_ends=st.integers(0, 40).map(_step_ends),
     lines=st.sampled_from([LINES, LINES[:1], ()]),
     machine=st.fixed_dictionaries({"cores": st.sampled_from([1, 8, None])}),
     window=untraced.map(lambda seconds: Window(untraced=seconds)),
     facts=facts,
 )
-known = st.sampled_from([*(c for _, c, _ in FAULTS.values()), *(c for _, c, _ in WARNINGS.values())])
-passed = st.sampled_from([capture for _, capture in NEAR_MISSES.values()])
-disturbed = st.builds(
+faulty_captures = st.sampled_from([capture for _, capture, _ in (*FAULTS.values(), *WARNINGS.values())])
+near_misses = st.sampled_from([capture for _, capture in NEAR_MISSES.values()])
+changed_captures = st.builds(
     _degraded,
-    st.one_of(known, st.builds(_mixed, known, st.one_of(known, passed), untraced=untraced)),
+    st.one_of(
+        faulty_captures,
+        st.builds(_mixed, faulty_captures, st.one_of(faulty_captures, near_misses), untraced=untraced),
+    ),
     unknown=st.sets(
         st.sampled_from(["key", "pinned", "device", "loader", "workers", "what", "count", "tiny", "dtype"])
     ),
     slower=st.sampled_from([1e-4, 0.1, 1, 30]),
     line=st.sampled_from([None, None, -1, 10_000]),
 )
-captures = st.one_of(at_random, known, disturbed)
+captures = st.one_of(random_captures, faulty_captures, changed_captures)

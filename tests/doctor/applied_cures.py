@@ -1,9 +1,10 @@
-"""Applies the code of cures to scripts, as a user would who follows the comments in it."""
+"""Applies the code of a cure to a script, at the lines that the comments in the code name."""
 
 import ast
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from forebay.doctor.capture.source_excerpt import excerpt_source
 
@@ -15,6 +16,15 @@ _HEADING = re.compile(
 )
 
 
+class _Change(NamedTuple):
+    """New lines that replace `lines[start:end]` of a script, with the indentation of line `indented_like`."""
+
+    start: int
+    end: int
+    indented_like: int  # line number, from 1
+    new_lines: list[str]
+
+
 def is_fitted(code):
     """Whether the code names the lines at which it belongs."""
     return _HEADING.fullmatch(code.split("\n", 1)[0]) is not None
@@ -23,26 +33,26 @@ def is_fitted(code):
 def apply_cure(source, code):
     """Return the source of a script with the code of a cure in it."""
     lines = source.split("\n")
-    for start, end, number, text in sorted(_changes(source, code), reverse=True):
-        indentation = re.match(r"\s*", source.split("\n")[number - 1]).group()
-        lines[start:end] = [indentation + line if line else line for line in text]
+    for change in sorted(_changes(source, code), reverse=True):  # from the end, so that line numbers stay valid
+        indentation = re.match(r"\s*", source.split("\n")[change.indented_like - 1]).group()
+        lines[change.start : change.end] = [indentation + line if line else line for line in change.new_lines]
     return "\n".join(lines)
 
 
 def _changes(source, code):
-    """Yield start and end of the replaced lines, the number of the line with the indentation, and the new lines."""
+    """Yield the changes that the code of a cure asks for."""
     for heading, text in _parts(code):
         if heading["loop"]:
             number = int(heading["loop"])
             end = _end_of_loop(source, number)
-            yield end, end, number, text
+            yield _Change(end, end, number, text)
             continue
         first, last = int(heading["first"]), int(heading["last"] or heading["first"])
-        yield first - 1, first - 1 if heading["place"] == "before" else last, first, text
+        yield _Change(first - 1, first - 1 if heading["place"] == "before" else last, first, text)
 
 
 def _parts(code):
-    """Return the parts of a code: the match of each heading, and the lines below it."""
+    """Return the match of each heading, such as "# before line 7:", and the lines below it."""
     parts = []
     for line in code.split("\n"):
         heading = _HEADING.fullmatch(line)
@@ -54,12 +64,13 @@ def _parts(code):
 
 
 def _end_of_loop(source, number):
+    """Return the last line of the loop that starts at this line."""
     loops = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For | ast.While)]
     return next(loop.end_lineno for loop in loops if loop.lineno == number)
 
 
 def with_excerpt(capture, script):
-    """Return a recorded capture with the excerpt of its script; None if the script has changed since."""
+    """Return a recorded capture with the excerpt of its script; None if its lines have changed since the recording."""
     source = Path(script).read_text()
     texts = source.split("\n")
     lines = [line for line in capture.lines if Path(line.file).name == Path(script).name]

@@ -30,10 +30,12 @@ def fresh(number: int) -> str:
 
 
 def same(number: int) -> str:
+    """Return the same key for every event."""
     return "the key"
 
 
-def by_turns(different: int) -> Callable[[int], str]:
+def keys_in_turn(different: int) -> Callable[[int], str]:
+    """Return a function that gives `different` keys in turn."""
     return lambda number: f"key {number % different}"
 
 
@@ -50,7 +52,7 @@ class Happening:
     times: int = 1  # per step
     every: int = 1  # occurs only in every n-th step
     thread: int = LOOP
-    inside: tuple["Happening", ...] = ()  # nested events; the first begins with this event
+    inside: tuple["Happening", ...] = ()  # nested events, one after another; the first starts when this event starts
 
     def containing(self, *inside: "Happening") -> "Happening":
         return replace(self, inside=inside)
@@ -119,7 +121,7 @@ def loop(
 ):
     """Build a capture: events before the loop, then steps of at least `ms` milliseconds.
 
-    Without marks, the doctor counts steps by a repeated event.
+    If the steps are not marked, the doctor counts them by a repeated event.
     """
     numbers = count()
     events, now = [], 0
@@ -186,7 +188,7 @@ def capture_of(events, *, lines=LINES, frameworks=None, facts=None, machine=None
 
 
 def _add(events, happened, now, numbers):
-    """Add an event as often as it occurs in a step; return the end of the last one."""
+    """Add an event as often as it occurs in a step; return the time of the loop after it."""
     for _ in range(happened.times):
         now = _add_once(events, happened, now, numbers)
     return now

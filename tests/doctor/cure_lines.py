@@ -1,4 +1,7 @@
-"""The expected line and rules of each script in `cures`, and the cure of its twin."""
+"""The expected finding of each script in `cures`, and the cure of its twin.
+
+The lines are those of the recorded captures. Some scripts have changed since.
+"""
 
 from typing import NamedTuple
 
@@ -6,22 +9,22 @@ __all__ = ["CURES", "FAULTS", "HELD_OUT", "UNRECORDED"]
 
 
 class Fault(NamedTuple):
-    """The expected finding."""
+    """The expected main finding of a script."""
 
     line: str  # beginning of the source line
     rules: set[str]
 
 
 # All these rules apply to a batch that the host assembles and uploads; the largest gain comes first.
-SENT = {"pageable_upload", "made_in_loop", "fits_on_device"}
+UPLOAD_RULES = {"pageable_upload", "made_in_loop", "fits_on_device"}
 
 FAULTS = {
     # The array fits on the device, but every step uploads rows. JAX does not report the kind of its host memory.
-    "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", SENT),
-    "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", SENT),
-    "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", SENT | {"conversion_in_loop"}),
+    "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", UPLOAD_RULES),
+    "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", UPLOAD_RULES),
+    "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", UPLOAD_RULES | {"conversion_in_loop"}),
     "tensorflow/conversion_in_loop": Fault(
-        "batch = tf.convert_to_tensor(images[drawn])", SENT | {"conversion_in_loop"}
+        "batch = tf.convert_to_tensor(images[drawn])", UPLOAD_RULES | {"conversion_in_loop"}
     ),
     # The same array is uploaded in every step.
     "torch/repeated_upload": Fault("offsets = torch.from_numpy(positions).to(device)", {"repeated_upload"}),
@@ -59,7 +62,9 @@ FAULTS = {
     "tensorflow/placement_quantiser": Fault("hidden = tf.nn.elu(hidden @ weight)", {"placement"}),
     "tensorflow/read_back_replay": Fault("losses.append(float(loss))", {"read_back"}),
     "tensorflow/repeated_upload_graph": Fault("loss = train(roads, traffic[step % 8])", {"repeated_upload"}),
-    "jax/conversion_in_loop_mixer": Fault("weights, loss = train(weights, batch)", SENT | {"conversion_in_loop"}),
+    "jax/conversion_in_loop_mixer": Fault(
+        "weights, loss = train(weights, batch)", UPLOAD_RULES | {"conversion_in_loop"}
+    ),
     "jax/read_back_waves": Fault("moved.append(float(change))", {"read_back"}),
     # NumPy reduces large downloads to one number.
     "cupy/host_check_layers": Fault("broken += int(np.isnan(cupy.asnumpy(state)).sum())", {"host_check"}),

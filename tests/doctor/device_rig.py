@@ -15,7 +15,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 US = 1_000  # nanoseconds
 PAGEABLE, PINNED = 8e9, 55e9  # bytes per second
-LITTLE = 64 << 10  # bytes; CUDA stages smaller uploads without blocking
+SMALL_NBYTES = 64 << 10  # CUDA copies smaller uploads to its own buffer, without blocking the call
 STREAM, COPY_STREAM, BACK_STREAM = 7, 13, 14
 PROFILED, TRACED, UNTRACED = 20, 10, 20  # steps
 
@@ -47,109 +47,112 @@ class Rig:
         self.now += us * US
 
     def launch(self, us, *, host_us=4, stream=STREAM, thread=LOOP):
-        began = self.now
+        start = self.now
         self.now += host_us * US + (self.launch_cost if self.tracing else 0)
-        self._call(ApiCall.LAUNCH_KERNEL, began, self.now, thread)
+        self._call(ApiCall.LAUNCH_KERNEL, start, self.now, thread)
         return self._operation(us * US, stream, kind=RecordKind.CONCURRENT_KERNEL, name=1)
 
     def allocate(self, us, *, line=None, thread=LOOP):
         """Allocate device memory and free it again; with a line, during a call of a compiled function."""
-        began = self.now
+        start = self.now
         for what in (ApiCall.MALLOC, ApiCall.FREE):
             called = self.now
             self.now += us * US
             self._call(what, called, self.now, thread)
         if line is not None:
-            self._event(EventKind.RUN, "train(x)", line, began)
+            self._event(EventKind.RUN, "train(x)", line, start)
 
-    def wait_for_room(self, us):
+    def launch_on_full_queue(self, us):
         """Launch a kernel while the device queue is full, so that the call waits."""
         self.launch(0, host_us=us)
 
     def wait_for_input(self, us, *, line=1):
-        began = self.now
+        start = self.now
         self.now += us * US
-        self._event(EventKind.INPUT, "DataLoader", line, began)
+        self._event(EventKind.INPUT, "DataLoader", line, start)
 
     def upload(
-        self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, told=True, conversion_us=0, early_us=-1
+        self, nbytes, *, line=2, pinned=False, stream=STREAM, thread=LOOP, has_event=True, conversion_us=0, early_us=-1
     ):
-        """Upload; only a large copy from pageable memory blocks the call until its end."""
-        began = self.now
+        """Upload; only a large copy from pageable memory blocks the call.
+
+        The call then returns `early_us` before the copy ends. Without an event, the ledger does not show the call.
+        """
+        start = self.now
         self.now += (5 + conversion_us) * US
         called = self.now
         self._correlation += 1
         self.now += 3 * US
         memory = MemoryKind.PINNED if pinned else MemoryKind.PAGEABLE
-        lasts = int(nbytes / (PINNED if pinned else PAGEABLE) * 1e9)
-        done = self._copy(CopyKind.HOST_TO_DEVICE, lasts, stream, nbytes, memory, MemoryKind.DEVICE)
-        self.now = self.now if pinned or nbytes <= LITTLE else done - early_us * US
+        duration = int(nbytes / (PINNED if pinned else PAGEABLE) * 1e9)
+        done = self._copy(CopyKind.HOST_TO_DEVICE, duration, stream, nbytes, memory, MemoryKind.DEVICE)
+        self.now = self.now if pinned or nbytes <= SMALL_NBYTES else done - early_us * US
         self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
         self.now += 2 * US
-        if told:
+        if has_event:
             detail = {"device": "cuda:0", "pinned": pinned, "non_blocking": pinned, "dtype": "float32"}
-            self._event(EventKind.UPLOAD, "Tensor.to", line, began, nbytes, detail)
+            self._event(EventKind.UPLOAD, "Tensor.to", line, start, nbytes, detail)
 
     def read(self, nbytes=4, *, line=3, api="Tensor.item", stream=STREAM, thread=LOOP):
-        began = self.now
+        start = self.now
         self.now += 5 * US
         called = self.now
         self._correlation += 1
         self.now += 3 * US
-        lasts = 1 * US + int(nbytes / PINNED * 1e9)
-        done = self._copy(CopyKind.DEVICE_TO_HOST, lasts, stream, nbytes, MemoryKind.DEVICE, MemoryKind.PINNED)
+        duration = 1 * US + int(nbytes / PINNED * 1e9)
+        done = self._copy(CopyKind.DEVICE_TO_HOST, duration, stream, nbytes, MemoryKind.DEVICE, MemoryKind.PINNED)
         self._row(called, self.now, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=thread)
         waited = self.now
         self.now = max(self.now, done) + 3 * US
         self._wait(ApiCall.STREAM_SYNCHRONIZE, waited, thread, stream)
         self.now += 2 * US
-        self._event(EventKind.DOWNLOAD, api, line, began, nbytes, {"device": "cuda:0", "dtype": "float32"})
+        self._event(EventKind.DOWNLOAD, api, line, start, nbytes, {"device": "cuda:0", "dtype": "float32"})
 
-    def send_by_another(self, nbytes, *, ready_us, line=2):
+    def upload_by_another_thread(self, nbytes, *, ready_us, line=2):
         """Return at once; another thread prepares the data for `ready_us` and then copies it."""
-        began = self.now
+        start = self.now
         self.now += 20 * US
         ready = max(self.now, self.ready) + ready_us * US
         self._correlation += 1
         self._row(ready, ready + 5 * US, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=OTHER)
-        lasts = int(nbytes / PINNED * 1e9)
-        to_device = CopyKind.HOST_TO_DEVICE, lasts, COPY_STREAM, nbytes, MemoryKind.PINNED, MemoryKind.DEVICE
-        self._copy(*to_device, asked=ready + 5 * US)
+        duration = int(nbytes / PINNED * 1e9)
+        to_device = CopyKind.HOST_TO_DEVICE, duration, COPY_STREAM, nbytes, MemoryKind.PINNED, MemoryKind.DEVICE
+        self._copy(*to_device, queued_at=ready + 5 * US)
         self.ready = ready
-        self._event(EventKind.UPLOAD, "jax.device_put", line, began, nbytes, {"device": "cuda:0"})
+        self._event(EventKind.UPLOAD, "jax.device_put", line, start, nbytes, {"device": "cuda:0"})
 
     def call_compiled(self, us, *, line=5):
         """Call a program that waits on the host until the upload has started."""
-        began = self.now
+        start = self.now
         self.now = max(self.now, self.ready) + 30 * US
         self.stream_waits(STREAM, COPY_STREAM)
         self.launch(us, host_us=20)
-        self._event(EventKind.RUN, "train(x)", line, began)
+        self._event(EventKind.RUN, "train(x)", line, start)
 
     def call_fetching(self, nbytes, us, *, line=5, prefetched=False):
         """Call a compiled function whose executor thread uploads the batch, unless it was prefetched."""
-        began = self.now
+        start = self.now
         self.python(200)
         if not prefetched:
-            self.upload(nbytes, thread=OTHER, told=False, stream=COPY_STREAM)
+            self.upload(nbytes, thread=OTHER, has_event=False, stream=COPY_STREAM)
         self.launch(us, thread=OTHER)
-        self._event(EventKind.RUN, "tf.function", line, began)
+        self._event(EventKind.RUN, "tf.function", line, start)
 
-    def read_by_another(self, *, line=3):
+    def read_by_another_thread(self, *, line=3):
         """Read a value that another thread copies; the loop waits for it."""
-        began = self.now
-        there = max(self.now, self.streams.get(STREAM, 0)) + 100 * US
+        start = self.now
+        computed = max(self.now, self.streams.get(STREAM, 0)) + 100 * US
         self._correlation += 1
-        self._row(there, there + 5 * US, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=OTHER)
+        self._row(computed, computed + 5 * US, kind=RecordKind.RUNTIME, what=ApiCall.MEMCPY_ASYNC, thread=OTHER)
         back = CopyKind.DEVICE_TO_HOST, US, BACK_STREAM, 4, MemoryKind.DEVICE, MemoryKind.PINNED
-        self.now = self._copy(*back, asked=there + 5 * US) + 50 * US
-        self._event(EventKind.DOWNLOAD, "float(array)", line, began, 4, {"device": "cuda:0"})
+        self.now = self._copy(*back, queued_at=computed + 5 * US) + 50 * US
+        self._event(EventKind.DOWNLOAD, "float(array)", line, start, 4, {"device": "cuda:0"})
 
     def synchronize(self, *, line=4):
-        began = self.now
+        start = self.now
         self.now = max(self.now, *self.streams.values(), 0) + 3 * US
-        self._wait(ApiCall.DEVICE_SYNCHRONIZE, began, LOOP)
-        self._event(EventKind.SYNC, "torch.cuda.synchronize", line, began)
+        self._wait(ApiCall.DEVICE_SYNCHRONIZE, start, LOOP)
+        self._event(EventKind.SYNC, "torch.cuda.synchronize", line, start)
 
     def stream_waits(self, stream, other):
         """Let the next operation of a stream wait for the other stream."""
@@ -161,30 +164,30 @@ class Rig:
         self._event(EventKind.STEP, "optimizer.step", STEP_LINE, self.now - US)
         return self.now
 
-    def _operation(self, lasts, stream, *, asked=None, **fields):
-        begins = max((self.now if asked is None else asked) + US, self.streams.get(stream, 0))
-        self.streams[stream] = begins + lasts
-        self._row(begins, begins + lasts, stream=stream, **fields)
-        return begins + lasts
+    def _operation(self, duration, stream, *, queued_at=None, **fields):
+        op_start = max((self.now if queued_at is None else queued_at) + US, self.streams.get(stream, 0))
+        self.streams[stream] = op_start + duration
+        self._row(op_start, op_start + duration, stream=stream, **fields)
+        return op_start + duration
 
-    def _copy(self, direction, lasts, stream, nbytes, source, target, *, asked=None):
+    def _copy(self, direction, duration, stream, nbytes, source, target, *, queued_at=None):
         fields = {"what": direction, "nbytes": nbytes, "source": source, "target": target, "flags": 1}
-        return self._operation(lasts, stream, asked=asked, kind=RecordKind.MEMCPY, **fields)
+        return self._operation(duration, stream, queued_at=queued_at, kind=RecordKind.MEMCPY, **fields)
 
-    def _call(self, what, began, ended, thread):
+    def _call(self, what, start, ended, thread):
         self._correlation += 1
-        self._row(began, ended, kind=RecordKind.RUNTIME, what=what, thread=thread)
+        self._row(start, ended, kind=RecordKind.RUNTIME, what=what, thread=thread)
 
-    def _wait(self, what, began, thread, stream=0):
-        self._call(what, began, self.now, thread)
-        self._row(began, self.now, kind=RecordKind.SYNCHRONIZATION, what=WAITS[what], stream=stream)
+    def _wait(self, what, start, thread, stream=0):
+        self._call(what, start, self.now, thread)
+        self._row(start, self.now, kind=RecordKind.SYNCHRONIZATION, what=WAITS[what], stream=stream)
 
     def _row(self, start, end, **fields):
         if self.tracing:
             self.rows.append({"start": start, "end": end, "correlation": self._correlation, **fields})
 
-    def _event(self, kind, api, line, began, nbytes=0, detail=None):
-        self.events.append(LedgerEvent(kind, api, line, LOOP, began, self.now, nbytes, detail))
+    def _event(self, kind, api, line, start, nbytes=0, detail=None):
+        self.events.append(LedgerEvent(kind, api, line, LOOP, start, self.now, nbytes, detail))
 
 
 def run(program, *, launch_cost=0, frameworks=None):
@@ -197,7 +200,7 @@ def run(program, *, launch_cost=0, frameworks=None):
     events = list(rig.events)
     untraced = np.diff(_steps(rig, program, UNTRACED + 1))[1:] / 1e9
     window = Window(edges[0], edges[-1], ("step", "optimizer.step", STEP_LINE), tuple(untraced.tolist()), tuple(traced))
-    return replace(capture_of(events, window=window, frameworks=frameworks), device=recorded(rig.rows))
+    return replace(capture_of(events, window=window, frameworks=frameworks), device=device_records(rig.rows))
 
 
 def without_calls(capture):
@@ -215,7 +218,7 @@ def step_seconds(program):
     return (_done(rig) - half) / 50 / 1e9
 
 
-def recorded(rows):
+def device_records(rows):
     records = np.zeros(len(rows), RECORD)
     for field in sorted({name for row in rows for name in row}):
         records[field] = [row.get(field, 0) for row in rows]
@@ -235,7 +238,7 @@ def _steps(rig, program, count):
     return edges
 
 
-def many(steps, kernels):
+def capture_of_kernels(steps, kernels):
     """Return a capture of steps of one millisecond with `kernels` kernels each."""
     edges = np.arange(steps + 1, dtype=np.int64) * 1_000 * US + 1_000 * US
     gap = 900 * US // kernels
@@ -261,7 +264,8 @@ __all__ = [
     "STREAM",
     "US",
     "Rig",
-    "many",
+    "capture_of_kernels",
+    "device_records",
     "run",
     "step_seconds",
     "without_calls",

@@ -1,4 +1,8 @@
-"""The doctor as a Keras callback: it records `fit` and removes all its hooks."""
+"""`KerasWatch` profiles a `fit` as a Keras callback and removes all its hooks.
+
+`test_framework_cases.py` runs this file once per backend, each in its own process, because frameworks clash in one
+process.
+"""
 
 import gc
 import warnings
@@ -55,7 +59,7 @@ def test_each_step_is_recorded_once_at_the_line_of_fit(model):
     assert {seen.capture.lines[event.line].text.endswith("# here") for event in steps} == {True}
 
 
-def test_a_callback_created_in_the_call_records_the_same(model):
+def test_a_callback_that_is_created_in_the_call_of_fit_records_all_steps(model):
     model.fit(X, Y, batch_size=16, verbose=0, callbacks=[seen := KerasWatch(steps=1000)])
     assert len(steps_in(seen.capture)) == 40
 

@@ -23,8 +23,8 @@ from forebay.doctor.model.capture import Capture
 
 FOLDER = Path(__file__).parent
 FEW = 3  # iterations of each loop at the top level of a script
-SKETCH = "sketch"  # the code fits no script in particular
-NEEDS_GPU = "Cannot access accelerator device"  # what PyTorch says to `pin_memory` without a GPU
+SKETCH = "sketch"  # the code names no lines of the script
+NEEDS_GPU = "Cannot access accelerator device"  # error of `pin_memory` in PyTorch without a GPU
 
 
 def results_of(script, capture, folder):
@@ -96,6 +96,7 @@ class Stopwatch:
 
 
 def _compare(wanted, answer):
+    """Return "ran" if the cured script has the wanted answer, else what is wrong."""
     if NEEDS_GPU in str(answer):
         return "ran"
     if isinstance(wanted, str) or isinstance(answer, str):
@@ -103,7 +104,7 @@ def _compare(wanted, answer):
     return "ran" if abs(wanted - answer) <= 1e-3 * max(1.0, abs(wanted)) else f"answers {answer}, not {wanted}"
 
 
-def captured(framework, folder):
+def scripts_with_captures(framework, folder):
     """Yield scripts and their captures: those of this process's framework, and recorded ones of a GPU."""
     for script in sorted((SCRIPTS / framework).glob("*.py")):
         if not script.stem.endswith("_healthy"):
@@ -123,6 +124,8 @@ if __name__ == "__main__":
     cured = results / "cured"
     cured.mkdir(exist_ok=True)
     found = [
-        result for script, capture in captured(framework, results) for result in results_of(script, capture, cured)
+        result
+        for script, capture in scripts_with_captures(framework, results)
+        for result in results_of(script, capture, cured)
     ]
     (results / "cured.json").write_text(json.dumps(dict(found), indent=1))

@@ -11,28 +11,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-__all__ = ["MODES", "SITUATIONS", "compared", "kept", "mode_of", "seen"]
+__all__ = ["MODES", "SITUATIONS", "to_snapshot", "load_snapshots", "mode_of", "profile_situations"]
 
 SITUATIONS = Path(__file__).parent / "situations"
 SNAPSHOTS = SITUATIONS / "snapshots.json"
 MODES = ("eager", "session")  # one process each; the second has no eager execution
 SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-LONGEST_SECONDS = 600
+LONGEST_SECONDS = 600  # for all scripts of one mode
 
 Summary = dict[str, Any]
 
 
 def mode_of(name: str) -> str:
+    """Return the mode in which a script runs, by its name."""
     return "session" if "_session_" in name else "eager"
 
 
-def kept() -> dict[str, Summary]:
+def load_snapshots() -> dict[str, Summary]:
     snapshots: dict[str, Summary] = json.loads(SNAPSHOTS.read_text())
     return snapshots
 
 
-def seen(folder: Path, settings: dict[str, str]) -> dict[str, Summary]:
-    """Profile every script, one mode after the other, because parallel processes would disturb each other."""
+def profile_situations(folder: Path, settings: dict[str, str]) -> dict[str, Summary]:
+    """Profile every script and return the summaries of the diagnoses by script.
+
+    `settings` are environment variables. The modes run one after the other: parallel processes would disturb each
+    other.
+    """
     summaries: dict[str, Summary] = {}
     for mode in MODES:
         file = folder / f"{mode}.json"
@@ -50,8 +55,8 @@ def seen(folder: Path, settings: dict[str, str]) -> dict[str, Summary]:
     return summaries
 
 
-def compared(summary: Summary, snapshot: Summary) -> Summary:
-    """Convert a result to the form of a snapshot: omit optional rules, and use one name per cause."""
+def to_snapshot(summary: Summary, snapshot: Summary) -> Summary:
+    """Convert a summary to the form of a snapshot: omit optional rules, and use one name per cause."""
     same_as, optional = snapshot.get("same_as", {}), snapshot.get("optional", ())
     findings = [(same_as.get(rule, rule), line) for rule, line in summary["findings"] if rule not in optional]
     rules = [rule for rule, _ in findings]
@@ -59,26 +64,28 @@ def compared(summary: Summary, snapshot: Summary) -> Summary:
 
 
 def _update(*, write: bool) -> None:
-    snapshots, machine = kept(), _machine()
+    """Print the diagnoses that differ from their snapshots; with `write`, replace the snapshots."""
+    snapshots, machine = load_snapshots(), _machine()
     with TemporaryDirectory() as folder:
-        now = seen(Path(folder), {})
+        now = profile_situations(Path(folder), {})
     for name, summary in now.items():
         snapshot = snapshots.setdefault(name, {"why": "", "cpu": {}, "gpu": {}})
-        diagnosis = compared(summary, snapshot[machine])
+        diagnosis = to_snapshot(summary, snapshot[machine])
         if diagnosis != snapshot[machine]:
             sys.stdout.write(f"{name}\n  was {snapshot[machine]}\n  is  {diagnosis}\n")
             snapshot[machine] = diagnosis
     if write:
-        SNAPSHOTS.write_text(_written({name: snapshots[name] for name in sorted(now)}))
+        SNAPSHOTS.write_text(_to_json({name: snapshots[name] for name in sorted(now)}))
 
 
 def _machine() -> str:
+    """Return which snapshots apply to this machine."""
     code = "import tensorflow as tf; print(bool(tf.config.list_physical_devices('GPU')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return "gpu" if "True" in done.stdout else "cpu"
 
 
-def _written(snapshots: dict[str, Summary]) -> str:
+def _to_json(snapshots: dict[str, Summary]) -> str:
     """Format the snapshots with one line per reason and per kind of machine."""
     entries = []
     for name, snapshot in snapshots.items():

@@ -1,4 +1,4 @@
-"""The Keras callback is imported on first use. Its own tests are in keras_callback_cases."""
+"""`KerasWatch` is imported on first use. keras_callback_cases.py tests what it records."""
 
 import subprocess
 import sys
@@ -14,6 +14,6 @@ def test_importing_the_doctor_loads_no_keras():
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_other_names_raise():
+def test_an_unknown_attribute_of_the_doctor_raises():
     with pytest.raises(AttributeError, match="has no attribute 'Kerasss'"):
         forebay.doctor.Kerasss  # noqa: B018

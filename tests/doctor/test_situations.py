@@ -10,7 +10,7 @@ each `why`:
 """
 
 import pytest
-from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, seen
+from tests.doctor.situation_snapshots import SITUATIONS, load_snapshots, profile_situations, to_snapshot
 
 NAMES = sorted(path.stem for path in SITUATIONS.glob("s*.py"))
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -19,19 +19,19 @@ pytestmark = pytest.mark.timeout(1300)
 
 @pytest.fixture(scope="module")
 def on_cpu(tmp_path_factory):
-    return seen(tmp_path_factory.mktemp("situations"), WITHOUT_GPU)
+    return profile_situations(tmp_path_factory.mktemp("situations"), WITHOUT_GPU)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_diagnosis_equals_its_snapshot(on_cpu, name):
-    assert compared(on_cpu[name], kept()[name]["cpu"]) == kept()[name]["cpu"]
+    assert to_snapshot(on_cpu[name], load_snapshots()[name]["cpu"]) == load_snapshots()[name]["cpu"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_ends_normally_and_no_rule_fails(on_cpu, name):
-    assert (on_cpu[name]["ended"], on_cpu[name]["silent"]) == ("done", [])
+    assert (on_cpu[name]["ended"], on_cpu[name]["failures"]) == ("done", [])
 
 
 def test_every_script_has_a_snapshot_with_its_reason():
-    assert sorted(kept()) == NAMES
-    assert [name for name, snapshot in kept().items() if not snapshot["why"].endswith(".")] == []
+    assert sorted(load_snapshots()) == NAMES
+    assert [name for name, snapshot in load_snapshots().items() if not snapshot["why"].endswith(".")] == []

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.doctor.expected import as_expected
-from tests.doctor.undisturbed import undisturbed
+from tests.doctor.expected_diagnoses import is_as_expected
+from tests.doctor.repeated_profiling import profile_until_right
 
+from forebay.doctor.capture import step_monitor
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import Capture
@@ -24,20 +25,22 @@ SCRIPTS = Path(__file__).parent / "scripts"
 NEVER = 1e9  # seconds; the doctor profiles each script to its end, also on a slow machine
 UNTIMED = {"seconds": NEVER, "wait_seconds": NEVER, "sample_seconds": NEVER}
 ENVIRONMENT = dict(os.environ)
+step_monitor.SECONDS = 0.01  # samples five times as often as usual, so that scripts with pauses can be short
 
 
 def save_capture(script: Path, folder: Path, run: Callable[[Path], dict]) -> None:
-    is_right = partial(as_expected, script.parent.name, script.stem)
-    capture, profiled = undisturbed(lambda: profile(script, run), is_right)
+    """Save the capture of a script, and its results with and without profiling if they are compared."""
+    is_right = partial(is_as_expected, script.parent.name, script.stem)
+    capture, result = profile_until_right(lambda: profile(script, run), is_right)
     capture.save(folder / f"{script.stem}.capture")
     if is_compared(script):
-        (folder / f"{script.stem}.answers").write_text(json.dumps([profiled, run(script)]))
+        (folder / f"{script.stem}.answers").write_text(json.dumps([result, run(script)]))
         restore()
     gc.collect()
 
 
 def is_compared(script: Path) -> bool:
-    """Whether to run the script again without profiling, to compare its answers."""
+    """Whether to run the script again without profiling, to compare its results."""
     framework = script.parent.name
     return framework == "cupy" or (framework == "jax" and not script.stem.endswith("_healthy"))
 
@@ -68,12 +71,13 @@ def restore() -> None:
         sys.modules["torch"].autograd.set_detect_anomaly(False)
 
 
-def answer(script: Path) -> dict:
+def run_for_answer(script: Path) -> dict:
+    """Run a script, and return the value of its variable `answer`."""
     return {"answer": runpy.run_path(str(script), run_name="__main__").get("answer")}
 
 
-def answer_of_jax() -> Callable[[Path], dict]:
-    """Return a runner that clears the caches of JAX and also counts its compilations."""
+def count_compilations() -> Callable[[Path], dict]:
+    """Return a runner for JAX that clears its caches before a run and also counts the compilations."""
     import jax
     from jax import monitoring
 
@@ -83,7 +87,7 @@ def answer_of_jax() -> Callable[[Path], dict]:
     def run(script: Path) -> dict:
         jax.clear_caches()
         reported.clear()
-        return answer(script) | {
+        return run_for_answer(script) | {
             "compilations": {name: reported[name] for name in reported if "/jax/core/compile" in name}
         }
 
@@ -91,13 +95,13 @@ def answer_of_jax() -> Callable[[Path], dict]:
 
 
 def without_time_limits() -> Callable[[Path], dict]:
-    """Lift the limits of the TensorFlow hooks, which a slow machine would reach."""
+    """Lift the time limits of the TensorFlow hooks, which a slow machine would reach; return the usual runner."""
     from forebay.doctor.capture.hooks import op_counter
     from forebay.doctor.capture.hooks.tensorflow import input_waits
 
     input_waits.MAX_NS = int(NEVER * 1e9)
     op_counter.MAX_CALLING_NS *= 20
-    return answer
+    return run_for_answer
 
 
 def with_two_devices() -> Callable[[Path], dict]:
@@ -109,11 +113,12 @@ def with_two_devices() -> Callable[[Path], dict]:
     return without_time_limits()
 
 
-RUNNERS = {"jax": answer_of_jax, "keras": without_time_limits, "tensorflow": with_two_devices}
+# Framework -> function that prepares this process and returns the function that runs a script.
+RUNNERS = {"jax": count_compilations, "keras": without_time_limits, "tensorflow": with_two_devices}
 
 if __name__ == "__main__":
     framework, folder = sys.argv[1:]
-    runner = RUNNERS.get(framework, lambda: answer)()
+    runner = RUNNERS.get(framework, lambda: run_for_answer)()
     gc.freeze()  # collecting the objects of TensorFlow after each script takes a quarter of a second
     for script in sorted((SCRIPTS / framework).glob("*.py")):
         save_capture(script, Path(folder), runner)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, mode_of
-from tests.doctor.undisturbed import undisturbed
+from tests.doctor.repeated_profiling import profile_until_right
+from tests.doctor.situation_snapshots import SITUATIONS, load_snapshots, mode_of, to_snapshot
 from tests.doctor.watch_scripts import UNTIMED, without_time_limits
 
 from forebay.doctor.capture.run_script import run_script
@@ -26,13 +26,13 @@ ON_GPU = bool(tf.config.list_physical_devices("GPU"))
 
 
 def diagnosis_of(script: Path) -> Diagnosis:
-    capture, _ = undisturbed(lambda: (profile(script), None), partial(as_decided, script.stem))
+    capture, _ = profile_until_right(lambda: (profile(script), None), partial(equals_snapshot, script.stem))
     return diagnose(capture)
 
 
-def as_decided(name: str, capture: Capture) -> bool:
-    snapshot = kept()[name]["gpu" if ON_GPU else "cpu"]
-    return compared(summary_of(diagnose(capture)), snapshot) == snapshot
+def equals_snapshot(name: str, capture: Capture) -> bool:
+    snapshot = load_snapshots()[name]["gpu" if ON_GPU else "cpu"]
+    return to_snapshot(summary_of(diagnose(capture)), snapshot) == snapshot
 
 
 def profile(script: Path) -> Capture:
@@ -53,7 +53,7 @@ def summary_of(diagnosis: Diagnosis) -> dict[str, Any]:
         "loop": diagnosis.view.steps is not None,
         "findings": [(finding.rule, finding.line.text if finding.line else None) for finding in diagnosis.findings],
         "ended": diagnosis.view.capture.ended,
-        "silent": list(diagnosis.failures),
+        "failures": list(diagnosis.failures),
     }
 
 

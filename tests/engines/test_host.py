@@ -1,3 +1,5 @@
+"""The host engine passes `EngineTests`."""
+
 from forebay.engines.host import HostEngine
 from forebay.testing import EngineTests
 

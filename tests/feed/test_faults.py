@@ -20,10 +20,12 @@ from forebay.testing import SimulatedEngine
 
 
 def received(feed):
+    """Return all rows of the next epoch."""
     return [row for batch in feed for row in batch.tolist()]
 
 
 def collect(feed, got):
+    """Add rows to `got`, which keeps them if the feed raises."""
     for batch in feed:
         got.extend(batch.tolist())
 
@@ -102,7 +104,7 @@ def test_a_map_that_raises_stop_iteration_does_not_end_the_epoch():
         received(fb.from_arrays(np.arange(100)).batch(10).map(stop).feed("numpy"))
 
 
-def test_a_killed_worker_process_is_noticed_and_named():
+def test_the_error_after_the_kill_of_a_worker_process_names_the_signal():
     pipeline = fb.from_arrays(np.arange(100)).batch(10).map(kill_on_fifty, where="process")
     with pipeline.feed("numpy") as feed, pytest.raises(WorkerError, match="SIGKILL"):
         received(feed)
@@ -130,7 +132,7 @@ def test_a_feed_continues_after_a_worker_died():
             assert received(feed) == list(range(60, 100))
 
 
-def test_rows_before_the_error_of_a_generator_arrive_first():
+def test_full_batches_before_the_error_of_a_generator_arrive():
     def broken():
         yield from range(25)
         raise OSError("the sensor is gone")
@@ -138,7 +140,7 @@ def test_rows_before_the_error_of_a_generator_arrive_first():
     got = []
     with fb.from_generator(broken).batch(10).feed("numpy") as feed, pytest.raises(OSError, match="sensor"):
         collect(feed, got)
-    assert got == list(range(20))
+    assert got == list(range(20))  # rows 20 to 24 do not fill a batch
 
 
 def test_closing_wakes_a_consumer_that_waits_for_a_blocked_generator():
@@ -233,8 +235,9 @@ def test_a_feed_in_a_forked_child_raises_because_its_threads_are_gone():
     assert done.returncode == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize("where", ["thread", "process"])
+# Status 0 after an error: Forebay handles errors of maps in the forked process too, and the process then ends normally.
 @pytest.mark.parametrize(
     ("ending", "status"), [("os._exit(3)", 3), ("sys.exit(3)", 3), ("raise OSError('in the child')", 0), ("pass", 0)]
 )
@@ -299,7 +302,7 @@ def test_ctrl_c_ends_a_feed_that_waits(source):
 def test_a_script_that_ends_in_mid_epoch_exits_cleanly(ending):
     done = run_script(f"""
         import numpy as np, forebay as fb, forebay.feed.runner
-        forebay.feed.runner.JOIN_SECONDS = 60.0  # or a busy machine would be told of
+        forebay.feed.runner.JOIN_SECONDS = 60.0  # after 2 s, close() could log a warning on a busy machine
         feed = fb.from_arrays(np.zeros((10_000, 100))).shuffle(seed=0).batch(10).feed("numpy")
         batch = next(feed)
         {ending}
@@ -307,11 +310,11 @@ def test_a_script_that_ends_in_mid_epoch_exits_cleanly(ending):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_feed_collected_while_it_works_ends_quietly():
+def test_no_thread_raises_when_the_garbage_collector_ends_a_running_feed():
     for _ in range(20):
         feed = fb.from_arrays(np.zeros((1000, 100))).batch(10).feed("numpy")
         cycle = [feed]
-        cycle.append(cycle)
+        cycle.append(cycle)  # only the garbage collector frees a reference cycle
         next(iter(feed))
         del feed, cycle
 
@@ -354,9 +357,8 @@ class FailingPrefetch(ArraySource):
 
 
 def test_an_error_at_the_start_of_an_epoch_is_raised_in_this_and_every_later_epoch():
-    mapped = (
-        fb.from_arrays(np.arange(100)).batch(10).map(np.negative)
-    )  # a map, so that a worker thread begins and not the consumer
+    # Without a map, the consumer would start the epoch instead of a worker thread.
+    mapped = fb.from_arrays(np.arange(100)).batch(10).map(np.negative)
     pipeline = replace(mapped, source=FailingPrefetch(np.arange(100)))
     with pipeline.feed("numpy", device="cpu") as feed:
         for _ in range(3):
@@ -368,7 +370,7 @@ def test_a_slot_that_could_not_be_allocated_is_not_reused_before_free_slots():
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         ring = feed._runner._exchange.ring
         feed._runner._exchange.report_failed(ring.start_fill(), DeviceMemoryError("no room for another slot"))
-        assert ring.next_slot is None
+        assert ring.next_slot is None  # the ring has no free slot, so it will make a new one
         assert sum(len(batch) for batch in feed) == 400
 
 
@@ -387,11 +389,11 @@ def assert_resumes_after(error, feed, epoch):
 def test_a_batch_that_could_not_be_handed_off_does_not_count_as_received(failing):
     with fb.from_arrays(np.arange(400)).batch(8).feed("numpy", device=SimulatedEngine()) as feed:
         epoch = iter(feed)
-        hand_off, asked = epoch._hand_off, []
+        hand_off, calls = epoch._hand_off, []
 
         def fail_once(roots):
-            asked.append(roots)
-            if len(asked) == failing + 1:
+            calls.append(roots)
+            if len(calls) == failing + 1:
                 raise MemoryError("no room for another array")
             return hand_off(roots)
 

@@ -1,3 +1,5 @@
+"""Feeds of arrays: batches, epochs, state, iterators, threads, statistics and plans."""
+
 import copy
 import gc
 import json
@@ -61,7 +63,7 @@ def test_each_iteration_is_the_next_epoch():
     assert epochs[0] != epochs[1]
 
 
-def test_leaving_early_starts_the_next_epoch():
+def test_an_iteration_after_a_break_is_the_next_epoch():
     pipeline = fb.from_arrays(numbers()).shuffle(seed=1).batch(10)
     with pipeline.feed("numpy") as feed:
         for _ in feed:
@@ -140,9 +142,9 @@ def test_a_resumed_feed_yields_the_same_rest_and_the_same_next_epoch(rows, batch
         for _ in range(round(part * len(feed))):
             next(iterator)
         state = feed.state_dict()
-        worker_transforms, following = received(iterator), received(feed)
+        rest, following = received(iterator), received(feed)
     with resumed(pipeline, state) as other:
-        assert received(other) == worker_transforms
+        assert received(other) == rest
         assert received(other) == following
 
 
@@ -172,7 +174,7 @@ def test_state_after_an_epoch_is_the_start_of_the_next():
 
 @pytest.mark.parametrize("counts", [(2, 3), (3, 1), (1, 4)])
 @pytest.mark.parametrize("steps", [0, 3])
-def test_resume_on_another_number_of_shards_in_mid_epoch(counts, steps):
+def test_a_feed_resumes_in_mid_epoch_on_another_number_of_shards(counts, steps):
     def shards(count):
         return [fb.from_arrays(numbers()).shuffle(seed=6).shard(index, count).batch(16) for index in range(count)]
 
@@ -242,7 +244,7 @@ def test_a_group_is_not_reused_between_taking_and_handing_it_off():
     assert found == [0]
 
 
-def test_a_feed_returns_changes_of_arrays_between_epochs():
+def test_changes_of_an_array_between_epochs_appear_in_the_next_epoch():
     data = np.zeros(100)
     with fb.from_arrays(data).batch(10).feed("numpy") as feed:
         for epoch in range(3):
@@ -277,7 +279,7 @@ def test_next_continues_the_newest_epoch():
     assert len(next(feed)) == 10
 
 
-def test_errors_have_no_unrelated_cause():
+def test_the_error_of_a_map_has_no_unrelated_context():
     feed = fb.from_arrays(numbers()).batch(10).map(lambda batch: 1 / 0 if batch[0] else batch).feed("numpy")
     with pytest.raises(ZeroDivisionError) as caught:
         received(feed)

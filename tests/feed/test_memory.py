@@ -9,15 +9,15 @@ import pytest
 
 PREAMBLE = """
 import ctypes, re, time, numpy as np, forebay as fb
-ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE, or the kernel fills up huge pages when it likes
-def held():
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: huge pages make memory grow at random times
+def resident_nbytes():
     status = open("/proc/self/status").read()
     return sum(int(re.search(name + r":\\s+(\\d+) kB", status)[1]) for name in ("RssAnon", "RssShmem")) * 1024
 def double(batch):
     return batch * 2
 def with_all_slots(feed):
     next(iter(feed))
-    while not feed._runner._exchange.ring.is_full:  # else pages of later slots would count as growth
+    while not feed._runner._exchange.ring.is_full:  # otherwise slots allocated later would count as growth
         time.sleep(0.001)
     return feed
 def epochs(feed, count):
@@ -26,7 +26,7 @@ def epochs(feed, count):
         peak = 0
         for step, batch in enumerate(feed):
             if step % 16 == 0:
-                peak = max(peak, held())
+                peak = max(peak, resident_nbytes())
         peaks.append(peak)
     return peaks
 """
@@ -34,10 +34,11 @@ def epochs(feed, count):
 
 def run(script):
     source = PREAMBLE + textwrap.dedent(script)
-    steady = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # freed memory returns to the system at once
+    # With these settings, malloc returns freed memory to the system at once.
+    malloc_settings = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(
         [sys.executable, "-c", source],
-        env=os.environ | steady,
+        env=os.environ | malloc_settings,
         capture_output=True,
         text=True,
         timeout=500,
@@ -58,26 +59,26 @@ def run(script):
 def test_memory_over_50_epochs_is_flat_and_within_the_budget(pipeline):
     planned, slot, before, early, late = run(f"""
         data = np.ones((20_000, 100), np.float32)
-        before = held()
+        before = resident_nbytes()
         feed = with_all_slots({pipeline}.feed("numpy", host_bytes="32MiB"))
         print(feed.plan.nbytes, feed.plan.slot_nbytes, before, max(epochs(feed, 35)), max(epochs(feed, 15)))
     """)
     assert planned <= 32 << 20
-    assert max(early, late) - before < planned + (16 << 20)
+    assert max(early, late) - before < planned + (16 << 20)  # the plan and an allowance of 16 MiB
     assert late - early < 2 * slot + (2 << 20)  # only the last pages of the planned slots may be touched late
 
 
-def test_shared_memory_of_process_maps_is_counted_and_flat():
+def test_memory_of_process_maps_with_their_shared_memory_is_flat():
     slot, before, early, late = run("""
         if __name__ == "__main__":
             from operator import neg
             data = np.ones((20_000, 100), np.float32)
-            before = held()
+            before = resident_nbytes()
             pipeline = fb.from_arrays(data).shuffle(seed=0).batch(512).map(neg, where="process")
             feed = with_all_slots(pipeline.feed("numpy", host_bytes="32MiB"))
             print(feed.plan.slot_nbytes, before, max(epochs(feed, 20)), max(epochs(feed, 20)))
     """)
-    assert max(early, late) - before < (32 + 64) << 20
+    assert max(early, late) - before < (32 + 64) << 20  # the budget and an allowance of 64 MiB
     assert late - early < 2 * slot + (2 << 20)
 
 
@@ -88,27 +89,27 @@ def test_a_file_larger_than_the_budget_is_read_with_flat_memory(tmp_path):
         array[::1000] = 1
         array.flush()
         del array
-        before = held()
+        before = resident_nbytes()
         feed = fb.from_files(path).shuffle(seed=0, block=1000).batch(512).feed("numpy", host_bytes="32MiB")
         print(before, max(epochs(feed, 1)))
     """)
-    assert peak - before < (32 + 64) << 20
+    assert peak - before < (32 + 64) << 20  # the budget and an allowance of 64 MiB
 
 
 def test_a_generator_is_fed_within_the_budget():
     before, peak = run("""
         rows = lambda: (np.full(1000, number, np.float32) for number in range(20_000))
-        before = held()
+        before = resident_nbytes()
         feed = fb.from_generator(rows).shuffle(seed=0, window="8MiB").batch(64).feed("numpy", host_bytes="32MiB")
         print(before, max(epochs(feed, 2)))
     """)
-    assert peak - before < (32 + 64) << 20
+    assert peak - before < (32 + 64) << 20  # the budget and an allowance of 64 MiB
 
 
 def test_only_few_batches_larger_than_planned_are_held():
     before, peak = run("""
         rows = [np.zeros(8, np.float32)] + [np.zeros(1 << 20, np.float32)] * 60
-        before = held()
+        before = resident_nbytes()
         feed = fb.from_source(rows).batch(4, pad=0).feed("numpy", host_bytes="64MiB")
         print(before, max(epochs(feed, 1)))
     """)

@@ -1,3 +1,5 @@
+"""The ring: properties of any sequence of events, and single cases."""
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ class RingMachine(RuleBasedStateMachine):
         self.last = None
 
     @rule()
-    def a_worker_asks(self):
+    def a_worker_starts_a_fill(self):
         expected, fresh = self.ring.next_slot, self.ring._next_id
         fill = self.ring.start_fill()
         if fill is None:
@@ -34,7 +36,7 @@ class RingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
-    def a_worker_is_done(self, data):
+    def a_worker_finishes_a_fill(self, data):
         slot = data.draw(st.sampled_from(sorted(self.filling)))
         self.ring.mark_filled(slot)
         self.allocated.add(slot)
@@ -42,22 +44,22 @@ class RingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.filling)
     @rule(data=st.data())
-    def a_worker_finds_the_end(self, data):
+    def a_worker_reaches_the_end_of_data(self, data):
         slot, allocated = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
         if allocated:
-            self.a_slot_is_made(slot)
+            self.allocate_slot(slot)
         self.ring.mark_end_of_data(slot)
         assert self.ring.state(slot) in ((SlotState.FREE, None) if slot in self.allocated else (None,))
         if sequence is not None:
             self.last = sequence if self.last is None else min(self.last, sequence)
 
-    def a_slot_is_made(self, slot):
+    def allocate_slot(self, slot):
         self.ring.mark_allocated(slot)
         self.allocated.add(slot)
 
     @rule()
-    def the_consumer_asks(self):
+    def the_consumer_takes_a_group(self):
         slot = self.ring.deliver()
         if slot is None:
             return
@@ -68,19 +70,19 @@ class RingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.lent)
     @rule(data=st.data())
-    def the_consumer_lets_go(self, data):
+    def the_consumer_releases_a_slot(self, data):
         slot = data.draw(st.sampled_from(sorted(self.lent)))
         self.ring.release(slot)
         del self.lent[slot]
 
     @rule()
-    def kept_slots_are_forgotten(self):
+    def the_ring_drops_old_lent_slots(self):
         for slot in self.ring.drop_oldest_lent():
             del self.lent[slot]
             self.content.pop(slot, None)
 
     @rule()
-    def everything_starts_again(self):
+    def the_ring_restarts(self):
         self.ring.restart()
         self.filling = dict.fromkeys(self.filling)
         self.content = {slot: group for slot, group in self.content.items() if slot in self.lent}
@@ -97,12 +99,12 @@ class RingMachine(RuleBasedStateMachine):
         assert slot is None or (self.ring.state(slot) is SlotState.FREE and not self.ring.is_full)
 
     @invariant()
-    def slots_stay_few(self):
+    def the_number_of_busy_slots_is_bounded(self):
         busy = [slot for slot in range(self.ring._next_id) if self.ring.state(slot) not in (None, SlotState.LENT)]
         assert len(busy) <= self.ring.slots + LENT_SLOTS
 
     @invariant()
-    def the_end_is_the_end(self):
+    def the_ring_ends_after_the_last_group(self):
         assert self.ring.has_ended == (self.last is not None and self.delivered >= self.last)
 
 
@@ -195,14 +197,14 @@ class FaultyRingMachine(RingMachine):
         slot, allocated = data.draw(st.sampled_from(sorted(self.filling))), data.draw(st.booleans())
         sequence = self.filling.pop(slot)
         if allocated:
-            self.a_slot_is_made(slot)
+            self.allocate_slot(slot)
         assert self.ring.mark_failed(slot) == sequence
         assert slot in self.allocated or self.ring.state(slot) is None
         self.failed |= {sequence} - {None}
 
     @rule()
-    def everything_starts_again(self):
-        super().everything_starts_again()
+    def the_ring_restarts(self):
+        super().the_ring_restarts()
         self.failed = set()
 
     @invariant()
@@ -225,7 +227,7 @@ TestFaultyRing = FaultyRingMachine.TestCase
 TestFaultyRing.settings = settings(stateful_step_count=60)
 
 
-def test_a_worker_learns_which_group_it_has_filled():
+def test_mark_filled_returns_the_sequence_number_of_the_group():
     ring = Ring(2)
     fills = [ring.start_fill(), ring.start_fill()]
     assert [ring.mark_filled(fill.slot) for fill in reversed(fills)] == [1, 0]
@@ -270,10 +272,10 @@ def test_a_dropped_slot_cannot_be_released():
     for _ in range(2):
         ring.mark_filled(ring.start_fill().slot)
         ring.deliver()
-    (forgotten,) = ring.drop_oldest_lent()
-    assert ring.state(forgotten) is None
+    (dropped,) = ring.drop_oldest_lent()
+    assert ring.state(dropped) is None
     with pytest.raises(RingError):
-        ring.release(forgotten)
+        ring.release(dropped)
 
 
 def test_there_is_no_next_slot_before_the_first_fill():

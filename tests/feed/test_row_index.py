@@ -1,4 +1,4 @@
-"""Row numbers are computed in chunks: each once, and before it is needed."""
+"""Row numbers are computed in chunks: each chunk once, and before it is needed."""
 
 import threading
 
@@ -44,12 +44,12 @@ def groups_of(pipeline, *cursors):
     return [group for cursor in cursors for group in pipeline.schedule.groups(cursor, 3)]
 
 
-def walked(numbers, groups, *, prepare=True):
+def walk_groups(index, groups, *, prepare=True):
     found = []
     for group in groups:
-        found.append(np.arange(ROWS)[numbers.rows_of(group)])
+        found.append(np.arange(ROWS)[index.rows_of(group)])
         if prepare:
-            numbers.prepare_after(group)
+            index.prepare_after(group)
     return np.concatenate(found)
 
 
@@ -66,51 +66,53 @@ def walked(numbers, groups, *, prepare=True):
 )
 @pytest.mark.parametrize("chunk_rows", [300, 2048, 1 << 18])
 def test_only_the_first_chunk_is_waited_for_and_each_is_computed_once(pipeline, chunk_rows):
-    numbers, groups = RecordingIndex(pipeline, chunk_rows), groups_of(pipeline, *map(Cursor, range(3)))
-    found = walked(numbers, groups)
-    assert numbers.waited == [(0, 0, 0)]
-    assert all(len(lengths) == 1 and lengths[0] > 0 for lengths in numbers.computed_chunks.values())
-    assert np.array_equal(found, walked(RecordingIndex(pipeline), groups, prepare=False))
+    index, groups = RecordingIndex(pipeline, chunk_rows), groups_of(pipeline, *map(Cursor, range(3)))
+    found = walk_groups(index, groups)
+    assert index.waited == [(0, 0, 0)]
+    assert all(len(lengths) == 1 and lengths[0] > 0 for lengths in index.computed_chunks.values())
+    assert np.array_equal(found, walk_groups(RecordingIndex(pipeline), groups, prepare=False))
 
 
 def test_a_resumed_epoch_continues_at_its_position():
     pipeline = shuffled().batch(BATCH_ROWS)
-    numbers, groups = (
+    index, groups = (
         RecordingIndex(pipeline),
         groups_of(pipeline, Cursor(epoch=1, position=1000, batches=10), Cursor(epoch=2)),
     )
-    found = walked(numbers, groups)
-    assert numbers.waited == [(1, 1000, 0)]
-    assert {base for epoch, base, _ in numbers.computed_chunks if epoch == 1} == {1000}
-    assert np.array_equal(found, walked(RecordingIndex(pipeline), groups, prepare=False))
+    found = walk_groups(index, groups)
+    assert index.waited == [(1, 1000, 0)]
+    assert {base for epoch, base, _ in index.computed_chunks if epoch == 1} == {1000}
+    assert np.array_equal(found, walk_groups(RecordingIndex(pipeline), groups, prepare=False))
 
 
 def test_only_the_next_chunk_is_prepared_once_half_of_the_current_one_is_used():
     pipeline = shuffled().batch(BATCH_ROWS)
-    numbers, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
-    walked(numbers, groups[:3])
-    assert list(numbers.computed_chunks) == [(0, 0, 0)]
-    walked(numbers, groups[3:4])
-    assert list(numbers.computed_chunks) == [(0, 0, 0), (0, 0, 1)]
+    index, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
+    walk_groups(index, groups[:3])
+    assert list(index.computed_chunks) == [(0, 0, 0)]
+    walk_groups(index, groups[3:4])
+    assert list(index.computed_chunks) == [(0, 0, 0), (0, 0, 1)]
 
 
 def test_late_groups_do_not_recompute_used_chunks():
     pipeline = shuffled(100).batch(BATCH_ROWS).repeat(20)
-    numbers, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
-    for start in range(0, len(groups), 5):  # five groups get their numbers, then each prepares the next chunk
+    index, groups = RecordingIndex(pipeline), groups_of(pipeline, Cursor())
+    for start in range(0, len(groups), 5):  # five groups get their row numbers, then each prepares the next chunk
         for group in groups[start : start + 5]:
-            numbers.rows_of(group)
+            index.rows_of(group)
         for group in groups[start : start + 5]:
-            numbers.prepare_after(group)
-    assert len(numbers.computed_chunks) == 21  # one per pass, and the first of the next epoch
-    assert all(len(lengths) == 1 for lengths in numbers.computed_chunks.values())
+            index.prepare_after(group)
+    assert len(index.computed_chunks) == 21  # one per pass, and the first of the next epoch
+    assert all(len(lengths) == 1 for lengths in index.computed_chunks.values())
 
 
 def test_sequential_rows_need_no_numbers():
     pipeline = fb.from_arrays({"x": np.zeros((ROWS, 1), np.uint8)}).batch(BATCH_ROWS)
-    numbers = RecordingIndex(pipeline)
-    assert np.array_equal(walked(numbers, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2))
-    assert not numbers.computed_chunks
+    index = RecordingIndex(pipeline)
+    assert np.array_equal(
+        walk_groups(index, groups_of(pipeline, Cursor(), Cursor(epoch=1))), np.tile(np.arange(ROWS), 2)
+    )
+    assert not index.computed_chunks
 
 
 # Row numbers in a feed

@@ -1,4 +1,4 @@
-"""Leases: a slot is released when nothing refers to its roots any more."""
+"""Leases: a slot is released when its roots have no more references than when the lease was made."""
 
 import gc
 import mmap
@@ -19,7 +19,7 @@ def lease(root):
     return Lease(iter([root]))
 
 
-def test_a_lease_is_released_before_the_first_hand_out(root, lease):
+def test_a_lease_is_released_before_any_batch_is_handed_off(root, lease):
     assert lease.is_released
 
 

@@ -1,10 +1,13 @@
-"""When a reading thread may run while the consumer works."""
+"""The rules for when a reading thread may run during the steps of the consumer."""
 
 from forebay.feed.throttle import FIRST_PAUSE_STEPS, MIN_STEP_SECONDS, TRIAL_STEPS, ConsumerThrottle, OverlapPolicy
 
 
 def steps(policy, count, *, quiet, overlapped):
-    """Record steps of a consumer. Return how many of them reading overlapped."""
+    """Record steps that take `quiet` seconds alone and `overlapped` seconds while a thread reads.
+
+    Return the number of steps during which reading was allowed.
+    """
     overlaps = 0
     for _ in range(count):
         overlaps += policy.is_overlap_allowed

@@ -99,7 +99,7 @@ class _ThreadingServer(http.server.ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about clients that close a connection."""
+        """Print nothing about clients that close a connection."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -107,7 +107,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server_state: FaultyServer
 
     def log_message(self, *arguments: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_HEAD(self) -> None:
         self._respond(has_body=False)

@@ -24,11 +24,11 @@ class Kind(StrEnum):
     OTHER = "other rows"  # the format has no checksum that could show the damage
     REFUSED = "refused"  # a Forebay error
     WRONG = "wrong rows"  # other rows although a checksum covers the damage, or two reads differ
-    UNTYPED = "untyped error"
-    MEMORY = "memory"
+    UNTYPED = "untyped error"  # an exception that is no Forebay error
+    MEMORY = "memory"  # more memory than the budget
     HARM = "harm"  # code was executed, or a file outside was used
-    HANG = "hang"
-    CRASH = "crash"
+    HANG = "hang"  # no answer of the worker in time
+    CRASH = "crash"  # the worker process ended
 
     @property
     def is_failure(self) -> bool:

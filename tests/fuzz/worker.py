@@ -1,6 +1,7 @@
 """A worker process: reads case numbers from standard input, and writes one verdict per case.
 
-The driver starts workers with `python -m tests.fuzz.worker SEED FOLDER`. A crash or a hang ends only the worker.
+The driver starts workers with `python -m tests.fuzz.worker SEED FOLDER MODE`; MODE is `plain` or `guided`. A crash or a
+hang ends only the worker.
 """
 
 import faulthandler

@@ -1,4 +1,7 @@
-"""The doctor on a real GPU, for the framework in FOREBAY_FRAMEWORK. test_doctor.py runs these cases."""
+"""The doctor on a real GPU, for the framework in FOREBAY_FRAMEWORK.
+
+test_doctor.py runs this file once for each framework, in its own process, because frameworks conflict in one process.
+"""
 
 import os
 import sys
@@ -16,7 +19,7 @@ from forebay.doctor.report.terminal import render
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FOLDER = Path(__file__).parent.parent / "doctor" / "cures"
-IMPATIENT = {"warm_up": 5, "steps": 30, "wait_seconds": 0.5}
+SHORT_RUN = {"warm_up": 5, "steps": 30, "wait_seconds": 0.5}
 MiB = 1 << 20
 
 
@@ -45,13 +48,13 @@ FAULT = FAULTS[0]
 
 # PyTorch 2.11 warns at every use of its profiler; the tests do not depend on this warning.
 ONE_CYCLE = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
-only_torch = pytest.mark.skipif(FRAMEWORK != "torch", reason="PyTorch's own")
-only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="TensorFlow's own")
+only_torch = pytest.mark.skipif(FRAMEWORK != "torch", reason="only for PyTorch")
+only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="only for TensorFlow")
 
 
-def watched(script):
+def profile_script(script):
     """Profile a script until it has enough steps, and return the capture."""
-    session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
+    session = Session(StepDetector(**SHORT_RUN), on_enough=sys.exit)
     return run_profiled(RunRequest(str(FOLDER / FRAMEWORK / f"{script}.py")), session)
 
 
@@ -66,7 +69,7 @@ def stopwatch():
 @pytest.fixture(scope="module", params=FAULTS, ids=[fault.script for fault in FAULTS])
 def case(request):
     """Diagnose each script once, for all tests."""
-    return request.param, diagnose(watched(request.param.script))
+    return request.param, diagnose(profile_script(request.param.script))
 
 
 def test_the_script_ran_and_every_rule_could_run(case):
@@ -104,7 +107,7 @@ def test_uploads_have_their_line(case):
     assert diagnosis.view.line(most.line).text.startswith(fault.line)
 
 
-def test_transfers_are_explained_by_lines(case):
+def test_at_least_95_percent_of_each_transfer_direction_have_a_line(case):
     _, diagnosis = case
     shares = [diagnosis.view.device.coverage(direction) for direction in ("host to device", "device to host")]
     assert min(share for share in shares if share is not None) >= 0.95
@@ -128,7 +131,7 @@ def test_a_torch_profiler_keeps_its_records_and_the_report_says_so():
     import torch
 
     with torch.profiler.profile() as profile:
-        capture = watched(FAULT.script)
+        capture = profile_script(FAULT.script)
     assert capture.device is None
     assert any("torch.profiler uses CUPTI" in note for note in capture.notes)
     assert diagnose(capture).main is not None
@@ -140,7 +143,7 @@ def test_a_torch_profiler_keeps_its_records_and_the_report_says_so():
 def test_a_torch_profiler_works_after_a_watch():
     import torch
 
-    assert watched(FAULT.script).device is not None
+    assert profile_script(FAULT.script).device is not None
     square = torch.ones(512, 512, device="cuda")
     with torch.profiler.profile() as profile:
         square @ square
@@ -154,7 +157,7 @@ def test_a_tensorflow_profiler_keeps_its_records_and_the_report_says_so(tmp_path
 
     tf.profiler.experimental.start(str(tmp_path))
     try:
-        capture = watched(FAULT.script)
+        capture = profile_script(FAULT.script)
     finally:
         tf.profiler.experimental.stop()
     assert capture.device is None

@@ -1,7 +1,7 @@
 """Scripts with a fault that needs a GPU, and their healthy twins, for the framework in FOREBAY_FRAMEWORK.
 
-test_faults.py runs this file in its own process. If FOREBAY_KEEP names a folder, this file saves all captures and
-diagnoses there.
+test_faults.py runs this file once for each framework, in its own process, because frameworks conflict in one process.
+If FOREBAY_KEEP names a folder, this file saves all captures and diagnoses there.
 """
 
 import gc
@@ -21,27 +21,27 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.document import to_document
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
-KEEP = os.environ.get("FOREBAY_KEEP")
+KEEP_FOLDER = os.environ.get("FOREBAY_KEEP")
 FOLDER = Path(__file__).parent / "faults" / FRAMEWORK
 FAULTS = LINES[FRAMEWORK]
 # Scripts take a second or two. With shorter waits, the detector could mistake a loop inside a step for the steps.
-IMPATIENT = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.4, "sample_seconds": 0.05}
+SHORT_RUN = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.4, "sample_seconds": 0.05}
 
 
-def verdict_on(name):
+def diagnose_script(name):
     """Profile a script until it has enough steps, and return the diagnosis."""
-    session = Session(StepDetector(**IMPATIENT), on_enough=sys.exit)
+    session = Session(StepDetector(**SHORT_RUN), on_enough=sys.exit)
     try:
         capture = run_profiled(RunRequest(str(FOLDER / f"{name}.py")), session)
     finally:
-        leave_nothing()
+        reset_frameworks()
     diagnosis = diagnose(capture)
-    if KEEP:
-        keep(Path(KEEP) / FRAMEWORK, name, diagnosis)
+    if KEEP_FOLDER:
+        save_diagnosis(Path(KEEP_FOLDER) / FRAMEWORK, name, diagnosis)
     return diagnosis
 
 
-def keep(folder, name, diagnosis):
+def save_diagnosis(folder, name, diagnosis):
     folder.mkdir(parents=True, exist_ok=True)
     diagnosis.view.capture.save(folder / f"{name}.capture")
     (folder / f"{name}.json").write_text(json.dumps(to_document(diagnosis), indent=1))
@@ -49,7 +49,7 @@ def keep(folder, name, diagnosis):
         diagnoses.write(f"{name}\n{format_findings(diagnosis)}\n\n")
 
 
-def leave_nothing():
+def reset_frameworks():
     """Release memory and reset settings before the next script."""
     gc.collect()
     if "torch" in sys.modules:
@@ -61,9 +61,9 @@ def leave_nothing():
 
 @pytest.mark.parametrize("rule", FAULTS)
 def test_a_fault_is_the_first_finding_on_its_line_or_a_warning(rule):
-    expect_fault(FRAMEWORK, rule, verdict_on(rule))
+    expect_fault(FRAMEWORK, rule, diagnose_script(rule))
 
 
 @pytest.mark.parametrize("rule", FAULTS)
 def test_a_healthy_twin_has_no_such_finding(rule):
-    expect_healthy(rule, verdict_on(f"{rule}_healthy"))
+    expect_healthy(rule, diagnose_script(f"{rule}_healthy"))

@@ -1,7 +1,7 @@
 """The expected diagnosis of each script in `faults`, for a run on a GPU or a recorded capture."""
 
 import pytest
-from tests.gpu.fault_lines import ALSO_CALLED, LINES, WARNINGS
+from tests.gpu.fault_lines import LINES, OTHER_FIRST_RULES, WARNINGS
 
 __all__ = ["expect_fault", "expect_healthy", "format_findings"]
 
@@ -12,7 +12,7 @@ def expect_fault(framework, rule, diagnosis):
     _expect(found, diagnosis)
     if rule not in WARNINGS:
         first = diagnosis.main.rule if diagnosis.main else None
-        _expect(first in {rule} | ALSO_CALLED.get((framework, rule), set()), diagnosis)
+        _expect(first in {rule} | OTHER_FIRST_RULES.get((framework, rule), set()), diagnosis)
         _expect(_text_of(found[0]).startswith(LINES[framework][rule]), diagnosis)
     assert diagnosis.failures == ()
 
@@ -43,9 +43,9 @@ def format_findings(diagnosis):
     )
 
 
-def _expect(right, diagnosis):
+def _expect(is_expected, diagnosis):
     """Fail with all findings, because a GPU run is expensive to repeat, and without a traceback."""
-    if not right:
+    if not is_expected:
         pytest.fail(format_findings(diagnosis), pytrace=False)
 
 

@@ -11,7 +11,7 @@ A framework has no script for a rule if the fault cannot occur in that framework
     sync              TensorFlow has no call that waits for the device, except reads
 """
 
-__all__ = ["ALSO_CALLED", "LINES", "WARNINGS"]
+__all__ = ["LINES", "OTHER_FIRST_RULES", "WARNINGS"]
 
 LINES = {
     "tensorflow": {
@@ -67,6 +67,6 @@ LINES = {
     },
 }
 WARNINGS = {"out_of_memory"}  # rules that warn; a warning costs no step time, so it is never the first finding
-ALSO_CALLED = {  # both rules report the same wait; microseconds decide which finding is first
+OTHER_FIRST_RULES = {  # these rules report the same wait; microseconds decide which finding is first
     ("jax", "copy_not_overlapped"): {"read_back"},
 }

@@ -1,4 +1,7 @@
-"""Feeds on a GPU. test_feed.py runs these cases once for each framework."""
+"""Feeds on a GPU, for the framework in FOREBAY_FRAMEWORK.
+
+test_feed.py runs this file once for each framework, in its own process, because frameworks conflict in one process.
+"""
 
 import gc
 import os
@@ -15,7 +18,7 @@ from forebay.errors import BudgetError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 STRESS_BATCHES = int(os.environ.get("FOREBAY_STRESS_BATCHES", "10000"))
-ROWS = {
+ROWS = {  # "odd": rows with an odd number of bytes; "apart": rows with gaps between them
     "large": lambda: {"x": RNG.integers(0, 255, (600, 224, 224, 3), dtype=np.uint8), "row": np.arange(600, dtype="i4")},
     "small": lambda: {"x": RNG.random((100_000, 100), dtype="f4"), "row": np.arange(100_000, dtype="i4")},
     "odd": lambda: {"x": RNG.integers(0, 255, (50_000, 77), dtype=np.uint8), "row": np.arange(50_000, dtype="i4")},
@@ -95,10 +98,10 @@ def test_rows_that_cannot_be_pulled_are_staged(framework):
 
 
 def test_maps_in_processes_fill_page_locked_memory(framework):
-    assert_same(framework, shuffled(ROWS["odd"](), 500).map(double, where="process"))
+    assert_same(framework, shuffled(ROWS["odd"](), 500).map(halve, where="process"))
 
 
-def double(batch):
+def halve(batch):
     return {"x": batch["x"] // 2, "row": batch["row"]}
 
 

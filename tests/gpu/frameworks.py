@@ -1,4 +1,4 @@
-"""One class per framework: reads batches, keeps the device busy, and checks rows on the device."""
+"""One class per framework: it reads batches, keeps the device busy, and checks rows on the device."""
 
 import importlib
 

@@ -1,4 +1,7 @@
-"""Keras training on a GPU, with the backend in KERAS_BACKEND."""
+"""Keras training on a GPU, with the backend in KERAS_BACKEND.
+
+test_feed.py runs this file once for each backend, in its own process, because Keras cannot change its backend.
+"""
 
 import keras
 import numpy as np
@@ -48,8 +51,8 @@ def test_fit_validates_on_another_feed(arrays, steps):
 def test_the_state_counts_batches_of_finished_steps(arrays):
     positions = []
     with fb.from_arrays(arrays).batch(100).feed("keras", device="cuda") as feed:
-        note = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: positions.append(feed.state_dict()["batches"]))
-        linear().fit(feed, steps_per_epoch=5, epochs=3, callbacks=[note], verbose=0)
+        record = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: positions.append(feed.state_dict()["batches"]))
+        linear().fit(feed, steps_per_epoch=5, epochs=3, callbacks=[record], verbose=0)
     assert positions == [5, 10, 15]
 
 

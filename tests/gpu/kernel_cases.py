@@ -41,6 +41,8 @@ SOURCE_NBYTES = 8 << 20
 
 
 class Rig:
+    """A device, a stream and random source bytes, in page-locked memory and in device memory."""
+
     def __init__(self):
         self.device = device_at(0)
         self.device.make_current()
@@ -52,21 +54,31 @@ class Rig:
         self.stream.upload(self.on_device, self.locked.address, SOURCE_NBYTES)
 
     def gather(
-        self, table, rows, place_of, *, row_nbytes, count, ordered, drawn=None, needs_int64=False, on_device=False
+        self,
+        table,
+        rows,
+        make_destination,
+        *,
+        row_nbytes,
+        count,
+        ordered,
+        permuted_rows=None,
+        needs_int64=False,
+        on_device=False,
     ):
         """Gather rows like a slot filler, with given or computed row numbers. Return the target's bytes."""
         extents = RowExtents.from_table(
             table, row_nbytes=row_nbytes, rows=SOURCE_NBYTES // row_nbytes, on_device=on_device
         )
-        place, target_nbytes = place_of(self.device.allocate(1 << 23))
+        place, target_nbytes = make_destination(self.device.allocate(1 << 23))
         own = self.device.allocate(KernelWorkspace.nbytes(count, [len(table)]))
         workspace = KernelWorkspace(self.device, own, None, rows=count, extents=[len(table)], needs_int64=needs_int64)
         self.stream.clear(place.pointer // 256 * 256, 1 << 22)
         workspace.load_tables(self.stream, {0: table})
-        if drawn is None:
+        if permuted_rows is None:
             workspace.load_rows(self.stream, rows)
         else:
-            self.mover.permute_rows(self.stream, workspace, drawn)
+            self.mover.permute_rows(self.stream, workspace, permuted_rows)
         if ordered:
             self.mover.sort_rows(self.stream, workspace, count=count, source_rows=extents.rows, row_nbytes=row_nbytes)
         self.mover.gather_rows(self.stream, workspace, LeafGather(0, extents, place), count=count, ordered=ordered)
@@ -88,7 +100,7 @@ def check_shape(rig, shape, *, ordered, needs_int64, on_device=False):
     table = np.array([[0, (rig.on_device if on_device else rig.locked.address) + first, stride]], np.int64)
     batches = -(-count // batch_rows)
 
-    def place_of(pointer):
+    def make_destination(pointer):
         return Destination(pointer, batch_rows, batch_stride, row_nbytes), batches * batch_stride
 
     options = {
@@ -98,7 +110,7 @@ def check_shape(rig, shape, *, ordered, needs_int64, on_device=False):
         "needs_int64": needs_int64,
         "on_device": on_device,
     }
-    found = rig.gather(table, rows, place_of, **options)
+    found = rig.gather(table, rows, make_destination, **options)
     for place, row in enumerate(rows):
         at = place // batch_rows * batch_stride + place % batch_rows * row_nbytes
         start = first + row * stride
@@ -126,6 +138,8 @@ def check_extents(rig):
 
 
 class PermutedRows:
+    """Row numbers that the device computes: every `step`-th element of a permutation, from `first` on."""
+
     def __init__(self, permutation_params, first, step, count):
         self.permutation_params, self.first, self.step, self.count = permutation_params, first, step, count
 
@@ -143,7 +157,7 @@ def check_permuted(rig, length, count):
             row_nbytes=64,
             count=count,
             ordered=True,
-            drawn=PermutedRows(permutation.permutation_params, 17, 3, count),
+            permuted_rows=PermutedRows(permutation.permutation_params, 17, 3, count),
             needs_int64=needs_int64,
         )
         assert np.array_equal(found.reshape(count, 64), rig.bytes.reshape(-1, 64)[expected])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+# JAX and TensorFlow then allocate memory on demand and leave the rest of the GPU to other processes.
 SHARING = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 FRAMEWORKS = [
     pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is not installed"))
@@ -17,7 +18,10 @@ FRAMEWORKS = [
 
 
 def run_cases(cases, framework, **settings):
-    """Run all tests of a file for one framework. Without SHARING, JAX and TensorFlow preallocate memory."""
+    """Run all tests of a file for one framework, in a process with these environment variables.
+
+    Without SHARING, JAX and TensorFlow preallocate most of the device memory.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
     done = _run(command, {"FOREBAY_FRAMEWORK": framework} | settings, seconds=580)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,4 +1,7 @@
-"""Read-back on a GPU. test_readback.py runs these cases once for each framework."""
+"""Read-back on a GPU, for the framework in FOREBAY_FRAMEWORK.
+
+test_readback.py runs this file once for each framework, in its own process, because frameworks conflict in one process.
+"""
 
 import importlib
 import os
@@ -14,13 +17,15 @@ from forebay.adapters.readback.readback import Readback
 from forebay.errors import DeviceError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
-SIDE, PRODUCTS = 8192, 60
+SIDE, PRODUCTS = 8192, 60  # rows and columns of a matrix, and products: some tenths of a second of work
 
-only = {
-    name: pytest.mark.skipif(name != FRAMEWORK, reason=f"about {name}")
+only_for = {
+    name: pytest.mark.skipif(name != FRAMEWORK, reason=f"only for {name}")
     for name in ("torch", "jax", "tensorflow", "cupy")
 }
-own_copies = pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="about results that we copy ourselves")
+copied_by_forebay = pytest.mark.skipif(
+    FRAMEWORK not in ("torch", "cupy"), reason="JAX and TensorFlow copy results themselves"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +34,9 @@ def framework():
 
 
 @pytest.fixture(scope="module")
-def work(framework):
+def queue_work(framework):
     """Return a function that queues some tenths of a second of work, with the result 3.0."""
-    numbers = {"jax": "numpy"}.get(FRAMEWORK)
-    library = getattr(framework, numbers) if numbers else framework
+    library = framework.numpy if FRAMEWORK == "jax" else framework
     on_gpu = {"device": "cuda"} if FRAMEWORK == "torch" else {}
     ones = library.ones((SIDE, SIDE), dtype=library.float32, **on_gpu)
 
@@ -42,16 +46,17 @@ def work(framework):
             product = library.matmul(ones, product) / SIDE
         return product[0, 0] * 3
 
-    queue = partial(framework.jit(chain) if FRAMEWORK == "jax" else chain, ones)  # JAX queues few operations at a time
+    # JAX queues only few operations at a time, so `jit` makes one operation of the chain.
+    queue = partial(framework.jit(chain) if FRAMEWORK == "jax" else chain, ones)
     with Readback() as readback:
-        readback.put(queue())
+        readback.put(queue())  # a first call, because it also compiles
     return queue
 
 
-def test_put_does_not_wait_and_the_result_arrives_later(work):
+def test_put_does_not_wait_and_the_result_arrives_later(queue_work):
     readback = Readback()
     start = time.perf_counter()
-    readback.put(work(), tag="late")
+    readback.put(queue_work(), tag="late")
     early = readback.ready()
     queued = time.perf_counter() - start
     (result,) = readback.drain()
@@ -62,10 +67,10 @@ def test_put_does_not_wait_and_the_result_arrives_later(work):
     assert queued < done / 2
 
 
-def test_results_of_long_work_come_back_in_order(work):
+def test_results_of_long_work_come_back_in_order(queue_work):
     readback = Readback(limit=100)
     for step in range(50):
-        readback.put({"loss": work() if step == 0 else number(step)}, tag=step)
+        readback.put({"loss": queue_work() if step == 0 else number(step)}, tag=step)
     found = readback.drain()
     assert [result.tag for result in found] == list(range(50))
     assert [round(float(result.value["loss"])) for result in found] == [3, *range(1, 50)]
@@ -112,20 +117,21 @@ def test_a_bad_value_in_a_large_array_is_found(framework, place, value):
     assert not spoilt
 
 
-@own_copies
-def test_an_array_changed_in_place_comes_back_unchanged(framework, work):
+@copied_by_forebay
+def test_an_array_changed_in_place_comes_back_unchanged(framework, queue_work):
     tensor = on_device(framework, np.zeros(1_000_000, np.float32))
     readback = Readback()
-    work()
+    queue_work()
     readback.put(tensor)
     tensor += 1
     del tensor
-    filled = [on_device(framework, np.full(1_000_000, 9, np.float32)) for _ in range(8)]
+    # New arrays may use the memory of the deleted tensor.
+    new_arrays = [on_device(framework, np.full(1_000_000, 9, np.float32)) for _ in range(8)]
     assert not readback.drain()[0].value.any()
-    assert len(filled) == 8
+    assert len(new_arrays) == 8
 
 
-@own_copies
+@copied_by_forebay
 def test_page_locked_memory_is_reused(framework):
     readback, found = Readback(limit=3), []
     for step in range(100):
@@ -136,8 +142,8 @@ def test_page_locked_memory_is_reused(framework):
     assert [result.tag for result in found + readback.drain()] == list(range(100))
 
 
-@only["torch"]
-def test_a_readback_inside_a_capture_is_refused(framework):
+@only_for["torch"]
+def test_a_readback_inside_a_cuda_graph_capture_is_refused(framework):
     tensor, readback = framework.ones(4, device="cuda"), Readback()
     graph = framework.cuda.CUDAGraph()
     with framework.cuda.graph(graph):
@@ -149,10 +155,10 @@ def test_a_readback_inside_a_capture_is_refused(framework):
     assert readback.drain()[0].value.tolist() == [2.0] * 4
 
 
-@only["torch"]
-def test_ready_breaks_no_capture(framework, work):
+@only_for["torch"]
+def test_ready_on_another_thread_does_not_break_a_cuda_graph_capture(framework, queue_work):
     readback, stop = Readback(), threading.Event()
-    readback.put(work())
+    readback.put(queue_work())
 
     def poll():
         while not stop.is_set():
@@ -170,13 +176,13 @@ def test_ready_breaks_no_capture(framework, work):
     assert tensor.tolist() == [1.0] * 4
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 @pytest.mark.parametrize("compiled", [False, True])
-def test_an_updated_variable_comes_back_with_its_old_value(framework, work, compiled):
+def test_an_updated_variable_comes_back_with_its_old_value(framework, queue_work, compiled):
     variable = framework.Variable(framework.zeros(1_000_000))
     update = framework.function(lambda: variable.assign_add(framework.ones(1_000_000)), jit_compile=compiled)
     readback = Readback()
-    work()
+    queue_work()
     readback.put(variable)
     for _ in range(3):
         update()
@@ -184,11 +190,11 @@ def test_an_updated_variable_comes_back_with_its_old_value(framework, work, comp
     assert float(variable[0]) == 3.0
 
 
-@only["jax"]
-def test_a_donated_array_comes_back_unchanged(framework, work):
+@only_for["jax"]
+def test_a_donated_array_comes_back_unchanged(framework, queue_work):
     array = on_device(framework, np.zeros(1_000_000, np.float32))
     readback = Readback()
-    work()
+    queue_work()
     readback.put(array)
     framework.jit(lambda x: x + 1, donate_argnums=0)(array).block_until_ready()
     assert not readback.drain()[0].value.any()

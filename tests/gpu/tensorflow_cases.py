@@ -1,4 +1,7 @@
-"""TensorFlow graphs together with feeds, on a GPU."""
+"""TensorFlow graphs together with feeds, on a GPU.
+
+test_feed.py runs this file in its own process, because frameworks conflict in one process.
+"""
 
 import numpy as np
 import pytest

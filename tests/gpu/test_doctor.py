@@ -12,5 +12,5 @@ CASES = Path(__file__).with_name("doctor_cases.py")
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_framework_is_watched(framework):
+def test_every_framework_passes_the_doctor_cases(framework):
     run_cases(CASES, framework, **SHARING)

@@ -27,7 +27,7 @@ def test_kernels_equal_numpy_for_every_row_size_address_and_count():
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-def test_the_sanitizer_finds_nothing(tool):
+def test_the_sanitizer_finds_no_error(tool):
     found = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH')}:/usr/local/cuda/bin")
     if found is None:
         pytest.skip("compute-sanitizer is not installed")

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from tests.doctor.situation_snapshots import SITUATIONS, compared, kept, seen
+from tests.doctor.situation_snapshots import SITUATIONS, load_snapshots, profile_situations, to_snapshot
 
 NAMES = sorted(path.stem for path in SITUATIONS.glob("s*.py"))
 pytestmark = [
@@ -15,9 +15,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def on_gpu(device, tmp_path_factory):
-    return seen(tmp_path_factory.mktemp("situations"), {})
+    return profile_situations(tmp_path_factory.mktemp("situations"), {})
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_diagnosis_on_a_gpu_equals_the_expected_one(on_gpu, name):
-    assert compared(on_gpu[name], kept()[name]["gpu"]) == kept()[name]["gpu"]
+    assert to_snapshot(on_gpu[name], load_snapshots()[name]["gpu"]) == load_snapshots()[name]["gpu"]

@@ -1,4 +1,7 @@
-"""PyTorch on a GPU: CUDA graph captures during a feed, low memory, and `EngineTests`."""
+"""PyTorch on a GPU: CUDA graph captures during a feed, low memory, and `EngineTests`.
+
+test_feed.py runs this file in its own process, because frameworks conflict in one process.
+"""
 
 import threading
 from collections import deque
@@ -44,7 +47,7 @@ def take_in_background(stop, pipeline, taken, failures, **options):
 
 
 @pytest.mark.parametrize("resident", ["never", "always"])
-def test_a_feed_breaks_no_graph_capture(framework, resident):
+def test_a_feed_does_not_break_graph_captures(framework, resident):
     stop, failures, taken, before = threading.Event(), [], deque(maxlen=3), framework.errors()
     pipeline = fb.from_arrays(stamped(60_000)).shuffle(seed=2).batch(500).repeat()
     feeding = threading.Thread(
@@ -142,19 +145,19 @@ def test_a_step_compiled_with_graphs_trains_on_every_batch(framework):
 
 def test_a_feed_works_while_125_gb_are_allocated(framework):
     free, _ = torch.cuda.mem_get_info()
-    taken = torch.empty(min(125 * 10**9, free - 3 * 10**9), dtype=torch.uint8, device="cuda")
+    occupied = torch.empty(min(125 * 10**9, free - 3 * 10**9), dtype=torch.uint8, device="cuda")
     data = {"x": np.random.default_rng(0).integers(0, 255, (2_000, 150_528), dtype=np.uint8)}
     with fb.from_arrays(data).shuffle(seed=0).batch(64).feed("torch", device="cuda") as feed:
         order = fb.from_arrays(data).shuffle(seed=0).batch(64).feed("numpy")
         assert all(np.array_equal(batch["x"].cpu().numpy(), host["x"]) for batch, host in zip(feed, order, strict=True))
-    del taken
+    del occupied
 
 
 def test_missing_memory_for_resident_rows_is_reported_and_rows_are_pulled(framework, monkeypatch):
     monkeypatch.setattr(TorchDeviceHandOff, "available", lambda self, free, total: total)
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
-    taken = torch.empty(free - 10**9, dtype=torch.uint8, device="cuda")
+    occupied = torch.empty(free - 10**9, dtype=torch.uint8, device="cuda")
     data = {"x": np.zeros((40_000, 50_000), np.uint8)}
     with (
         fb.from_arrays(data)
@@ -165,5 +168,5 @@ def test_missing_memory_for_resident_rows_is_reported_and_rows_are_pulled(framew
         for _ in range(20):  # enough epochs to finish the page-locks and to request memory for resident rows
             assert sum(1 for _ in feed) == 400
         assert "pulls rows from the host in every epoch" in feed.explain()
-    del taken
+    del occupied
     torch.cuda.empty_cache()

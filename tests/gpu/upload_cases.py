@@ -1,4 +1,7 @@
-"""upload_once on a GPU. test_upload.py runs these cases once for each framework."""
+"""upload_once on a GPU, for the framework in FOREBAY_FRAMEWORK.
+
+test_upload.py runs this file once for each framework, in its own process, because frameworks conflict in one process.
+"""
 
 import importlib
 import mmap
@@ -54,7 +57,7 @@ def test_an_unaligned_array_arrives_complete():
     assert np.array_equal(to_numpy(upload_once(view, FRAMEWORK)), view)
 
 
-def test_no_page_lock_stays():
+def test_an_upload_leaves_no_page_lock():
     array = random_bytes(20 << 20)
     upload_once(array, FRAMEWORK)
     device = device_at(0)
@@ -70,7 +73,7 @@ def test_a_mapped_file_arrives_complete(tmp_path, mode):
 
 
 @pytest.mark.parametrize("nbytes", [2 << 20, 20 << 20])
-def test_an_array_with_a_foreign_partial_page_lock_arrives_complete(nbytes):
+def test_an_array_that_other_code_page_locked_in_part_arrives_complete(nbytes):
     array, device = random_bytes(nbytes), device_at(0)
     start = (address_of(array) // PAGE + 100) * PAGE
     device.page_lock(start, 50 * PAGE)
@@ -80,7 +83,7 @@ def test_an_array_with_a_foreign_partial_page_lock_arrives_complete(nbytes):
         device.page_unlock(start)
 
 
-def test_an_array_with_a_foreign_page_lock_arrives_and_stays_locked():
+def test_an_array_that_other_code_page_locked_arrives_complete_and_stays_locked():
     device, pages = device_at(0), mmap.mmap(-1, 20 << 20)  # separate pages, so that no other array shares one
     array = np.ndarray(len(pages) - 32, np.uint8, buffer=pages, offset=16)
     array[...] = random_bytes(array.nbytes)
@@ -93,7 +96,7 @@ def test_an_array_with_a_foreign_page_lock_arrives_and_stays_locked():
         device.page_unlock(start)
 
 
-@pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="about frameworks that count their memory simply")
+@pytest.mark.skipif(FRAMEWORK not in ("torch", "cupy"), reason="reads the allocated bytes of torch or CuPy")
 def test_forget_releases_device_memory(framework):
     used = framework.cuda.memory_allocated if FRAMEWORK == "torch" else framework.get_default_memory_pool().used_bytes
     array = random_bytes(64 << 20)
@@ -103,8 +106,8 @@ def test_forget_releases_device_memory(framework):
     assert with_array - used() >= 64 << 20
 
 
-@pytest.mark.skipif(FRAMEWORK != "torch", reason="about the capture of graphs in PyTorch")
-def test_an_upload_inside_a_capture_is_refused_and_the_capture_continues(framework):
+@pytest.mark.skipif(FRAMEWORK != "torch", reason="only for CUDA graphs of PyTorch")
+def test_an_upload_inside_a_cuda_graph_capture_is_refused_and_the_capture_continues(framework):
     counter, array = framework.zeros(4, device="cuda"), np.ones(4, np.float32)
     before = upload_once(np.ones(4, np.float32), "torch")
     graph = framework.cuda.CUDAGraph()

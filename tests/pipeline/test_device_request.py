@@ -153,7 +153,7 @@ def test_a_transform_that_keeps_the_size_runs_on_the_device():
     assert host_and_device(pipeline) == ([], ["scale(2)", "cast(int32)"])
 
 
-def test_one_field_that_widens_more_than_another_narrows_decides():
+def test_the_bytes_of_all_fields_decide_where_a_cast_runs():
     pipeline = fb.from_arrays({"x": np.zeros((10, 4), np.uint8), "y": np.zeros(10)})
     assert host_and_device(pipeline.map(fb.cast({"x": "uint16", "y": "int32"}))) == ([], ["cast(x: uint16, y: int32)"])
     assert host_and_device(pipeline.map(fb.cast({"x": "uint16", "y": "int16"}))) == (["cast(x: uint16, y: int16)"], [])
@@ -207,12 +207,12 @@ def test_host_maps_have_the_structure_they_must_return():
     assert len(traced.stages) == len(traced.transforms) + 1
 
 
-either = st.sampled_from(DTYPES).flatmap(
+casts_and_scales = st.sampled_from(DTYPES).flatmap(
     lambda dtype: st.sampled_from([fb.cast({"x": dtype}), fb.cast({"y": dtype}), fb.scale({"x": 2.0}, dtype=dtype)])
 )
 
 
-@given(transforms=st.lists(either, max_size=6), dtype=st.sampled_from(DTYPES))
+@given(transforms=st.lists(casts_and_scales, max_size=6), dtype=st.sampled_from(DTYPES))
 def test_the_fewest_bytes_cross_and_the_device_does_as_much_as_it_can(transforms, dtype):
     pipeline = fb.from_arrays({"x": np.zeros((4, 3), dtype), "y": np.zeros(4, np.int16)}).batch(2)
     for transform in transforms:

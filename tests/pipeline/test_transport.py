@@ -97,11 +97,11 @@ def cases(draw):
     }
 
 
-@pytest.mark.parametrize(("cores", "way"), [(1, "kernel"), (2, "dma"), (16, "dma")])
-def test_a_kernel_pulls_large_rows_if_there_is_one_cpu(cores, way):
+@pytest.mark.parametrize(("cores", "method"), [(1, "kernel"), (2, "dma"), (16, "dma")])
+def test_a_kernel_pulls_large_rows_if_there_is_one_cpu(cores, method):
     transport = transport_of((ArraySpec((DMA_ROW_NBYTES,), "uint8"),), rows=10**6, resident="never", cores=cores)
-    assert transport.pull_methods == (way,)
-    assert ("one CPU" in decision_of(transport, "rows").why) == (way == "kernel")
+    assert transport.pull_methods == (method,)
+    assert ("one CPU" in decision_of(transport, "rows").why) == (method == "kernel")
 
 
 @pytest.mark.parametrize("resident", ["auto", "always"])
@@ -120,11 +120,11 @@ def test_always_uses_smaller_groups_before_it_refuses():
 @pytest.mark.parametrize("resident", ["auto", "never", "always"])
 def test_a_budget_is_limited_by_the_available_memory(resident):
     rows = 1000 if resident == "always" else 10**7
-    beyond, none = (
+    larger_budget, exact_budget = (
         transport_of(rows=rows, available=64 * MIB, budget=budget, resident=resident) for budget in (GIB, 64 * MIB)
     )
-    assert beyond == none
-    assert beyond.device_nbytes <= 64 * MIB
+    assert larger_budget == exact_budget
+    assert larger_budget.device_nbytes <= 64 * MIB
 
 
 def test_a_group_is_at_most_a_part_of_a_pass():
@@ -158,7 +158,7 @@ def test_rows_that_fit_in_half_of_the_available_memory_are_resident():
     assert decision_of(transport, "rows") is None
 
 
-def test_rows_are_partly_resident_if_one_byte_too_many():
+def test_rows_are_partly_resident_if_one_row_does_not_fit():
     transport = transport_of(rows=10**6, available=2 * 10**9 - 2)
     assert transport.resident_rows == 10**6 - 1
     assert decision_of(transport, "transport").choice == "part resident"

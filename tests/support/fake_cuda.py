@@ -32,7 +32,7 @@ from forebay.order import block_shuffle, permutation
 from forebay.pipeline import transport
 
 PACES = ("late", "early", "any")
-SCRIBBLE, POISON = 0xA5, 0xDD
+SCRIBBLE, POISON = 0xA5, 0xDD  # bytes that the last user of pool memory writes, and bytes of memory that is free or new
 FIRST_CONSUMER_STREAM, MARKER_STREAM = 1000, 2000  # handles of the consumer's streams
 
 
@@ -121,6 +121,7 @@ class Machine:
                 self._step(self._random.choice(list(self._queues.values())))
 
     def _pull(self, queue, seen):
+        """Run one operation of a queue, or one that it waits for. Return False if there is none."""
         if self._step(queue):
             return True
         seen.add(queue.handle)
@@ -129,6 +130,7 @@ class Machine:
         return any(self._pull(other, seen) for other in others if other.handle not in seen)
 
     def _step(self, queue):
+        """Run the first operation of a queue if it is ready. Return whether it ran."""
         if not queue.work or not queue.work[0].ready():
             return False
         work, self._acting = queue.work.popleft(), True
@@ -448,14 +450,14 @@ def narrow_numbers(machine, job):
 
 def permute_rows(machine, job):
     number = job.first + np.arange(job.count, dtype=np.uint64) * np.uint64(job.step)
-    open_ = np.ones(job.count, bool)
-    while open_.any():
-        drawn = number[open_] + np.uint64(job.term)
+    is_outside = np.ones(job.count, bool)
+    while is_outside.any():
+        drawn = number[is_outside] + np.uint64(job.term)
         for factor in job.factors:
             drawn = drawn * np.uint64(factor) & np.uint64(job.mask)
             drawn ^= drawn >> np.uint64(job.shift)
-        number[open_] = drawn
-        open_[open_] = drawn >= job.length
+        number[is_outside] = drawn
+        is_outside[is_outside] = drawn >= job.length
     _array(machine, job.rows, job.count, np.int64 if job.needs_int64 else np.int32)[...] = number
 
 
@@ -489,6 +491,7 @@ class FakeFramework:
     """The common part of the fake frameworks. Arrays are NumPy arrays, read by queued work."""
 
     name, index, syncs_on_import = "plain", 0, False
+    _allocation_stream: int  # handle of the stream on which the framework allocates memory
 
     def __init__(self, machine, *, available=1 << 28):
         self.machine, self._available = machine, available
@@ -507,7 +510,7 @@ class FakeFramework:
     def allocate(self, nbytes):
         if self.refuse(nbytes):
             raise DeviceMemoryError(f"no {nbytes} bytes left")
-        made = self.machine.allocate(nbytes, self._home)
+        made = self.machine.allocate(nbytes, self._allocation_stream)
         return made.pointer, made
 
     def hand_off(self, roots):
@@ -537,7 +540,7 @@ class FakeFramework:
 class StreamFramework(FakeFramework):
     """A framework like PyTorch: it reports the stream of each thread, by default the default stream."""
 
-    _home = 0
+    _allocation_stream = 0
 
     def __init__(self, machine, **options):
         super().__init__(machine, **options)
@@ -574,7 +577,7 @@ class StreamFramework(FakeFramework):
 class MarkerFramework(FakeFramework):
     """A framework like TensorFlow: one stream, which it does not report. Its counter soon wraps around."""
 
-    _home = current = MARKER_STREAM
+    _allocation_stream = current = MARKER_STREAM
 
     def __init__(self, machine, **options):
         super().__init__(machine, **options)

@@ -1,7 +1,7 @@
 """Framework processes: each framework is imported once, in a process that runs all of its cases.
 
-Frameworks clash in one process, and importing one takes seconds. So the cases of a framework are collected in files
-named `*cases.py` and run by one pytest process per framework. The first test that needs a process runs it:
+Frameworks conflict in one process, and importing one takes seconds. So the cases of a framework are in files named
+`*cases.py`, and one pytest process per framework runs them. The first test that needs a process starts it:
 
     def test_every_framework_passes_the_same_cases(framework_processes, framework):
         framework_processes.check_cases(framework, CASES)
@@ -30,8 +30,8 @@ from forebay.doctor.model.capture import Capture
 
 __all__ = ["CASES", "SETTINGS", "Captures", "FrameworkProcesses"]
 
-LONGEST_SECONDS = 900
-# OMP: one thread each. Where several threads wait for each other and have no core, a step takes arbitrarily long.
+LONGEST_SECONDS = 900  # timeout of a process
+# OMP_NUM_THREADS: on a busy machine, threads that wait for each other would make a step arbitrarily long.
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
 # The functions of the cases and scripts are small: compiling them takes longer than running them.
 _FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -93,11 +93,11 @@ class FrameworkProcesses:
         self._folder = folder
         with _locked(folder / "lock"):
             if not (stand_in := folder / "site-packages").exists():
-                stand_in.symlink_to(DOCTOR / "stand_in")  # the doctor takes code in site-packages for a library's
+                stand_in.symlink_to(DOCTOR / "stand_in")  # the doctor treats code in site-packages as library code
         self.capture = cache(self._load_capture)
 
     def check_cases(self, framework: str, file: str | Path) -> None:
-        """Run the framework's process, unless it has run; fail with the failures of the cases in this file."""
+        """Fail if a case of this file failed. Run the framework's process first, unless it has run already."""
         name = f"cases {framework}"
         self._run_once(name)
         results = self._folder / f"{name}.xml"
@@ -109,7 +109,7 @@ class FrameworkProcesses:
         assert not failures, "\n\n".join(failures)[-8000:]
 
     def script_result(self, framework: str, script: str, kind: str) -> Path:
-        """A file that the profiled run of a script left: its capture or its answers."""
+        """Return a file that the profiled run of a script wrote: its capture or its answers."""
         name = f"scripts {framework}"
         self._run_once(name)
         path = self._folder / framework / f"{script}.{kind}"
@@ -117,7 +117,7 @@ class FrameworkProcesses:
         return path
 
     def cured_scripts(self, framework: str) -> dict[str, str]:
-        """How each cured script of a framework ended, by script, rule and cure."""
+        """Return how each cured script of a framework ended, by script, rule and cure."""
         self._run_once(f"scripts {framework}")
         self._run_once(f"cured {framework}")
         path = self._folder / framework / "cured.json"
@@ -160,7 +160,8 @@ class FrameworkProcesses:
     def _environment(self, framework: str) -> dict[str, str]:
         settings = SETTINGS | {"FOREBAY_FRAMEWORK": framework}
         if framework == "cupy":
-            return settings | {"PYTHONPATH": str(self._folder / "site-packages")}
+            paths = [str(self._folder / "site-packages"), *filter(None, [os.environ.get("PYTHONPATH")])]
+            return settings | {"PYTHONPATH": os.pathsep.join(paths)}
         _, on, backend = framework.partition(" on ")
         if not on:
             return settings
@@ -192,9 +193,9 @@ class Captures:
 
 
 def _has_correct_compilation_cache() -> bool:
-    """Whether executables from JAX's cache compute the same as new ones.
+    """Return whether executables from the compilation cache of JAX compute the same as new ones.
 
-    With JAX 0.4.38, every second run of the Keras cases got other weights. Without the cache, none of six did.
+    With JAX 0.4.38, every second run of the Keras cases computed other weights. Without the cache, no run of six did.
     """
     return tuple(map(int, version("jax").split(".")[:2])) >= (0, 6)
 

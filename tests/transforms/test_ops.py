@@ -7,7 +7,7 @@ import forebay as fb
 from forebay.errors import PipelineError, SpecError, TransformError
 
 
-def fed(pipeline, **options):
+def all_batches(pipeline, **options):
     with pipeline.feed("numpy", **options) as feed:
         return list(feed)
 
@@ -38,12 +38,12 @@ def refuse(batch):
 
 def test_a_map_after_batch_receives_batches():
     shapes = []
-    fed(fb.from_arrays(np.zeros((10, 3))).batch(4).map(lambda batch: shapes.append(batch.shape) or batch))
+    all_batches(fb.from_arrays(np.zeros((10, 3))).batch(4).map(lambda batch: shapes.append(batch.shape) or batch))
     assert set(shapes) == {(4, 3), (2, 3)}
 
 
 def test_a_map_before_batch_receives_rows():
-    batches = fed(fb.from_arrays(np.arange(10)).map(lambda row: row * 2).batch(4))
+    batches = all_batches(fb.from_arrays(np.arange(10)).map(lambda row: row * 2).batch(4))
     assert [batch.tolist() for batch in batches] == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
 
 
@@ -60,17 +60,17 @@ def test_changes_of_shape_dtype_and_tree_are_inferred_from_sample_rows():
 
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_threads_and_processes_return_the_same_batches(where):
-    batches = fed(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7).map(add_one, where=where))
-    plain = fed(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7))
+    batches = all_batches(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7).map(add_one, where=where))
+    plain = all_batches(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7))
     assert [batch.tolist() for batch in batches] == [(batch + 1).tolist() for batch in plain]
 
 
 def test_random_numbers_depend_on_seed_epoch_and_batch_alone():
     pipeline = fb.from_arrays(np.zeros(50)).shuffle(seed=1).batch(7)
     runs = [
-        fed(pipeline.map(add_noise)),
-        fed(pipeline.map(add_noise, where="process")),
-        fed(pipeline.map(add_noise), host_bytes="4MB"),
+        all_batches(pipeline.map(add_noise)),
+        all_batches(pipeline.map(add_noise, where="process")),
+        all_batches(pipeline.map(add_noise), host_bytes="4MB"),
     ]
     rows = [np.concatenate(run).tolist() for run in runs]
     assert rows[0] == rows[1] == rows[2]
@@ -86,7 +86,7 @@ def test_several_batches_per_task_equal_those_of_one_thread():
     ]
     with mapped[1].feed("numpy") as feed:
         assert feed.plan.group_batches > 1
-    runs = [fed(made) for made in mapped]
+    runs = [all_batches(made) for made in mapped]
     for in_thread, in_process, halved in zip(*runs, strict=True):
         assert in_thread["x"].tolist() == in_process["x"].tolist()
         assert in_thread["y"].tolist() == in_process["y"].tolist() == (halved["y"] * 2).tolist()
@@ -104,39 +104,39 @@ def test_random_numbers_are_the_same_after_a_resume():
 
 def test_a_map_may_keep_its_input():
     kept = []
-    fed(fb.from_arrays(np.arange(100)).batch(10).map(lambda batch: kept.append(batch) or batch))
+    all_batches(fb.from_arrays(np.arange(100)).batch(10).map(lambda batch: kept.append(batch) or batch))
     assert len(kept) == 11  # one call for the sample rows
     assert all(batch.tolist() == list(range(batch[0], batch[0] + 10)) for batch in kept)
 
 
-def test_cast_scale_and_one_hot_by_field():
+def test_cast_scale_and_one_hot_change_the_named_fields():
     pipeline = fb.from_arrays(images()).map(fb.scale({"image": 1 / 255})).map(fb.one_hot({"label": 10})).batch(8)
-    for batch in fed(pipeline):
+    for batch in all_batches(pipeline):
         assert batch["image"].dtype == np.float32
         assert batch["label"].shape == (len(batch["label"]), 10)
-    first = fed(pipeline)[0]
+    first = all_batches(pipeline)[0]
     assert np.allclose(first["image"], images()["image"][:8] / 255)
     assert first["label"].argmax(1).tolist() == images()["label"][:8].tolist()
 
 
 def test_a_cast_without_a_field_casts_all_fields():
-    batch = fed(fb.from_arrays((np.arange(4), np.arange(4.0))).map(fb.cast("int16")).batch(4))[0]
+    batch = all_batches(fb.from_arrays((np.arange(4), np.arange(4.0))).map(fb.cast("int16")).batch(4))[0]
     assert [leaf.dtype for leaf in batch] == [np.int16, np.int16]
 
 
 def test_one_hot_names_a_class_outside_the_range():
     with pytest.raises(TransformError, match=r"'label' contains 5, outside 0\.\.4"):
-        fed(fb.from_arrays(images()).map(fb.one_hot({"label": 5})).batch(8))
+        all_batches(fb.from_arrays(images()).map(fb.one_hot({"label": 5})).batch(8))
 
 
 def test_an_unknown_field_is_named():
     with pytest.raises(SpecError, match=r"names 'picture', but the fields are 'image', 'label'"):
-        fed(fb.from_arrays(images()).map(fb.cast({"picture": "f4"})).batch(8))
+        all_batches(fb.from_arrays(images()).map(fb.cast({"picture": "f4"})).batch(8))
 
 
 def test_a_map_that_returns_the_wrong_length_is_refused():
     with pytest.raises(TransformError, match=r"map\(.*<lambda>\) returned 3 rows in 'array' for a batch of 4 rows"):
-        fed(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: batch[:3]))
+        all_batches(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: batch[:3]))
 
 
 def test_a_map_that_changes_its_dtype_is_refused_with_both_specs():
@@ -147,25 +147,25 @@ def test_a_map_that_changes_its_dtype_is_refused_with_both_specs():
         TransformError,
         match=r"returned 4 rows of float32\[\] in 'array' for a batch of 4 rows; the sample rows have int64\[\]",
     ) as caught:
-        fed(fb.from_arrays(np.arange(20)).batch(4).map(float_from_row_5))
+        all_batches(fb.from_arrays(np.arange(20)).batch(4).map(float_from_row_5))
     assert any("position 8 of epoch 0" in note for note in caught.value.__notes__)
 
 
-def swapping(batch):
+def swap_fields(batch):
     return {"a": batch, "b": -batch} if batch[0] % 8 == 0 else {"b": -batch, "a": batch}
 
 
-def swapping_rows(row):
+def swap_fields_of_row(row):
     return {"a": row, "b": -row} if row % 2 == 0 else {"b": -row, "a": row}
 
 
 def test_fields_returned_in_another_order_are_matched_by_name():
     for pipeline in (
-        fb.from_arrays(np.arange(16)).batch(4).map(swapping),
-        fb.from_arrays(np.arange(16)).batch(4).map(swapping, where="process"),
-        fb.from_arrays(np.arange(16)).map(swapping_rows).batch(4),
+        fb.from_arrays(np.arange(16)).batch(4).map(swap_fields),
+        fb.from_arrays(np.arange(16)).batch(4).map(swap_fields, where="process"),
+        fb.from_arrays(np.arange(16)).map(swap_fields_of_row).batch(4),
     ):
-        batches = fed(pipeline)
+        batches = all_batches(pipeline)
         assert np.concatenate([batch["a"] for batch in batches]).tolist() == list(range(16))
         assert np.concatenate([batch["b"] for batch in batches]).tolist() == [-row for row in range(16)]
 
@@ -173,11 +173,13 @@ def test_fields_returned_in_another_order_are_matched_by_name():
 @pytest.mark.parametrize("other", [lambda batch: {"z": batch}, lambda batch: (batch,), lambda batch: batch])
 def test_a_map_that_returns_a_different_tree_is_refused(other):
     with pytest.raises(TransformError, match="a different tree than before"):
-        fed(fb.from_arrays(np.arange(16)).batch(4).map(lambda batch: {"a": batch} if batch[0] == 0 else other(batch)))
+        all_batches(
+            fb.from_arrays(np.arange(16)).batch(4).map(lambda batch: {"a": batch} if batch[0] == 0 else other(batch))
+        )
 
 
 def test_each_shard_has_its_own_random_numbers():
-    shards = [fed(fb.from_arrays(np.zeros(8)).shard(index, 2).batch(2).map(add_noise)) for index in range(2)]
+    shards = [all_batches(fb.from_arrays(np.zeros(8)).shard(index, 2).batch(2).map(add_noise)) for index in range(2)]
     rows = [row for shard in shards for batch in shard for row in batch.tolist()]
     assert len(set(rows)) == 8
 
@@ -185,7 +187,7 @@ def test_each_shard_has_its_own_random_numbers():
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_an_error_in_a_map_keeps_its_type(where):
     with pytest.raises(KeyError, match="no such thing"):
-        fed(fb.from_arrays(np.arange(10)).batch(4).map(refuse, where=where))
+        all_batches(fb.from_arrays(np.arange(10)).batch(4).map(refuse, where=where))
 
 
 def test_an_unknown_where_is_refused():
@@ -200,7 +202,7 @@ def test_a_map_on_a_device_needs_one():
 
 def test_object_results_are_refused():
     with pytest.raises(SpecError, match="Python objects"):
-        fed(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: np.array([None] * len(batch))))
+        all_batches(fb.from_arrays(np.arange(10)).batch(4).map(lambda batch: np.array([None] * len(batch))))
 
 
 # Rows of different shape
@@ -211,7 +213,7 @@ def sentences():
 
 
 def test_ragged_rows_of_a_generator_are_padded_to_the_longest_of_their_batch():
-    batches = fed(fb.from_generator(sentences).batch(2, pad=-1))
+    batches = all_batches(fb.from_generator(sentences).batch(2, pad=-1))
     assert [batch.tolist() for batch in batches] == [
         [[0, 1, 2], [0, -1, -1]],
         [[0, 1, 2, 3], [0, -1, -1, -1]],
@@ -220,12 +222,12 @@ def test_ragged_rows_of_a_generator_are_padded_to_the_longest_of_their_batch():
 
 
 def test_ragged_rows_of_a_list_are_padded():
-    batches = fed(fb.from_source(sentences()).batch(3, pad=0))
+    batches = all_batches(fb.from_source(sentences()).batch(3, pad=0))
     assert [batch.shape for batch in batches] == [(3, 4), (2, 5)]
 
 
 def test_rows_of_different_shapes_from_a_map_are_padded():
-    batches = fed(fb.from_arrays(np.array([1, 3, 2])).map(lambda n: np.ones(n)).batch(3, pad=9))
+    batches = all_batches(fb.from_arrays(np.array([1, 3, 2])).map(lambda n: np.ones(n)).batch(3, pad=9))
     assert batches[0].tolist() == [[1, 9, 9], [1, 1, 1], [1, 1, 9]]
 
 
@@ -233,33 +235,33 @@ def test_rows_of_different_shapes_from_a_map_are_padded():
 def test_a_pad_value_outside_the_dtype_is_refused(pad, dtype):
     rows = [np.zeros(length, dtype) for length in (1, 2)]
     with pytest.raises(SpecError, match=r"'array' is .* and cannot store"):
-        fed(fb.from_source(rows).batch(2, pad=pad))
+        all_batches(fb.from_source(rows).batch(2, pad=pad))
 
 
 def test_padded_rows_of_another_dtype_are_refused():
     rows = [np.zeros(1, "i8"), np.zeros(2, "i8"), np.zeros(1, "f8")]
     with pytest.raises(SpecError, match=r"float64.*int64|expected int64"):
-        fed(fb.from_generator(lambda: iter(rows)).batch(1, pad=0))
+        all_batches(fb.from_generator(lambda: iter(rows)).batch(1, pad=0))
 
 
 def test_padding_does_not_change_the_generator():
     pipeline = fb.from_generator(sentences)
-    fed(pipeline.batch(2, pad=0))
+    all_batches(pipeline.batch(2, pad=0))
     with pytest.raises(SpecError, match="row 1"):
-        fed(pipeline.batch(2))
+        all_batches(pipeline.batch(2))
 
 
 @pytest.mark.parametrize("verb", [lambda p: p.take(3), lambda p: p.repeat(2), lambda p: p.shuffle(seed=0, window=64)])
 def test_padding_needs_rows_directly_from_the_generator(verb):
     with pytest.raises(PipelineError, match="directly from the generator"):
-        fed(verb(fb.from_generator(sentences)).batch(2, pad=0))
+        all_batches(verb(fb.from_generator(sentences)).batch(2, pad=0))
 
 
 def test_a_ragged_spec_without_padding_is_refused():
     with pytest.raises(PipelineError, match=r"batch\(n, pad=0\)"):
-        fed(fb.from_generator(sentences, spec=fb.ArraySpec((None,), "int32")).batch(2))
+        all_batches(fb.from_generator(sentences, spec=fb.ArraySpec((None,), "int32")).batch(2))
 
 
 def test_ragged_rows_without_padding_suggest_pad():
     with pytest.raises(SpecError, match=r"batch\(..., pad=0\)"):
-        fed(fb.from_source(sentences()).batch(3))
+        all_batches(fb.from_source(sentences()).batch(3))

@@ -46,7 +46,7 @@ def set_range(variable: str, count: int) -> Edit:
 
 
 def call_instead(name: str, function: str, *arguments: str) -> Edit:
-    """Call another function, with more arguments before those of the script."""
+    """Call another function in place of `name`, with `arguments` before those of the script."""
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for call in _calls(tree, name):
@@ -100,7 +100,7 @@ def rename_keyword(name: str, old: str, new: str) -> Edit:
 
 
 def add_arguments(name: str, arguments: str) -> Edit:
-    """Add arguments behind those of the script."""
+    """Add arguments after those of the script."""
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for call in _calls(tree, name):
@@ -171,7 +171,7 @@ def decorate(function: str, decorator: str) -> Edit:
 def move_to_function(lines: tuple[int, int], loop: int, function: str, outputs: str) -> Edit:
     """Make a function of some lines of a loop, so that a decorator can compile them.
 
-    `function` has its decorator and its head. The lines move above the line of the loop, and a call takes their place.
+    `function` is the decorator and the `def` line. The lines move above the line of the loop, and a call replaces them.
     A mark of the step stays in the loop.
     """
 
@@ -200,7 +200,7 @@ def insert_before(line: int, statement: str) -> Edit:
 
 
 def drop_call(name: str) -> Edit:
-    """Evaluate nothing in place of the calls of a function."""
+    """Replace the calls of a function by None."""
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for call in _calls(tree, name):
@@ -213,10 +213,10 @@ def mark_steps(line: int | str) -> Edit:
     """Let the module `step_clock` time the steps.
 
     A step is an iteration of the loop in this line, a call of the function that this line defines, or, with "fit", a
-    batch of every call of `fit`. Only in front of a compound statement does the mark need a line of its own.
+    batch of every call of `fit`. A mark adds a line only in front of a compound statement.
     """
     if line == "fit":
-        return wrap_function("fit", '__import__("step_clock").watch_fit(', ")")
+        return wrap_function("fit", '__import__("step_clock").mark_batches(', ")")
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for node in ast.walk(tree):
@@ -230,7 +230,7 @@ def mark_steps(line: int | str) -> Edit:
 
 
 def wrap_function(name: str, before: str, after: str) -> Edit:
-    """Write text around the functions that calls of this name call."""
+    """Write text around the function in the calls of this name, without its arguments."""
 
     def spans(tree: ast.AST, place: "_Places") -> Iterator[Span]:
         for call in _calls(tree, name):

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# Sources of modules that edited scripts import.
 STORED = '''
     """Made-up data in place of downloads, whose checksums it does not have."""
 

@@ -1,4 +1,4 @@
-"""Step times from the marks of `step_clock`, and what a document of the doctor says about them."""
+"""Step times from the marks of `step_clock`, compared with the diagnosis of the doctor."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ def step_seconds(marks: Sequence[int]) -> float | None:
     """Return the time of a step after the warm-up.
 
     The steps of a block share its time. The median of the blocks leaves out those with a validation or a new epoch.
-    Scripts with few steps get the median of single steps, which only a script without a GPU may use.
+    A script with few steps gets the median of its single steps, which is right only without a GPU.
     """
     marks = marks[WARM_UP:]
     if len(marks) > 3 * BLOCK:
@@ -39,19 +39,20 @@ def steps_between(marks: Sequence[int], start: float, end: float) -> float | Non
     return median(_differences(inside)) / 1e9 if len(inside) > 3 else None
 
 
-def profiling_cost(plain: Sequence[int], watched: Sequence[int], capture: Capture) -> dict[str, float | None]:
+def profiling_cost(plain: Sequence[int], profiled: Sequence[int], capture: Capture) -> dict[str, float | None]:
     """Compare the steps of a run with the doctor with the steps of a run without it.
 
-    Both runs have marks. `profiled` and `unprofiled` are ratios to the plain steps, `run` is that of the whole loops.
+    Both sequences are marks. The result has ratios to the plain run: `profiled` and `unprofiled` of steps, `run` of the
+    whole loop.
     """
     base = steps_between(plain[WARM_UP:], 0, float("inf"))
     window = capture.window
     after = window.traced[-1] if window.traced else window.end
     parts = {"profiled": (window.start, window.end), "unprofiled": (after, float("inf"))}
-    medians = {name: steps_between(watched, *limits) for name, limits in parts.items()}
+    medians = {name: steps_between(profiled, *limits) for name, limits in parts.items()}
     ratios = {name: value / base if base and value else None for name, value in medians.items()}
-    is_same = len(plain) == len(watched) > 1
-    return ratios | {"run": (watched[-1] - watched[0]) / (plain[-1] - plain[0]) if is_same else None}
+    is_same = len(plain) == len(profiled) > 1
+    return ratios | {"run": (profiled[-1] - profiled[0]) / (plain[-1] - plain[0]) if is_same else None}
 
 
 def summarise(document: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from tests.wild.scripts import FOLDER, Script, load_cure, load_scripts
 
 from forebay.doctor.model.capture import Capture
 
-KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "XLA_PYTHON_CLIENT_PREALLOCATE")  # environment variables
+# The script gets these environment variables of the runner, and no others.
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "XLA_PYTHON_CLIENT_PREALLOCATE")
 SOURCE = FOLDER.parents[1] / "src"
 
 
@@ -47,7 +48,7 @@ class Runner:
     steps: int  # a timed run ends after this many steps; 0: when the script ends
 
     def run(self, script: Script) -> dict[str, Any]:
-        """Diagnose a script, then run it by turns; return the results."""
+        """Diagnose a script, then run it in all ways in turn; return the results."""
         ended = self._diagnose(script)
         path = self.out / f"{script.name}.doctor.json"
         result: dict[str, Any] = {"name": script.name, "framework": script.framework, "ended": ended, "verdict": None}
@@ -67,15 +68,15 @@ class Runner:
         return self._start(script, folder, options, log=self.out / f"{script.name}.txt")
 
     def _measure(self, script: Script, verdict: dict[str, Any] | None) -> dict[str, Any]:
-        """Run the script by turns: plain, with the doctor, and with its cure if there is one."""
+        """Run the script in turn: plain, with the doctor, and with its cure if there is one."""
         cure = load_cure(script.name)
         plain, costs, cured = [], [], []
         for _ in range(self.turns):
             marks = self._timed(script, "plain")
             plain.append(step_seconds(marks))
-            watched = self._timed(script, "watched", watch=True)
-            if (capture := self.out / f"{script.name}.watched.gz").exists():
-                costs.append(profiling_cost(marks, watched, Capture.load(capture)))
+            profiled = self._timed(script, "profiled", with_doctor=True)
+            if (capture := self.out / f"{script.name}.profiled.gz").exists():
+                costs.append(profiling_cost(marks, profiled, Capture.load(capture)))
                 capture.unlink()
             if cure:
                 cured.append(step_seconds(self._timed(script, "cured", edits=cure[1])))
@@ -84,12 +85,14 @@ class Runner:
             result["cure"] = {"rule": cure[0], **compare(plain, cured, verdict or {})}
         return result
 
-    def _timed(self, script: Script, name: str, *, edits: tuple[Edit, ...] = (), watch: bool = False) -> list[int]:
+    def _timed(
+        self, script: Script, name: str, *, edits: tuple[Edit, ...] = (), with_doctor: bool = False
+    ) -> list[int]:
         """Run the script with marks and return them."""
         folder = self._prepare(script, name, edits=edits, is_marked=True)
-        options = ["--capture", f"{self.out / script.name}.watched.gz"] if watch else None
+        options = ["--capture", f"{self.out / script.name}.profiled.gz"] if with_doctor else None
         clock = folder / "step_clock.json"
-        environment = {"STEP_CLOCK_FILE": str(clock), "STEP_CLOCK_STEPS": str(0 if watch else self.steps)}
+        environment = {"STEP_CLOCK_FILE": str(clock), "STEP_CLOCK_STEPS": str(0 if with_doctor else self.steps)}
         self._start(script, folder, options, log=folder / "log.txt", environment=environment)
         return read_marks(clock)
 
@@ -110,7 +113,9 @@ class Runner:
         """Run the script in its folder, with the doctor if there are options; return how it ended."""
         doctor = [] if options is None else ["-m", "forebay", "doctor", *options]
         command = [sys.executable, *doctor, script.file_name, *script.recipe.arguments]
-        variables = {name: os.environ[name] for name in KEPT if name in os.environ} | script.recipe.environment
+        variables = {
+            name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ
+        } | script.recipe.environment
         variables |= {"PYTHONPATH": str(SOURCE), "TF_CPP_MIN_LOG_LEVEL": "2", "COLUMNS": "110"} | (environment or {})
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -135,11 +140,11 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="scripts; default: all that have a recipe")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scripts to run (default: all that have a recipe)")
     parser.add_argument("--checkouts", type=Path, required=True, help="folder of git repositories")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results; must be outside of git")
-    parser.add_argument("--turns", type=int, default=3, help="timed runs of each kind; 0: only the diagnosis")
-    parser.add_argument("--timeout", type=float, default=150, help="seconds for each run")
+    parser.add_argument("--turns", type=int, default=3, help="timed runs of each kind (0: only the diagnosis)")
+    parser.add_argument("--timeout", type=float, default=150, help="time limit of each run, in seconds")
     parser.add_argument("--steps", type=int, default=0, help="end a timed run after this many steps")
     parser.add_argument("--part", default="develop", choices=["develop", "held back"])
     arguments = parser.parse_args()

@@ -29,7 +29,7 @@ def mark() -> None:
         os._exit(0)
 
 
-def watch_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
+def mark_batches(fit: Callable[..., Any]) -> Callable[..., Any]:
     """Return `fit` with a callback that marks each batch."""
     import keras
 
@@ -37,11 +37,11 @@ def watch_fit(fit: Callable[..., Any]) -> Callable[..., Any]:
         def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
             mark()
 
-    def watched(*arguments: Any, **options: Any) -> Any:
+    def marked_fit(*arguments: Any, **options: Any) -> Any:
         options["callbacks"] = [*(options.get("callbacks") or []), Marks()]
         return fit(*arguments, **options)
 
-    return watched
+    return marked_fit
 
 
 def _wait_for_device() -> None:

@@ -1,4 +1,4 @@
-"""The edits of public scripts, on a script of our own."""
+"""The edits of public scripts, on small scripts."""
 
 import pytest
 from tests.wild.edits import (
@@ -27,12 +27,12 @@ def test_a_setting_reaches_every_literal_of_its_name():
     )
 
 
-def test_a_setting_keeps_values_that_the_script_computes():
+def test_a_value_that_the_script_computes_is_no_setting():
     with pytest.raises(ValueError, match="no literal for size"):
         set_values({"size": "1"})("size = len(rows)\n")
 
 
-def test_columns_count_bytes_behind_letters_of_several_bytes():
+def test_text_after_letters_of_several_bytes_is_edited_at_the_right_place():
     assert set_values({"n": "1"})("print('é'); n = 2\n") == "print('é'); n = 1\n"
 
 
@@ -48,7 +48,7 @@ def test_arguments_change_without_changing_the_number_of_lines():
     assert set_arguments("split", "rows, 3")("a = split(\n    rows, 2)\nb = 1\n") == "a = split(rows, 3\n)\nb = 1\n"
 
 
-def test_arguments_are_added_behind_a_trailing_comma():
+def test_arguments_are_added_after_a_trailing_comma():
     assert add_arguments("load", "workers=2")("load(\n    rows,\n)\n") == "load(\n    rows,workers=2\n)\n"
 
 
@@ -63,7 +63,7 @@ def test_text_is_written_around_calls_and_values():
     assert wrap_value("env", "[", "]")(text) == "env = [make('x')]\n"
 
 
-def test_names_of_modules_and_attributes_change():
+def test_imports_and_attributes_are_replaced():
     assert import_instead("writer", "import nothing")("from log import writer\n") == "import nothing\n"
     assert rename_attribute("A", "toarray()")("x.A.A\n") == "x.toarray().toarray()\n"
 

@@ -1,4 +1,4 @@
-"""The step times and ratios of the runs of public scripts."""
+"""Step times and ratios of the runs of public scripts."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ def marks(count, *, milliseconds=2):
     return [number * milliseconds * MS for number in range(count)]
 
 
-def test_a_block_with_a_validation_does_not_count():
+def test_a_long_block_of_steps_does_not_change_the_step_time():
     times = marks(100)
     late = [time + 500 * MS for time in times[75:]]
     assert step_seconds(times[:75] + late) == pytest.approx(0.002)
@@ -43,27 +43,27 @@ def test_without_a_prediction_there_is_no_error():
     assert compare([0.02], [0.01], {"step_seconds": 0.01})["error"] is None
 
 
-def test_rows_without_a_line_explain_nothing():
+def test_rows_without_a_line_do_not_count():
     rows = [{"line": 3, "share_of_step": 0.25}, {"line": None, "share_of_step": 0.5}]
     assert reported_share({"crossings": rows, "host_lines": rows[:1]}) == 0.5
 
 
-def a_capture(*samples):
+def capture_with_samples(*samples):
     """Return a capture whose profiled part lasts from 100 to 200 ms, with samples of 20 ms."""
     found = [HostSample(ms * MS, 20 * MS, thread, 0) for ms, thread in samples]
     return replace(capture_of([]), window=Window(100 * MS, 200 * MS), samples=tuple(found))
 
 
-def test_samples_outside_of_the_window_and_of_other_threads_do_not_add_up():
-    capture = a_capture((50, LOOP), (120, LOOP), (140, LOOP), (160, OTHER), (300, LOOP))
+def test_samples_outside_of_the_window_and_of_other_threads_do_not_count():
+    capture = capture_with_samples((50, LOOP), (120, LOOP), (140, LOOP), (160, OTHER), (300, LOOP))
     assert sampled_share(capture) == pytest.approx(0.4)
-    assert sampled_share(a_capture()) is None
+    assert sampled_share(capture_with_samples()) is None
 
 
 def test_profiled_and_unprofiled_steps_are_compared_with_plain_ones():
     profiled = [100 * MS + time for time in marks(21, milliseconds=3)]
     unprofiled = [200 * MS + time for time in marks(60)]
-    cost = profiling_cost(marks(100), profiled + unprofiled, a_capture())
+    cost = profiling_cost(marks(100), profiled + unprofiled, capture_with_samples())
     assert cost["profiled"] == pytest.approx(1.5)
     assert cost["unprofiled"] == pytest.approx(1.0)
     assert cost["run"] is None

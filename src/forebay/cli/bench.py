@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read_results(path: Path) -> BenchResults:
     try:
-        results = from_json(parse_json(read_bounded(path, most_nbytes=MAX_RESULT_NBYTES)))
+        results = from_json(parse_json(read_bounded(path, max_nbytes=MAX_RESULT_NBYTES)))
         for part in render(results, targets=True):  # raises an error if values do not fit together
             Console(file=StringIO()).print(part)
         to_json(results)

@@ -191,7 +191,7 @@ class Probe:
 
     @classmethod
     def _read(cls, path: Path, hardware: Hardware) -> "Probe":
-        probe = from_json(cls, parse_json(read_bounded(path, most_nbytes=MAX_NBYTES)))
+        probe = from_json(cls, parse_json(read_bounded(path, max_nbytes=MAX_NBYTES)))
         if probe.hardware.fingerprint != hardware.fingerprint:
             raise ValueError(f"{path} belongs to another machine")
         return probe

@@ -1,4 +1,4 @@
-"""The blocks with which a shuffle reads a source of chunks: their length and number."""
+"""The shuffle blocks of a source that stores rows in chunks: their length and number."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from forebay.core.spec import format_nbytes
 
 __all__ = ["ChunkPolicy", "ShuffleBlocks"]
 
-_OPEN_BLOCKS = 16  # blocks that a shuffle opens together, if they fit in half of the memory budget
+_OPEN_BLOCKS = 16  # blocks that a shuffle opens together, if they fit in half of the budget for held bytes
 _OPEN_ROWS = 1 << 16  # if _OPEN_BLOCKS blocks have fewer rows, a shuffle opens more blocks, up to this many rows
 
 
@@ -16,7 +16,7 @@ class ShuffleBlocks:
     """The blocks that a source proposes for a shuffle."""
 
     rows: int  # rows per block
-    held: int  # blocks that fit in the memory budget
+    held: int  # blocks that fit in the budget for held bytes
 
     @property
     def max_open_blocks(self) -> int:

@@ -25,29 +25,29 @@ __all__ = [
     "text",
 ]
 
-Check = Callable[[Any, str], None]  # raises ValueError if a value is invalid; the text names the value's place
+Check = Callable[[Any, str], None]  # takes a value and its place in the document, for errors; raises ValueError
 
-MAX_FILE_NBYTES = 512 << 20  # after decompression; a capture with the most events has 300 MB
+MAX_FILE_NBYTES = 512 << 20  # bytes after decompression; a capture with the most events has 300 MB
 MAX_RATIO = 100  # decompressed over compressed bytes; recorded captures reach 12, a decompression bomb 1,000
-MAX_BOMB_NBYTES = 64 << 20  # a file may exceed MAX_RATIO up to this size
+MAX_BOMB_NBYTES = 64 << 20  # decompressed bytes; a file up to this size may exceed MAX_RATIO
 MAX_VALUES = 40_000_000  # of one document; a capture with the most events has 20 million
 MAX_INTEGER = 2**63 - 1  # larger numbers overflow int64
 MAX_DEPTH = 20  # of nested lists and objects that no other check describes
 
 
-def read_bounded(path: str | Path, *, most_nbytes: int = MAX_FILE_NBYTES) -> bytes:
+def read_bounded(path: str | Path, *, max_nbytes: int = MAX_FILE_NBYTES) -> bytes:
     """Return the content of a file, decompressed if it is gzip; raise ValueError if it is too large or damaged."""
     with Path(path).open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
         if is_compressed:
-            most_nbytes = min(most_nbytes, max(MAX_BOMB_NBYTES, MAX_RATIO * os.fstat(file.fileno()).st_size))
+            max_nbytes = min(max_nbytes, max(MAX_BOMB_NBYTES, MAX_RATIO * os.fstat(file.fileno()).st_size))
     try:
         with gzip.open(path, "rb") if is_compressed else Path(path).open("rb") as file:
-            content = file.read(most_nbytes + 1)
-    except (EOFError, zlib.error) as error:
+            content = file.read(max_nbytes + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(str(error)) from error
-    if len(content) > most_nbytes:
-        raise ValueError(f"it has more than {most_nbytes:,} bytes")
+    if len(content) > max_nbytes:
+        raise ValueError(f"it has more than {max_nbytes:,} bytes")
     return content
 
 
@@ -77,7 +77,8 @@ def number(least: float = -math.inf, most: float = MAX_INTEGER) -> Check:
 
     def check(value: Any, place: str) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not least <= value <= most:
+        is_finite = is_number and abs(value) < math.inf  # `math.isfinite` fails for integers that no float can hold
+        if not is_finite or not least <= value <= most:
             raise _unexpected(value, place, f"a number from {least:g} to {most:g}")
 
     return check
@@ -165,10 +166,10 @@ def any_value(value: Any, place: str, *, depth: int = 0) -> None:
 
 
 def _unexpected(value: Any, place: str, expected: str) -> ValueError:
-    shown = f"{value:.40}" if isinstance(value, str) else type(value).__name__
+    shown = repr(value[:40]) if isinstance(value, str) else f"of type {type(value).__name__}"
     if isinstance(value, int | float):
         shown = str(value) if abs(value) < 1e30 else "a huge number"
-    return ValueError(f"{place} is {shown!r}, not {expected}")
+    return ValueError(f"{place} is {shown}, not {expected}")
 
 
 def _reject_constant(name: str) -> float:

@@ -106,7 +106,7 @@ _EXTRAS = {
     "numcodecs": "zarr",
     "google_crc32c": "tfrecord",
 }
-# Module: what to install, if the names differ. The extra `cupy` installs the first.
+# Module: what to install, if the names differ. The extra `cupy` of Forebay installs cupy-cuda12x.
 _PACKAGES = {"cupy": "cupy-cuda12x (or cupy-cuda13x for CUDA 13)"}
 # Module: the oldest supported version, as in pyproject.toml.
 _MINIMUM_VERSIONS = {"torch": "2.4", "jax": "0.4.38", "tensorflow": "2.18", "keras": "3.12", "cupy": "13.2"}

@@ -160,7 +160,7 @@ class AbstractSource(PipelineInput):
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of memory that the source uses now for decompressed or parsed rows."""
+        """The held bytes: memory that the source uses now for decompressed or parsed rows."""
         return 0
 
     def memory(self) -> Sequence[MemoryRegion]:

@@ -342,7 +342,7 @@ class Epoch:
             has_transforms = self._device_transforms is not None
             keys = [self._seed_key(group, batch) if has_transforms else () for batch in range(len(batches))]
             ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
-        self._recorder.add_span("given", count=group.batches, nbytes=group.rows * self._row_nbytes)
+        self._recorder.add_span("received", count=group.batches, nbytes=group.rows * self._row_nbytes)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
         self._is_last_group = group.ends_epoch

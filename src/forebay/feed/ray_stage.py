@@ -125,7 +125,7 @@ class RayTransformStage(TransformStage):
             return RayRequest(RayTask(keys, None, leaves, num_returns=num_returns), num_returns=num_returns)
         specs = [(leaf.shape, leaf.dtype) for leaf in leaves]
         contiguous = [np.ascontiguousarray(leaf) for leaf in leaves]
-        task = RayTask(keys, None, split_leaves=specs, num_returns=num_returns)
+        task = RayTask(keys, None, split_leaf_specs=specs, num_returns=num_returns)
         return RayRequest(task, pieces=split_bytes(contiguous, pieces), num_returns=num_returns)
 
     def _count_result_pieces(self, worker: WorkerInfo, rows: int) -> int:

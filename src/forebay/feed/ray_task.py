@@ -28,13 +28,13 @@ __all__ = ["RayJob", "RayResult", "RayTask"]
 class RayTask:
     """Batches that a Ray worker transforms in one call.
 
-    Exactly one of `rows`, `leaves` and `split_leaves` is set.
+    Exactly one of `rows`, `leaves` and `split_leaf_specs` is set.
     """
 
     keys: list[tuple[int, ...]]  # one for each batch; seeds its random numbers
     rows: Rows | None  # row numbers, if the worker reads the rows
     leaves: list[Array] | None = None  # the rows themselves
-    split_leaves: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # shapes and dtypes of rows in pieces
+    split_leaf_specs: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # of leaves that arrive in pieces
     num_returns: int = 1  # values that the worker returns: 1, or the number of pieces of the result
 
 
@@ -91,7 +91,7 @@ class RayJobOnWorker:
     def __call__(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> Any:
         """Return the result of a task.
 
-        If the task requests several pieces, return a list of the result, which has the first piece, and the others.
+        If the task requests several pieces, return a list: the result with the first piece, then the other pieces.
         """
         result = self._run(task, stored, pieces)
         if task.num_returns == 1:
@@ -112,8 +112,8 @@ class RayJobOnWorker:
         """Return the rows of a task in new memory, because a map may change or keep its input."""
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]
-        if task.split_leaves is not None:
-            joined = [np.empty(shape, dtype) for shape, dtype in task.split_leaves]
+        if task.split_leaf_specs is not None:
+            joined = [np.empty(shape, dtype) for shape, dtype in task.split_leaf_specs]
             join_bytes(pieces, joined)
             return joined
         source = self._source if stored is None else ArraySource(self._job.structure.unflatten(stored))

@@ -126,9 +126,9 @@ class Lease:
     """Shows whether the consumer still holds a batch of a slot, by counting references.
 
     Each leaf of a batch has one root. Every view, DLPack tensor or buffer that the user derives from a batch refers to
-    its root, directly or through other objects. (NumPy would skip the root only if the base of the root were an
-    ndarray.) So the consumer holds no batch exactly when the reference counts of all roots are back at their initial
-    values.
+    its root, directly or through other objects. (NumPy lets a view of a view refer to the first array of the chain.
+    This is the root, because the base of the root is a buffer and not an array.) So the consumer holds no batch exactly
+    when the reference counts of all roots are back at their initial values.
 
     Counting has advantages over finalizers. Roots live as long as the slot, so Forebay creates and destroys no object
     for each batch. No callback runs on another thread. If the consumer keeps a batch forever, the ring drops the slot,

@@ -47,7 +47,7 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
 
 def why_on_device(transform: Transform) -> str:
     """Return the reason why a transform runs on the device."""
-    return "as requested" if transform.where == "device" else "the link carries no more bytes, and the device is faster"
+    return "as requested" if transform.where == "device" else "no more bytes cross the link, and the device is faster"
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:

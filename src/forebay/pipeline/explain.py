@@ -20,7 +20,7 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
     """
     totals = capture["stages"]
     stages = {name: dict(total) for name, total in totals.items() if name in _STAGES}
-    received = totals.get("given", {"count": 0, "nbytes": 0})
+    received = totals.get("received", {"count": 0, "nbytes": 0})
     waits = totals.get("wait", {"seconds": 0.0, "count": 0})
     epochs = totals.get("epoch", {"seconds": 0.0, "count": 0, "nbytes": 0})
     return {

@@ -190,7 +190,7 @@ class _Draft:
         reading = self.input.reading
         if reading is None:
             return 0
-        return reading.held_nbytes + (self.index_rows * INDEX_NBYTES if reading.uses_read_buffers else 0)
+        return reading.buffers_nbytes + (self.index_rows * INDEX_NBYTES if reading.uses_read_buffers else 0)
 
     def _layout_of(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.input.batch_rows, self.input.alignment

@@ -1,4 +1,8 @@
-"""Cases that every framework must pass. Each framework runs them in its own process."""
+"""Hand-off cases that every framework must pass.
+
+`tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
+in one process.
+"""
 
 import gc
 import importlib

@@ -1,4 +1,8 @@
-"""Feeds and uploads inside a tf.function, which TensorFlow traces."""
+"""Feeds and uploads inside a tf.function, which TensorFlow traces.
+
+`tests/test_framework_cases.py` runs this file in a process of its framework, because frameworks conflict in one
+process.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Hand-off errors."""
+"""Errors of feeds to unknown or missing frameworks and devices."""
 
 import subprocess
 import sys

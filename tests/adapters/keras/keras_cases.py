@@ -1,4 +1,8 @@
-"""KerasFeed on every backend. Each backend runs these cases in its own process."""
+"""KerasFeed on every backend.
+
+`tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change
+its backend.
+"""
 
 import contextlib
 import gc
@@ -16,12 +20,12 @@ from forebay.errors import FeedClosedError, FeedError, PipelineError
 BACKEND = keras.backend.backend()
 ROWS, BATCH = 70, 16  # five batches, the last one is shorter
 
-only = {
-    name: pytest.mark.skipif(name != BACKEND, reason=f"about the {name} backend")
+only_for = {
+    name: pytest.mark.skipif(name != BACKEND, reason=f"only for the {name} backend")
     for name in ("tensorflow", "jax", "torch")
 }
 not_torch = pytest.mark.skipif(
-    BACKEND == "torch", reason="the torch backend has one step in an execution and no tracing"
+    BACKEND == "torch", reason="the torch backend runs one step per execution and traces no function"
 )
 
 if BACKEND == "tensorflow":
@@ -80,13 +84,13 @@ def pipeline(arrays):
 def make_model(kind=keras.Sequential, **options):
     keras.utils.set_random_seed(0)
     model = kind([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])
-    model.compile(**{"optimizer": "sgd", "loss": "mse", "weighted_metrics": ["mae"]} | options)
+    model.compile(**{"optimizer": "sgd", "loss": "mse"} | options)
     return model
 
 
 def make_recording_model(**options):
     loss = RowsSeen()
-    return make_model(loss=loss, run_eagerly=True, weighted_metrics=None, **options), loss
+    return make_model(loss=loss, run_eagerly=True, **options), loss
 
 
 def address_of(tensor):
@@ -110,7 +114,7 @@ def test_variables_are_read_back():
 
 
 def test_evaluate_returns_the_same_as_with_arrays(arrays, pipeline):
-    model = make_model()
+    model = make_model(weighted_metrics=["mae"])
     expected = model.evaluate(*arrays, batch_size=BATCH, verbose=0)
     np.testing.assert_allclose(model.evaluate(pipeline.feed("keras"), verbose=0), expected, rtol=1e-5)
 
@@ -163,7 +167,7 @@ def test_predict_builds_a_model_without_losing_rows(arrays, pipeline):
 
 def test_sample_weights_are_applied(arrays):
     weights = np.linspace(0, 2, ROWS, dtype="float32")
-    model = make_model()
+    model = make_model(weighted_metrics=["mae"])
     expected = model.evaluate(*arrays, sample_weight=weights, batch_size=BATCH, verbose=0)
     feed = fb.from_arrays((*arrays, weights)).batch(BATCH).feed("keras")
     np.testing.assert_allclose(model.evaluate(feed, verbose=0), expected, rtol=1e-5)
@@ -240,7 +244,7 @@ def test_invalid_fields_are_refused(tree, fields, words):
 # Maps on a device; their output specs are known only after the first batch
 
 
-def fed_from(arrays, *, on_device=True, function=None, **fields):
+def staged_feed(arrays, *, on_device=True, function=None, **fields):
     """Feed rows that must be staged. `on_device` feeds a fake device, and `function` is mapped there."""
     x, y = arrays
     pipeline = fb.from_arrays((np.asfortranarray(x), y)).batch(BATCH)
@@ -250,7 +254,7 @@ def fed_from(arrays, *, on_device=True, function=None, **fields):
 
 
 def mapped_on_device(arrays, function, **fields):
-    return fed_from(arrays, function=lambda batch: function(*map(keras.ops.convert_to_tensor, batch)), **fields)
+    return staged_feed(arrays, function=lambda batch: function(*map(keras.ops.convert_to_tensor, batch)), **fields)
 
 
 @pytest.mark.parametrize("weights", [None, {0: 0.5, 1: 3.0}])
@@ -262,8 +266,8 @@ def test_a_device_map_trains_like_arrays(arrays, names, weights):
     give = (lambda x, y: {"label": y, "image": 2 * x}) if names else (lambda x, y: (2 * x, y))
     with mapped_on_device((x, y), give, **names) as feed:
         model.fit(feed, epochs=2, class_weight=weights, verbose=0)
-    for found, right in zip(weights_of(model), weights_of(expected), strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+    for found, expected_weight in zip(weights_of(model), weights_of(expected), strict=True):
+        np.testing.assert_allclose(found, expected_weight, rtol=1e-4, atol=1e-6)
 
 
 def test_fields_missing_from_a_device_map_are_refused_at_the_first_batch(arrays):
@@ -277,7 +281,7 @@ def test_class_weights_with_sample_weights_of_a_device_map_are_refused(arrays):
         make_model().fit(feed, class_weight={0: 2.0}, verbose=0)
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_a_device_map_under_a_strategy_is_refused(arrays):
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model = make_model()
@@ -348,7 +352,7 @@ def test_if_forebay_cannot_see_the_arguments_of_fit_it_warns(pipeline, monkeypat
 
 def test_validation_sees_all_rows_after_each_epoch(arrays, pipeline):
     model = make_model(optimizer=keras.optimizers.SGD(0.0))
-    expected = model.evaluate(*arrays, batch_size=BATCH, verbose=0)[0]
+    expected = model.evaluate(*arrays, batch_size=BATCH, verbose=0)
     validation = fb.from_arrays(arrays).shuffle(seed=1).batch(BATCH).feed("keras")
     history = model.fit(pipeline.feed("keras"), validation_data=validation, epochs=3, verbose=0)
     np.testing.assert_allclose(history.history["val_loss"], [expected] * 3, rtol=1e-5)
@@ -356,7 +360,7 @@ def test_validation_sees_all_rows_after_each_epoch(arrays, pipeline):
 
 def test_validation_steps_take_the_first_batches(arrays, pipeline):
     model = make_model(optimizer=keras.optimizers.SGD(0.0))
-    expected = model.evaluate(*(array[: 2 * BATCH] for array in arrays), batch_size=BATCH, verbose=0)[0]
+    expected = model.evaluate(*(array[: 2 * BATCH] for array in arrays), batch_size=BATCH, verbose=0)
     validation = pipeline.feed("keras")
     history = model.fit(pipeline.feed("keras"), validation_data=validation, validation_steps=2, epochs=3, verbose=0)
     np.testing.assert_allclose(history.history["val_loss"], [expected] * 3, rtol=1e-5)
@@ -503,7 +507,7 @@ def test_the_state_counts_finished_steps_of_an_execution(pipeline):
     assert [state["position"] for state in states[:2]] == [2 * BATCH, 4 * BATCH]
 
 
-@only["jax"]
+@only_for["jax"]
 @pytest.mark.parametrize("built", [True, False])
 @pytest.mark.parametrize("on_device", [True, False])
 def test_jax_prefetches_only_host_batches(arrays, monkeypatch, built, on_device):
@@ -517,13 +521,13 @@ def test_jax_prefetches_only_host_batches(arrays, monkeypatch, built, on_device)
     if not built:
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    with fed_from(arrays, on_device=on_device) as feed:
+    with staged_feed(arrays, on_device=on_device) as feed:
         states, _ = states_of(feed, model, epochs=1)
     assert [state["batches"] for state in states[:4]] == [1, 2, 3, 4]  # without the prefetched batch
     assert bool(prefetched) is not on_device
 
 
-@only["jax"]
+@only_for["jax"]
 @pytest.mark.parametrize("on_device", [True, False])
 def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_prefetched(arrays, monkeypatch, on_device):
     import jax
@@ -538,7 +542,7 @@ def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_prefetched(arrays,
         return batch
 
     model, seen = make_recording_model()
-    with fed_from(arrays, on_device=on_device, function=fail_once) as feed:
+    with staged_feed(arrays, on_device=on_device, function=fail_once) as feed:
         with pytest.raises(KeyError, match="once"):
             model.fit(feed, verbose=0)
         feed.load_state_dict(feed.state_dict())
@@ -546,7 +550,7 @@ def test_a_fit_resumed_after_an_error_sees_the_batch_that_jax_prefetched(arrays,
     assert seen.rows == [*range(ROWS)]
 
 
-@only["jax"]
+@only_for["jax"]
 def test_a_keras_distribution_accepts_batches_on_the_device(arrays):
     from keras.distribution import DataParallel, set_distribution
 
@@ -555,12 +559,12 @@ def test_a_keras_distribution_accepts_batches_on_the_device(arrays):
     set_distribution(DataParallel(devices=["cpu:0"], auto_shard_dataset=False))
     try:
         model = make_model()
-        with fed_from(arrays) as feed:
+        with staged_feed(arrays) as feed:
             model.fit(feed, verbose=0)
     finally:
         set_distribution(None)
-    for found, right in zip(weights_of(model), weights_of(expected), strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+    for found, expected_weight in zip(weights_of(model), weights_of(expected), strict=True):
+        np.testing.assert_allclose(found, expected_weight, rtol=1e-4, atol=1e-6)
 
 
 # Errors, closing and lifetime
@@ -606,16 +610,16 @@ def test_a_feed_can_be_iterated_in_a_loop(arrays, pipeline):
 # Cases for TensorFlow only
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_a_mirrored_strategy_splits_batches_over_its_devices(arrays, pipeline):
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model = make_model(optimizer=keras.optimizers.SGD(0.0))
-    expected = make_model().evaluate(*arrays, batch_size=BATCH, verbose=0)[0]
+    expected = make_model().evaluate(*arrays, batch_size=BATCH, verbose=0)
     history = model.fit(pipeline.feed("keras"), epochs=2, validation_data=pipeline.feed("keras"), verbose=0)
     np.testing.assert_allclose(history.history["loss"] + history.history["val_loss"], [expected] * 4, rtol=1e-4)
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_under_a_strategy_an_error_keeps_its_type(arrays):
     def fail(batch):
@@ -627,7 +631,7 @@ def test_under_a_strategy_an_error_keeps_its_type(arrays):
         model.fit(fb.from_arrays(arrays).batch(BATCH).map(fail).feed("keras"), verbose=0)
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_under_a_strategy_the_state_is_known_only_between_epochs(pipeline):
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         model = make_model()
@@ -643,14 +647,14 @@ def test_under_a_strategy_the_state_is_known_only_between_epochs(pipeline):
         model.fit(feed, callbacks=[Hook(on_train_batch_end=lambda step, logs=None: feed.state_dict())], verbose=0)
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_a_feed_inside_a_tf_function_is_refused(pipeline):
     dataset = pipeline.feed("keras").get_tf_dataset()
     with pytest.raises(FeedError, match=r"inside a tf\.function"):
         tf.function(lambda: next(iter(dataset)), autograph=False)()
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_the_model_gets_the_memory_of_the_feed_without_a_copy(pipeline):
     given, used = [], []
 

@@ -1,4 +1,8 @@
-"""Read-back in every framework. Each framework runs these cases in its own process."""
+"""Read-back cases that every framework must pass.
+
+`tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
+in one process. tests/gpu/test_readback.py runs it again on a GPU.
+"""
 
 import gc
 import importlib
@@ -15,8 +19,8 @@ from forebay.errors import SpecError
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 NAN, INF = float("nan"), float("inf")
 
-only = {
-    name: pytest.mark.skipif(name != FRAMEWORK, reason=f"about {name}")
+only_for = {
+    name: pytest.mark.skipif(name != FRAMEWORK, reason=f"only for {name}")
     for name in ("torch", "jax", "tensorflow", "cupy")
 }
 
@@ -42,7 +46,7 @@ def make_empty():
 
 
 def add_one_in_place(framework, tensor):
-    """Change an array after put: in place, or by donation of its memory."""
+    """Change the memory of an array: in place, or in JAX by donating it to a function."""
     if FRAMEWORK == "tensorflow":
         tensor.assign_add(framework.ones_like(tensor))
     elif FRAMEWORK == "jax":
@@ -51,7 +55,8 @@ def add_one_in_place(framework, tensor):
         tensor += 1
 
 
-def changeable(framework, array):
+def make_mutable(framework, array):
+    """Make an array that `add_one_in_place` can change."""
     return framework.Variable(array) if FRAMEWORK == "tensorflow" else make(array)
 
 
@@ -67,7 +72,7 @@ def read(tree):
     return readback.drain()[0].value
 
 
-def check(*leaves):
+def is_finite(*leaves):
     """Return the result of all_finite through a Readback."""
     return bool(read(all_finite(leaves)))
 
@@ -91,11 +96,11 @@ def test_trees_keep_their_structure_and_arrays_are_new():
     assert found["pair"][1][0].tolist() == [3.0]
     assert found["pair"][2] == 7
     assert found["pair"][3].tolist() == [0, 1]
-    found["pair"][0][0] = 9
+    found["pair"][0][0] = 9  # the array is writable
 
 
 def test_results_have_the_values_at_the_call_of_put(framework):
-    tensor = changeable(framework, np.arange(100_000, dtype=np.float32))
+    tensor = make_mutable(framework, np.arange(100_000, dtype=np.float32))
     with Readback() as readback:
         readback.put(tensor)
         add_one_in_place(framework, tensor)
@@ -125,7 +130,7 @@ def test_shapes_are_unchanged(array):
     assert np.array_equal(found, array)
 
 
-@only["torch"]
+@only_for["torch"]
 def test_views_gradients_and_lazy_values_come_back_resolved(framework):
     weights = framework.nn.Parameter(make(np.arange(6, dtype=np.float32)).reshape(2, 3))
     found = read({"T": weights.T, "parameter": weights, "conjugate": make(np.array([1 + 2j], np.complex64)).conj()})
@@ -134,28 +139,28 @@ def test_views_gradients_and_lazy_values_come_back_resolved(framework):
     assert found["conjugate"] == np.complex64(1 - 2j)
 
 
-@only["torch"]
+@only_for["torch"]
 def test_bfloat16_comes_back_as_float32(framework):
     found = read(as_bfloat16(framework, make([1.5, -2.0])))
     assert found.dtype == np.float32
     assert found.tolist() == [1.5, -2.0]
 
 
-@pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that bring the type to NumPy")
+@pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="only JAX and TensorFlow add bfloat16 to NumPy")
 def test_bfloat16_comes_back_in_the_frameworks_numpy_dtype(framework):
     found = read(as_bfloat16(framework, make([1.5, -2.0])))
     assert found.dtype.name == "bfloat16"
     assert found.astype(np.float32).tolist() == [1.5, -2.0]
 
 
-@pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that trace functions")
+@pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="only JAX and TensorFlow trace functions")
 def test_values_inside_a_traced_function_are_refused(framework):
     trace = framework.jit if FRAMEWORK == "jax" else partial(framework.function, autograph=False)
     with pytest.raises(SpecError, match="Return it from the function"):
         trace(lambda x: Readback().put(x))(make(1.0))
 
 
-@pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="about frameworks that trace functions")
+@pytest.mark.skipif(FRAMEWORK not in ("jax", "tensorflow"), reason="only JAX and TensorFlow trace functions")
 @pytest.mark.parametrize(("value", "finite"), [(1.0, True), (NAN, False)])
 def test_finiteness_is_checked_inside_a_traced_function(framework, value, finite):
     trace = framework.jit if FRAMEWORK == "jax" else framework.function
@@ -176,71 +181,71 @@ def test_a_single_bad_value_is_found_at_any_position(dtype, value, place):
     array = np.ones(1001, dtype)
     good = make(array)
     array[place] = value
-    assert check(good, good)
-    assert not check(good, make(array))
+    assert is_finite(good, good)
+    assert not is_finite(good, make(array))
 
 
 def test_an_imaginary_infinity_is_found():
-    assert not check(make(np.array([complex(1, INF)], np.complex64)))
+    assert not is_finite(make(np.array([complex(1, INF)], np.complex64)))
 
 
 def test_the_largest_numbers_of_each_dtype_are_finite():
     largest = [make(np.array([np.finfo(dtype).max, np.finfo(dtype).min], dtype)) for dtype in ("f2", "f4")]
-    assert check(*largest)
-    assert check(make(np.array([1e300 if FRAMEWORK != "jax" else 1e30])), *largest)
+    assert is_finite(*largest)
+    assert is_finite(make(np.array([1e300 if FRAMEWORK != "jax" else 1e30])), *largest)
 
 
 def test_integers_booleans_and_empty_arrays_are_finite():
-    assert check(make([1, 2]), make([True]), make_empty())
-    assert check(make([1, 2]))
-    assert check(make_empty())
-    assert check(make([1.0]), None)
+    assert is_finite(make([1, 2]), make([True]), make_empty())
+    assert is_finite(make([1, 2]))
+    assert is_finite(make_empty())
+    assert is_finite(make([1.0]), None)
 
 
 def test_missing_gradients_are_ignored():
-    assert not check(None, make([NAN]), None)
+    assert not is_finite(None, make([NAN]), None)
 
 
 def test_a_generator_of_arrays_is_accepted():
     assert not bool(read(all_finite(make([value]) for value in (1.0, NAN))))
 
 
-@pytest.mark.skipif(FRAMEWORK == "cupy", reason="CuPy has none")
-def test_the_small_floats_are_checked(framework):
-    assert check(as_bfloat16(framework, make([1.0, 2.0])))
-    assert not check(as_bfloat16(framework, make([1.0, NAN])))
+@pytest.mark.skipif(FRAMEWORK == "cupy", reason="CuPy has no bfloat16")
+def test_all_finite_checks_bfloat16(framework):
+    assert is_finite(as_bfloat16(framework, make([1.0, 2.0])))
+    assert not is_finite(as_bfloat16(framework, make([1.0, NAN])))
 
 
-@only["torch"]
+@only_for["torch"]
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # some versions warn even if the check was requested
-def test_sparse_gradients_and_small_floats_of_torch_are_checked(framework):
-    assert not check(framework.sparse_coo_tensor([[0, 2]], [1.0, NAN], (4,), check_invariants=True))
-    assert check(framework.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), check_invariants=True))
-    assert not check(make([1.0, NAN]).to(framework.float8_e5m2))
+def test_all_finite_checks_sparse_gradients_and_float8_of_torch(framework):
+    assert not is_finite(framework.sparse_coo_tensor([[0, 2]], [1.0, NAN], (4,), check_invariants=True))
+    assert is_finite(framework.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), check_invariants=True))
+    assert not is_finite(make([1.0, NAN]).to(framework.float8_e5m2))
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_sparse_gradients_of_tensorflow_are_checked(framework):
-    assert not check(framework.IndexedSlices(make([[1.0], [NAN]]), framework.constant([0, 2])))
-    assert check(framework.IndexedSlices(make([[1.0], [2.0]]), framework.constant([0, 2])))
+    assert not is_finite(framework.IndexedSlices(make([[1.0], [NAN]]), framework.constant([0, 2])))
+    assert is_finite(framework.IndexedSlices(make([[1.0], [2.0]]), framework.constant([0, 2])))
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_sparse_tensors_of_tensorflow_come_back_dense_and_are_checked(framework):
     sparse = framework.sparse.from_dense([[0.0, NAN]])
     with Readback() as readback:
         readback.put(sparse)
         assert np.array_equal(readback.drain()[0].value, [[0.0, NAN]], equal_nan=True)
-    assert not check(sparse)
+    assert not is_finite(sparse)
 
 
-@only["tensorflow"]
+@only_for["tensorflow"]
 def test_ragged_tensors_are_refused(framework):
     with pytest.raises(SpecError, match=r"to_tensor\(\)"):
         Readback().put(framework.ragged.constant([[1.0], [2.0, 3.0]]))
 
 
-@only["torch"]
+@only_for["torch"]
 def test_a_model_is_refused(framework):
     with pytest.raises(SpecError, match="a Linear is not an array"):
         all_finite(framework.nn.Linear(1, 1))

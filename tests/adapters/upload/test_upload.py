@@ -12,8 +12,6 @@ from forebay.adapters.upload import upload_once as upload
 from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.errors import DeviceError, FrameworkError, SpecError
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-
 
 class Tensor:
     """A fake tensor of a framework."""
@@ -159,24 +157,24 @@ def test_locked_and_checked_copies_of_one_array_can_coexist(recorder, array):
 def test_concurrent_calls_upload_once(recorder, array):
     start, found = threading.Barrier(8), []
 
-    def ask():
+    def upload_together():
         start.wait()
         found.append(upload_once(array))
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=upload_together) for _ in range(8)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert len(set(found)) == len(recorder.uploads) == 1
 
 
-def test_a_view_of_an_array_in_use_is_refused_with_alternatives(recorder):
+def test_a_view_of_an_array_that_other_code_can_change_is_refused_with_alternatives(recorder):
     whole = np.zeros(10)
     with pytest.raises(SpecError, match=r'view of a writable ndarray.*a copy.*check="full"'):
         upload_once(whole[:5])
     assert whole.flags.writeable
 
 
-def test_a_read_only_view_of_an_array_in_use_is_refused(recorder):
+def test_a_read_only_view_of_an_array_that_other_code_can_change_is_refused(recorder):
     whole = np.zeros(10)
     view = np.broadcast_to(whole, (3, 10))
     with pytest.raises(SpecError, match="view of a writable ndarray"):
@@ -191,7 +189,7 @@ def test_a_view_of_a_cached_array_is_refused(recorder, array):
     assert view.flags.writeable
 
 
-def test_a_view_of_a_buffer_in_use_is_refused(recorder):
+def test_a_view_of_a_buffer_that_other_code_can_change_is_refused(recorder):
     buffer = bytearray(64)
     with pytest.raises(SpecError, match="view of a writable memoryview"):
         upload_once(np.frombuffer(buffer, np.uint8))

@@ -1,4 +1,8 @@
-"""upload_once in every framework. Each framework runs these cases in its own process."""
+"""upload_once cases that every framework must pass.
+
+`tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
+in one process. tests/gpu/test_upload.py runs it again on a GPU.
+"""
 
 import gc
 import importlib

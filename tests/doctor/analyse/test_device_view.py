@@ -79,7 +79,7 @@ def test_every_copied_byte_has_a_line():
 
 
 def test_a_copy_without_an_event_has_no_line():
-    assert view(lambda machine: machine.upload(8 * MB, told=False)).coverage("host to device") == 0.0
+    assert view(lambda machine: machine.upload(8 * MB, has_event=False)).coverage("host to device") == 0.0
 
 
 def test_copies_by_a_framework_thread_are_matched_by_their_size():
@@ -87,8 +87,8 @@ def test_copies_by_a_framework_thread_are_matched_by_their_size():
     assert [(copies.line, copies.nbytes) for copies in device_view.copies] == [(2, 8 * MB), (6, 4 * MB), (3, 4)]
 
 
-def test_a_copy_between_counted_operations_gets_the_line_of_the_nearest():
-    capture = rig.run(lambda machine: machine.upload(8 * MB, told=False))
+def test_a_copy_without_an_event_gets_the_line_of_the_nearest_counted_operations():
+    capture = rig.run(lambda machine: machine.upload(8 * MB, has_event=False))
     counted = [LedgerEvent("ops", "jax operations", 6, rig.LOOP, edge, edge + US) for edge in capture.window.traced]
     device_view = CaptureView(replace(capture, events=(*capture.events, *counted))).device
     assert device_view.coverage("host to device") == 1.0
@@ -114,7 +114,7 @@ def test_a_device_without_lag_completes_every_step():
 
 
 def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
-    """The loop queues 2 ms of work every 1.2 ms, so ten steps of it are six of the device."""
+    """The loop queues 2 ms of work every 1.2 ms, so the device completes six steps while the loop takes ten."""
     numbers = count()
 
     def program(machine):
@@ -150,7 +150,7 @@ def test_idle_time_during_an_input_wait_belongs_to_the_input():
 
 def test_idle_time_of_a_launch_bound_loop_belongs_to_launching():
     gaps = {gap.cause: gap.seconds for gap in view(launch_bound).idle_times}
-    assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of them passes before the device starts
+    assert gaps["launching"] == pytest.approx(50 * 5e-6, rel=0.02)  # one of the 50 pauses is before the first kernel
 
 
 def test_launches_by_another_thread_count_as_launching():
@@ -198,7 +198,7 @@ def test_copies_on_a_separate_stream_overlap_with_kernels():
 
 
 def test_two_hundred_thousand_records_are_analysed():
-    capture = rig.many(steps=50, kernels=2000)
+    capture = rig.capture_of_kernels(steps=50, kernels=2000)
     device_view = CaptureView(capture).device
     assert len(capture.device.records) == 200_000
     assert device_view.kernels_per_step == 2000
@@ -210,22 +210,23 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pa
 
 
 def moments(intervals):
+    """Return the integers that are inside one of the intervals."""
     return {at for start, end in intervals for at in range(start, end)}
 
 
-def of(pairs):
+def intervals_of(pairs):
     return Intervals([start for start, _ in pairs], [end for _, end in pairs])
 
 
 @given(spans, spans)
-def test_interval_operations_equal_counting_every_moment(some, others):
-    mine, theirs = of(some), of(others)
-    assert mine.length == len(moments(some))
-    assert mine.intersection(theirs).length == len(moments(some) & moments(others))
-    assert mine.difference(theirs).length == len(moments(some) - moments(others))
-    assert mine.gaps_between(0, 80).length == 80 - len(moments(some))
-    assert mine.covered_lengths([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
-    assert mine.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
+def test_interval_operations_equal_sets_of_moments(some, others):
+    first, second = intervals_of(some), intervals_of(others)
+    assert first.length == len(moments(some))
+    assert first.intersection(second).length == len(moments(some) & moments(others))
+    assert first.difference(second).length == len(moments(some) - moments(others))
+    assert first.gaps_between(0, 80).length == 80 - len(moments(some))
+    assert first.covered_lengths([10], [50]).tolist() == [len(moments(some) & set(range(10, 50)))]
+    assert first.contains(np.arange(80)).tolist() == [at in moments(some) for at in range(80)]
 
 
 def test_a_moment_belongs_to_the_innermost_of_nested_intervals():

@@ -21,7 +21,7 @@ from forebay.doctor.analyse.framework import array_framework, dtype_bits, feed_f
         ("", {"tensorflow": {}}, "tensorflow"),
     ],
 )
-def test_a_call_belongs_to_a_framework(api, loaded, framework):
+def test_the_framework_of_a_call_is_found_by_its_name(api, loaded, framework):
     assert framework_of(CaptureView(loop(frameworks=loaded)), api) == framework
 
 
@@ -76,5 +76,5 @@ def test_a_host_name_is_not_a_device(name):
         (None, None),
     ],
 )
-def test_a_type_has_a_family_and_a_width(dtype, bits):
+def test_a_dtype_has_a_family_and_a_width_in_bits(dtype, bits):
     assert dtype_bits(dtype) == bits

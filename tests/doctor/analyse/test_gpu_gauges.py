@@ -46,7 +46,7 @@ def test_only_samples_taken_during_the_loop_count():
     assert (gauges.samples, gauges.busy) == (2, pytest.approx(0.3))
 
 
-def test_a_loop_without_samples_uses_all_samples():
+def test_if_no_sample_was_taken_during_the_loop_all_samples_count():
     (gauges,) = read_gauges(view_of({"at": -5, "busy": 0.2}))
     assert (gauges.samples, gauges.busy) == (1, 0.2)
 
@@ -70,7 +70,7 @@ def test_a_power_limit_at_full_clock_is_not_reported():
     assert remarks({"held_back": 0x4}, {"held_back": 0x4}) == []
 
 
-def test_a_single_dip_is_not_reported():
+def test_a_limit_in_one_of_ten_readings_is_not_reported():
     assert remarks({"held_back": 0x40, "clock_mhz": 300}, *[{}] * 9) == []
 
 
@@ -85,7 +85,7 @@ def test_a_full_link_is_reported():
     assert remarks({"received_bytes_per_second": 57e9}) == ["its link is 90% full; only fewer bytes would help"]
 
 
-def test_a_link_that_idles_between_copies_is_not_reported():
+def test_a_link_that_is_slow_only_between_copies_is_not_reported():
     assert remarks({"link_generation": 1}, {"link_generation": 5}) == []
 
 

@@ -20,7 +20,7 @@ def lines_of(capture):
     return {each.line.number: each for each in host_lines(CaptureView(capture))}
 
 
-def test_a_line_has_the_time_of_its_samples():
+def test_the_time_of_a_line_is_that_of_its_samples():
     found = lines_of(sampled(loop(frameworks=TORCH), (14, "gc.collect", 6), (15, "numpy.sort", 4)))
     assert found[14].seconds == pytest.approx(6e-3)
     assert found[15].seconds == pytest.approx(4e-3)
@@ -32,7 +32,7 @@ def test_the_function_with_most_time_comes_first():
     assert [name for name, _ in found[14].functions] == ["numpy.sort", "gc.collect"]
 
 
-def test_only_the_time_outside_of_recorded_calls_is_divided():
+def test_only_the_time_outside_of_recorded_calls_belongs_to_lines():
     found = lines_of(sampled(loop(run(ms=7), frameworks=JAX), (14, "numpy.sort", 3)))
     assert found[14].seconds == pytest.approx(3e-3)
 
@@ -78,7 +78,7 @@ def test_without_a_loop_there_are_no_lines():
 
 
 @given(st.lists(st.tuples(st.integers(-1, 30), st.sampled_from(["", "a", "b"]), st.floats(0.01, 50)), min_size=1))
-def test_all_lines_together_take_the_unexplained_time_at_most(lines):
+def test_all_lines_together_take_at_most_the_unexplained_time(lines):
     view = CaptureView(sampled(loop(run(ms=4), frameworks=JAX), *lines))
     total = sum(each.seconds for each in host_lines(view))
     assert total <= unexplained_seconds(view) * (1 + 1e-9)
@@ -86,7 +86,7 @@ def test_all_lines_together_take_the_unexplained_time_at_most(lines):
         assert total == pytest.approx(unexplained_seconds(view))
 
 
-def test_a_run_without_a_loop_has_the_time_of_its_lines():
+def test_the_lines_of_a_run_without_a_loop_have_their_share_of_the_run():
     lines = run_lines(CaptureView(run_of((14, "torch.load", 6), (15, "", 2))))
     assert [(each.line.number, each.function) for each in lines] == [(14, "torch.load"), (15, "")]
     assert [each.seconds for each in lines] == pytest.approx([0.6, 0.2])
@@ -106,7 +106,7 @@ def test_a_run_with_a_loop_or_with_few_samples_has_no_lines():
 
 
 @given(st.lists(st.tuples(st.integers(-1, 50), st.integers(0, 10**10), st.sampled_from([LOOP, OTHER])), max_size=200))
-def test_all_lines_of_any_run_take_the_time_of_the_run_at_most(samples):
+def test_all_lines_of_any_run_take_at_most_the_time_of_the_run(samples):
     capture = replace(run_of(), samples=tuple(HostSample(0, length, thread, line) for line, length, thread in samples))
     total = sum(each.seconds for each in run_lines(CaptureView(capture)))
     assert total <= capture.seconds * (1 + 1e-9)

@@ -10,7 +10,7 @@ from forebay.doctor.analyse.kernel_kinds import KernelKind
 from forebay.doctor.analyse.memory_work import find_memory_work
 from forebay.doctor.model.capture import Capture
 
-LATER, EARLIER = (2, 11), (2, 5)
+LATER, EARLIER = (2, 11), (2, 5)  # versions of PyTorch
 RELU_BACKWARD = (
     "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_13BinaryFunctorIfffZNS0_67_GLOBAL__N__06c19b41_28_Activation"
     "ThresholdKernel_cu_751192d7_1581121threshold_kernel_implIfEEvRNS_18TensorIteratorBaseET_S7_EUlffE_EE"
@@ -49,16 +49,16 @@ SQUARE = 4096 * 4096  # numbers in each array of the script torch/resident
         ("cupy_isfinite__float64_bool", SQUARE // 128, 9 * SQUARE),
     ],
 )
-def test_the_bytes_of_a_block_times_the_blocks_are_those_of_the_arrays(name, blocks, nbytes):
+def test_the_estimated_bytes_of_all_blocks_equal_the_bytes_of_the_arrays(name, blocks, nbytes):
     assert bytes_per_block(name, 128, LATER) * blocks == nbytes
 
 
-def test_vectorized_kernels_of_earlier_versions_have_no_estimate():
+def test_vectorized_kernels_of_earlier_versions_of_pytorch_have_no_estimate():
     assert bytes_per_block(ADD, 128, EARLIER) is None
 
 
 @pytest.mark.parametrize("name", ["", "damp", "loop_add_fusion", "Mul_GPU_DT_FLOAT_DT_FLOAT_kernel", "St5arrayIPcLm3E"])
-def test_other_names_have_no_estimate(name):
+def test_kernels_with_unknown_names_have_no_estimate(name):
     assert bytes_per_block(name, 128, LATER) is None
 
 

@@ -52,20 +52,20 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_shows_the_kind(name):
+def test_the_kind_of_a_kernel_is_found_by_its_name(name):
     assert kind_of_kernel(name) is NAMES[name]
 
 
-def test_memory_limits_no_product_no_collective_and_no_unknown_kernel():
+def test_products_collectives_and_unknown_kernels_are_not_memory_bound():
     assert not MEMORY_BOUND & {KernelKind.PRODUCT, KernelKind.COLLECTIVE, KernelKind.UNKNOWN}
 
 
-def test_a_compiler_fuses_no_kernel_that_is_fused_already():
+def test_kernels_that_are_fused_already_are_not_fusable():
     assert FUSABLE <= MEMORY_BOUND
     assert KernelKind.FUSED not in FUSABLE
 
 
-def test_a_fused_optimizer_is_told_from_one_that_makes_a_pass_per_operation():
+def test_a_fused_optimizer_differs_from_one_with_a_kernel_per_operation():
     fused = FOREACH_ADD.replace("24BinaryOpListAlphaFunctorIf", "20FusedAdamMathFunctorIf")
     assert is_fused_optimizer(fused)
     assert not is_fused_optimizer(FOREACH_ADD)
@@ -74,6 +74,6 @@ def test_a_fused_optimizer_is_told_from_one_that_makes_a_pass_per_operation():
 @pytest.mark.parametrize(
     "name", ["CUDAFunctor_addIN3c108BFloat16EEE", "MulFunctorIN3c104HalfEEE", "cupy_tanh__float16_float16", "x_bf16_y"]
 )
-def test_names_show_numbers_of_16_bits(name):
+def test_kernels_of_16_bit_numbers_are_found_by_their_names(name):
     assert not is_wide_float(name)
     assert is_wide_float("CUDAFunctor_addIfE")

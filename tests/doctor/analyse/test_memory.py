@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from tests.doctor.captures import TENSORFLOW, GiB, MiB, by_turns, compile_, loop, same, upload
+from tests.doctor.captures import TENSORFLOW, GiB, MiB, compile_, keys_in_turn, loop, same, upload
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.memory import MemoryLevel, memory_usage
@@ -21,7 +21,7 @@ from forebay.doctor.report import side_notes
 ON_GPU = {"device": "cuda:0", "pinned": False}
 
 
-def spread(*happenings):
+def data_copies_of(*happenings):
     (data,) = memory_usage(CaptureView(loop(*happenings))).data_copies
     return data
 
@@ -39,7 +39,7 @@ def reading(steps, used, *, host=2 * GiB, mapped=0, peak=3 * GiB, **more):
     }
 
 
-def read_as(*readings, **options):
+def view_with(*readings, **options):
     return CaptureView(loop(facts={"memory": list(readings)}, **options))
 
 
@@ -51,12 +51,12 @@ def warnings(view):
 
 
 def test_uploaded_data_is_on_the_host_and_on_the_device():
-    data = spread(upload("Tensor.to", key=same, nbytes=4 * MiB, **ON_GPU))
+    data = data_copies_of(upload("Tensor.to", key=same, nbytes=4 * MiB, **ON_GPU))
     assert (data.places, data.nbytes, data.held_nbytes) == (("host", "cuda:0"), 4 * MiB, 8 * MiB)
 
 
 def test_a_chain_of_copies_counts_as_one_piece_of_data():
-    data = spread(
+    data = data_copies_of(
         upload("torch.tensor", line=1, key=same, device="cpu"),
         upload("Tensor.to", line=2, key=same, device="cuda:0", pinned=True),
     )
@@ -65,22 +65,22 @@ def test_a_chain_of_copies_counts_as_one_piece_of_data():
 
 
 def test_copied_bytes_count_every_time_and_distinct_data_counts_once():
-    data = spread(upload("Tensor.to", key=by_turns(5), **ON_GPU))
+    data = data_copies_of(upload("Tensor.to", key=keys_in_turn(5), **ON_GPU))
     assert (data.pieces, data.different_nbytes, data.copied_nbytes) == (5, 5 * MiB, 50 * MiB)
 
 
 def test_two_devices_are_two_places():
-    data = spread(upload(line=1, key=same, device="cuda:0"), upload(line=2, key=same, device="cuda:1"))
+    data = data_copies_of(upload(line=1, key=same, device="cuda:0"), upload(line=2, key=same, device="cuda:1"))
     assert data.places == ("host", "cuda:0", "cuda:1")
 
 
 def test_float64_data_takes_twice_the_bytes_of_its_float32_copy():
-    data = spread(upload(key=same, from_dtype="float64", dtype="float32", **ON_GPU))
+    data = data_copies_of(upload(key=same, from_dtype="float64", dtype="float32", **ON_GPU))
     assert (data.nbytes, data.held_nbytes) == (2 * MiB, 3 * MiB)
 
 
-def test_a_list_takes_thirty_two_bytes_a_number():
-    assert spread(upload(key=same, from_dtype="list", dtype="float32")).nbytes == 8 * MiB
+def test_a_list_takes_32_bytes_per_number():
+    assert data_copies_of(upload(key=same, from_dtype="list", dtype="float32")).nbytes == 8 * MiB
 
 
 def test_views_and_uploads_without_a_key_are_not_copies():
@@ -101,19 +101,19 @@ def test_constants_are_counted_in_every_graph_that_holds_them():
 
 
 def test_memory_is_reported_for_the_loop_and_at_its_peak():
-    host, device = memory_usage(read_as(reading(0, 0), reading(60, 5 * GiB), reading(0, GiB))).levels
+    host, device = memory_usage(view_with(reading(0, 0), reading(60, 5 * GiB), reading(0, GiB))).levels
     assert host == MemoryLevel("host", None, 2 * GiB, None, 3 * GiB, 32 * GiB, 0.0)
     assert device == MemoryLevel("cuda:0", "torch", 5 * GiB, 8 * GiB, 2 * GiB, 40 * GiB, 0.0)
 
 
 def test_memory_mapped_files_do_not_count_as_memory_of_the_process():
-    files = read_as(reading(60, GiB, mapped=20 * GiB, peak=31 * GiB, host=4 * GiB))
+    files = view_with(reading(60, GiB, mapped=20 * GiB, peak=31 * GiB, host=4 * GiB))
     assert memory_usage(files).levels[0].peak_nbytes == 11 * GiB
     assert warnings(files) == []
 
 
 def test_the_driver_gives_the_memory_size_that_a_framework_does_not_report():
-    view = read_as(reading(60, GiB, total_nbytes=None, framework="tensorflow", device="GPU:0"))
+    view = view_with(reading(60, GiB, total_nbytes=None, framework="tensorflow", device="GPU:0"))
     view.capture.facts["gauges"] = [{"total_nbytes": 80 * GiB}]
     assert memory_usage(view).levels[1].total_nbytes == 80 * GiB
 
@@ -124,7 +124,7 @@ def test_without_readings_there_is_no_memory_sentence():
 
 
 def test_memory_that_grows_at_every_reading_is_a_warning():
-    growing = read_as(reading(60, GiB), reading(70, GiB + 100 * MiB), reading(90, GiB + 300 * MiB))
+    growing = view_with(reading(60, GiB), reading(70, GiB + 100 * MiB), reading(90, GiB + 300 * MiB))
     assert warnings(growing) == [
         "cuda:0 of torch needs 10.0 MiB more memory with every step; 3,994 more steps will fill it"
     ]
@@ -140,13 +140,13 @@ def test_memory_that_grows_at_every_reading_is_a_warning():
     ],
 )
 def test_memory_that_does_not_grow_steadily_is_no_warning(readings):
-    assert warnings(read_as(*readings)) == []
+    assert warnings(view_with(*readings)) == []
 
 
 def test_the_peak_of_every_device_is_checked():
     full = reading(60, GiB) | {"devices": [{"framework": "jax", "device": "gpu:3", "used_nbytes": GiB}]}
     full["devices"][0] |= {"peak_nbytes": 39 * GiB, "total_nbytes": 40 * GiB}
-    assert warnings(read_as(full)) == ["gpu:3 of jax was 98% full at its peak (39.0 GiB of 40.0 GiB)"]
+    assert warnings(view_with(full)) == ["gpu:3 of jax was 98% full at its peak (39.0 GiB of 40.0 GiB)"]
 
 
 def test_the_summary_is_one_sentence():
@@ -207,9 +207,9 @@ def test_pytorch_reports_devices_and_page_locked_memory(monkeypatch):
 
 
 def test_a_framework_with_an_uninitialized_device_is_not_read(monkeypatch):
-    asleep = cuda(initialized=False)
-    asleep.memory_stats = asleep.host_memory_stats = pytest.fail
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=asleep))
+    uninitialized = cuda(initialized=False)
+    uninitialized.memory_stats = uninitialized.host_memory_stats = pytest.fail
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=uninitialized))
     bridge = SimpleNamespace(backends_are_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=pytest.fail))
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)

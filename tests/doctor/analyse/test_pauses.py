@@ -1,4 +1,4 @@
-"""Rare long steps: their distance, cost and lines, and no accusation of noise."""
+"""Rare long steps (pauses): their period, cost and lines. Noise is no pause."""
 
 import random
 
@@ -14,31 +14,31 @@ seeds = st.integers(0, 1 << 32)
 
 
 @given(st.integers(0, 500), st.integers(20, 2_000), st.integers(4, 50))
-def test_the_distance_of_regular_steps_is_found(first, period, count):
+def test_the_period_of_regular_steps_is_found(first, period, count):
     assert find_period([first + period * number for number in range(count)]) == period
 
 
 @given(st.integers(20, 500), st.sets(st.integers(2, 38), max_size=10))
-def test_missing_steps_do_not_hide_the_distance(period, missing):
+def test_missing_steps_do_not_hide_the_period(period, missing):
     positions = [period * number for number in range(40) if number not in missing]
     assert find_period(positions) == period
 
 
 @given(seeds)
-def test_random_steps_have_no_distance(seed):
+def test_random_steps_have_no_period(seed):
     rng = random.Random(seed)
     positions = sorted(rng.sample(range(10_000), 40))
     assert find_period(positions) == 0
 
 
-def test_random_groups_of_few_steps_rarely_have_a_distance():
+def test_few_random_steps_rarely_have_a_period():
     rng = random.Random(0)
     found = sum(bool(find_period(sorted(rng.sample(range(1_000), rng.randint(3, 12))))) for _ in range(1_000))
-    assert found < 50
+    assert found < 50  # of 1,000 groups
 
 
 @given(st.integers(2, 64), st.integers(0, 63), st.integers(8, 40))
-def test_steps_that_were_measured_together_still_have_a_distance(resolution, first, count):
+def test_steps_that_were_measured_in_groups_still_have_a_period(resolution, first, count):
     period = 10 * resolution
     positions = [(first + period * number) // resolution * resolution for number in range(count)]
     assert abs(find_period(positions, resolution) - period) < resolution
@@ -56,7 +56,7 @@ def test_periodic_pauses_are_found_with_their_line_and_cost(every, ms, usual_ms)
 
 
 @given(seeds)
-def test_irregular_pauses_have_their_line(seed):
+def test_irregular_pauses_are_found_with_their_line(seed):
     rng = random.Random(seed)
     steps = [[(SAVE, 200), *usual()] if rng.random() < 0.03 else usual() for _ in range(1_000)]
     (pause,) = find_pauses(recorded(steps))
@@ -109,7 +109,7 @@ def test_lines_of_the_same_steps_are_one_pause():
     assert pause.seconds_per_step == pytest.approx(0.09 / 30, rel=0.1)
 
 
-def test_a_line_of_every_step_is_no_pause_even_if_it_varies():
+def test_a_line_that_runs_in_every_step_is_no_pause_even_if_its_time_varies():
     steps = [[(FORWARD, 4), (BACKWARD, 30 if step % 7 in (2, 5) else 6), (CALL, 1)] for step in range(500)]
     assert [pause.lines for pause in find_pauses(recorded(steps)) if pause.lines] == []
 
@@ -118,14 +118,14 @@ def test_long_steps_that_are_as_frequent_as_others_are_no_pauses():
     assert find_pauses(recorded(with_pauses(600, 2, 30))) == []
 
 
-def test_steps_that_were_measured_together_have_pauses():
+def test_pauses_are_found_in_steps_that_were_measured_in_groups():
     blocks = [usual(100) if number % 5 else [(SAVE, 80), *usual(100)] for number in range(100)]
     (pause,) = find_pauses(recorded(blocks, steps=10))
     assert (pause.period, [line.line for line in pause.lines]) == (50, [3])
     assert pause.seconds_per_step == pytest.approx(0.08 / 50, rel=0.2)
 
 
-def test_pauses_that_grow_have_two_durations():
+def test_pauses_that_grow_have_a_first_and_a_last_duration():
     steps = [[(SAVE, 50 + step / 2), *usual()] if step % 20 == 19 else usual() for step in range(600)]
     (pause,) = find_pauses(recorded(steps))
     assert pause.last_seconds > 2 * pause.first_seconds
@@ -148,7 +148,7 @@ seconds = st.sampled_from([0.0, 1e-9, 0.01, 1e10])
     amounts,
     st.integers(1, 1 << 48),
 )
-def test_any_history_has_pauses_with_possible_costs(frames, blocks, long_steps, count, seconds, samples, resolution):
+def test_pauses_of_any_history_cost_at_most_its_time(frames, blocks, long_steps, count, seconds, samples, resolution):
     history = StepHistory(frames, blocks, long_steps, count, seconds, seconds, samples, resolution)
     costs = [pause.seconds_per_step * history.steps for pause in find_pauses(history)]
     assert all(0 <= cost <= history.seconds * (1 + 1e-9) for cost in costs)

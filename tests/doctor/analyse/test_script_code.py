@@ -1,4 +1,4 @@
-"""The parsed excerpt answers questions about lines, loops and names."""
+"""Questions about lines, loops and names that the parsed excerpt of a script answers."""
 
 import ast
 
@@ -37,16 +37,16 @@ def test_a_line_has_its_innermost_statement_loops_and_device(code):
     assert code.device_scope(code.statement_at(4)) is None
 
 
-def test_text_keeps_the_bytes_of_other_scripts_and_removes_the_indentation(code):
+def test_the_text_of_a_statement_keeps_its_letters_and_loses_its_indentation(code):
     assert code.text(code.statement_at(8)) == "step(é,\n     epoch)"
 
 
-def test_a_header_is_rewritten_without_its_body(code):
+def test_the_header_of_a_loop_is_rewritten_without_its_body(code):
     loop = code.loops_around(code.statement_at(8))[0]
     assert code.rewrite_header(loop, code.replace(loop.iter, "feed")) == "for é in feed:"
 
 
-def test_a_script_knows_its_guard_its_imports_and_its_names(code):
+def test_a_main_guard_imports_and_names_of_a_script_are_found(code):
     assert code.has_main_guard
     assert (code.module_alias("numpy", "numpy"), code.imports("torch")) == ("np", False)
     assert code.new_name("rows") == "rows_"
@@ -54,7 +54,7 @@ def test_a_script_knows_its_guard_its_imports_and_its_names(code):
     assert code.value_of("epoch") is None
 
 
-def test_a_keyword_is_set_replaced_and_removed():
+def test_a_keyword_of_a_call_is_set_replaced_and_removed():
     code = ScriptCode('DataLoader(\n    rows,\n    batch_size=4,\n)\nmodel.compile("sgd", run_eagerly=True)\nf(a=1)')
     loader, compiled, short = code.calls("DataLoader", "compile", "f")
     assert (
@@ -67,7 +67,7 @@ def test_a_keyword_is_set_replaced_and_removed():
     assert code.remove_keyword(short, "b") is None
 
 
-def test_names_of_expressions():
+def test_the_last_and_the_first_name_of_an_expression_are_found():
     call = ast.parse("a.b(c)[0].d(e)").body[0].value
     assert (last_name(call), root_name(call)) == ("d", "a")
     assert last_name(ast.parse("1 + 2").body[0].value) == ""
@@ -102,7 +102,7 @@ def test_numpy_arrays_are_found_by_their_assignments(source, names):
         ("while True:", None),
     ],
 )
-def test_a_loop_has_a_counter_or_gets_one(header, counter):
+def test_a_loop_has_a_step_counter_or_gets_one(header, counter):
     code = ScriptCode(f"{header}\n    train()")
     assert counter_of(code, code.tree.body[0]) == counter
 
@@ -124,7 +124,7 @@ def test_the_step_loop_of_a_function_is_the_loop_that_calls_it():
         [{"file": "train.py", "lines": [[1_000_000, "x"], [1, "y" * 2_000_000]]}],
     ],
 )
-def test_a_damaged_excerpt_is_no_code(files):
+def test_a_damaged_excerpt_has_no_code(files):
     view = CaptureView(capture_of([], facts={"script": {"files": files}}))
     assert script_code(view, Line("train.py", 1, "f")) is None
     assert script_code(view, None) is None

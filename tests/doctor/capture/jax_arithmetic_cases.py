@@ -1,4 +1,7 @@
-"""The operations of a jitted step are read from its compiled program. Run by test_framework_cases."""
+"""The floating-point operations of a jitted step are read from its compiled program.
+
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,7 @@
-"""The operations of graphs are counted from static shapes, when they are traced. Run by test_framework_cases."""
+"""The floating-point operations of a graph are counted from static shapes when it is traced.
+
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+"""
 
 import pytest
 import tensorflow as tf

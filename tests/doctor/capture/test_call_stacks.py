@@ -17,8 +17,8 @@ def stacks():
     return CallStacks(SourceLines())
 
 
-def described(stacks, index):
-    """Return the lines and functions of a stack, outermost first."""
+def names_in_stack(stacks, index):
+    """Return the names of the functions of a stack, outermost first."""
     found = []
     while index >= 0:
         frame = stacks.frames[index]
@@ -27,15 +27,15 @@ def described(stacks, index):
     return found[::-1]
 
 
-def test_a_stack_has_the_lines_and_the_libraries_between_them(stacks):
+def test_a_stack_has_lines_of_the_script_and_functions_of_libraries(stacks):
     indices = []
 
     def hook(_):
         indices.append(stacks.find(sys._getframe()))
 
     json.loads('{"a": 1}', object_hook=hook)
-    *_, test, loads, decode, raw_decode, last = described(stacks, indices[0])
-    assert test == "test_a_stack_has_the_lines_and_the_libraries_between_them"
+    *_, test, loads, decode, raw_decode, last = names_in_stack(stacks, indices[0])
+    assert test == "test_a_stack_has_lines_of_the_script_and_functions_of_libraries"
     assert (loads, decode) == ("json.loads", "json.decoder.JSONDecoder.decode")
     assert raw_decode == "json.decoder.JSONDecoder.raw_decode"
     assert last.endswith("hook")
@@ -46,7 +46,7 @@ def test_a_stack_begins_with_user_code(stacks):
     assert all(frame.line >= 0 for frame in stacks.frames if frame.caller < 0)
 
 
-def test_equal_stacks_have_equal_indices_and_other_lines_have_others(stacks):
+def test_equal_stacks_have_equal_indices_and_other_stacks_another_index(stacks):
     same = [stacks.find(sys._getframe()) for _ in range(2)]
     other = stacks.find(sys._getframe())
     assert same[0] == same[1] != other
@@ -62,7 +62,7 @@ def test_the_c_function_at_the_end_of_a_stack_is_named(stacks):
     thread.start()
     names, end = set(), time.monotonic() + 60
     while thread.is_alive() and "time.sleep" not in names and time.monotonic() < end:
-        names |= set(described(stacks, stacks.find(sys._current_frames()[thread.ident])))
+        names |= set(names_in_stack(stacks, stacks.find(sys._current_frames()[thread.ident])))
     thread.join()
     assert "time.sleep" in names
 

@@ -1,4 +1,4 @@
-"""The name of the function that a line of the script calls, of threads that wait at a known place."""
+"""The name of the function that a line of the script calls. Threads wait in known calls."""
 
 import sys
 import threading
@@ -12,7 +12,7 @@ from forebay.doctor.model.events import PYTHON_CODE
 
 gate = threading.Lock()
 event = threading.Event()
-LONGEST_SECONDS = 60  # until a thread has reached its place, on a busy machine
+LONGEST_SECONDS = 60  # until a thread waits in its call, on a busy machine
 
 
 def acquire_global():
@@ -86,7 +86,7 @@ def test_a_method_of_a_local_object_has_no_name(names_of):
     assert names_of(acquire_local, "") <= {"", PYTHON_CODE}
 
 
-def test_bytecode_of_the_script_is_python_code(names_of):
+def test_a_line_that_calls_nothing_executes_python_code(names_of):
     is_over = []
 
     def count():

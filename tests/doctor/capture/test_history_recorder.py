@@ -20,28 +20,19 @@ def test_no_step_and_no_second_is_lost(milliseconds):
 
 
 @given(durations)
-def test_usual_steps_are_between_the_shortest_and_the_longest(milliseconds):
+def test_the_usual_step_time_is_between_the_shortest_and_the_longest(milliseconds):
     history = recorded([[(FORWARD, ms)] for ms in milliseconds])
     assert all(min(milliseconds) * 0.999 <= block.usual * 1e3 <= max(milliseconds) * 1.001 for block in history.blocks)
 
 
 @given(durations)
-def test_long_steps_are_a_part_of_all_steps(milliseconds):
+def test_at_most_half_of_the_steps_are_long(milliseconds):
     history = recorded([[(FORWARD, ms)] for ms in milliseconds])
     assert len(history.long_steps) == history.long_count <= history.steps / 2
     assert 0 <= history.long_excess <= history.long_seconds <= history.seconds * 1.0001
 
 
-def test_an_end_before_the_last_one_is_no_step():
-    recorder = HistoryRecorder()
-    for time in (*range(1, 12), 3, *range(12, 20)):
-        recorder.add_end(time * 1_000_000, 1)
-    history = recorder.history(())
-    assert history.steps == 18
-    assert history.seconds == pytest.approx(18e-3)
-
-
-def test_a_long_run_needs_no_more_memory(monkeypatch):
+def test_the_memory_for_a_long_run_is_bounded(monkeypatch):
     monkeypatch.setattr(history_recorder, "MAX_LONG_STEPS", 50)
     history = recorded(with_pauses(50_000, 20, 30, usual_ms=1), sample_seconds=0.05)
     assert len(history.blocks) <= history_recorder.MAX_BLOCKS
@@ -65,7 +56,7 @@ def test_a_sample_whose_time_depends_on_a_step_end_counts_only_in_long_steps():
     assert all(block.samples == () for block in recorder.history(()).blocks)
 
 
-def test_a_discarded_step_has_no_time_but_counts_for_distances():
+def test_a_discarded_step_has_no_time_but_counts_for_positions():
     recorder, now = HistoryRecorder(), START
     recorder.add_end(now, 0)
     for step in range(100):
@@ -76,7 +67,7 @@ def test_a_discarded_step_has_no_time_but_counts_for_distances():
     assert [step.position for step in history.long_steps] == [*range(9, 100, 10)]
 
 
-def test_one_of_several_steps_that_were_measured_together_is_long():
+def test_a_long_step_is_found_in_a_group_of_steps_that_were_measured_together():
     blocks = [usual(100) if number % 5 else [(SAVE, 80), *usual(100)] for number in range(100)]
     history = recorded(blocks, steps=10)
     assert (history.steps, history.resolution, history.long_count) == (1_000, 10, 20)

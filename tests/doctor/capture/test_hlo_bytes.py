@@ -6,7 +6,7 @@ from tests.doctor.capture.test_hlo_flops import DOT, W, X, computation, module
 from forebay.doctor.capture.arithmetic import bytes_of_kernels
 from forebay.doctor.capture.hlo_bytes import kernel_nbytes
 
-NUMBERS = 64 * 32
+NUMBERS = 64 * 32  # in each array
 FUSION = "ROOT %loop_add_fusion.2 = f32[64,32]{1,0} fusion(%x.1, %x.1), kind=kLoop, calls=%fused"
 LEFT, RIGHT = "%param_0 = f32[64,32]{1,0} parameter(0)", "%param_1 = f32[64,32]{1,0} parameter(1)"
 ADD = "ROOT %add.0 = f32[64,32]{1,0} add(%param_0, %param_1)"
@@ -52,7 +52,7 @@ def test_a_program_without_fusions_has_no_kernels(text):
     assert kernel_nbytes(text) == {}
 
 
-def test_a_name_with_different_bytes_is_omitted():
+def test_a_kernel_name_with_different_bytes_in_two_programs_is_omitted():
     one = module(X, FUSION, others=computation("fused", LEFT, RIGHT, ADD))
     assert bytes_of_kernels({"one": [one], "other": [one]}) == {"loop_add_fusion_2": 3 * 4 * NUMBERS}
     assert bytes_of_kernels({"one": [one], "other": [one.replace("64,32", "64,16")]}) == {}

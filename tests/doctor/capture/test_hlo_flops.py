@@ -1,4 +1,4 @@
-"""Operations of compiled programs of XLA with known sizes, as text that XLA writes on a CPU or on a GPU."""
+"""Floating-point operations of XLA programs with known sizes, as text that XLA writes for a CPU or a GPU."""
 
 import pytest
 
@@ -83,7 +83,7 @@ LOOP = "%while.1 = (s32[], f32[64,32]{1,0}) while(%tuple.1), condition=%cond, bo
         ),
     ],
 )
-def test_a_program_has_the_operations_of_its_products(text, flops):
+def test_the_operations_of_a_program_are_those_of_its_matrix_products(text, flops):
     assert count_hlo_flops(text) == flops
 
 
@@ -98,12 +98,12 @@ def test_a_program_has_the_operations_of_its_products(text, flops):
         module(X, "%dot.1 = f32[64,16]{1,0} dot(%lost, %w.1), lhs_contracting_dims={1}"),
     ],
 )
-def test_a_program_that_does_not_show_its_operations_is_unknown(text):
+def test_a_program_whose_operations_cannot_be_counted_raises(text):
     with pytest.raises(UnknownFlopsError):
         count_hlo_flops(text)
 
 
-def test_a_computation_that_calls_itself_ends():
+def test_counting_ends_if_a_computation_calls_itself():
     text = module(X, "%f = f32[2] call(%x.1), to_apply=%main.5")
     assert count_hlo_flops(text) == 0
 
@@ -115,7 +115,7 @@ def call_at(end, name="step"):
 STEP_ENDS = (100, 200, 300)
 
 
-def test_calls_in_the_recorded_steps_count():
+def test_the_operations_per_step_come_from_calls_in_recorded_steps():
     events = [call_at(50), call_at(150), call_at(160), call_at(250), call_at(260), call_at(350)]
     assert flops_of_programs(events, STEP_ENDS, {"step": [module(X, W, DOT)]}) == 2 * DOT_FLOPS
 
@@ -124,25 +124,25 @@ def test_a_function_without_a_program_makes_the_sum_unknown():
     assert flops_of_programs([call_at(150), call_at(160, "other")], STEP_ENDS, {"step": [module(X, W, DOT)]}) is None
 
 
-def test_a_function_that_was_compiled_for_several_shapes_is_unknown():
+def test_a_function_that_was_compiled_for_several_shapes_raises():
     with pytest.raises(UnknownFlopsError):
         flops_of_programs([call_at(150)], STEP_ENDS, {"step": [module(X, W, DOT), module(X)]})
 
 
-def trace_of(flops, name="step"):
+def trace_with(flops, name="step"):
     detail = {"function": name} | ({"flops": flops} if flops is not None else {})
     return LedgerEvent(EventKind.COMPILE, "tf.function", 0, 1, 1, 2, 0, detail)
 
 
 def test_the_operations_of_a_traced_graph_count_for_each_call():
     calls = [call_at(150), call_at(160), call_at(250), call_at(260)]
-    assert flops_of_graphs([trace_of(70), trace_of(70), *calls], STEP_ENDS) == 2 * 70
+    assert flops_of_graphs([trace_with(70), trace_with(70), *calls], STEP_ENDS) == 2 * 70
 
 
 def test_a_graph_with_unknown_operations_makes_the_sum_unknown():
-    assert flops_of_graphs([trace_of(None), call_at(150)], STEP_ENDS) is None
+    assert flops_of_graphs([trace_with(None), call_at(150)], STEP_ENDS) is None
 
 
-def test_graphs_that_differ_make_the_sum_unknown():
+def test_a_function_with_graphs_of_different_sizes_raises():
     with pytest.raises(UnknownFlopsError):
-        flops_of_graphs([trace_of(70), trace_of(80), call_at(150)], STEP_ENDS)
+        flops_of_graphs([trace_with(70), trace_with(80), call_at(150)], STEP_ENDS)

@@ -1,4 +1,4 @@
-"""The sampler of the host: lines and functions, and nothing that the script could notice."""
+"""The host sampler finds lines and functions, and the script does not notice it."""
 
 import gc
 import os
@@ -87,7 +87,7 @@ def test_the_time_of_all_samples_is_the_time_of_the_run(sampler):
     assert 0 < sum(found.values()) <= time.perf_counter_ns() - start
 
 
-def test_the_script_does_not_see_the_thread(sampler):
+def test_the_script_sees_neither_the_sampling_thread_nor_its_random_numbers(sampler):
     before = threading.active_count(), random.getstate()
     sampler.start()
     assert (threading.active_count(), random.getstate()) == before
@@ -95,7 +95,7 @@ def test_the_script_does_not_see_the_thread(sampler):
     assert random.getstate() == before[1]
 
 
-def test_no_variable_of_the_script_is_kept_alive(sampler):
+def test_the_sampler_keeps_no_variable_of_the_script_alive(sampler):
     class Tensor:
         pass
 
@@ -109,7 +109,7 @@ def test_no_variable_of_the_script_is_kept_alive(sampler):
     assert [reference() for reference in references] == [None] * 10
 
 
-def test_the_thread_ends_with_stop(sampler):
+def test_no_sample_is_taken_after_stop(sampler):
     sampler.start()
     sampler.stop()
     count = len(sampler.samples)

@@ -1,4 +1,4 @@
-"""The ledger: one hook for each thread at a time, none while it is paused, and few while steps are timed."""
+"""The ledger lets each thread begin one hook at a time, and no hook in a pause or a skipped step."""
 
 from time import perf_counter_ns
 
@@ -8,8 +8,8 @@ from forebay.doctor.model.events import EventKind
 SITE = ("run", "jax.jit", 3)
 
 
-def begun(ledger, calls):
-    """Return the numbers of the calls whose hook could begin."""
+def begin_calls(ledger, calls):
+    """Begin and end a hook for each call; return the numbers of the calls whose hook could begin."""
     found = []
     for number in range(calls):
         if ledger.begin():
@@ -21,22 +21,22 @@ def begun(ledger, calls):
 def test_no_hook_begins_during_a_pause():
     ledger = Ledger()
     ledger.paused_until = perf_counter_ns() + 60_000_000_000
-    assert (begun(ledger, 2), ledger.can_begin()) == ([], False)
+    assert (begin_calls(ledger, 2), ledger.can_begin()) == ([], False)
 
 
 def test_hooks_begin_again_after_the_pause():
     ledger = Ledger()
     ledger.paused_until = 1
-    assert begun(ledger, 2) == [0, 1]
+    assert begin_calls(ledger, 2) == [0, 1]
     assert ledger.paused_until == 0
 
 
 def test_all_calls_of_skipped_steps_are_skipped():
     ledger = Ledger()
     ledger.timed_site = SITE
-    assert begun(ledger, 3) == [0, 1, 2]  # of one step
+    assert begin_calls(ledger, 3) == [0, 1, 2]  # of one step
     assert ledger.skip_steps(4) == 4
-    assert begun(ledger, 12) == [9, 10, 11]
+    assert begin_calls(ledger, 12) == [9, 10, 11]
 
 
 def test_steps_without_a_hook_cannot_be_skipped():
@@ -45,10 +45,10 @@ def test_steps_without_a_hook_cannot_be_skipped():
     assert ledger.skip_steps(16) == 1
 
 
-def test_open_hooks_are_skipped_too():
+def test_calls_that_only_ask_whether_a_hook_can_begin_are_skipped_too():
     ledger = Ledger()
     ledger.timed_site = SITE
-    begun(ledger, 1)
+    begin_calls(ledger, 1)
     ledger.skip_steps(3)
     assert [ledger.can_begin() for _ in range(3)] == [False, False, True]
 

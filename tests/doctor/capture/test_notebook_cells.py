@@ -1,7 +1,7 @@
 """Lines in notebook cells have the name of their cell.
 
-IPython is not among the packages of the tests. `Notebook` stands for it, with the file names and methods of IPython 9
-and ipykernel 7. One test uses IPython itself if it is installed.
+ipykernel is not among the packages of the tests. So `Notebook` imitates it, with the file names and methods of
+IPython 9 and ipykernel 7. The last test runs cells in IPython itself.
 """
 
 import linecache
@@ -14,11 +14,11 @@ import pytest
 from forebay.doctor.capture.notebook_cells import cell_name, session_name
 from forebay.doctor.capture.source_lines import SourceLines
 
-TIMED = "notebook.run_magic('mark()', '<timed eval>')"  # stands for `%time mark()`
+TIMED = "notebook.run_magic('mark()', '<timed eval>')"  # what IPython makes of `%time mark()`
 
 
 class Notebook:
-    """Runs cells as ipykernel does."""
+    """Runs cells under the file names that ipykernel gives them."""
 
     def __init__(self):
         self.history_manager = SimpleNamespace(input_hist_raw=[""])
@@ -51,60 +51,61 @@ def notebook(monkeypatch):
     module.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", module)
     lines = SourceLines()
-    shell.variables["mark"] = lambda: lines.current_line(1)
+    shell.variables["mark"] = lambda: lines.current_line(1)  # a cell calls it to record its own line
     shell.lines = lines
     return shell
 
 
-def found(notebook):
+def recorded_lines(notebook):
+    """Return the location and the text of each recorded line."""
     return [(str(line), line.text) for line in notebook.lines.read()]
 
 
 def test_a_line_has_the_number_of_its_cell_and_its_text(notebook):
     notebook.run("x = 1")
     notebook.run("x = 2\nmark()")
-    assert found(notebook) == [("Cell In[2], line 2", "mark()")]
+    assert recorded_lines(notebook) == [("Cell In[2], line 2", "mark()")]
 
 
 def test_a_function_keeps_its_cell_if_another_cell_calls_it(notebook):
     notebook.run("def train():\n    return mark()")
     notebook.run("train()")
-    assert found(notebook) == [("Cell In[1], line 2", "return mark()")]
+    assert recorded_lines(notebook) == [("Cell In[1], line 2", "return mark()")]
     assert notebook.lines.read()[0].function == "train"
 
 
 def test_a_cell_that_runs_again_has_its_new_number(notebook):
     notebook.run("mark()")
     notebook.run("mark()")
-    assert found(notebook) == [("Cell In[2], line 1", "mark()")]
+    assert recorded_lines(notebook) == [("Cell In[2], line 1", "mark()")]
 
 
-def test_the_first_line_of_a_cell_magic_counts(notebook):
+def test_the_line_of_a_cell_magic_counts_as_the_first_line_of_its_cell(notebook):
     notebook.run("%%time\nx = 1\nmark()")
-    assert found(notebook) == [("Cell In[1], line 3", "mark()")]
+    assert recorded_lines(notebook) == [("Cell In[1], line 3", "mark()")]
 
 
 def test_a_line_magic_has_the_line_of_its_cell(notebook):
     notebook.run(f"x = 1\n{TIMED}")
-    assert found(notebook) == [("Cell In[1], line 2", TIMED)]
+    assert recorded_lines(notebook) == [("Cell In[1], line 2", TIMED)]
 
 
 def test_a_line_magic_below_a_cell_magic_has_the_line_of_its_cell(notebook):
     notebook.run(f"%%time\nx = 1\n{TIMED}")
-    assert found(notebook) == [("Cell In[1], line 3", TIMED)]
+    assert recorded_lines(notebook) == [("Cell In[1], line 3", TIMED)]
 
 
 def test_a_file_is_not_a_cell(notebook):
     assert cell_name(__file__) is None
 
 
-def test_without_ipython_an_old_file_name_still_has_its_number():
+def test_a_file_name_of_old_ipython_contains_the_number_of_its_cell():
     assert cell_name("<ipython-input-12-46cb10db88ed>") == "Cell In[12]"
     assert cell_name("/tmp/ipykernel_2353/2444582933.py") is None
 
 
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(compile=SimpleNamespace())])
-def test_an_unknown_ipython_leaves_the_names_of_files(monkeypatch, shell):
+def test_with_an_unknown_version_of_ipython_a_line_keeps_its_file_name(monkeypatch, shell):
     module = ModuleType("IPython")
     module.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", module)
@@ -113,7 +114,7 @@ def test_an_unknown_ipython_leaves_the_names_of_files(monkeypatch, shell):
     assert [line.file for line in lines.read()] == ["<timed exec>"]
 
 
-def test_interactive_and_executed_code_keep_their_file_names():
+def test_lines_of_an_interpreter_and_of_exec_keep_their_file_names():
     lines = SourceLines()
     for file in ("<stdin>", "<python-input-3>", "<mine>"):
         exec(compile("\nlines.current_line(0)", file, "exec"), {"lines": lines})
@@ -149,7 +150,7 @@ print("|".join(f"{line} {line.text}" for line in lines.read()))
 """
 
 
-def test_ipython_itself_gives_the_same_names(tmp_path):
+def test_cells_that_ipython_runs_have_the_same_names(tmp_path):
     (tmp_path / "cells.py").write_text(REAL_CELLS)
     done = subprocess.run([sys.executable, tmp_path / "cells.py"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].split("|") == [

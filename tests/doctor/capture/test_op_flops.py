@@ -1,4 +1,4 @@
-"""Operations of PyTorch's products with known sizes."""
+"""Floating-point operations of matrix products of PyTorch with known shapes."""
 
 import pytest
 
@@ -32,7 +32,7 @@ QUERIES, KEYS = [2, 4, 128, 64], [2, 4, 256, 64]
         ("aten::convolution_backward", [[], [], []], 0),
     ],
 )
-def test_a_product_has_the_operations_of_its_sizes(name, shapes, flops):
+def test_the_operations_of_a_product_follow_from_its_shapes(name, shapes, flops):
     assert count_flops([(name, shapes)]) == flops
 
 
@@ -41,7 +41,7 @@ def test_a_transposed_convolution_multiplies_each_number_of_its_input():
     assert count_flops([("aten::convolution_backward", [result, images, weights])]) == 3 * 2 * 8 * 16 * 14 * 14 * 75
 
 
-def test_a_convolution_counts_once_although_it_appears_forward_and_backward():
+def test_a_convolution_is_counted_by_its_backward_pass_only():
     forward, backward = (
         ("aten::convolution", [IMAGES, WEIGHTS]),
         ("aten::convolution_backward", [RESULT, IMAGES, WEIGHTS]),

@@ -16,7 +16,7 @@ class Library:
         return number * 2
 
     @staticmethod
-    def still(number):
+    def identity(number):
         return number
 
     @classmethod
@@ -63,11 +63,11 @@ def test_a_call_is_recorded_and_returns_its_result(patches):
 
 
 def test_static_and_class_methods_keep_their_kind(patches):
-    hook(patches, "still", "name")
-    assert Library.still(3) == 3
-    assert Library().still(3) == 3
+    hook(patches, "identity", "name")
+    assert Library.identity(3) == 3
+    assert Library().identity(3) == 3
     assert Child.name() == "Child"
-    assert apis(patches) == ["still", "still", "name"]
+    assert apis(patches) == ["identity", "identity", "name"]
 
 
 def test_a_hook_on_an_inherited_method_is_removed_from_the_subclass(patches):
@@ -85,7 +85,7 @@ def test_calls_nested_in_a_recorded_call_are_not_recorded(patches):
     assert apis(patches) == ["outer"]
 
 
-def test_calls_of_another_thread_are_recorded_meanwhile(patches):
+def test_a_call_of_another_thread_during_a_recorded_call_is_recorded(patches):
     hook(patches, "double", "outer")
     is_outermost = patches.ledger.begin()
     thread = threading.Thread(target=Library().double, args=(1,))
@@ -118,7 +118,7 @@ def test_an_attribute_that_cannot_be_replaced_is_noted(patches):
 
 def test_restore_restores_everything(patches):
     before = dict(vars(Library))
-    hook(patches, "double", "still", "name", "outer")
+    hook(patches, "double", "identity", "name", "outer")
     patches.restore()
     assert dict(vars(Library)) == before
 
@@ -130,7 +130,7 @@ def test_restore_can_keep_one_hook(patches):
     assert apis(patches) == ["double"]
 
 
-def test_a_hook_below_a_kept_hook_is_removed_with_it(patches):
+def test_two_hooks_of_one_function_are_removed_if_the_upper_one_was_kept(patches):
     before = dict(vars(Library))
     patches.hook(Library, "double", EventKind.UPLOAD, "below", describe)
     patches.hook(Library, "double", EventKind.UPLOAD, "above", describe)

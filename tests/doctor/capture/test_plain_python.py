@@ -32,7 +32,7 @@ def contains_lines(report, lines):
 
 
 def run_both_ways(*arguments, cwd):
-    """Run a script plainly and under the doctor, compare its output, and return the exit codes."""
+    """Run a script in plain Python and under the doctor, compare its output, and return both processes."""
     plain, profiled = python(*arguments, cwd=cwd), python(*DOCTOR, *arguments, cwd=cwd)
     profiled.stderr = re.sub(r"^forebay doctor: profiling .*\n", "", profiled.stderr, flags=re.MULTILINE)
     assert contains_lines(profiled.stdout, plain.stdout), profiled.stdout

@@ -20,7 +20,8 @@ def library(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def done():
+def actions_run():
+    """Record each run of the action of the library, as the value that the module had then."""
     seen = []
     finder = PostImportActions({NAME: lambda: seen.append(sys.modules[NAME].value)})
     finder.install()
@@ -28,21 +29,21 @@ def done():
     finder.remove()
 
 
-def test_the_action_runs_after_the_module(library, done):
+def test_the_action_runs_after_the_module(library, actions_run):
     module = importlib.import_module(NAME)
-    assert done == [1]
+    assert actions_run == [1]
     assert module.__spec__.loader.__class__.__name__ == "SourceFileLoader"
 
 
-def test_the_action_runs_once(library, done):
+def test_the_action_runs_once(library, actions_run):
     importlib.import_module(NAME)
     importlib.reload(sys.modules[NAME])
-    assert done == [1]
+    assert actions_run == [1]
 
 
-def test_finding_a_module_runs_no_action(library, done):
+def test_finding_a_module_runs_no_action(library, actions_run):
     assert importlib.util.find_spec(NAME) is not None
-    assert done == []
+    assert actions_run == []
 
 
 def test_the_action_of_a_loaded_module_runs_immediately(library):
@@ -54,12 +55,12 @@ def test_the_action_of_a_loaded_module_runs_immediately(library):
     assert seen == [1]
 
 
-def test_a_missing_module_raises_as_usual(done):
+def test_a_missing_module_raises_as_usual(actions_run):
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         importlib.import_module("no_such_library")
 
 
-def test_remove_restores_the_finders(done):
+def test_remove_restores_the_finders(actions_run):
     before = [finder for finder in sys.meta_path if not isinstance(finder, PostImportActions)]
     finder = PostImportActions({})
     finder.install()

@@ -37,7 +37,7 @@ def test_the_backend_of_keras_is_recorded(monkeypatch):
     assert process_facts()["keras_backend"] == "jax"
 
 
-def test_a_gpu_that_tensorflow_has_not_initialised_stays_so(tensorflow):
+def test_a_gpu_that_tensorflow_has_not_initialised_stays_uninitialised(tensorflow):
     assert process_facts()["frameworks"] == {
         "tensorflow": {"gpus": 1, "intra_threads": 0, "inter_threads": 0, "run_eagerly": False}
     }

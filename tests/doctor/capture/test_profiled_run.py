@@ -1,4 +1,4 @@
-"""Threads that outlive the script: profiled while they cause events, and not waited for otherwise."""
+"""Threads that outlive the script: the doctor waits for them only while they cause events."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ print("main is done")
 
 
 @pytest.fixture
-def released():
+def running_thread():
     """A thread that runs until the test ends."""
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
@@ -41,17 +41,17 @@ def test_a_thread_is_waited_for_until_it_ends(monkeypatch):
     assert done == [1]
 
 
-def test_a_thread_without_events_is_not_waited_for(released, monkeypatch):
+def test_a_thread_without_events_is_not_waited_for(running_thread, monkeypatch):
     monkeypatch.setattr(profiled_run, "SILENT_SECONDS", 0.01)
     assert wait_for_threads(lambda: 0, lambda: False) == "done"
 
 
-def test_a_thread_is_not_waited_for_after_enough_steps(released):
+def test_a_thread_is_not_waited_for_after_enough_steps(running_thread):
     event_count = count()
     assert wait_for_threads(lambda: next(event_count), lambda: next(event_count) > 10) == "done"
 
 
-def test_an_interrupt_ends_the_wait(released):
+def test_an_interrupt_ends_the_wait(running_thread):
     def interrupt():
         raise KeyboardInterrupt
 

@@ -70,7 +70,7 @@ def test_sigterm_ends_a_forked_child_as_usual(write, capsys):
     assert capsys.readouterr().out == "-15\n"
 
 
-def test_the_main_module_stays_for_threads_and_exit_handlers(write):
+def test_the_main_module_remains_for_threads_and_exit_handlers(write):
     run_script(write("value = 1\n"), ["x"])
     assert sys.modules["__main__"].value == 1
     assert sys.modules["__mp_main__"] is sys.modules["__main__"]
@@ -93,7 +93,7 @@ def test_the_result_says_how_the_script_ended(write, text, ended):
     assert run_script(write(text + "\n"), []).startswith(ended)
 
 
-def test_a_traceback_shows_only_frames_of_the_script(write, capsys):
+def test_a_traceback_shows_no_frames_of_the_doctor(write, capsys):
     run_script(write("def train():\n    raise ValueError('bad shape')\ntrain()\n"), [])
     error_output = capsys.readouterr().err
     assert "train.py" in error_output

@@ -1,4 +1,4 @@
-"""A session records the history of the steps after the profiled ones, and leaves short steps alone."""
+"""A session records the history of the steps after the profiled ones, unless they are short."""
 
 import time
 
@@ -32,13 +32,13 @@ def test_all_steps_after_the_profiled_ones_are_in_the_history(session):
     run_steps(session, 200, 0.004, pause_every=25)
     history = session.capture("train.py").history
     assert session.is_done()
-    assert history.steps == 200 - 6 - 1  # the step in which the doctor ended the timing is discarded
+    assert history.steps == 200 - 6 - 1  # 6 profiled; the step in which the doctor ended the timing is discarded
     assert {step.position % 25 for step in history.long_steps if step.seconds > 0.08} == {18}
 
 
-def test_the_history_adds_no_events(session):
+def test_the_steps_of_the_history_are_no_events(session):
     run_steps(session, 200, 0.004)
-    assert session.ledger.event_count == 6 + 21
+    assert session.ledger.event_count == 6 + 21  # profiled and timed steps; 20 steps have 21 ends
 
 
 def test_short_steps_end_the_history_with_the_timed_steps(session):
@@ -48,7 +48,7 @@ def test_short_steps_end_the_history_with_the_timed_steps(session):
     assert history.steps <= 20
 
 
-def test_work_of_the_doctor_is_no_long_step():
+def test_the_time_of_a_callback_of_the_doctor_is_no_long_step():
     session = Session(StepDetector(warm_up=1, steps=5, untraced_steps=20), on_enough=lambda: time.sleep(0.5))
     session.start()
     run_steps(session, 100, 0.004)

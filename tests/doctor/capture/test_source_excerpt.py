@@ -1,4 +1,4 @@
-"""The excerpt of a script has what cures need, and nothing else."""
+"""The excerpt of a script contains the statements that cures need, and nothing else."""
 
 import ast
 from pathlib import Path
@@ -35,14 +35,15 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 '''
-CONVERSION = 22
+CONVERSION = 22  # line of SCRIPT that converts a batch; the recorded line of most tests
 
 
 def text_of(lines):
+    """Return an excerpt as source, with empty lines for the lines that it leaves out."""
     return "\n".join(lines.get(number, "") for number in range(1, max(lines) + 1))
 
 
-def test_an_excerpt_has_the_loop_and_the_assignments_it_reads():
+def test_an_excerpt_has_the_recorded_loop_and_what_the_loop_reads_and_calls():
     lines = excerpt_source(SCRIPT, {CONVERSION})
     assert lines[CONVERSION] == "        batch = torch.tensor(x[start : start + batch_size])"
     assert lines[6] == "batch_size = 32"
@@ -61,25 +62,26 @@ def test_an_excerpt_is_valid_python_with_the_same_line_numbers():
     assert (loop.lineno, loop.body[0].lineno) == (21, CONVERSION)
 
 
-def test_an_input_call_is_in_the_excerpt_without_a_recorded_line():
+def test_a_call_that_makes_batches_is_in_the_excerpt_even_if_its_line_was_not_recorded():
     assert 2 in excerpt_source("loader = 1\nloader = DataLoader(rows, batch_size=4)\n", {99})
 
 
 @pytest.mark.parametrize("source", ["", "x = (", "\x00", "!ls\nx = 1", "x = 1\n" * (MAX_SOURCE_LINES + 1)])
-def test_a_source_that_cannot_be_read_has_no_excerpt(source):
+def test_a_source_that_is_too_long_or_cannot_be_parsed_has_no_excerpt(source):
     assert excerpt_source(source, {1}) == {}
 
 
 def test_a_long_table_of_data_is_left_out():
     table = "table = [\n" + "    1,\n" * 80 + "]\n"
     lines = excerpt_source(f"{table}for i in rows:\n    print(table)\n", {84})
-    assert lines[1] == "pass"
+    assert lines[1] == "pass"  # replaces the table, so that the excerpt is valid Python
 
 
-def test_files_are_read_once_and_unreadable_files_are_left_out(tmp_path):
+def test_a_file_with_two_lines_has_one_excerpt_and_a_missing_file_has_none(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    facts = excerpt_files([(str(script), CONVERSION, "<module>"), (str(tmp_path / "missing.py"), 3, "f")])
+    recorded = [(str(script), CONVERSION, "<module>"), (str(script), 16, "loss_of"), (str(tmp_path / "no.py"), 3, "f")]
+    facts = excerpt_files(recorded)
     assert [excerpt["file"] for excerpt in facts["files"]] == [str(script)]
     assert excerpt_files([]) == {}
 

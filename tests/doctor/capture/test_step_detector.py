@@ -1,4 +1,4 @@
-"""The step detector ends profiling after enough steps, and takes no event inside a step for a step."""
+"""The step detector ends profiling after enough steps, and takes no event inside a step for its end."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ MILLISECOND = 1_000_000
 
 
 def walk(detector, site, count, each=MILLISECOND, start=0):
-    """Return the number of the first call that changes the phase; None if none does."""
+    """Report calls of a site; return the number of the first call that changes the phase, or None if none does."""
     for number in range(1, count + 1):
         if detector.on_site(site, number, start + number * each):
             return number
@@ -34,7 +34,7 @@ def test_long_steps_are_profiled_for_a_limited_time():
     assert walk(detector, STEP, 50, each=3_000 * MILLISECOND) == 6
 
 
-def test_a_recurring_site_is_a_step_if_no_framework_marks_one():
+def test_a_recurring_site_ends_the_steps_if_no_framework_marks_them():
     detector = StepDetector(wait_seconds=0.03, sample_seconds=0.0)
     assert walk(detector, UPLOAD, 100) == 60
     assert detector.anchor == UPLOAD
@@ -55,12 +55,12 @@ def test_operations_that_built_a_model_are_not_the_loop_of_a_script_that_has_end
     assert (detector.anchor, detector.start) == (None, 0)
 
 
-def test_a_site_must_recur_for_some_seconds():
+def test_a_site_that_recurs_for_too_short_a_time_ends_no_step():
     detector = StepDetector(wait_seconds=3.0)
     assert walk(detector, UPLOAD, 100) is None
 
 
-def test_a_site_inside_a_marked_step_is_no_step():
+def test_a_site_inside_a_marked_step_ends_no_step():
     detector = StepDetector(wait_seconds=0.0)
     walk(detector, STEP, 3)
     assert walk(detector, UPLOAD, 1000) is None
@@ -116,7 +116,7 @@ def test_a_more_reliable_site_ends_the_pause():
     assert (detector.anchor, detector.paused_until) == (STEP, 0)
 
 
-def test_a_script_that_ends_during_the_pause_has_its_sample():
+def test_a_script_that_ends_during_the_pause_keeps_the_steps_before_it():
     detector = StepDetector(wait_seconds=3.0, sample_seconds=0.25)
     walk(detector, UPLOAD, 260)
     detector.finish(2_000 * MILLISECOND)
@@ -164,7 +164,7 @@ def test_very_short_steps_are_timed_in_blocks():
     assert {after - before for before, after in pairwise(detector.step_ends)} == {10_000}
 
 
-def test_short_steps_without_skips_are_timed_for_the_same_time():
+def test_short_steps_that_cannot_be_skipped_are_timed_for_the_same_time():
     detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
     walk(detector, STEP, 3)
     detector.skip_tracing()
@@ -213,7 +213,7 @@ def test_a_long_loop_is_recorded_again():
     assert detector.traced_step_ends[0] > detector.end
 
 
-def test_without_early_records_profiling_goes_on():
+def test_if_early_steps_cannot_be_recorded_profiling_goes_on():
     detector = with_device()
     walk(detector, STEP, 6)
     detector.skip_tracing()
@@ -248,7 +248,7 @@ def test_a_site_is_reported_when_its_early_records_are_due():
     for number in range(1, 4):
         detector.on_site(STEP, number, number * MILLISECOND)
     assert detector.next_report(STEP, 3 * MILLISECOND)[0] == 6
-    refused = StepDetector(warm_up=2, steps=20, early_steps=4)
+    without_device = StepDetector(warm_up=2, steps=20, early_steps=4)
     for number in range(1, 8):
-        refused.on_site(STEP, number, number * MILLISECOND)
-    assert refused.next_report(STEP, 7 * MILLISECOND)[0] == 22
+        without_device.on_site(STEP, number, number * MILLISECOND)
+    assert without_device.next_report(STEP, 7 * MILLISECOND)[0] == 22

@@ -1,4 +1,7 @@
-"""The recorder of arithmetic agrees with PyTorch's own counter, and changes nothing. Run by test_framework_cases."""
+"""The recorder of floating-point operations agrees with PyTorch's own counter, and changes no result.
+
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+"""
 
 import os
 from threading import Thread
@@ -24,6 +27,7 @@ def recorder(monkeypatch):
 
 
 def recorded(recorder, step):
+    """Return the facts of the second run of a step."""
     step()
     recorder.start()
     assert recorder.is_recording
@@ -34,6 +38,7 @@ def recorded(recorder, step):
 
 
 def counted(step):
+    """Return the operations of a step by the counter of PyTorch."""
     with FlopCounterMode(display=False) as counter:
         step()
     return counter.get_total_flops()
@@ -48,7 +53,7 @@ def linear_step():
 def convolution_step():
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3)
-    )  # that counter is wrong for groups
+    )  # without groups: the counter of PyTorch is wrong for them
     images = torch.randn(4, 3, 32, 32, requires_grad=True)
     return lambda: model(images).square().mean().backward()
 
@@ -109,7 +114,7 @@ def test_another_thread_does_not_stop_the_recorder(recorder):
     assert recorder.stop()
 
 
-def test_a_forked_process_does_not_note_its_operators(monkeypatch):
+def test_a_forked_process_does_not_record_its_operators(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     session = Session()
     session.start()

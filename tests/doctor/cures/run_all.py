@@ -26,12 +26,12 @@ def main() -> int:
     arguments = _arguments()
     rows: list[Row] = []
     for script in _scripts(arguments.frameworks.split(","), arguments.only):
-        row = _watched(script, arguments.out, arguments.seconds_each)
+        row = _run_both_ways(script, arguments.out, arguments.seconds_each)
         rows.append(row)
-        _say(_line(row))
+        _print(_format_row(row))
         (arguments.out / "table.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    for row in _beside_cured(rows):
-        _say(row)
+    for row in _compare_with_twins(rows):
+        _print(row)
     return int(any(row["problems"] for row in rows))
 
 
@@ -57,13 +57,13 @@ def _scripts(frameworks: Iterable[str], only: str | None) -> Iterator[Path]:
                 yield script
 
 
-def _watched(script: Path, out: Path, seconds: float) -> Row:
+def _run_both_ways(script: Path, out: Path, seconds: float) -> Row:
     """Run a script with and without the doctor. Return both step times and the diagnosis."""
     framework, name = script.parent.name, script.stem
     (out / framework).mkdir(exist_ok=True)
-    capture, verdict = out / framework / f"{name}.gz", out / framework / f"{name}.json"
-    verdict.unlink(missing_ok=True)  # if this run fails, do not read the diagnosis of an earlier run
-    doctor = ["-m", "forebay", "doctor", "--capture", str(capture), "--json", str(verdict)]
+    capture, diagnosis = out / framework / f"{name}.gz", out / framework / f"{name}.json"
+    diagnosis.unlink(missing_ok=True)  # if this run fails, do not read the diagnosis of an earlier run
+    doctor = ["-m", "forebay", "doctor", "--capture", str(capture), "--json", str(diagnosis)]
     plain_ms, plain_problem = _run([str(script)], framework, seconds)
     doctor_ms, doctor_problem = _run([*doctor, str(script)], framework, seconds)
     return {
@@ -72,7 +72,7 @@ def _watched(script: Path, out: Path, seconds: float) -> Row:
         "plain_ms": plain_ms,
         "doctor_ms": doctor_ms,
         "problems": [problem for problem in (plain_problem, doctor_problem) if problem],
-        **_said(verdict),
+        **_read_diagnosis(diagnosis),
     }
 
 
@@ -85,16 +85,16 @@ def _run(command: Sequence[str], framework: str, seconds: float) -> tuple[float 
         )
     except subprocess.TimeoutExpired:
         return None, f"took over {seconds:.0f} s"
-    told = [line for line in ran.stdout.splitlines() if line.startswith('{"step_ms"')]
-    step_ms = json.loads(told[-1])["step_ms"] if told else None
-    if ran.returncode == 0 and told:
+    results = [line for line in ran.stdout.splitlines() if line.startswith('{"step_ms"')]
+    step_ms = json.loads(results[-1])["step_ms"] if results else None
+    if ran.returncode == 0 and results:
         return step_ms, ""
     last = (ran.stderr.strip().splitlines() or ["no step was timed"])[-1]
     return step_ms, f"exit {ran.returncode}: {last}"
 
 
 def _environment(framework: str) -> dict[str, str]:
-    """Add the stopwatch to the path, and a simulated CuPy if CuPy is not installed."""
+    """Add the stopwatch to the path, and a stand-in for CuPy if CuPy is not installed."""
     folders = [FOLDER / "timing", SOURCES]
     if framework == "cupy" and "cupy" not in packages_distributions():
         folders.append(FOLDER.parent / "stand_in")
@@ -102,11 +102,11 @@ def _environment(framework: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def _said(verdict: Path) -> Row:
+def _read_diagnosis(diagnosis: Path) -> Row:
     """Return the main finding, its line, and the predicted step time in ms after its first cure."""
-    if not verdict.is_file():
+    if not diagnosis.is_file():
         return {"seen_ms": None, "rule": None, "line": None, "cure": None, "predicted_ms": None, "others": []}
-    document = json.loads(verdict.read_text(encoding="utf-8"))
+    document = json.loads(diagnosis.read_text(encoding="utf-8"))
     step, findings = document["step_seconds"], document["findings"]
     main = findings[0] if findings else {"rule": None, "line": None, "cures": []}
     cure = main["cures"][0] if main["cures"] else None
@@ -120,20 +120,20 @@ def _said(verdict: Path) -> Row:
     }
 
 
-def _line(row: Row) -> str:
-    said = f"{row['rule']}:{row['line']} -> {_interval(row)}" if row["rule"] else "nothing found"
+def _format_row(row: Row) -> str:
+    finding = f"{row['rule']}:{row['line']} -> {_interval(row)}" if row["rule"] else "nothing found"
     times = f"plain {_ms(row['plain_ms'])}  doctor {_ms(row['doctor_ms'])}  seen {_ms(row['seen_ms'])}"
-    return f"{row['framework']:<10} {row['name']:<26} {times}  {said}  {'; '.join(row['problems'])}".rstrip()
+    return f"{row['framework']:<10} {row['name']:<26} {times}  {finding}  {'; '.join(row['problems'])}".rstrip()
 
 
-def _beside_cured(rows: Sequence[Row]) -> Iterator[str]:
+def _compare_with_twins(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a line per pair: the step time, its prediction, and the step time of the cured twin."""
-    named = {(row["framework"], row["name"]): row for row in rows}
-    for (framework, name), row in named.items():
-        cured = named.get((framework, f"{name}_cured"))
+    rows_by_name = {(row["framework"], row["name"]): row for row in rows}
+    for (framework, name), row in rows_by_name.items():
+        cured = rows_by_name.get((framework, f"{name}_cured"))
         if cured is not None:
-            became = f"{_ms(row['plain_ms'])} -> predicted {_interval(row)}, cured {_ms(cured['plain_ms'])}"
-            yield f"{framework:<10} {name:<20} {became}  ({row['rule']}: {row['cure']})"
+            times = f"{_ms(row['plain_ms'])} -> predicted {_interval(row)}, cured {_ms(cured['plain_ms'])}"
+            yield f"{framework:<10} {name:<20} {times}  ({row['rule']}: {row['cure']})"
 
 
 def _interval(row: Row) -> str:
@@ -147,8 +147,8 @@ def _ms(value: float | None) -> str:
     return "      -" if value is None else f"{value:7.2f}"
 
 
-def _say(words: str) -> None:
-    sys.stdout.write(f"{words}\n")
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

@@ -76,14 +76,14 @@ def test_the_rank_that_waits_least_is_the_slowest():
 def test_a_rank_with_its_data_on_another_device_is_named():
     there, here = upload(line=3, ms=0.1, device="cuda:0"), upload(line=3, ms=0.1, device="cpu")
     ranks = ranks_of(loop(there), loop(upload(line=3, ms=0.1, device="cuda:1")), loop(here))
-    told = "rank 2 has the data of torch.tensor (train.py:3) on the host; other ranks have it on cuda"
-    assert ranks.remarks == (told,)
+    remark = "rank 2 has the data of torch.tensor (train.py:3) on the host; other ranks have it on cuda"
+    assert ranks.remarks == (remark,)
 
 
 def test_a_rank_with_additional_moves_is_named():
     plain, moving = loop(frameworks=TENSORFLOW_GPU), loop(move(ms=0.01, line=4), frameworks=TENSORFLOW_GPU)
-    (told,) = ranks_of(plain, plain, moving).remarks
-    assert told == "rank 2 moves the data of NonZero to the host (train.py:4), unlike other ranks"
+    (remark,) = ranks_of(plain, plain, moving).remarks
+    assert remark == "rank 2 moves the data of NonZero to the host (train.py:4), unlike other ranks"
 
 
 def test_a_rank_that_sees_no_gpu_is_named():
@@ -95,8 +95,8 @@ def test_a_rank_that_runs_fewer_kernels_is_named():
     def kernels(count):
         return run(lambda rig: [rig.launch(10) for _ in range(count)] + [rig.read(line=3)])
 
-    (told,) = [told for told in ranks_of(kernels(20), kernels(20), kernels(8)).remarks if "kernels" in told]
-    assert told == (
+    (remark,) = [remark for remark in ranks_of(kernels(20), kernels(20), kernels(8)).remarks if "kernels" in remark]
+    assert remark == (
         "rank 2 runs 8 kernels per step; the median of the others is 20, so some of its operations probably do not "
         "run on its GPU"
     )

@@ -4,7 +4,14 @@ A busy machine may slow a twin down for other reasons, so the tests look only fo
 """
 
 import pytest
-from tests.doctor.expected import FREE_ON_THE_CPU, HIDDEN_BY_LOAD, JUST_FITTED, diagnosed, named, text_of
+from tests.doctor.expected_diagnoses import (
+    FREE_ON_THE_CPU,
+    HIDDEN_BY_LOAD,
+    WITHOUT_FAULT,
+    diagnose_script,
+    findings_of_fault,
+    line_text,
+)
 from tests.doctor.rules.fault_lines import LINES
 from tests.support.paths import DOCTOR
 
@@ -14,22 +21,22 @@ FAULTS = [(framework, name) for framework, names in LINES.items() for name in na
 
 def test_every_script_is_faulty_or_the_healthy_twin_of_a_faulty_one():
     scripts = {(path.parent.name, path.stem) for path in FOLDER.glob("*/*.py")}
-    assert scripts - JUST_FITTED == {*FAULTS, *((framework, f"{name}_healthy") for framework, name in FAULTS)}
+    assert scripts - WITHOUT_FAULT == {*FAULTS, *((framework, f"{name}_healthy") for framework, name in FAULTS)}
 
 
 @pytest.mark.parametrize(
     ("framework", "name"), [fault for fault in FAULTS if fault not in FREE_ON_THE_CPU | HIDDEN_BY_LOAD]
 )
 def test_a_fault_is_found_on_its_line(framework_processes, framework, name):
-    diagnosis = diagnosed(framework_processes.capture(framework, name))
-    found = named(framework, name, diagnosis)
+    diagnosis = diagnose_script(framework_processes.capture(framework, name))
+    found = findings_of_fault(framework, name, diagnosis)
     assert found, [finding.title for finding in diagnosis.findings]
-    assert text_of(found[0]).startswith(LINES[framework][name])
+    assert line_text(found[0]).startswith(LINES[framework][name])
     assert diagnosis.failures == ()
 
 
 @pytest.mark.parametrize(("framework", "name"), FAULTS)
 def test_a_healthy_twin_has_no_such_finding(framework_processes, framework, name):
-    diagnosis = diagnosed(framework_processes.capture(framework, f"{name}_healthy"))
-    assert [finding.title for finding in named(framework, name, diagnosis)] == []
+    diagnosis = diagnose_script(framework_processes.capture(framework, f"{name}_healthy"))
+    assert [finding.title for finding in findings_of_fault(framework, name, diagnosis)] == []
     assert diagnosis.failures == ()

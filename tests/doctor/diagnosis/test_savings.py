@@ -77,7 +77,7 @@ def test_without_device_records_a_gain_is_given_as_bounds():
     assert cure.basis == "Bounds from the time of the host, because the GPU was not recorded. It helps"
 
 
-def test_a_script_without_a_gpu_has_no_prediction_for_another():
+def test_a_script_without_a_gpu_has_no_prediction_for_another_machine():
     without = {"frameworks": {"torch": {"gpus": 0}}}
     diagnosis = diagnose(replace(rig.run(trains), device=None, facts=without), device="h100")
     assert (diagnosis.other_machine.step, diagnosis.other_machine.reason) == (None, "the script ran without a GPU")
@@ -92,13 +92,13 @@ def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
     assert "that is not reliable, because the simulated step differs from the measured step by" in cure.basis
 
 
-def test_a_model_with_a_small_drift_is_reliable():
+def test_a_model_whose_step_differs_by_15_percent_is_reliable():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
     assert Simulation.from_view(CaptureView(replace(capture, window=window))).is_reliable
 
 
-def test_a_matching_pace_does_not_hide_the_error_of_measured_costs():
+def test_the_error_of_costs_is_known_even_if_the_simulated_step_time_is_right():
     def program(machine):
         machine.upload(8 * MB)
         machine.launch(1500 if machine.tracing else 900)
@@ -143,11 +143,11 @@ def test_a_loop_that_runs_ahead_has_the_step_time_of_its_device():
     assert Simulation.from_view(view).is_reliable
 
 
-def test_time_blocked_in_launches_can_be_gained():
+def test_time_that_launches_wait_for_the_device_queue_can_be_gained():
     def program(machine):
         machine.upload(55 * MB, pinned=True)
         machine.launch(1000)
-        machine.wait_for_room(1981)
+        machine.launch_on_full_queue(1981)
 
     simulation = Simulation.from_view(CaptureView(rig.without_calls(rig.run(program))))
     (cure,) = simulation.with_predicted_gain(finding(2, overlap_copies(2))).cures
@@ -158,7 +158,7 @@ records = st.lists(
     st.fixed_dictionaries(
         {
             "start": st.integers(0, 60_000_000),
-            "lasts": st.integers(0, 3_000_000),
+            "duration": st.integers(0, 3_000_000),
             "nbytes": st.sampled_from([0, 4, 8 * MB]),
             "kind": st.sampled_from([1, 2, 3, 4, 5, 10, 38, 51]),
             "what": st.sampled_from([0, 1, 2, 3, 8, 31, 41, 131, 211]),
@@ -173,15 +173,18 @@ records = st.lists(
 )
 
 
-def at(first, *, start, lasts, **fields):
-    return {"start": first + start, "end": first + start + lasts, **fields}
+def shifted(first, *, start, duration, **fields):
+    """Return the fields of a record that starts `start` nanoseconds after `first`."""
+    return {"start": first + start, "end": first + start + duration, **fields}
 
 
 @given(records)
 def test_any_device_records_can_be_diagnosed(rows):
     capture = rig.run(trains)
     first = capture.window.traced[0]
-    diagnosis = diagnose(replace(capture, device=rig.recorded([at(first, **row) for row in rows])), device="l4")
+    diagnosis = diagnose(
+        replace(capture, device=rig.device_records([shifted(first, **row) for row in rows])), device="l4"
+    )
     assert diagnosis.failures == ()
     assert all(0 <= cure.low <= cure.high for found in diagnosis.findings for cure in found.cures)
     assert sum(diagnosis.view.step_parts.values()) == pytest.approx(diagnosis.view.step_seconds)
@@ -224,7 +227,7 @@ def test_gpus_are_found_by_their_driver_names(gpu, name):
     assert find_gpu(gpu) == name
 
 
-def test_speeds_name_their_source():
+def test_the_speeds_of_a_gpu_state_their_source():
     assert speeds_of_gpu("NVIDIA H200").origin == "measured on an NVIDIA H200"
     assert "data sheet of the NVIDIA A100" in speeds_of_gpu("NVIDIA A100-SXM4-80GB").origin
     assert speeds_of_gpu("NVIDIA A100-SXM4-80GB").pinned == LINKS["pcie4"].pinned
@@ -271,8 +274,8 @@ def test_an_unknown_machine_is_rejected_with_the_known_ones():
 
 
 def test_a_finding_costs_at_least_the_gain_of_its_cure():
-    settled = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
-    assert settled.seconds == settled.gain
+    predicted = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
+    assert predicted.seconds == predicted.gain
     assert (
         Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=0.0)).seconds
         == 0.0

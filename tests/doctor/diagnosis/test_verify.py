@@ -73,10 +73,10 @@ def emulation_for(fault):
     [
         ("the same array every step", EmulationKind.REMEMBER, 3, 0),
         ("fresh arrays converted", EmulationKind.REUSE, 5, 0),
-        ("a hundred little uploads", EmulationKind.REUSE, 20, 100),
+        ("a hundred small uploads", EmulationKind.REUSE, 20, 100),
         ("a large copy out of pageable memory", EmulationKind.LOCK, 6, 0),
         ("a loader that cannot keep up", EmulationKind.RESIDENT, 9, 0),
-        ("a wait asked for", EmulationKind.SKIP, 27, 100),
+        ("an explicit wait", EmulationKind.SKIP, 27, 100),
         ("doubles that arrive as floats", EmulationKind.NARROW, 21, 0),
     ],
 )
@@ -206,14 +206,14 @@ def test_the_document_and_the_page_contain_the_verification(fields):
 
 def test_the_second_run_prints_nothing(environment, tmp_path):
     script = tmp_path / "train.py"
-    script.write_text((DOCTOR / "scripts" / "cupy" / "repeated_upload.py").read_text() + "print('heard')\n")
+    script.write_text((DOCTOR / "scripts" / "cupy" / "repeated_upload.py").read_text() + "print('finished')\n")
     done = verify("--json", "a.json", "--capture", "a.gz", script, environment=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (done.stdout.count("heard"), done.stdout.count("Measured with the cure emulated: ")) == (1, 1)
+    assert (done.stdout.count("finished"), done.stdout.count("Measured with the cure emulated: ")) == (1, 1)
     assert "running the script again" in done.stderr
-    told = json.loads((tmp_path / "a.json").read_text())["verification"]
-    assert (told["emulated"], told["trouble"]) == (EmulationKind.REMEMBER.description, None)
-    assert told["step_seconds_measured"] > 0
+    verification = json.loads((tmp_path / "a.json").read_text())["verification"]
+    assert (verification["emulated"], verification["trouble"]) == (EmulationKind.REMEMBER.description, None)
+    assert verification["step_seconds_measured"] > 0
     assert "emulated" not in Capture.load(tmp_path / "a.gz").facts
 
 
@@ -245,7 +245,7 @@ def test_a_script_without_a_loop_is_not_run_again(environment, tmp_path):
     assert "Let the script run for more steps." in " ".join(done.stdout.split())
 
 
-def test_a_script_that_fails_by_itself_gives_its_exit_code(environment, tmp_path):
+def test_if_the_first_run_fails_the_command_fails(environment, tmp_path):
     (tmp_path / "train.py").write_text("raise ValueError('no such column')\n")
     done = verify("train.py", environment=environment, cwd=tmp_path)
     assert done.returncode == 2

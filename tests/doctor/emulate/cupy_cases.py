@@ -1,4 +1,7 @@
-"""Emulations of cures for CuPy, with a stand-in for CuPy."""
+"""Emulations of cures for CuPy, with a stand-in for CuPy.
+
+`test_framework_cases.py` runs this file in a process of its own, where `import cupy` finds the stand-in.
+"""
 
 from operator import methodcaller
 
@@ -61,7 +64,7 @@ def test_an_array_is_not_set_to_the_data_it_holds():
     assert emulated(loop, EmulationKind.REMEMBER) == ([1, 1, 2], 1)
 
 
-def test_reuse_replaces_all_uploads_of_the_same_kind():
+def test_reuse_replaces_all_later_uploads_of_the_same_shape():
     def loop():
         return [cupy.asarray(data) for data in (*OTHERS, OTHERS[0][:10])]  # target
 

@@ -1,4 +1,7 @@
-"""Emulations of cures for JAX."""
+"""Emulations of cures for JAX.
+
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+"""
 
 from functools import partial
 from operator import methodcaller
@@ -136,6 +139,7 @@ def test_an_upload_starts_one_step_early():
     def loop():
         return [float(jax.device_put(data)[0]) for data in OTHERS]  # target
 
+    # The emulation uploads the data of a step for the next one, so each step gets the data of the step before.
     assert emulated(loop, EmulationKind.PREFETCH) == ([0, 0, 1, 2], 3)
 
 

@@ -1,4 +1,7 @@
-"""Emulations of cures for TensorFlow, and for Keras with TensorFlow as the backend."""
+"""Emulations of cures for TensorFlow, and for Keras with TensorFlow as the backend.
+
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+"""
 
 from operator import methodcaller
 
@@ -40,7 +43,7 @@ def test_other_data_and_other_lines_are_uploaded():
     assert (distinct_count(tensors), replaced) == (8, 0)
 
 
-def test_reuse_replaces_all_uploads_of_the_same_kind():
+def test_reuse_replaces_all_later_uploads_of_the_same_shape():
     def loop():
         return [tf.constant(data) for data in (*OTHERS, OTHERS[0][:10])]  # target
 

@@ -1,4 +1,7 @@
-"""Emulations of cures for PyTorch."""
+"""Emulations of cures for PyTorch.
+
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+"""
 
 from itertools import repeat
 from operator import methodcaller
@@ -184,6 +187,7 @@ def test_an_upload_starts_one_step_early():
     def loop():
         return [torch.full((number + 1,), number).repeat(2).to("meta").shape[0] for number in (0, 0, 1, 1)]  # target
 
+    # Each call returns the previous upload of a tensor of the same shape, if there is one.
     assert emulated(loop, EmulationKind.PREFETCH) == ([2, 2, 4, 4], 2)
 
 
@@ -219,13 +223,13 @@ def test_a_loader_returns_its_first_batch_for_every_batch():
 
 def test_a_moved_batch_is_kept_on_its_device():
     def loop():
-        given = []
+        moved = []
         for pictures, labels in DataLoader(Rows(), batch_size=4):  # target
-            given.append((pictures.to("meta"), labels.to("meta", non_blocking=True)))
-        return given
+            moved.append((pictures.to("meta"), labels.to("meta", non_blocking=True)))
+        return moved
 
-    given, _ = emulated(loop, EmulationKind.RESIDENT)
-    assert distinct_count(pictures for pictures, _ in given) == distinct_count(labels for _, labels in given) == 1
+    moved, _ = emulated(loop, EmulationKind.RESIDENT)
+    assert distinct_count(pictures for pictures, _ in moved) == distinct_count(labels for _, labels in moved) == 1
 
 
 def test_results_computed_from_a_batch_are_not_kept():

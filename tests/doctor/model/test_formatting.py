@@ -45,7 +45,7 @@ def test_one_line_contains_no_terminal_control_characters(text):
     assert formatting.to_one_line(text).isprintable()
 
 
-def test_the_examples_hold():
+def test_the_examples_in_docstrings_are_right():
     assert doctest.testmod(formatting).failed == 0
 
 

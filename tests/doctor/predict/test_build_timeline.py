@@ -58,7 +58,7 @@ def by_another_thread(machine):
     machine.python(100)
 
 
-def fetches_by_itself(machine, *, prefetched=False):
+def fetches_inside_its_call(machine, *, prefetched=False):
     machine.call_fetching(8 * MB, 300, prefetched=prefetched)
     machine.python(100)
 
@@ -69,14 +69,14 @@ def returns_before_its_upload_ends(machine):
     machine.python(700)
 
 
-def sends_little(machine):
+def uploads_a_number(machine):
     """The upload is called while the device computes; the loop does not wait for it."""
     machine.launch(800)
     machine.upload(4, line=2)
     machine.python(900)
 
 
-def gradients(machine):
+def launches_by_two_threads(machine):
     """Another thread launches half of the operations, and the loop waits for it."""
     machine.launch(300)
     for _ in range(5):
@@ -88,8 +88,8 @@ def gradients(machine):
 def runs_like_jax(machine, *, reads=True):
     """A step ends with the call of its program; the device works during the next step."""
     if reads:
-        machine.read_by_another(line=3)
-    machine.send_by_another(20 * MB, ready_us=900, line=2)
+        machine.read_by_another_thread(line=3)
+    machine.upload_by_another_thread(20 * MB, ready_us=900, line=2)
     machine.call_compiled(1500)
 
 
@@ -100,16 +100,17 @@ PROGRAMS = [
     waits_for_input,
     on_two_streams,
     by_another_thread,
-    fetches_by_itself,
+    fetches_inside_its_call,
     returns_before_its_upload_ends,
-    sends_little,
-    gradients,
+    uploads_a_number,
+    launches_by_two_threads,
     runs_like_jax,
 ]
 
 
-def simulated(program, *changes, **given):
-    view = CaptureView(rig.run(program, **given))
+def simulated(program, *changes, **options):
+    """Return the simulated step time of a program with these changes."""
+    view = CaptureView(rig.run(program, **options))
     timeline = calibrate(view, build_timeline(view)).timeline
     for change in changes:
         timeline = change(timeline)
@@ -164,17 +165,16 @@ def test_without_the_read_the_next_call_overlaps_with_the_device():
 
 
 def test_prefetched_data_arrives_before_the_device_needs_it():
-    ahead = simulated(runs_like_jax, overlap_copies(2))
-    assert ahead < rig.step_seconds(runs_like_jax) - 20 * MB / rig.PINNED
+    assert simulated(runs_like_jax, overlap_copies(2)) < rig.step_seconds(runs_like_jax) - 20 * MB / rig.PINNED
 
 
 def test_a_compiled_call_does_not_wait_for_a_prefetched_batch():
-    cured = rig.step_seconds(lambda machine: fetches_by_itself(machine, prefetched=True))
-    sent = prefetch_uploads(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
-    assert simulated(fetches_by_itself, sent) == pytest.approx(cured, rel=0.03)
+    cured = rig.step_seconds(lambda machine: fetches_inside_its_call(machine, prefetched=True))
+    prefetch = prefetch_uploads(5, bytes_per_second=55e9, producer_bytes_per_second=55e9)
+    assert simulated(fetches_inside_its_call, prefetch) == pytest.approx(cured, rel=0.03)
 
 
-def test_calibration_restores_the_unrecorded_time_of_host_work():
+def test_calibration_adds_host_work_that_took_less_time_while_recorded():
     def program(machine):
         machine.upload(8 * MB, line=2)
         machine.launch(300)
@@ -185,7 +185,7 @@ def test_calibration_restores_the_unrecorded_time_of_host_work():
     assert steady_step_seconds(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 
-def test_the_first_step_of_a_round_waits_for_the_previous_round():
+def test_the_first_step_of_a_simulated_round_waits_for_the_previous_round():
     lengths = simulate_steps(build_timeline(CaptureView(rig.run(runs_like_jax))), rounds=3)
     assert lengths[-10:] == pytest.approx([rig.step_seconds(runs_like_jax)] * 10, rel=0.01)
 
@@ -196,7 +196,7 @@ def test_prefetched_input_takes_the_longer_of_producer_and_step():
     assert simulated(waits_for_input, prefetch_input(producer_seconds=2e-3)) == pytest.approx(2e-3, rel=0.03)
 
 
-def test_a_synchronization_that_was_free_waits_after_a_cure():
+def test_a_synchronization_that_did_not_wait_does_so_after_a_cure():
     def program(machine, *, us=2000):
         machine.launch(800)
         machine.wait_for_input(us, line=1)
@@ -221,6 +221,6 @@ def test_without_a_gpu_every_call_keeps_its_recorded_time():
 
 
 def test_a_long_recording_becomes_a_short_timeline():
-    timeline = build_timeline(CaptureView(rig.many(steps=50, kernels=2000)))
+    timeline = build_timeline(CaptureView(rig.capture_of_kernels(steps=50, kernels=2000)))
     assert timeline.step_count == 5
     assert len(timeline.operations) == 10_000

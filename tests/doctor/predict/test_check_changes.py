@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.doctor import device_rig as rig
-from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical
+from tests.doctor.predict.timelines import READ, UPLOAD, median_step, steps
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.predict.check_changes import check_on_device, check_seconds
@@ -12,13 +12,13 @@ from forebay.doctor.predict.simulate import GAIN_UNCERTAINTY
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction
 
 MB, GB = 1_000_000, 1_000_000_000
-THERE = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=True)
-LATER = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=False)
-DOUBTED = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True, is_cautious=True)
+WITH_WAIT = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=True)
+WITHOUT_WAIT = check_on_device(READ, bytes_per_second=100 * GB, passes=1, waits=False)
+CAUTIOUS = check_on_device(READ, bytes_per_second=100 * GB, passes=4, waits=True, is_cautious=True)
 
 
 def checks(first, *, then="launch"):
-    """Compute for 4, read back for 3, check on the host for 5, then call again for 0.5."""
+    """Compute for 4 s, read back for 3 s, check on the host for 5 s, then make a call of 0.5 s."""
     actions = [
         HostAction(0.5, (first,), kind="launch"),
         HostAction(0.0, (first + 1,), line=READ, kind="download"),
@@ -30,9 +30,10 @@ def checks(first, *, then="launch"):
     return actions, [DeviceOperation(4.0), copy]
 
 
-def pulls(machine, *, looks_there=False):
+def reads_and_checks(machine, *, on_device=False):
+    """Check a large result on the host, or on the device and read only a number."""
     machine.launch(900)
-    if looks_there:
+    if on_device:
         machine.launch(10)
         machine.read(4, line=3)
     else:
@@ -47,68 +48,68 @@ def cure_in(capture, beginning):
     return next(cure for cure in diagnosis.main.cures if cure.title.startswith(beginning)), diagnosis.view.step_seconds
 
 
-def test_host_work_after_a_pull_is_removed_with_it():
-    assert typical(steps(checks)) == pytest.approx(0.5 + 4.0 + 3.0 + 1.0 + 5.0 + 0.5)
-    assert typical(THERE(steps(checks))) == pytest.approx(0.5 + 4.0 + 0.1 + 0.5, abs=0.01)
+def test_host_work_after_a_read_back_is_removed_with_it():
+    assert median_step(steps(checks)) == pytest.approx(0.5 + 4.0 + 3.0 + 1.0 + 5.0 + 0.5)
+    assert median_step(WITH_WAIT(steps(checks))) == pytest.approx(0.5 + 4.0 + 0.1 + 0.5, abs=0.01)
 
 
-def test_a_later_read_removes_the_wait():
-    assert typical(LATER(steps(checks))) == pytest.approx(4.0 + 0.1, abs=0.01)
+def test_a_check_that_is_read_later_removes_the_wait():
+    assert median_step(WITHOUT_WAIT(steps(checks))) == pytest.approx(4.0 + 0.1, abs=0.01)
 
 
 def test_the_cautious_estimate_keeps_some_host_work():
-    left = 0.5 + 4.0 + 4 * 0.1 + 5.0 * GAIN_UNCERTAINTY + 0.5
-    assert typical(DOUBTED(steps(checks))) == pytest.approx(left, abs=0.01)
+    remaining = 0.5 + 4.0 + 4 * 0.1 + 5.0 * GAIN_UNCERTAINTY + 0.5
+    assert median_step(CAUTIOUS(steps(checks))) == pytest.approx(remaining, abs=0.01)
 
 
-def test_work_that_is_too_long_for_a_check_is_partly_kept():
-    def waits_on(first):
+def test_work_that_is_too_long_for_a_check_may_belong_to_something_else():
+    def works_longer(first):
         actions, operations = checks(first)
         return [*actions[:3], HostAction(200.0), actions[-1]], operations
 
-    assert check_seconds(steps(waits_on), READ) == pytest.approx((10.0, 200.0))
+    assert check_seconds(steps(works_longer), READ) == pytest.approx((10.0, 200.0))
 
 
 def test_work_before_an_upload_may_belong_to_the_upload():
     timeline = steps(lambda first: checks(first, then="upload"))
     assert check_seconds(timeline, READ) == pytest.approx((0.0, 5.0))
-    assert typical(DOUBTED(timeline)) == pytest.approx(0.5 + 4.0 + 4 * 0.1 + 5.0 + 0.5, abs=0.01)
+    assert median_step(CAUTIOUS(timeline)) == pytest.approx(0.5 + 4.0 + 4 * 0.1 + 5.0 + 0.5, abs=0.01)
 
 
 def test_work_after_the_next_call_is_not_part_of_the_check():
-    def works_on(first):
+    def works_after_the_call(first):
         actions, operations = checks(first)
         return [*actions[:-1], replace(actions[-1], ends_step=False), HostAction(2.0, ends_step=True)], operations
 
-    assert check_seconds(steps(works_on), READ) == pytest.approx((5.0 * (1 - GAIN_UNCERTAINTY), 5.0))
+    assert check_seconds(steps(works_after_the_call), READ) == pytest.approx((5.0 * (1 - GAIN_UNCERTAINTY), 5.0))
 
 
 def test_a_copy_of_another_thread_is_not_a_call_of_the_loop():
-    def fed(first):
+    def copies_by_another_thread(first):
         actions, operations = checks(first)
-        sent = HostAction(0.0, (first + 2,), kind="launch")
-        return [*actions[:3], sent, *actions[3:]], [*operations, DeviceOperation(1.0, 5, "host to device")]
+        copy = HostAction(0.0, (first + 2,), kind="launch")
+        return [*actions[:3], copy, *actions[3:]], [*operations, DeviceOperation(1.0, 5, "host to device")]
 
-    assert check_seconds(steps(fed), READ)[1] == pytest.approx(5.0)
+    assert check_seconds(steps(copies_by_another_thread), READ)[1] == pytest.approx(5.0)
 
 
 def test_a_check_may_run_in_the_next_step():
-    def ends_with_it(first):
-        (launch, queue, wait, look, call), operations = checks(first)
-        return [look, replace(call, ends_step=False), launch, queue, replace(wait, ends_step=True)], operations
+    def ends_with_the_read(first):
+        (launch, queue, wait, check, call), operations = checks(first)
+        return [check, replace(call, ends_step=False), launch, queue, replace(wait, ends_step=True)], operations
 
-    assert check_seconds(steps(ends_with_it), READ)[1] == pytest.approx(5.0)
-    assert typical(THERE(steps(ends_with_it))) == pytest.approx(0.5 + 0.5 + 4.0 + 0.1, abs=0.01)
+    assert check_seconds(steps(ends_with_the_read), READ)[1] == pytest.approx(5.0)
+    assert median_step(WITH_WAIT(steps(ends_with_the_read))) == pytest.approx(0.5 + 0.5 + 4.0 + 0.1, abs=0.01)
 
 
-def test_a_line_without_a_pull_has_no_check():
+def test_a_line_without_a_read_back_has_no_check():
     assert check_seconds(steps(checks), UPLOAD) == (0.0, 0.0)
 
 
 def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
-    cure, step = cure_in(rig.run(pulls), "reduce it")
-    truly = step - rig.step_seconds(lambda machine: pulls(machine, looks_there=True))
-    assert cure.low <= truly <= cure.high
+    cure, step = cure_in(rig.run(reads_and_checks), "reduce it")
+    expected = step - rig.step_seconds(lambda machine: reads_and_checks(machine, on_device=True))
+    assert cure.low <= expected <= cure.high
     assert cure.basis.startswith("A simulation of the recorded steps")
     assert cure.basis.endswith(
         ". Assumption: the host work between this copy and the next call (2.00 "
@@ -117,12 +118,12 @@ def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
 
 
 def test_without_a_device_record_there_is_no_assumption():
-    cure, _ = cure_in(replace(rig.run(pulls), device=None), "reduce it")
+    cure, _ = cure_in(replace(rig.run(reads_and_checks), device=None), "reduce it")
     assert "Assumption" not in cure.basis
 
 
 def test_no_prediction_is_below_the_computation_of_the_device():
-    cure, step = cure_in(rig.run(pulls), "check for NaN")
+    cure, step = cure_in(rig.run(reads_and_checks), "check for NaN")
     assert step - cure.high >= 1e-3
 
 

@@ -1,4 +1,7 @@
-"""Kernels that are fused, scaled or removed, on timelines whose step times are known."""
+"""Fused, scaled and removed kernels, on timelines whose step times are known.
+
+A run is a sequence of kernels on one stream that a compiler can fuse.
+"""
 
 import pytest
 from tests.doctor.predict.timelines import steps
@@ -12,7 +15,7 @@ def is_add(kernel):
 
 
 def chain_of(*kernels, streams=(0,)):
-    """Return steps of kernels, given as (name, seconds); the host needs no time."""
+    """Return steps of kernels, given as (name, seconds), with gaps of 0.1 s. The host needs no time."""
 
     def make(first):
         operations = [
@@ -25,17 +28,17 @@ def chain_of(*kernels, streams=(0,)):
     return steps(make)
 
 
-def seconds_with(change, *kernels, **given):
-    return steady_step_seconds(change(chain_of(*kernels, **given)))
+def seconds_with(change, *kernels):
+    return steady_step_seconds(change(chain_of(*kernels)))
 
 
-def test_a_run_of_kernels_takes_as_long_as_its_longest():
+def test_a_fused_run_of_kernels_takes_as_long_as_its_longest():
     assert seconds_with(fuse_elementwise(is_add, times_longest=1.0), ("add", 2), ("add", 3), ("gemm", 4)) == (
         pytest.approx(3 + 4 + 2 * 0.1)
     )
 
 
-def test_a_product_ends_a_run():
+def test_a_kernel_that_cannot_be_fused_ends_a_run():
     assert seconds_with(fuse_elementwise(is_add, times_longest=1.0), ("add", 2), ("gemm", 4), ("add", 3)) == (
         pytest.approx(2 + 4 + 3 + 3 * 0.1)
     )
@@ -45,11 +48,11 @@ def test_the_end_of_a_step_ends_a_run():
     assert seconds_with(fuse_elementwise(is_add, times_longest=1.0), ("add", 2)) == pytest.approx(2.1)
 
 
-def test_a_fusion_takes_no_longer_than_its_run():
+def test_a_fused_kernel_takes_no_longer_than_the_run_it_replaces():
     assert seconds_with(fuse_elementwise(is_add, times_longest=5.0), ("add", 2), ("add", 3)) == pytest.approx(5.1)
 
 
-def test_kernels_of_other_streams_are_no_part_of_a_run():
+def test_a_run_contains_kernels_of_one_stream_only():
     change = fuse_elementwise(is_add, times_longest=1.0)
     timeline = change(chain_of(("add", 2), ("gemm", 4), ("add", 3), ("gemm", 1), streams=(0, 1)))
     assert [operation.seconds for operation in timeline.operations[:4]] == pytest.approx([2 * 0.6, 4, 3 * 0.6, 1])
@@ -59,11 +62,11 @@ def test_only_matching_kernels_are_scaled():
     assert seconds_with(scale_kernels(is_add, 0.5), ("add", 2), ("gemm", 4)) == pytest.approx(1 + 4 + 0.2)
 
 
-def test_a_removed_kernel_leaves_no_pause():
+def test_a_removed_kernel_leaves_no_gap():
     assert seconds_with(scale_kernels(is_add, 0.0), ("add", 2), ("gemm", 4)) == pytest.approx(4.1)
 
 
-def test_copies_and_kernels_without_a_name_stay():
+def test_copies_and_kernels_without_a_name_are_not_changed():
     def make(first):
         operations = [DeviceOperation(2.0, engine="host to device", name="add"), DeviceOperation(3.0)]
         return [HostAction(0.0, (first, first + 1), kind="launch", ends_step=True)], operations

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doctor.predict.timelines import READ, UPLOAD, steps, typical, uploads
+from tests.doctor.predict.timelines import READ, UPLOAD, median_step, steps, uploads
 
 from forebay.doctor.predict.changes import (
     chain,
@@ -30,19 +30,19 @@ from forebay.doctor.predict.upload_changes import (
 
 
 def launch_bound(first):
-    """The host needs 5 to queue work that takes the device 2."""
+    """The host needs 5 s to queue work for which the device needs 2 s."""
     return [HostAction(5.0, (first,), kind="launch", ends_step=True)], [DeviceOperation(2.0)]
 
 
 def device_bound(first):
-    """Wait for the previous step; the device needs 5."""
+    """Wait for the previous step; the device needs 5 s."""
     return [HostAction(1.0, (first,), awaited_operations=(first - 1,), kind="launch", ends_step=True)], [
         DeviceOperation(5.0)
     ]
 
 
 def reads_back(first):
-    """Queue 4 of device work in 1, wait for it, then run Python for 2."""
+    """Queue 4 s of device work in 1 s, wait for it, then run Python for 2 s."""
     actions = [
         HostAction(1.0, (first,), kind="launch"),
         HostAction(0.0, awaited_operations=(first,), line=READ, kind="download"),
@@ -56,15 +56,15 @@ def waits_for_input(first):
 
 
 def test_a_launch_bound_step_takes_the_time_of_the_host():
-    assert typical(steps(launch_bound)) == 5.0
+    assert median_step(steps(launch_bound)) == 5.0
 
 
 def test_a_device_bound_step_takes_the_time_of_the_device():
-    assert typical(steps(device_bound)) == 6.0
+    assert median_step(steps(device_bound)) == 6.0
 
 
 def test_reading_back_adds_the_wait():
-    assert typical(steps(reads_back)) == 7.0
+    assert median_step(steps(reads_back)) == 7.0
 
 
 def test_copies_of_one_direction_run_one_by_one_and_kernels_of_two_streams_overlap():
@@ -81,7 +81,7 @@ def test_an_operation_waits_for_another_stream():
 
 def test_without_the_upload_only_computation_remains():
     cured = remove_uploads(UPLOAD)(steps(uploads))
-    assert typical(cured) == 4.5
+    assert median_step(cured) == 4.5
 
 
 def test_removing_half_of_the_uploads_removes_part_of_the_time():
@@ -95,25 +95,25 @@ def test_removing_half_of_the_uploads_removes_part_of_the_time():
 
 
 def test_a_deferred_read_lets_host_and_device_overlap():
-    assert typical(defer_waits(READ)(steps(reads_back))) == pytest.approx(4.0)  # the device needs 4, the host 3
+    assert median_step(defer_waits(READ)(steps(reads_back))) == pytest.approx(4.0)  # the device needs 4 s, the host 3 s
 
 
-def test_reading_every_tenth_step_costs_a_tenth():
+def test_reading_every_tenth_step_costs_less_than_half_of_reading_every_step():
     timeline = steps(reads_back, count=100)
-    now, never = sum(simulate_steps(timeline)), sum(simulate_steps(defer_waits(READ)(timeline)))
-    tenth = sum(simulate_steps(defer_waits(READ, every=10)(timeline)))
-    assert never < tenth < never + (now - never) * 0.5
+    every_step, never = sum(simulate_steps(timeline)), sum(simulate_steps(defer_waits(READ)(timeline)))
+    every_tenth = sum(simulate_steps(defer_waits(READ, every=10)(timeline)))
+    assert never < every_tenth < never + (every_step - never) * 0.5
 
 
 def test_page_locked_copies_run_at_the_speed_of_the_link():
     cured = page_lock_copies(UPLOAD, bytes_per_second=300.0)(steps(uploads))
-    assert typical(cured) == pytest.approx(0.5 + 5.0, abs=0.6)
+    assert median_step(cured) == pytest.approx(0.5 + 5.0, abs=0.6)
 
 
 def test_an_overlapped_copy_is_hidden_by_the_step():
     fast = page_lock_copies(UPLOAD, bytes_per_second=100.0)
     cured = overlap_copies(UPLOAD)(fast(steps(uploads)))
-    assert typical(cured) < typical(fast(steps(uploads)))
+    assert median_step(cured) < median_step(fast(steps(uploads)))
 
 
 def test_prefetched_input_costs_only_the_time_beyond_the_step():
@@ -121,25 +121,27 @@ def test_prefetched_input_costs_only_the_time_beyond_the_step():
     assert steady_step_seconds(prefetch_input(producer_seconds=6.0)(steps(waits_for_input))) == 6.0
 
 
-def test_a_cuda_graph_leaves_the_device_time():
-    assert typical(launch_as_graph(seconds_per_operation=0.1)(steps(launch_bound))) == pytest.approx(2.0)
+def test_with_a_cuda_graph_a_step_takes_the_time_of_the_device():
+    assert median_step(launch_as_graph(seconds_per_operation=0.1)(steps(launch_bound))) == pytest.approx(2.0)
 
 
 def test_a_compiled_program_takes_at_least_the_time_of_its_call():
     called = launch_as_graph(seconds_per_operation=0.0, seconds_per_step=3.0)(steps(launch_bound))
-    assert typical(called) == pytest.approx(3.0)
-    assert typical(launch_as_graph(seconds_per_operation=0.0, seconds_per_step=1e3)(steps(launch_bound))) <= typical(
-        steps(launch_bound)
-    )
+    assert median_step(called) == pytest.approx(3.0)
+    assert median_step(
+        launch_as_graph(seconds_per_operation=0.0, seconds_per_step=1e3)(steps(launch_bound))
+    ) <= median_step(steps(launch_bound))
 
 
-def test_half_the_bytes_take_half_the_copy():
-    assert typical(narrow_dtype(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
+def test_half_the_bytes_take_half_the_time_of_the_copy():
+    assert median_step(narrow_dtype(UPLOAD, share=0.5)(steps(uploads))) == pytest.approx(8.0 - 1.5 - 0.25)
 
 
 def test_gathering_rows_on_the_device_leaves_gather_and_computation():
     cured = gather_on_device(UPLOAD, gather_bytes_per_second=3000.0)(steps(uploads))
-    assert typical(cured) == pytest.approx(0.5 + 4.0, abs=0.01)  # the gather takes 0.1, during the launch by the host
+    assert median_step(cured) == pytest.approx(
+        0.5 + 4.0, abs=0.01
+    )  # the gather takes 0.1 s, during the launch by the host
 
 
 def test_prefetched_uploads_are_hidden_unless_the_producer_is_slower():
@@ -149,10 +151,10 @@ def test_prefetched_uploads_are_hidden_unless_the_producer_is_slower():
     assert steady_step_seconds(slow) == pytest.approx(6.0)
 
 
-def test_batches_from_other_threads_cost_the_loop_nothing():
+def test_batches_that_other_threads_make_cost_the_loop_nothing():
     def makes(first):
-        done, queued = uploads(first)
-        return [HostAction(2.0), *done], queued
+        actions, operations = uploads(first)
+        return [HostAction(2.0), *actions], operations
 
     assert steady_step_seconds(steps(makes)) == pytest.approx(10.0)
     assert steady_step_seconds(
@@ -163,15 +165,15 @@ def test_batches_from_other_threads_cost_the_loop_nothing():
 def test_many_uploads_become_one():
     def several(first):
         parts = [uploads(first + 2 * number) for number in range(4)]
-        actions = [action for done, _ in parts for action in done[:2]]
-        return [*actions, HostAction(0.0, ends_step=True)], [each for _, queued in parts for each in queued]
+        actions = [action for step, _ in parts for action in step[:2]]  # without the launch
+        return [*actions, HostAction(0.0, ends_step=True)], [each for _, operations in parts for each in operations]
 
     together = merge_uploads(UPLOAD, bytes_per_second=300.0, host_bytes_per_second=1200.0)(steps(several))
-    assert typical(steps(several)) == pytest.approx(4 * 3.5)
-    assert typical(together) == pytest.approx(0.5 + 4.0 + 1.0)
+    assert median_step(steps(several)) == pytest.approx(4 * 3.5)
+    assert median_step(together) == pytest.approx(0.5 + 4.0 + 1.0)
 
 
-def test_a_batch_is_assembled_no_faster_than_its_upload_copies_it():
+def test_a_batch_is_assembled_no_faster_than_its_upload_copies_the_bytes():
     def makes(first):
         actions = [
             HostAction(2.0),
@@ -181,19 +183,19 @@ def test_a_batch_is_assembled_no_faster_than_its_upload_copies_it():
         ]
         return actions, [DeviceOperation(0.1, engine="host to device", nbytes=100)]
 
-    there = gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3)
-    assert typical(there(steps(makes))) == pytest.approx(0.5, abs=0.01)
+    gather = gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3)
+    assert median_step(gather(steps(makes))) == pytest.approx(0.5, abs=0.01)
 
 
-def test_batches_of_other_threads_are_still_uploaded_in_the_loop():
-    made = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
-    assert typical(made(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
+def test_batches_that_other_threads_make_are_still_uploaded_in_the_loop():
+    fast = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=600.0)
+    assert median_step(fast(steps(uploads))) == pytest.approx(3.0 + 0.5 + 4.0, abs=0.01)
     slow = prefetch_conversion(UPLOAD, making_bytes_per_second=600.0, producer_bytes_per_second=37.5)
     assert steady_step_seconds(slow(steps(uploads))) == pytest.approx(8.0)
 
 
 def test_calls_that_run_once_before_the_loop_cost_nothing():
-    assert typical(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
+    assert median_step(remove_calls(-1, ("input",))(steps(waits_for_input))) == 4.0
 
 
 def test_a_model_with_a_large_error_is_not_reliable():
@@ -256,11 +258,11 @@ def test_no_cure_makes_a_script_slower(timeline, cure):
 
 
 def test_removed_work_shortens_a_step_that_the_host_limits():
-    assert typical(remove_work(1.5)(steps(reads_back))) == pytest.approx(5.5)
+    assert median_step(remove_work(1.5)(steps(reads_back))) == pytest.approx(5.5)
 
 
 def test_more_work_than_there_is_cannot_be_removed():
-    assert typical(remove_work(100.0)(steps(reads_back))) == pytest.approx(5.0)
+    assert median_step(remove_work(100.0)(steps(reads_back))) == pytest.approx(5.0)
 
 
 @given(seconds=st.floats(0, 20))

@@ -1,4 +1,4 @@
-"""Laws of every prediction, over generated timelines and any combination of cures."""
+"""Laws of every prediction, for generated timelines and any combination of cures."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forebay.doctor.predict import call_changes, changes, upload_changes
 from forebay.doctor.predict.kernel_changes import scale_kernels
-from forebay.doctor.predict.simulate import predict
+from forebay.doctor.predict.simulate import WARM_CACHE_FACTOR, predict
 from forebay.doctor.predict.timeline import (
     DeviceOperation,
     HostAction,
@@ -17,7 +17,7 @@ from forebay.doctor.predict.timeline import (
     steady_step_seconds,
 )
 
-TOLERANCE = 1 + 1e-9
+TOLERANCE = 1 + 1e-9  # for rounding errors
 LINES, KINDS = (2, 3), ("work", "launch", "run", "input", "upload", "download", "sync", "move", "compile")
 seconds = st.floats(0, 10e-3, allow_subnormal=False)
 operations = st.builds(
@@ -57,9 +57,9 @@ cures = st.one_of(
     st.builds(changes.remove_calls, st.sampled_from(LINES), st.just(KINDS)),
     st.builds(changes.remove_work, seconds),
     st.builds(changes.defer_waits, st.sampled_from(LINES)),
-    st.builds(lambda each: changes.prefetch_input(producer_seconds=each), seconds),
+    st.builds(lambda producer: changes.prefetch_input(producer_seconds=producer), seconds),
     st.builds(
-        lambda each, share: changes.launch_as_graph(seconds_per_operation=each, device_share=share),
+        lambda per_operation, share: changes.launch_as_graph(seconds_per_operation=per_operation, device_share=share),
         st.floats(0, 1e-5),
         st.floats(0.5, 1),
     ),
@@ -69,25 +69,27 @@ cures = st.one_of(
     st.builds(upload_changes.overlap_copies, st.sampled_from(LINES)),
     st.builds(lambda line: upload_changes.page_lock_copies(line, bytes_per_second=5e10), st.sampled_from(LINES)),
     st.builds(
-        lambda line, each: call_changes.hide_calls(line, ("upload", "input"), producer_seconds=each),
+        lambda line, producer: call_changes.hide_calls(line, ("upload", "input"), producer_seconds=producer),
         st.sampled_from(LINES),
         seconds,
     ),
 )
 
 
-def changed(timeline, some):
-    return changes.chain(some)(timeline)
+def with_cures(timeline, chosen):
+    """Apply the chosen cures in order."""
+    return changes.chain(chosen)(timeline)
 
 
 def stream_seconds(timeline, stream):
+    """Return the seconds that the queued operations of a stream take."""
     queued = [index for action in timeline.actions for index in action.queued_operations]
     return sum(timeline.operations[index].seconds for index in queued if timeline.operations[index].stream == stream)
 
 
 @given(timelines(), st.lists(cures, max_size=4))
-def test_a_step_is_never_shorter_than_the_remaining_work(timeline, some):
-    after = changed(timeline, some)
+def test_a_step_is_never_shorter_than_the_remaining_work(timeline, chosen):
+    after = with_cures(timeline, chosen)
     step, count = steady_step_seconds(after) * TOLERANCE, after.step_count
     assert step >= sum(action.seconds for action in after.actions) / count
     assert all(step >= stream_seconds(after, stream) / count for stream in {each.stream for each in after.operations})
@@ -95,35 +97,36 @@ def test_a_step_is_never_shorter_than_the_remaining_work(timeline, some):
 
 
 @given(timelines(), st.lists(cures, max_size=4), st.floats(0, 0.5))
-def test_no_prediction_beats_the_bound_of_its_cures(timeline, some, error):
+def test_no_prediction_is_below_the_least_step_of_the_cured_timeline(timeline, chosen, model_error):
     measured = steady_step_seconds(timeline)
-    prediction = predict(timeline, some, measured=measured, error=error)
-    bound = least_step_seconds(changed(timeline, some))
+    prediction = predict(timeline, chosen, measured=measured, error=model_error)
+    after = with_cures(timeline, chosen)
+    least_seconds = least_step_seconds(after)  # of the busiest of host, streams and copy engines
     assert prediction.low <= prediction.high * TOLERANCE
-    warm_caches = 0.55  # the share that Python work may take if the caches of the CPU stay warm
-    assert prediction.low * TOLERANCE >= min(measured, bound * warm_caches)
-    assert prediction.low * TOLERANCE >= changed(timeline, some).min_step_seconds
+    # If the CPU caches stay warm, Python work takes at least this share of its time.
+    assert prediction.low * TOLERANCE >= min(measured, least_seconds * WARM_CACHE_FACTOR)
+    assert prediction.low * TOLERANCE >= after.min_step_seconds  # what the producers of batches need
 
 
 @given(timelines(), st.floats(0, 0.5))
-def test_a_cure_without_an_effect_predicts_the_present_step(timeline, error):
+def test_a_cure_without_an_effect_predicts_the_measured_step(timeline, model_error):
     measured = steady_step_seconds(timeline)
-    prediction = predict(timeline, [call_changes.unchanged], measured=measured, error=error)
+    prediction = predict(timeline, [call_changes.unchanged], measured=measured, error=model_error)
     assert (prediction.low, prediction.high) == (measured, measured)
 
 
 @given(timelines(), st.lists(cures, max_size=3), cures)
-def test_a_later_cure_never_takes_back_what_the_input_needs(timeline, some, last):
-    assert changed(timeline, [*some, last]).min_step_seconds >= changed(timeline, some).min_step_seconds
+def test_a_further_cure_never_lowers_the_step_time_that_producers_of_batches_need(timeline, chosen, last):
+    assert with_cures(timeline, [*chosen, last]).min_step_seconds >= with_cures(timeline, chosen).min_step_seconds
 
 
 @given(timelines())
-def test_the_bound_of_an_unchanged_timeline_is_at_most_its_step(timeline):
+def test_the_least_step_of_a_timeline_is_at_most_its_simulated_step(timeline):
     assert least_step_seconds(timeline) <= steady_step_seconds(timeline) * TOLERANCE
 
 
-def test_a_loop_that_waits_for_a_slow_loader_gains_little_on_the_cpu():
-    """The loop waits for input for 70 % of a step; computing on the host cannot give that back."""
+def test_computing_on_the_host_does_not_shorten_waits_for_input():
+    """The loop waits for input for 7 of 10 ms."""
     actions = (
         HostAction(7e-3, kind="input"),
         HostAction(2e-3, (0,), kind="launch"),
@@ -136,7 +139,7 @@ def test_a_loop_that_waits_for_a_slow_loader_gains_little_on_the_cpu():
 
 
 def test_a_graph_is_not_faster_than_its_kernels():
-    """Kernels take 1.7 ms; launching them as one graph cannot make the step shorter."""
+    """The kernels take 1.7 ms, so a step does too, even if launching them as a graph takes no time."""
     timeline = Timeline((HostAction(3e-3, (0,), kind="launch", ends_step=True),), (DeviceOperation(1.7e-3),))
     prediction = predict(timeline, [changes.launch_as_graph(seconds_per_operation=0.0)], measured=3e-3, error=0.0)
     assert prediction.low == pytest.approx(1.7e-3)

@@ -1,4 +1,4 @@
-"""Captures recorded on an H200: faults, cured twins, and the predicted gain of each cure.
+"""Captures recorded on an H200: faulty scripts, cured twins, and the predicted gain of each cure.
 
 `forebay doctor --capture` recorded the scripts in `cures/`. `measured.json` holds the unprofiled step time of each
 script in milliseconds. Exceptions:
@@ -27,16 +27,16 @@ FOLDER = DOCTOR / "recorded"
 MEASURED = json.loads((FOLDER / "measured.json").read_text())
 # Share of a step that a fault may cost after its cure. TensorFlow needs this time for the indices of the rows
 # that the device gathers.
-LITTLE = 0.15
+MAX_REMAINING_SHARE = 0.15
 MEDIAN_ERROR, WORST_ERROR = 0.1, 0.25  # shares of the step time of the twin
 
 # The simulation of the uncured script misses its measured step time by too much, so the doctor reports bounds.
-NOT_BELIEVED = ("torch/pageable_upload_embedding", "cupy/host_check_layers", "jax/host_check_field")
+UNRELIABLE = ("torch/pageable_upload_embedding", "cupy/host_check_layers", "jax/host_check_field")
 # NumPy work on the data that was read back fills most of the step. A capture does not show how much of it a cure
 # removes; about a fifth may remain.
 WIDELY_MISSED = "cupy/host_check_spectrum"
 RECORDED = [name for name in FAULTS if name not in UNRECORDED]
-RUN_AGAIN = [name for name in CURES if name in RECORDED and name not in NOT_BELIEVED]
+SIMULATED = [name for name in CURES if name in RECORDED and name not in UNRELIABLE]
 TWINS = [name for name in FAULTS if f"{name}_cured" in MEASURED]
 
 
@@ -73,18 +73,18 @@ def test_a_fault_is_the_main_finding_on_its_line(name):
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_a_cured_twin_has_no_such_finding(name):
+def test_a_cured_twin_does_not_have_the_fault(name):
     diagnosis = diagnosis_of_capture(f"{name}_cured")
-    accused = diagnosis.main is not None and diagnosis.main.rule in FAULTS[name].rules
-    assert not accused or diagnosis.share(diagnosis.main) < LITTLE
+    is_main = diagnosis.main is not None and diagnosis.main.rule in FAULTS[name].rules
+    assert not is_main or diagnosis.share(diagnosis.main) < MAX_REMAINING_SHARE
 
 
-@pytest.mark.parametrize("name", RUN_AGAIN)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_the_gain_of_a_cure_is_simulated(name):
     assert cure_of(name).basis.startswith("A simulation of the recorded steps with this cure")
 
 
-@pytest.mark.parametrize("name", NOT_BELIEVED)
+@pytest.mark.parametrize("name", UNRELIABLE)
 def test_an_unreliable_simulation_gives_its_reason(name):
     assert "not reliable, because the simulated step differs from the measured step by" in cure_of(name).basis
 

@@ -1,8 +1,8 @@
-"""Timelines of equal steps, and their simulated step time."""
+"""Timelines of equal steps, and their simulated step time. All times are in seconds."""
 
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps
 
-__all__ = ["READ", "STEPS", "UPLOAD", "steps", "typical", "uploads"]
+__all__ = ["READ", "STEPS", "UPLOAD", "median_step", "steps", "uploads"]
 
 STEPS = 20
 UPLOAD, READ = 3, 7  # line numbers
@@ -15,19 +15,19 @@ def steps(make, count=STEPS):
     """
     actions, operations = [], []
     for _ in range(count):
-        done, queued = make(len(operations))
-        actions += done
-        operations += queued
+        step_actions, step_operations = make(len(operations))
+        actions += step_actions
+        operations += step_operations
     return Timeline(tuple(actions), tuple(operations))
 
 
-def typical(timeline):
+def median_step(timeline):
     lengths = sorted(simulate_steps(timeline))
     return lengths[len(lengths) // 2]
 
 
 def uploads(first):
-    """Copy for 3 while the host is blocked, then compute for 4."""
+    """Copy for 3 s while the host is blocked, then compute for 4 s."""
     actions = [
         HostAction(0.5, (first,), line=UPLOAD, kind="upload"),
         HostAction(0.0, awaited_operations=(first,), line=UPLOAD, kind="upload"),

@@ -1,4 +1,4 @@
-"""Two ranks average their gradients; the second makes its batches on its own, step by step, and is the slow one."""
+"""Two ranks average their gradients. The second rank converts a batch in each step, so it is the slow one."""
 
 import os
 

@@ -96,7 +96,7 @@ def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.
     anchor = (EventKind.STEP.value, "optimizer.step", 4)
     window = Window(0, last, anchor if steps else None, untraced)
     facts = {"settings": {"OMP_NUM_THREADS": "8"}, "frameworks": {"torch": {"gpus": 1, "threads": 16}}}
-    told = {"ended": "done", "seconds": 12.4, "facts": facts, "versions": {"numpy": "2.3.1", "torch": "2.13.0"}}
+    fields = {"ended": "done", "seconds": 12.4, "facts": facts, "versions": {"numpy": "2.3.1", "torch": "2.13.0"}}
     return Capture(
         script=script,
         arguments=("--epochs", "3"),
@@ -104,7 +104,7 @@ def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.
         window=window,
         lines=lines,
         events=tuple(events),
-        **told | given,
+        **fields | given,
     )
 
 
@@ -243,11 +243,13 @@ def streaming(kernels=3):
     traced = tuple(event.end for event in events if event.kind == "step")[20:]
     capture = capture_of(events[: 21 * 6])
     window = replace(capture.window, traced=traced)
-    return diagnosis_of(replace(capture, events=tuple(events), window=window, device=recorded(traced, kernels)), UPLOAD)
+    return diagnosis_of(
+        replace(capture, events=tuple(events), window=window, device=device_records(traced, kernels)), UPLOAD
+    )
 
 
-def recorded(edges, kernels):
-    """Return a copy, kernels and a host call per step; device tracks must ignore the host call."""
+def device_records(edges, kernels):
+    """Return the records of a copy, kernels and a host call per step. Device tracks must ignore the host call."""
     rows = []
     for edge in edges[:-1]:
         rows.append((edge + MS, edge + 2 * MS, 12_000_000, 0, RecordKind.MEMCPY, CopyKind.HOST_TO_DEVICE, 7, 1, 3))

@@ -46,8 +46,8 @@ def opened(browser, tmp_path):
     assert problems == []
 
 
-def shown(page):
-    """Return the first and the last tick that the timeline shows after drawing."""
+def visible_range(page):
+    """Return the first and the last tick of 100 ns that the timeline shows after drawing."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return page.evaluate("() => ['from', 'to'].map((end) => Number(document.getElementById('tracks').dataset[end]))")
 
@@ -57,8 +57,8 @@ def heading(page, name):
     return page.locator(".transfers th button").filter(has_text=re.compile(f"^{name}$"))
 
 
-def length(page):
-    start, end = shown(page)
+def visible_length(page):
+    start, end = visible_range(page)
     return end - start
 
 
@@ -146,21 +146,21 @@ def test_the_copy_button_copies_a_cure(opened):
 
 def test_the_timeline_zooms_moves_and_shows_all(opened):
     page = opened(samples.ordinary())
-    few = length(page)
+    first_length = visible_length(page)
     page.click("[data-show=all]")
-    assert shown(page) == [0, 51 * 110_000]
+    assert visible_range(page) == [0, 51 * 110_000]
     page.hover(TRACKS)
     page.mouse.wheel(0, -200)
-    assert 0 < length(page) < 51 * 110_000
+    assert 0 < visible_length(page) < 51 * 110_000
     page.click("[data-show=step]")
-    assert 110_000 <= length(page) < few
-    before = shown(page)
+    assert 110_000 <= visible_length(page) < first_length
+    before = visible_range(page)
     page.locator(TRACKS).press("ArrowRight")
-    assert shown(page) > before
+    assert visible_range(page) > before
     page.locator(TRACKS).press("+")
-    assert length(page) < before[1] - before[0]
+    assert visible_length(page) < before[1] - before[0]
     page.locator(TRACKS).press("0")
-    assert shown(page) == [0, 51 * 110_000]
+    assert visible_range(page) == [0, 51 * 110_000]
 
 
 def test_a_wheel_over_the_whole_timeline_scrolls_the_page(opened):
@@ -170,20 +170,20 @@ def test_a_wheel_over_the_whole_timeline_scrolls_the_page(opened):
     before = page.evaluate("scrollY")
     page.mouse.wheel(0, 120)
     page.wait_for_function("(before) => scrollY > before", arg=before)
-    assert shown(page) == [0, 51 * 110_000]
+    assert visible_range(page) == [0, 51 * 110_000]
 
 
 def test_dragging_moves_the_timeline(opened):
     page = opened(samples.ordinary())
     page.click("[data-show=step]")
-    before = shown(page)
+    before = visible_range(page)
     page.locator(TRACKS).scroll_into_view_if_needed()
     box = page.locator(TRACKS).bounding_box()
     page.mouse.move(box["x"] + 500, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 200, box["y"] + 60, steps=5)
     page.mouse.up()
-    after = shown(page)
+    after = visible_range(page)
     assert after[0] > before[0]
     assert after[1] - after[0] == pytest.approx(before[1] - before[0])
 

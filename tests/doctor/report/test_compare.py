@@ -17,7 +17,7 @@ ORDINARY, CURED = to_document(samples.ordinary()), to_document(samples.cured())
 CROWDED, HOSTILE = to_document(samples.crowded()), to_document(samples.hostile())
 
 
-def titles(findings):
+def rules_of(findings):
     return [finding["rule"] for finding in findings]
 
 
@@ -54,10 +54,10 @@ def test_another_gpu_is_reported():
 
 def test_findings_are_resolved_new_or_remaining():
     found = compare(ORDINARY, CURED)
-    assert titles(found.resolved) == ["repeated_upload", "read_back"]
-    assert titles(found.new) == []
-    assert titles(new for _, new in found.remaining) == ["input_bound"]
-    assert titles(compare(CURED, ORDINARY).new) == ["repeated_upload", "read_back"]
+    assert rules_of(found.resolved) == ["repeated_upload", "read_back"]
+    assert rules_of(found.new) == []
+    assert rules_of(new for _, new in found.remaining) == ["input_bound"]
+    assert rules_of(compare(CURED, ORDINARY).new) == ["repeated_upload", "read_back"]
 
 
 def test_a_finding_on_a_moved_line_remains():
@@ -72,7 +72,7 @@ def test_a_finding_on_a_rewritten_line_remains():
 
 def test_a_second_finding_of_a_rule_is_new():
     found = compare(ORDINARY, ORDINARY | {"findings": [*ORDINARY["findings"], ORDINARY["findings"][0]]})
-    assert titles(found.new) == ["repeated_upload"]
+    assert rules_of(found.new) == ["repeated_upload"]
 
 
 def test_each_part_has_its_change():

@@ -112,7 +112,7 @@ def test_the_log_of_a_script_with_a_loop_has_the_crossings_outside_of_it():
     assert to_document(samples.ordinary())["crossing_log"] == {"crossings": [], "others": []}
 
 
-def test_a_run_without_a_loop_has_the_time_of_its_lines():
+def test_the_document_of_a_run_without_a_loop_has_the_time_of_each_line():
     document = to_document(diagnose(run_of((14, "torch.load", 5), (15, "", 2))))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert [(each["line"], each["share_of_run"]) for each in document["run_lines"]] == [

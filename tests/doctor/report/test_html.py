@@ -50,9 +50,9 @@ def test_the_page_makes_no_network_request(name):
     assert {link for link in links if link and not link.startswith(("#", "data:"))} == set()
 
 
-@pytest.mark.parametrize("made", [render_page, render_card])
-def test_text_of_the_script_never_becomes_an_element(made):
-    text = made(samples.hostile())
+@pytest.mark.parametrize("render", [render_page, render_card])
+def test_text_of_the_script_never_becomes_an_element(render):
+    text = render(samples.hostile())
     elements = Elements(text).found
     assert samples.HOSTILE not in text
     assert "{{ 7 * 7 }}" in text

@@ -50,14 +50,14 @@ def test_each_device_stream_has_a_track(tmp_path):
     counts = Counter((found.track, found.name) for found in trace.slices if "stream" in found.track)
     assert counts == {("cuda:0 stream 7", "copy"): 10, ("cuda:0 stream 13", "sgemm_128x128_nn"): 30}
     copy = next(found for found in trace.slices if found.name == "copy")
-    assert copy.said == {"bytes": 12_000_000, "device": "cuda:0", "stream": "7", "memory": "pageable to device"}
+    assert copy.annotations == {"bytes": 12_000_000, "device": "cuda:0", "stream": "7", "memory": "pageable to device"}
 
 
 def test_a_slice_has_name_line_time_and_bytes(trace):
     first = next(found for found in trace.slices if found.name == "torch.tensor")
     assert (first.start, first.end) == (2_000_000, 8_000_000)
     assert first.category == "upload"
-    assert first.said == {
+    assert first.annotations == {
         "line": "/home/me/project/train.py:34",
         "source": 'images = torch.tensor(images, device="cuda")',
         "bytes": 12_000_000,

@@ -24,8 +24,8 @@ ACTIONS = {
     "read": lambda machine, size: machine.read(size * 1000),
     "synchronize": lambda machine, size: machine.synchronize(),
     "call_compiled": lambda machine, size: machine.call_compiled(size),
-    "send_by_another": lambda machine, size: machine.send_by_another(size * 1000, ready_us=size),
-    "read_by_another": lambda machine, size: machine.read_by_another(),
+    "upload_by_another_thread": lambda machine, size: machine.upload_by_another_thread(size * 1000, ready_us=size),
+    "read_by_another_thread": lambda machine, size: machine.read_by_another_thread(),
 }
 steps_of_actions = st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 3000)), min_size=1, max_size=6)
 

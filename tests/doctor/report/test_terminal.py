@@ -34,7 +34,7 @@ SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
 PRINTED = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])).map(to_one_line)
 
 
-def drawn(text, **options):
+def print_text(text, **options):
     out = StringIO()
     Console(file=out, width=80, highlight=False, emoji=False, **options).print(text)
     return out.getvalue()
@@ -42,7 +42,7 @@ def drawn(text, **options):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_report_equals_its_snapshot(name):
-    text = drawn(render(getattr(samples, name)()), color_system=None)
+    text = print_text(render(getattr(samples, name)()), color_system=None)
     assert text == (SNAPSHOTS / f"{name}.txt").read_text()
 
 
@@ -88,15 +88,15 @@ def test_the_cure_with_the_largest_gain_comes_first():
             for title, gain in (("the lesser", 1e-4), ("the better", 2e-4))
         ),
     )
-    screen = drawn(render(replace(diagnosis, findings=(finding,))))
+    screen = print_text(render(replace(diagnosis, findings=(finding,))))
     assert screen.index("the better") < screen.index("the lesser")
 
 
 def test_color_adds_no_information():
     diagnosis = samples.ordinary()
-    coloured = drawn(render(diagnosis), force_terminal=True, color_system="truecolor")
+    coloured = print_text(render(diagnosis), force_terminal=True, color_system="truecolor")
     assert "\x1b[" in coloured
-    assert Text.from_ansi(coloured).plain.rstrip() == drawn(render(diagnosis), color_system=None).rstrip()
+    assert Text.from_ansi(coloured).plain.rstrip() == print_text(render(diagnosis), color_system=None).rstrip()
 
 
 def test_wide_characters_count_as_two_columns():

@@ -14,7 +14,7 @@ from forebay.doctor.report.tracks import tracks_of
 TIMES = st.tuples(st.integers(0, 1000), st.integers(0, 100))
 
 
-def drawn(timeline):
+def count_drawn_events(timeline):
     return sum(len(row["starts"]) for track in timeline["tracks"] for row in track["rows"])
 
 
@@ -46,7 +46,7 @@ def test_times_are_counted_from_the_first_event_in_steps_of_100_ns():
 def test_few_events_are_shown_completely():
     timeline = timeline_data(samples.ordinary().view)
     assert timeline["summary"] == "All 306 events of the run."
-    assert drawn(timeline) == 5 * 51  # step ends are not drawn on a track
+    assert count_drawn_events(timeline) == 5 * 51  # step ends are not drawn on a track
 
 
 @pytest.mark.parametrize("steps", [4000, 20_000])
@@ -54,14 +54,14 @@ def test_many_events_are_shown_in_whole_steps(steps):
     timeline = timeline_data(samples.large(steps).view)
     shown = len(timeline["steps"]) - 1
     assert timeline["summary"].startswith(f"The first {shown:,} of {steps - 1:,} steps")
-    assert MOST_EVENTS - 10 <= drawn(timeline) * 6 / 5 <= MOST_EVENTS
+    assert MOST_EVENTS - 10 <= count_drawn_events(timeline) * 6 / 5 <= MOST_EVENTS
 
 
 def test_a_step_with_too_many_events_shows_the_longest():
     events = [event._replace(end=event.start + 10 + place) for place, event in enumerate(samples.short_events(30_000))]
     timeline = timeline_data(samples.diagnosis_of(samples.capture_of([*events, *samples.steps_of(20)])).view)
     assert timeline["summary"].startswith("The 20,000 longest of 30,0")
-    assert drawn(timeline) <= MOST_EVENTS
+    assert count_drawn_events(timeline) <= MOST_EVENTS
 
 
 def test_a_run_without_steps_shows_its_longest_events():

@@ -16,7 +16,7 @@ class Slice:
     category: str
     track: str
     start: int
-    said: dict
+    annotations: dict
     end: int = -1
 
 
@@ -34,25 +34,25 @@ def read_trace(path):
     trace, names, cleared = Trace(), {}, False
     for packet in packets.packet:
         cleared = cleared or bool(packet.sequence_flags & CLEARED)
-        _learn(names, packet.interned_data)
+        _add_names(names, packet.interned_data)
         if packet.HasField("track_descriptor"):
             described = packet.track_descriptor
             trace.tracks[described.uuid] = described.name or described.process.process_name
         if packet.HasField("track_event"):
             assert cleared, "names are used before the sequence began"
             assert packet.sequence_flags & NEEDS_NAMES
-            _follow(trace, names, packet)
+            _add_event(trace, names, packet)
     return trace
 
 
-def _learn(names, interned):
+def _add_names(names, interned):
     for kind in KINDS:
         for entry in getattr(interned, kind):
             text = entry.str.decode() if kind == KINDS[3] else entry.name
             assert names.setdefault((kind, entry.iid), text) == text, "a number is given twice"
 
 
-def _follow(trace, names, packet):
+def _add_event(trace, names, packet):
     event = packet.track_event
     track = trace.tracks[event.track_uuid]
     if event.type == perfetto.TrackEvent.TYPE_SLICE_END:
@@ -62,12 +62,12 @@ def _follow(trace, names, packet):
         if not trace.open[event.track_uuid]:
             del trace.open[event.track_uuid]
         return
-    said = {names[KINDS[2], note.name_iid]: _value(names, note) for note in event.debug_annotations}
+    annotations = {names[KINDS[2], note.name_iid]: _value(names, note) for note in event.debug_annotations}
     name, category = names[KINDS[1], event.name_iid], names[KINDS[0], event.category_iids[0]]
     if event.type == perfetto.TrackEvent.TYPE_INSTANT:
         trace.instants += 1
         return
-    trace.open.setdefault(event.track_uuid, []).append(Slice(name, category, track, packet.timestamp, said))
+    trace.open.setdefault(event.track_uuid, []).append(Slice(name, category, track, packet.timestamp, annotations))
 
 
 def _value(names, note):

@@ -51,7 +51,7 @@ def computing(*kernels, streams=(7,), host_us=None):
         if host_us:
             rig.python(host_us)
         else:
-            rig.wait_for_room(max(0, sum(kernels) - 10 - 4 * len(kernels)))
+            rig.launch_on_full_queue(max(0, sum(kernels) - 10 - 4 * len(kernels)))
 
     return program
 
@@ -85,12 +85,14 @@ def feeding(nbytes, *, stream=7, pinned=True, kernel_us=1_000, host_us=1_980):
     def program(rig):
         rig.upload(nbytes, line=2, pinned=pinned, stream=stream)
         rig.launch(kernel_us)
-        rig.wait_for_room(host_us)
+        rig.launch_on_full_queue(host_us)
 
     return program
 
 
 def tiny(count, *, us=2, nbytes=0):
+    """Return a step of short kernels, and an upload if `nbytes` is given."""
+
     def program(rig):
         for _ in range(count):
             rig.launch(us, host_us=12)
@@ -113,7 +115,7 @@ def keras_fit(**settings):
 DEVICE_FAULTS = {
     "short steps of Keras": ("keras_steps", keras_fit(), 17),
     "a copy on the stream that computes": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB)), 2),
-    "one step after the other on a corner of the device": (
+    "kernels of few blocks": (
         "low_occupancy",
         run_with_kernels(computing(700, 800), "persistent_rnn", grids=(FEW,)),
         None,
@@ -125,7 +127,7 @@ DEVICE_FAULTS = {
         run_with_kernels(computing(800), "cutlass_80_tensorop_f16_s16816gemm_f16_64x64_32x6_nn_align1"),
         None,
     ),
-    "gradients exchanged when all are there": (
+    "gradients exchanged after the backward pass": (
         "collectives",
         run_with_kernels(computing(900, 400), "gemm", NCCL),
         None,
@@ -139,14 +141,14 @@ DEVICE_FAULTS = {
         run_with_kernels(allocating(200, line=5, thread=OTHER)),
         5,
     ),
-    "a Python loop of little kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
-    "a few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
+    "a Python loop of small kernels": ("launch_bound", run_with_kernels(tiny(80, us=3)), STEP_LINE),
+    "kernels of few numbers on a GPU": ("faster_on_cpu", run_with_kernels(tiny(20), "add", grids=(FEW,)), None),
 }
 
 DEVICE_NEAR_MISSES = {
     "many steps of Keras per call": ("keras_steps", keras_fit(steps_per_execution=50)),
     "a copy on a stream of its own": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB, stream=COPY_STREAM))),
-    "a copy that is soon over": ("copy_not_overlapped", run_with_kernels(feeding(MB))),
+    "a short copy": ("copy_not_overlapped", run_with_kernels(feeding(MB))),
     "a copy from pageable memory": ("copy_not_overlapped", run_with_kernels(feeding(8 * MB, pinned=False))),
     "kernels of many blocks": ("low_occupancy", run_with_kernels(computing(700, 800))),
     "short kernels of few blocks": ("low_occupancy", run_with_kernels(computing(*[5] * 40), grids=(FEW,))),
@@ -164,7 +166,7 @@ DEVICE_NEAR_MISSES = {
         "tensor_cores",
         run_with_kernels(computing(800), "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_64x3_nn_align8"),
     ),
-    "products that are soon over": ("tensor_cores", run_with_kernels(computing(20, 1_500), PLAIN, "add")),
+    "short products": ("tensor_cores", run_with_kernels(computing(20, 1_500), PLAIN, "add")),
     "kernels that a compiler fused, in 16 bits": ("memory_bound", run_with_kernels(waiting(800, 700), FUSION, ADD16)),
     "additions beside longer products": (
         "memory_bound",
@@ -176,20 +178,23 @@ DEVICE_NEAR_MISSES = {
     ),
     "kernels with unknown names": ("memory_bound", run_with_kernels(waiting(400, 500), "damp", "improve")),
     "additions of few blocks": ("memory_bound", run_with_kernels(waiting(400, 500), ADD, GELU, grids=(FEW,))),
-    "additions that are soon over": ("memory_bound", run_with_kernels(waiting(*[4] * 100), ADD, GELU)),
+    "short additions": ("memory_bound", run_with_kernels(waiting(*[4] * 100), ADD, GELU)),
     "allocations that take little time": ("allocator", run_with_kernels(allocating(10))),
     "no allocations": ("allocator", run_with_kernels(computing(500))),
-    "gradients exchanged meanwhile": (
+    "gradients exchanged during the backward pass": (
         "collectives",
         run_with_kernels(computing(900, 400, streams=(7, OTHER_STREAM), host_us=900), "gemm", NCCL),
     ),
-    "no peers": ("collectives", run_with_kernels(computing(900), "gemm")),
+    "no collectives": ("collectives", run_with_kernels(computing(900), "gemm")),
     "a few launches": ("launch_bound", run_with_kernels(tiny(30, us=3))),
-    "little kernels, launched as fast as they are done": ("launch_bound", run_with_kernels(computing(*[6] * 80))),
+    "small kernels, launched as fast as the device runs them": ("launch_bound", run_with_kernels(computing(*[6] * 80))),
     "kernels of many numbers": ("faster_on_cpu", run_with_kernels(tiny(20))),
-    "kernels that last": ("faster_on_cpu", run_with_kernels(tiny(20, us=9), grids=(FEW,))),
-    "a few numbers of much data": ("faster_on_cpu", run_with_kernels(tiny(20, nbytes=MB), grids=(FEW,))),
-    "a graph of little kernels": (
+    "kernels that take longer": ("faster_on_cpu", run_with_kernels(tiny(20, us=9), grids=(FEW,))),
+    "kernels of few numbers, and a large upload": (
+        "faster_on_cpu",
+        run_with_kernels(tiny(20, nbytes=MB), grids=(FEW,)),
+    ),
+    "a graph of small kernels": (
         "faster_on_cpu",
         run_with_kernels(tiny(2), grids=(FEW,), kind=RecordKind.GRAPH_TRACE),
     ),

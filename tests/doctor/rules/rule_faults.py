@@ -12,10 +12,10 @@ from tests.doctor.captures import (
     MiB,
     batch,
     build,
-    by_turns,
     callback,
     compile_,
     download,
+    keys_in_turn,
     loop,
     move,
     ops,
@@ -35,7 +35,7 @@ from tests.doctor.rules.device_faults import DEVICE_FAULTS
 __all__ = ["FAULTS", "WARNINGS"]
 
 ON_GPU = {"device": "cuda:0", "pinned": False}
-ROOMY = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
+LARGE_GPU = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
 
 FAULTS = {
     "the same array every step": ("repeated_upload", loop(upload(ms=6, line=3, key=same)), 3),
@@ -49,7 +49,7 @@ FAULTS = {
         loop(upload(ms=3, line=3, key=same), upload("Tensor.to", 3, line=3, key=same, **ON_GPU)),
         3,
     ),
-    "four batches by turns": ("repeated_upload", loop(upload(ms=5, line=4, key=by_turns(4))), 4),
+    "four batches in turn": ("repeated_upload", loop(upload(ms=5, line=4, key=keys_in_turn(4))), 4),
     "fresh arrays converted": (
         "conversion_in_loop",
         loop(upload("tf.convert_to_tensor", 4, line=5), frameworks=TENSORFLOW),
@@ -61,7 +61,7 @@ FAULTS = {
         loop(upload("Tensor.to", 4, line=6, nbytes=32 * MiB, **ON_GPU)),
         6,
     ),
-    "a batch that the first operation pulls over": (
+    "a batch that the first operation moves to the GPU": (
         "pageable_upload",
         loop(
             batch("tf.data", 0.1, prefetch=1, nbytes=32 * MiB),
@@ -212,7 +212,7 @@ FAULTS = {
         12,
     ),
     "an eager step": ("eager", loop(ops(120, 8, line=13), ops(110, 1, line=14), frameworks=TENSORFLOW), 13),
-    "few operations at a time, held up now and then by others on the core": (
+    "few operations at a time, sometimes delayed by other processes": (
         "eager",
         loop(
             ops(40, 2, line=13, calling_seconds=2e-3),
@@ -222,7 +222,7 @@ FAULTS = {
         ),
         13,
     ),
-    "a gradient of few operations, taken apart every step": (
+    "a gradient of few operations, traced in every step": (
         "eager",
         loop(transform(ms=9, line=13).containing(ops(6, 1, line=14, calling_seconds=1e-4)), frameworks=JAX),
         13,
@@ -252,7 +252,7 @@ FAULTS = {
         loop(compile_(ms=6, line=17, function="step", reason="shape"), run(line=17), frameworks=TENSORFLOW),
         17,
     ),
-    "a value compiled in, every fifth step": (
+    "a value compiled as a constant, every fifth step": (
         "retracing",
         loop(compile_("jax.jit", 300, line=17, every=5, function="step", reason="value"), frameworks=JAX),
         17,
@@ -277,7 +277,7 @@ FAULTS = {
         loop(build("iter(DataLoader)", 3, line=19, what="iterator"), batch(ms=2, line=19, workers=2)),
         19,
     ),
-    "a fit for every part": (
+    "a call of fit for every part of the data": (
         "rebuilt",
         loop(
             build("Model.fit", 3, line=19, what="iterator", fit=lambda number: number),
@@ -295,7 +295,7 @@ FAULTS = {
         ),
         18,
     ),
-    "a hundred little uploads": ("many_small_copies", loop(upload(ms=0.05, line=20, times=100, nbytes=4 * KiB)), 20),
+    "a hundred small uploads": ("many_small_copies", loop(upload(ms=0.05, line=20, times=100, nbytes=4 * KiB)), 20),
     "doubles that arrive as floats": (
         "wide_dtype",
         loop(upload("jax.device_put", 6, line=21, from_dtype="float64", dtype="float32"), frameworks=JAX),
@@ -303,14 +303,14 @@ FAULTS = {
     ),
     "doubles that stay doubles": ("wide_dtype", loop(upload(ms=6, line=21, dtype="torch.float64")), 21),
     "an operation on the other device": ("placement", loop(move(ms=3, line=22), frameworks=TENSORFLOW_GPU), 22),
-    "an epoch sent again": (
+    "an epoch uploaded again": (
         "fits_on_device",
-        loop(upload("Tensor.to", 4, line=23, key=by_turns(25), **ON_GPU), frameworks=ROOMY),
+        loop(upload("Tensor.to", 4, line=23, key=keys_in_turn(25), **ON_GPU), frameworks=LARGE_GPU),
         23,
     ),
-    "a dataset sent again, shuffled": (
+    "a dataset uploaded again, shuffled": (
         "fits_on_device",
-        loop(upload("Tensor.to", 4, line=23, **ON_GPU), before=[build(nbytes=10 * MiB)], frameworks=ROOMY),
+        loop(upload("Tensor.to", 4, line=23, **ON_GPU), before=[build(nbytes=10 * MiB)], frameworks=LARGE_GPU),
         23,
     ),
     "more threads than cores": (
@@ -318,7 +318,7 @@ FAULTS = {
         loop(batch(ms=5, line=24, workers=8), facts={"settings": {"OMP_NUM_THREADS": "8"}}),
         24,
     ),
-    "launches that wait": ("threads", loop(facts={"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}), None),
+    "launches that block the host": ("threads", loop(facts={"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}), None),
     "functions that run eagerly": (
         "settings",
         loop(ops(300, 9, line=25), frameworks={"tensorflow": {"gpus": 0, "run_eagerly": True}}),
@@ -355,7 +355,7 @@ FAULTS = {
         ),
         30,
     ),
-    "a wait asked for": ("sync", loop(sync(ms=4, line=27)), 27),
+    "an explicit wait": ("sync", loop(sync(ms=4, line=27)), 27),
     "a wait for every array, JAX on the CPU": (
         "sync",
         loop(sync("jax.block_until_ready", 4, line=27), frameworks=JAX),

@@ -1,4 +1,4 @@
-"""Healthy captures that look like a fault: the rule that must stay silent, and the capture."""
+"""Healthy captures that look like a fault: the rule that must report nothing, and the capture."""
 
 from tests.doctor.captures import (
     JAX,
@@ -12,10 +12,10 @@ from tests.doctor.captures import (
     MiB,
     batch,
     build,
-    by_turns,
     callback,
     compile_,
     download,
+    keys_in_turn,
     loop,
     move,
     ops,
@@ -37,15 +37,15 @@ __all__ = ["HEALTHY", "NEAR_MISSES"]
 
 ON_GPU = {"device": "cuda:0", "pinned": False}
 SMALL_GPU = {"torch": {"gpus": 1, "free_nbytes": 8 * MiB}}
-ROOMY = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
+LARGE_GPU = {"torch": {"gpus": 1, "free_nbytes": 40 * GiB}}
 
 NEAR_MISSES = {
     "a conversion right after the step": ("made_in_loop", loop(upload(ms=0.1), run(ms=9), frameworks=TENSORFLOW)),
-    "what PyTorch may compute between two uploads": (
+    "work of PyTorch between two uploads": (
         "made_in_loop",
         loop(upload(ms=0.1), prepare(ms=4), upload("torch.zeros", 0.1), frameworks=TORCH),
     ),
-    "rows made while a GPU may compute, unseen": (
+    "rows made while an unrecorded GPU may compute": (
         "made_in_loop",
         loop(prepare("row", 4), upload("tf.constant", 0.1), run(), frameworks=TENSORFLOW_GPU),
     ),
@@ -82,7 +82,7 @@ NEAR_MISSES = {
     "too few steps": ("pauses", monitored(loop(frameworks=TORCH), with_pauses(30, 20, 200))),
     "no history of steps": ("pauses", loop(frameworks=TORCH)),
     "steps of random length": ("drift", monitored(loop(frameworks=TORCH), noisy([usual()] * 800, 0.5))),
-    "longer steps after an hour": (
+    "longer steps in the second half of the run": (
         "drift",
         monitored(loop(frameworks=TORCH), [*[usual()] * 400, *[usual(30)] * 400]),
     ),
@@ -117,22 +117,22 @@ NEAR_MISSES = {
     "a wait inside a recorded call": ("host", sampled(loop(run(ms=10), frameworks=TORCH), (14, "time.sleep", 10))),
     "fresh data every step": ("repeated_upload", loop(upload(ms=6))),
     "the same number every step": ("repeated_upload", loop(upload(ms=6, key=same, nbytes=8))),
-    "the same array twice in all": ("repeated_upload", loop(upload(ms=6, key=same, every=30))),
+    "the same array twice in the whole run": ("repeated_upload", loop(upload(ms=6, key=same, every=30))),
     "the same array on another thread": ("repeated_upload", loop(upload(ms=6, key=same, thread=OTHER))),
     "data with an unknown key": ("repeated_upload", loop(upload(ms=6, key=""))),
     "a conversion that takes no time": ("conversion_in_loop", loop(upload("torch.from_numpy", 0.01))),
     "a conversion now and then": ("conversion_in_loop", loop(upload(ms=6, every=10))),
-    "an array looked at as a tensor": (
+    "a tensor that shares the memory of an array": (
         "conversion_in_loop",
         loop(upload("torch.from_numpy", 2, nbytes=0, copied=False)),
     ),
-    "a copy that flies": ("conversion_in_loop", loop(upload("Tensor.to", 2, pinned=True, non_blocking=True))),
+    "a copy that does not block": ("conversion_in_loop", loop(upload("Tensor.to", 2, pinned=True, non_blocking=True))),
     "the same array, converted": ("conversion_in_loop", loop(upload(ms=6, key=same))),
     "page-locked memory": ("pageable_upload", loop(upload("Tensor.to", 4, device="cuda:0", pinned=True))),
     "a small copy": ("pageable_upload", loop(upload("Tensor.to", 4, nbytes=512 * KiB, **ON_GPU))),
     "a copy that stays on the host": ("pageable_upload", loop(upload(ms=4, device="cpu", pinned=False))),
-    "memory of which nothing is known": ("pageable_upload", loop(upload("Tensor.to", 4, device="cuda:0"))),
-    "a table that an operation pulls over": ("pageable_upload", loop(move(source="CPU:0", target="GPU:0"))),
+    "a copy from an unknown kind of memory": ("pageable_upload", loop(upload("Tensor.to", 4, device="cuda:0"))),
+    "a table that an operation moves to the GPU": ("pageable_upload", loop(move(source="CPU:0", target="GPU:0"))),
     "an item on the CPU": ("read_back", loop(download(ms=4, device="cpu"), frameworks=TORCH)),
     "a loss read every hundredth step": ("read_back", loop(download(ms=4, every=20))),
     "a value read on another thread": ("read_back", loop(download(ms=4, thread=OTHER))),
@@ -142,7 +142,7 @@ NEAR_MISSES = {
         loop(download("Tensor.numpy", 4, nbytes=64 * MiB, device="CPU:0"), frameworks=TENSORFLOW),
     ),
     "a large result at the end of an epoch": ("host_check", loop(download(ms=4, nbytes=64 * MiB, every=25))),
-    "a number": ("host_check", loop(download(ms=4))),
+    "a single number": ("host_check", loop(download(ms=4))),
     "a short wait for input": ("input_bound", loop(batch(ms=0.4, workers=4))),
     "a slow producer on another thread": ("input_bound", loop(prepare("map", 9, thread=OTHER), batch(ms=0.1))),
     "a loader without workers": (
@@ -246,28 +246,40 @@ NEAR_MISSES = {
     ),
     "a loader for each epoch": ("rebuilt", loop(build(ms=1, every=25), batch(ms=1))),
     "everything made before the loop": ("rebuilt", loop(batch(ms=1), before=[build()] * 5)),
-    "few little uploads": ("many_small_copies", loop(upload(ms=0.5, times=4, nbytes=4 * KiB))),
-    "many arrays looked at as tensors": ("many_small_copies", loop(upload(ms=0.1, times=20, nbytes=0, copied=False))),
+    "few small uploads": ("many_small_copies", loop(upload(ms=0.5, times=4, nbytes=4 * KiB))),
+    "many tensors that share the memory of arrays": (
+        "many_small_copies",
+        loop(upload(ms=0.1, times=20, nbytes=0, copied=False)),
+    ),
     "many large uploads": ("many_small_copies", loop(upload(ms=0.5, times=10, nbytes=MiB))),
     "floats that stay floats": ("wide_dtype", loop(upload(ms=6, from_dtype="float32", dtype="torch.float32"))),
-    "labels": ("wide_dtype", loop(upload(ms=6, dtype="torch.int64"))),
+    "labels in int64": ("wide_dtype", loop(upload(ms=6, dtype="torch.int64"))),
     "a few doubles": ("wide_dtype", loop(upload(ms=6, dtype="float64", nbytes=800))),
     "bytes that become floats": ("wide_dtype", loop(upload(ms=6, from_dtype="uint8", dtype="float32"))),
     "a move now and then": ("placement", loop(move(ms=3, every=10))),
     "a table that is small": ("constants", loop(before=[compile_(constants_nbytes=MiB)], frameworks=TENSORFLOW)),
     "an epoch that does not fit": (
         "fits_on_device",
-        loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU), frameworks=SMALL_GPU),
+        loop(upload("Tensor.to", 4, key=keys_in_turn(25), **ON_GPU), frameworks=SMALL_GPU),
     ),
-    "data that never comes again": ("fits_on_device", loop(upload("Tensor.to", 4, **ON_GPU), frameworks=ROOMY)),
-    "a device of which nothing is known": ("fits_on_device", loop(upload("Tensor.to", 4, key=by_turns(25), **ON_GPU))),
-    "an epoch on the CPU": ("fits_on_device", loop(upload(ms=4, key=by_turns(25), device="cpu"), frameworks=ROOMY)),
+    "data that is never uploaded again": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, **ON_GPU), frameworks=LARGE_GPU),
+    ),
+    "a device with unknown free memory": (
+        "fits_on_device",
+        loop(upload("Tensor.to", 4, key=keys_in_turn(25), **ON_GPU)),
+    ),
+    "an epoch on the CPU": (
+        "fits_on_device",
+        loop(upload(ms=4, key=keys_in_turn(25), device="cpu"), frameworks=LARGE_GPU),
+    ),
     "a thread for each worker": ("threads", loop(batch(ms=5, workers=8), facts={"settings": {"OMP_NUM_THREADS": "1"}})),
     "many threads without a wait": (
         "threads",
         loop(batch(ms=0.1, workers=8), facts={"settings": {"OMP_NUM_THREADS": "8"}}),
     ),
-    "a setting for GPUs without one": (
+    "a setting for GPUs on a machine without one": (
         "threads",
         loop(frameworks=TORCH, facts={"settings": {"CUDA_LAUNCH_BLOCKING": "1"}}),
     ),
@@ -291,7 +303,7 @@ NEAR_MISSES = {
         "settings",
         loop(batch("tf.data", 5).containing(py_function(ms=4.9)), run(ms=1), frameworks=TENSORFLOW),
     ),
-    "variables that act at the start": (
+    "variables that act only at the start": (
         "settings",
         loop(facts={"settings": {"NCCL_DEBUG": "INFO", "XLA_FLAGS": "--xla_dump_to=/tmp/hlo", "PYTHONDEVMODE": "0"}}),
     ),
@@ -299,7 +311,7 @@ NEAR_MISSES = {
         "settings",
         loop(frameworks=JAX, facts={"settings": {"TF_CPP_MAX_VLOG_LEVEL": "2", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}),
     ),
-    "half of memory": ("out_of_memory", loop(facts={"peak_nbytes": 16 * GiB})),
+    "a process that uses half of the memory": ("out_of_memory", loop(facts={"peak_nbytes": 16 * GiB})),
     "a memory of unknown size": (
         "out_of_memory",
         loop(frameworks={"tensorflow": {"gpus": 1, "peak_nbytes": 90 * GiB}}, machine={"memory_nbytes": 0}),

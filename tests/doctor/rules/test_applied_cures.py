@@ -26,7 +26,7 @@ SKETCHES = {
     "convert it before the loop",
     "prefetch rows, several at a time",
 }
-# Scripts to which a cure does not fit that fits others.
+# Cures whose code fits other scripts, but not these.
 UNFIT = {
     "cures/overlap: copy_not_overlapped: let a feed prefetch the next batch",  # a function makes and uploads the batch
 }

@@ -56,7 +56,7 @@ def test_a_batch_that_the_compiled_step_uploads_itself_is_not_overlapped():
 
 def test_the_preparation_of_an_upload_counts_like_its_copy():
     def program(rig):
-        rig.send_by_another(55 * MB, ready_us=500)
+        rig.upload_by_another_thread(55 * MB, ready_us=500)
         rig.call_compiled(1_000)
         rig.read(line=3)
 
@@ -67,7 +67,7 @@ def test_the_preparation_of_an_upload_counts_like_its_copy():
 
 def test_preparation_during_computation_does_not_count():
     def program(rig):
-        rig.send_by_another(55 * MB, ready_us=500)
+        rig.upload_by_another_thread(55 * MB, ready_us=500)
         rig.launch(400)
         rig.call_compiled(1_000)
         rig.read(line=3)

@@ -19,7 +19,7 @@ from tests.doctor.captures import (
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 
-LINE = 10  # of the event in question, in every script below
+LINE = 10  # number of the first line of every script below
 
 
 def codes(source, *happenings, rule, frameworks=TENSORFLOW_GPU, **given):
@@ -66,7 +66,7 @@ def test_workers_are_added_to_the_loader_as_written():
         ('with tf.device("/GPU:0"):', "no kernel for this dtype"),
     ],
 )
-def test_a_scope_that_is_in_place_is_not_offered(scope, wanted):
+def test_a_device_scope_that_the_script_has_is_not_offered(scope, wanted):
     source = f"for i in r:\n    {scope}\n        y = tf.unique(x)"
     (code,) = codes(source, move(ms=2, line=LINE + 2), rule="placement")
     assert wanted in code
@@ -100,7 +100,7 @@ def test_a_feed_of_a_loop_uses_the_statements_of_the_loop():
     assert not any("DataLoader" in code or "shuffle" in code for code in found)
 
 
-def test_a_script_without_an_excerpt_gets_code_for_any_script():
+def test_a_script_without_an_excerpt_gets_general_code():
     capture = loop(batch("keras arrays", 5, loader="arrays", batch_rows=16), frameworks=TENSORFLOW_GPU)
     (finding,) = diagnose(capture).findings
     assert "fb.from_arrays((x, y)).shuffle(seed=0).batch(16)" in finding.cures[0].code

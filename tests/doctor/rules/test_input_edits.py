@@ -134,8 +134,8 @@ def test_a_loader_gets_only_the_settings_that_it_lacks():
 def test_copies_that_do_not_block_stay_as_they_are():
     source = "x, y = x.to(d, non_blocking=True), y.cuda()"
     assert cured(source, copy_without_wait(ScriptCode(source), 1)).endswith("y.cuda(non_blocking=True)")
-    done = "x = x.to(d, non_blocking=True)"
-    assert copy_without_wait(ScriptCode(done), 1) == []
+    unchanged = "x = x.to(d, non_blocking=True)"
+    assert copy_without_wait(ScriptCode(unchanged), 1) == []
 
 
 def test_a_py_dataset_gets_workers():
@@ -167,12 +167,12 @@ def test_a_prefetch_is_added_to_the_chain_as_written():
     assert text.endswith("model.fit(ds.prefetch(tf.data.AUTOTUNE), epochs=3)")
 
 
-def test_a_chain_with_a_prefetch_gets_no_other():
+def test_a_chain_with_a_prefetch_gets_no_second_one():
     source = f"{CHAIN.rstrip()}.prefetch(1)\nfor a, b in ds:\n    f(a)"
     assert prefetch_dataset(ScriptCode(source), 2) == []
 
 
-def test_a_map_keeps_its_function():
+def test_a_map_that_becomes_parallel_keeps_its_function():
     source = f"import tensorflow as tf\n{CHAIN}model.fit(ds)"
     text = cured(source, map_in_parallel(ScriptCode(source), 2, 3))
     assert ".map(parse, num_parallel_calls=tf.data.AUTOTUNE).batch(32)" in text
@@ -235,6 +235,6 @@ def test_worker_processes_need_the_main_guard(guard, comments):
     assert code.count("Worker processes import this script") == comments
 
 
-def test_a_map_that_runs_in_processes_already_is_left_alone():
+def test_a_map_that_already_runs_in_processes_is_not_changed():
     source = 'import forebay as fb\nfeed = fb.from_arrays(x).map(f, where="process").batch(4).feed("torch")'
     assert map_elsewhere(ScriptCode(source), "process") == []

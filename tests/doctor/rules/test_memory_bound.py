@@ -37,7 +37,7 @@ def evidence(capture):
     return finding.evidence
 
 
-def test_shares_are_stated_as_estimates():
+def test_the_evidence_states_shares_and_estimates():
     capture = step_of((ADD, 47), (GELU, 47), (TF32, 53), arithmetic={"flops_per_step": 2e10, "source": "shapes"})
     (finding,) = examine(CaptureView(capture))
     assert finding.title == "Kernels that the memory of the device limits take 64% of its time"
@@ -75,7 +75,7 @@ def test_a_fused_loop_in_16_bits_has_no_cure():
     assert titles(step_of((FUSION, 47), (ADD16, 47))) == []
 
 
-def test_a_gpu_without_bfloat16_is_not_told_to_use_it():
+def test_bfloat16_is_not_offered_on_a_gpu_without_it():
     assert titles(step_of((FUSION, 47), gpu=[{"name": "Tesla T4", "samples": []}])) == []
 
 
@@ -85,7 +85,7 @@ def test_changes_of_the_layout_are_cured_by_channels_last():
 
 
 @pytest.mark.parametrize(("name", "offered"), [(ADAM, True), (FUSED_ADAM, False)])
-def test_a_fused_optimizer_is_offered_unless_it_is_in_place(name, offered):
+def test_a_fused_optimizer_is_offered_unless_the_script_has_one(name, offered):
     assert ("update all parameters in one pass" in titles(step_of((ADD, 47), (name, 47)))) == offered
 
 

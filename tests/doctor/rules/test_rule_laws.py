@@ -44,15 +44,15 @@ def test_every_finding_has_readable_text(capture):
 @given(captures)
 def test_no_event_belongs_to_two_rules(capture):
     view = CaptureView(capture)
-    seen = [id(event) for rule in RULES for site in sites_for(view, rule) for event in site.events]
-    assert len(seen) == len(set(seen))
+    events_of_rules = [id(event) for rule in RULES for site in sites_for(view, rule) for event in site.events]
+    assert len(events_of_rules) == len(set(events_of_rules))
 
 
 @given(captures)
 def test_findings_are_sorted_by_gain_and_no_rule_fails(capture):
     diagnosis = diagnose(capture)
-    wins = [finding.gain for finding in diagnosis.findings]
-    assert wins == sorted(wins, reverse=True)
+    gains = [finding.gain for finding in diagnosis.findings]
+    assert gains == sorted(gains, reverse=True)
     assert diagnosis.failures == ()
 
 
@@ -71,8 +71,8 @@ def test_more_events_cost_no_less_and_at_most_the_step(capture, some, more):
 
 @pytest.mark.parametrize("number", [0, 1, 2, 4])
 def test_a_loop_of_few_steps_causes_no_failure(number):
-    marks = [LedgerEvent("step", "optimizer.step", -1, LOOP, at * MS, at * MS) for at in range(number)]
-    assert diagnose(capture_of(marks, lines=())).failures == ()
+    step_ends = [LedgerEvent("step", "optimizer.step", -1, LOOP, at * MS, at * MS) for at in range(number)]
+    assert diagnose(capture_of(step_ends, lines=())).failures == ()
 
 
 @pytest.mark.parametrize("rule", RULES)

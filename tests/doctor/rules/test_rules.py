@@ -39,6 +39,7 @@ def findings(capture, rule):
 
 
 def cases(table):
+    """Parametrize a test with the names of a table."""
     return pytest.mark.parametrize("name", table)
 
 
@@ -177,7 +178,7 @@ def test_a_gpu_that_was_not_recorded_may_limit_the_step():
 
 def test_occasional_events_cost_their_share_of_the_run():
     """Compilation takes 300 ms for every 50 ms of steps; without it the run is 7 times as fast."""
-    rule, capture, _ = FAULTS["a value compiled in, every fifth step"]
+    rule, capture, _ = FAULTS["a value compiled as a constant, every fifth step"]
     (finding,) = findings(capture, rule)
     step = CaptureView(capture).step_seconds
     assert step / (step - finding.seconds) == pytest.approx(7, rel=0.1)
@@ -193,7 +194,7 @@ def test_events_are_not_scaled_if_profiling_made_steps_no_slower():
     assert finding.seconds == pytest.approx(6e-3)
 
 
-def test_two_waits_in_a_step_mention_each_other():
+def test_the_findings_of_two_waits_in_a_step_mention_each_other():
     first, second = findings(loop(download(ms=3, line=1), download(ms=2, line=2)), "read_back")
     assert "The same step has other waits (line 2)" in first.evidence[1]
     assert "line 1" in second.evidence[1]
@@ -278,7 +279,7 @@ def test_a_dataset_that_makes_batches_is_not_said_to_make_rows():
     assert "fb.from_source" not in codes
 
 
-def test_a_move_has_the_bytes_of_one_move():
+def test_the_title_of_repeated_moves_has_the_bytes_of_one_move():
     (finding,) = findings(loop(move(ms=1, times=3, nbytes=MiB)), "placement")
     assert finding.title == "NonZero moves 1.0 MiB from GPU:0 to CPU:0 3 times per step"
 

@@ -1,4 +1,4 @@
-// Stands in for libcupti: gives the records it was told, through the callbacks it was given, in buffers it asks for.
+// Stands in for libcupti: passes given records to the registered callbacks, in buffers that the callbacks provide.
 
 #include <stdint.h>
 #include <string.h>

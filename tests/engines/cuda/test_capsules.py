@@ -39,8 +39,12 @@ class DLTensor(ctypes.Structure):
 
 
 def root_of(array, *, delta=0, index=3):
-    held = []
-    memory = SimpleNamespace(device=SimpleNamespace(index=index), make_stream_wait_for_arrival=held.append, held=held)
+    waiting_streams = []
+    memory = SimpleNamespace(
+        device=SimpleNamespace(index=index),
+        make_stream_wait_for_arrival=waiting_streams.append,
+        waiting_streams=waiting_streams,
+    )
     return DeviceRoot(memory, array, delta)
 
 
@@ -142,11 +146,13 @@ def test_a_capsule_may_be_released_on_another_thread():
     assert lease.is_released
 
 
-@pytest.mark.parametrize(("stream", "held"), [(None, []), (-1, []), (0, [0]), (1, [1]), (140_000, [140_000])])
-def test_a_stream_that_imports_a_root_waits_for_its_arrival(stream, held):
+@pytest.mark.parametrize(
+    ("stream", "waiting_streams"), [(None, []), (-1, []), (0, [0]), (1, [1]), (140_000, [140_000])]
+)
+def test_a_stream_that_imports_a_root_waits_for_its_arrival(stream, waiting_streams):
     root = root_of(shadow_array())
     root.__dlpack__(stream=stream, max_version=(1, 0), copy=None)
-    assert root._memory.held == held
+    assert root._memory.waiting_streams == waiting_streams
 
 
 # Shadow arrays

@@ -52,48 +52,49 @@ def fill(engine, memory, value):
     engine.send(memory)
 
 
-def taken(engine, framework, memory, batch=0):
+def take_batch(engine, framework, memory, batch=0):
     """Take a batch and queue a read of it on the consumer's stream."""
     engine.hand_out(memory)
     (array,) = framework.hand_off([memory.root(LAYOUT, 0, batch)])
     return framework.queue_read(array)
 
 
-def opened(framework):
+def open_engine(framework):
+    """Return an engine and the memory of one slot."""
     engine = CudaEngine(framework)
     return engine, engine.open_slot(LAYOUT.nbytes)
 
 
-def closed(engine, memory):
+def close_engine(engine, memory):
     engine.close_slot(memory)
     engine.close()
 
 
 def test_a_fill_waits_for_the_work_that_the_consumer_queued(kind, pace):
     with fake_cuda(kind=kind, pace=pace) as framework:
-        engine, memory = opened(framework)
+        engine, memory = open_engine(framework)
         seen = []
         for value in range(1, 6):
             engine.wait_host_free(memory)
             fill(engine, memory, value)
             engine.await_arrival(memory)
-            seen.append(taken(engine, framework, memory))
+            seen.append(take_batch(engine, framework, memory))
             assert engine.reclaim([memory])
         framework.synchronize()
         assert [set(array.ravel().tolist()) for array in seen] == [{1}, {2}, {3}, {4}, {5}]
-        closed(engine, memory)
+        close_engine(engine, memory)
         del memory
 
 
 def test_a_fill_waits_for_every_stream_that_took_a_batch(pace):
     with fake_cuda(pace=pace) as framework:
-        engine, memory = opened(framework)
+        engine, memory = open_engine(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
         with framework.using(1):
-            first = taken(engine, framework, memory, 0)
+            first = take_batch(engine, framework, memory, 0)
         with framework.using(2):
-            second = taken(engine, framework, memory, 1)
+            second = take_batch(engine, framework, memory, 1)
         assert engine.reclaim([memory])
         engine.wait_host_free(memory)
         fill(engine, memory, 2)
@@ -101,17 +102,17 @@ def test_a_fill_waits_for_every_stream_that_took_a_batch(pace):
             memory.arrival_event.wait()
         assert set(first.ravel().tolist()) | set(second.ravel().tolist()) == {1}
         assert framework.recorded_streams == [FIRST_CONSUMER_STREAM + 1, FIRST_CONSUMER_STREAM + 2]
-        closed(engine, memory)
+        close_engine(engine, memory)
         del memory
 
 
 def test_no_slot_is_reclaimed_while_a_stream_captures(pace):
     with fake_cuda(pace=pace) as framework:
-        engine, memory = opened(framework)
+        engine, memory = open_engine(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
         with framework.using(1):
-            seen = taken(engine, framework, memory)
+            seen = take_batch(engine, framework, memory)
             with framework.capturing():
                 assert not engine.reclaim([memory])
             assert memory.consumer_streams.keys() == {FIRST_CONSUMER_STREAM + 1}
@@ -121,49 +122,49 @@ def test_no_slot_is_reclaimed_while_a_stream_captures(pace):
         fill(engine, memory, 2)
         framework.synchronize()
         assert set(seen.ravel().tolist()) == {1}
-        closed(engine, memory)
+        close_engine(engine, memory)
         del memory
 
 
 def test_a_stream_that_captures_on_another_thread_blocks_reclaim(pace):
     with fake_cuda(pace=pace) as framework:
-        engine, memory = opened(framework)
+        engine, memory = open_engine(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
         with framework.using(1):
-            taken(engine, framework, memory)
+            take_batch(engine, framework, memory)
             with framework.capturing(), framework.using(2):
                 assert not engine.reclaim([memory])
-        closed(engine, memory)
+        close_engine(engine, memory)
         del memory
 
 
 def test_rows_have_arrived_when_a_capturing_stream_takes_a_batch(pace):
     with fake_cuda(pace=pace) as framework:
-        engine, memory = opened(framework)
+        engine, memory = open_engine(framework)
         fill(engine, memory, 1)
         engine.await_arrival(memory)
         with framework.using(1), framework.capturing():
             engine.hand_out(memory)
             (array,) = framework.hand_off([memory.root(LAYOUT, 0, 0)])
             assert set(array.ravel().tolist()) == {1}
-        closed(engine, memory)
+        close_engine(engine, memory)
         del memory, array
 
 
 def test_parts_of_a_slot_can_be_sent(kind, pace):
     with fake_cuda(kind=kind, pace=pace) as framework:
-        engine, memory = opened(framework)
+        engine, memory = open_engine(framework)
         fill(engine, memory, 1)
         engine.wait_host_free(memory)
         np.frombuffer(memory.host, np.uint8)[...] = 2
         engine.send(memory, [(256, 128)])
         engine.await_arrival(memory)
-        first, second = (taken(engine, framework, memory, batch) for batch in (0, 1))
+        first, second = (take_batch(engine, framework, memory, batch) for batch in (0, 1))
         framework.synchronize()
         assert set(first.ravel().tolist()) == {1}
         assert set(second.ravel().tolist()) == {2}
-        closed(engine, memory)
+        close_engine(engine, memory)
         del memory
 
 

@@ -81,7 +81,7 @@ def events(monkeypatch):
 
 
 @pytest.fixture
-def foreign(monkeypatch):
+def consumer_streams(monkeypatch):
     """Streams of the consumer that wait for events. A stream that captures a graph cannot wait."""
     recorded_calls = SimpleNamespace(waits=[], capturing=set())
 
@@ -172,25 +172,25 @@ def test_closing_a_slot_closes_its_workspace():
     assert closed == [True]
 
 
-def test_a_consumers_stream_waits_for_rows_that_have_not_arrived(foreign):
+def test_a_consumers_stream_waits_for_rows_that_have_not_arrived(consumer_streams):
     memory = slot()
     memory.make_stream_wait_for_arrival(7)
-    assert foreign.waits == [(7, memory.arrival_event)]
+    assert consumer_streams.waits == [(7, memory.arrival_event)]
     assert not memory.arrival_event.has_fired
 
 
-def test_a_consumers_stream_does_not_wait_for_rows_that_have_arrived(foreign):
+def test_a_consumers_stream_does_not_wait_for_rows_that_have_arrived(consumer_streams):
     memory = slot()
     memory.arrival_event.has_fired = True
     memory.make_stream_wait_for_arrival(7)
-    assert foreign.waits == memory.arrival_event.calls == []
+    assert consumer_streams.waits == memory.arrival_event.calls == []
 
 
-def test_the_thread_waits_if_the_stream_captures_a_graph(foreign):
+def test_the_thread_waits_if_the_stream_captures_a_graph(consumer_streams):
     memory = slot()
-    foreign.capturing.add(7)
+    consumer_streams.capturing.add(7)
     memory.make_stream_wait_for_arrival(7)
-    assert foreign.waits == []
+    assert consumer_streams.waits == []
     assert memory.arrival_event.calls == [("wait",)]
 
 
@@ -214,7 +214,7 @@ def test_release_events_are_reused_and_only_current_ones_count():
     assert memory.stream.waits == [*memory._release_events, memory._release_events[0]]
 
 
-def test_a_marker_is_waited_for_once():
+def test_a_fill_waits_for_a_marker_once():
     memory = slot()
     memory.release_marker = SimpleNamespace(pointer=100, value=3)
     memory.wait_for_release()

@@ -76,10 +76,10 @@ class LocksMachine(RuleBasedStateMachine):
         self.held[lock].append(span)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), span=spans, sound=st.integers(0, PAGES))
-    def a_feed_may_be_interrupted_while_it_locks_more(self, data, span, sound):
+    @rule(data=st.data(), span=spans, first_failing_page=st.integers(0, PAGES))
+    def a_feed_may_be_interrupted_while_it_locks_more(self, data, span, first_failing_page):
         lock, before = data.draw(st.sampled_from(list(self.held))), dict(self.driver.ranges)
-        self.driver.failures = {page * PAGE: KeyboardInterrupt() for page in range(sound, PAGES)}
+        self.driver.failures = {page * PAGE: KeyboardInterrupt() for page in range(first_failing_page, PAGES)}
         try:
             lock.add(span[0], span[1] - span[0], read_only=False)
         except KeyboardInterrupt:
@@ -117,7 +117,7 @@ TestLocks = LocksMachine.TestCase
 TestLocks.settings = settings(stateful_step_count=30)
 
 
-def held(driver, *spans, read_only=False, locks=None):
+def lock_pages(driver, *spans, read_only=False, locks=None):
     """Lock some spans, given in pages."""
     lock = PageLockSet(locks or PageLocks(driver))
     for first, last in spans:
@@ -137,7 +137,7 @@ def in_pages(driver):
 def test_shared_pages_are_locked_once():
     driver = Driver()
     locks = PageLocks(driver)
-    first, second = held(driver, (2, 4), locks=locks), held(driver, (0, 6), locks=locks)
+    first, second = lock_pages(driver, (2, 4), locks=locks), lock_pages(driver, (0, 6), locks=locks)
     assert in_pages(driver) == [(0, 2, "ours"), (2, 4, "ours"), (4, 6, "ours")]
     first.close()
     assert in_pages(driver) == [(0, 2, "ours"), (2, 4, "ours"), (4, 6, "ours")]
@@ -148,26 +148,32 @@ def test_shared_pages_are_locked_once():
 def test_boundaries_are_where_locked_ranges_begin_and_end():
     driver = Driver()
     locks = PageLocks(driver)
-    other = held(driver, (2, 4), locks=locks)
-    assert held(driver, (1, 3), (6, 7), locks=locks).boundaries == [1 * PAGE, 2 * PAGE, 4 * PAGE, 6 * PAGE, 7 * PAGE]
+    other = lock_pages(driver, (2, 4), locks=locks)
+    assert lock_pages(driver, (1, 3), (6, 7), locks=locks).boundaries == [
+        1 * PAGE,
+        2 * PAGE,
+        4 * PAGE,
+        6 * PAGE,
+        7 * PAGE,
+    ]
     assert other.boundaries == [2 * PAGE, 4 * PAGE]
 
 
 def test_a_set_counts_the_requested_bytes():
-    assert held(Driver(), (0, 2), (1, 3)).nbytes == 4 * PAGE
+    assert lock_pages(Driver(), (0, 2), (1, 3)).nbytes == 4 * PAGE
 
 
 def test_read_only_memory_gets_a_read_only_lock():
     driver = Driver()
-    held(driver, (3, 5), read_only=True)
-    held(driver, (7, 8))
+    lock_pages(driver, (3, 5), read_only=True)
+    lock_pages(driver, (7, 8))
     assert driver.read_only == [3 * PAGE]
 
 
 def test_page_locks_of_other_code_are_used_and_not_released():
     driver = Driver()
     driver.page_lock(0, 8 * PAGE, whose="theirs")
-    lock = held(driver, (2, 5))
+    lock = lock_pages(driver, (2, 5))
     assert lock.boundaries == [2 * PAGE, 5 * PAGE]
     lock.close()
     assert in_pages(driver) == [(0, 8, "theirs")]
@@ -177,7 +183,7 @@ def test_feeds_share_page_locks_of_other_code():
     driver = Driver()
     driver.page_lock(0, 8 * PAGE, whose="theirs")
     locks = PageLocks(driver)
-    first, second = held(driver, (2, 5), locks=locks), held(driver, (2, 5), locks=locks)
+    first, second = lock_pages(driver, (2, 5), locks=locks), lock_pages(driver, (2, 5), locks=locks)
     first.close()
     second.close()
     assert in_pages(driver) == [(0, 8, "theirs")]
@@ -187,7 +193,7 @@ def test_a_partial_lock_of_other_code_is_refused_and_nothing_stays_locked():
     driver = Driver()
     driver.page_lock(0, 2 * PAGE, whose="theirs")
     with pytest.raises(DeviceError, match="already registered"):
-        held(driver, (1, 5))
+        lock_pages(driver, (1, 5))
     assert in_pages(driver) == [(0, 2, "theirs")]
 
 
@@ -195,11 +201,11 @@ def test_a_partial_lock_of_other_code_is_refused_and_nothing_stays_locked():
 def test_a_failure_half_way_releases_what_was_locked_before(known, fails, error):
     driver = Driver()
     locks = PageLocks(driver)
-    others = [held(driver, (page, page + 1), locks=locks) for page in known - {fails}]
+    others = [lock_pages(driver, (page, page + 1), locks=locks) for page in known - {fails}]
     before = in_pages(driver)
     driver.failures = {gap_start(known, fails) * PAGE: error("no")}
     with pytest.raises(error):
-        held(driver, (0, PAGES), locks=locks)
+        lock_pages(driver, (0, PAGES), locks=locks)
     assert in_pages(driver) == before
     for other in others:
         other.close()
@@ -223,15 +229,15 @@ def test_a_gap_between_page_locks_of_other_code_is_not_locked():
     driver.page_lock(0, PAGE, whose="theirs")
     driver.page_lock(4 * PAGE, PAGE, whose="theirs")
     with pytest.raises(DeviceError, match="already registered"):
-        held(driver, (0, 5))
+        lock_pages(driver, (0, 5))
     assert in_pages(driver) == [(0, 1, "theirs"), (4, 5, "theirs")]
 
 
 def test_an_array_stays_locked_until_the_last_feed_of_any_device_closes(monkeypatch):
     monkeypatch.setattr(engine, "_process_locks", {})
     driver, of_another_device = Driver(), Driver()
-    first = held(driver, (0, 3), locks=engine.process_page_locks(driver))
-    second = held(driver, (0, 3), locks=engine.process_page_locks(of_another_device))
+    first = lock_pages(driver, (0, 3), locks=engine.process_page_locks(driver))
+    second = lock_pages(driver, (0, 3), locks=engine.process_page_locks(of_another_device))
     assert in_pages(driver) == [(0, 3, "ours")]
     first.close()
     assert driver.covers(0, 3 * PAGE)
@@ -243,13 +249,13 @@ def test_page_locks_open_no_further_device(monkeypatch):
     monkeypatch.setattr(engine, "_process_locks", {})
     monkeypatch.setattr(engine, "device_at", lambda index: pytest.fail(f"device {index} was opened"))
     driver = Driver()
-    held(driver, (0, 3), locks=engine.process_page_locks(driver))
+    lock_pages(driver, (0, 3), locks=engine.process_page_locks(driver))
     assert in_pages(driver) == [(0, 3, "ours")]
 
 
 def test_an_unlock_error_leaves_no_other_range_locked():
     driver = Driver()
-    lock = held(driver, (0, 1), (1, 2), (2, 3))
+    lock = lock_pages(driver, (0, 1), (1, 2), (2, 3))
     driver.ranges[PAGE] = (2 * PAGE, "theirs")
     with pytest.raises(AssertionError):
         lock.close()
@@ -260,9 +266,9 @@ def test_an_unlock_error_leaves_no_other_range_locked():
 def test_a_feed_collected_during_a_lock_releases_its_own_locks():
     driver = Driver()
     locks = PageLocks(driver)
-    collected = held(driver, (0, 1), (3, 4), locks=locks)
+    collected = lock_pages(driver, (0, 1), (3, 4), locks=locks)
     driver.before_lock = collected.close
-    lock = held(driver, (0, 6), locks=locks)
+    lock = lock_pages(driver, (0, 6), locks=locks)
     assert driver.covers(0, 6 * PAGE)
     assert in_pages(driver) == [(0, 1, "ours"), (1, 3, "ours"), (3, 4, "ours"), (4, 6, "ours")]
     lock.close()

@@ -71,7 +71,7 @@ def crosses_boundary(boundaries, source, length):
     return any(source < boundary < source + length for boundary in boundaries.tolist())
 
 
-def over(array):
+def extents_of(array):
     return RowExtents.from_table(
         np.array([[0, array.ctypes.data, array.strides[0]]], np.int64), row_nbytes=array[0].nbytes, rows=len(array)
     )
@@ -166,7 +166,7 @@ def test_a_run_of_rows_arrives_at_its_destination(mover, gap, boundaries, rows):
     source = np.random.default_rng(0).integers(0, 256, (12, 20)).astype(np.uint8)
     target = np.zeros((3, 4 * 20 + gap), np.uint8)
     place = Destination(target.ctypes.data, 4, 80 + gap, 20)
-    mover.upload_run(None, over(source), rows, place, boundaries + np.uint64(source.ctypes.data))
+    mover.upload_run(None, extents_of(source), rows, place, boundaries + np.uint64(source.ctypes.data))
     arrived = target[:, :80].reshape(12, 20)
     count = rows.stop - rows.start
     assert np.array_equal(arrived[:count], source[rows])
@@ -176,7 +176,7 @@ def test_a_run_of_rows_arrives_at_its_destination(mover, gap, boundaries, rows):
 
 def test_a_contiguous_run_of_rows_is_one_copy(mover):
     source, target = np.arange(24, dtype=np.int64).reshape(12, 2), np.zeros((12, 2), np.int64)
-    mover.upload_run(None, over(source), slice(2, 9), Destination(target.ctypes.data, 4, 64, 16), NO_BOUNDARIES)
+    mover.upload_run(None, extents_of(source), slice(2, 9), Destination(target.ctypes.data, 4, 64, 16), NO_BOUNDARIES)
     assert mover._batch_copy.copied == [(target.ctypes.data, source.ctypes.data + 32, 7 * 16)]
 
 
@@ -193,6 +193,8 @@ def test_each_selected_row_is_one_copy(mover):
     source, target = np.arange(20.0).reshape(10, 2), np.zeros((3, 2))
     chosen = np.array([7, 0, 8])
     place = Destination(target.ctypes.data, 3, 48, 16)
-    mover.upload_rows(None, over(source).addresses(chosen), place.addresses(np.arange(3)), np.full(3, 16, np.uint64))
+    mover.upload_rows(
+        None, extents_of(source).addresses(chosen), place.addresses(np.arange(3)), np.full(3, 16, np.uint64)
+    )
     assert np.array_equal(target, source[chosen])
     assert len(mover._batch_copy.copied) == 3

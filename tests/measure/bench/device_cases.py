@@ -1,4 +1,8 @@
-"""Tests of every framework's consumer and step, on the CPU; each framework runs in its own process."""
+"""Every framework's consumer and step of the bench, on the CPU.
+
+`tests/test_framework_cases.py` runs this file once for each framework, in its own process, because frameworks conflict
+in one process.
+"""
 
 import importlib
 import os
@@ -16,8 +20,8 @@ from forebay.measure.bench.row_ids import WrongRowsError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 SIZE = 8
-IMAGES = Workload(96, (6, 6, 3), 16, dtype="uint8", options={"stamped": True})
-ROWS = Workload(96, (10,), 16, options={"stamped": True})
+IMAGES = Workload(96, (6, 6, 3), 16, dtype="uint8", options={"numbered": True})
+ROWS = Workload(96, (10,), 16, options={"numbered": True})
 
 
 def make_consumer(work):
@@ -79,7 +83,7 @@ def test_a_step_multiplies_as_often_as_requested(monkeypatch):
         assert np.allclose(np.asarray(step._hidden), pixels @ weights @ weights @ weights, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU")
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the machine has a GPU")
 def test_a_machine_without_a_gpu_is_skipped():
     with pytest.raises(Skip, match="sees no GPU"):
         require_gpu(FRAMEWORK)

@@ -1,4 +1,8 @@
-"""Tests of the meter for Keras's `fit`, on the CPU; each backend runs in its own process."""
+"""The meter for `fit` of Keras, on the CPU.
+
+`tests/test_framework_cases.py` runs this file once for each backend, in its own process, because Keras cannot change
+its backend.
+"""
 
 import keras
 import pytest
@@ -12,7 +16,7 @@ SETTINGS = RunSettings(seconds=0.02, warm_up_seconds=0.01, repeats=1)
 
 
 @pytest.fixture(autouse=True)
-def _any_machine(monkeypatch):
+def _without_gpu(monkeypatch):
     monkeypatch.setattr(keras_fit, "require_gpu", lambda framework: None)
 
 
@@ -31,7 +35,7 @@ def test_the_baseline_repeats_one_batch_for_the_batches_of_an_epoch():
 
 
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")  # a default of fit that datasets ignore
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.data is TensorFlow's")
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.data needs the tensorflow backend")
 def test_tf_data_is_timed():
     sampler = keras_fit.prepare(tf_data, WORK, SETTINGS)
     sampler.warm_up()

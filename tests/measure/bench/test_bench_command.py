@@ -24,7 +24,7 @@ def tiny(tiny_case, monkeypatch):
     )
 
 
-def test_it_prints_json_and_saves_the_same(tiny, tmp_path, capsys):
+def test_the_printed_json_equals_the_saved_json(tiny, tmp_path, capsys):
     assert call("--quick", "--repeats", "1", "--json", "--save", str(tmp_path / "results.json")) == 0
     printed, saved = json.loads(capsys.readouterr().out), json.loads((tmp_path / "results.json").read_text())
     assert printed["schema_version"] == saved["schema_version"]
@@ -33,7 +33,7 @@ def test_it_prints_json_and_saves_the_same(tiny, tmp_path, capsys):
     assert "loop into an array" in capsys.readouterr().out
 
 
-def test_it_fails_if_nothing_could_run(tiny_case, monkeypatch, capsys):
+def test_the_command_fails_if_no_entry_could_run(tiny_case, monkeypatch, capsys):
     monkeypatch.setitem(
         CONTENDERS, "absent", Contender("absent", "absent:contender", ("no_such_framework",), "pip install it")
     )
@@ -42,7 +42,7 @@ def test_it_fails_if_nothing_could_run(tiny_case, monkeypatch, capsys):
     assert "pip install it" in capsys.readouterr().out
 
 
-def test_it_lists_without_measuring(capsys):
+def test_list_prints_the_entries_without_measuring(capsys):
     assert call("--list", "--case", "images") == 0
     assert "Keras array adapter (keras_adapter)" in capsys.readouterr().out
 
@@ -71,9 +71,9 @@ def test_a_file_without_results_is_refused(tmp_path, capsys):
 def test_a_damaged_file_is_refused_with_advice(fixed_results, tmp_path, capsys, damage):
     (tmp_path / "damaged.json").write_text(json.dumps(damage(to_json(fixed_results))))
     assert call("--show", str(tmp_path / "damaged.json")) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "is not a file of bench results: " in said
-    assert said.endswith("Run `forebay bench --save` again.")
+    message = " ".join(capsys.readouterr().err.split())
+    assert "is not a file of bench results: " in message
+    assert message.endswith("Run `forebay bench --save` again.")
 
 
 def test_an_interrupted_run_leaves_no_new_file_and_keeps_an_existing_one(tiny, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.measure.bench.run import cpu_steal_share
 
-READING, GAP = 1e-6, 5e-3  # seconds
+READING, GAP = 1e-6, 5e-3  # seconds between two clock readings, without and with a pause by another process
 
 
 def clock_of(*lengths):

@@ -1,4 +1,4 @@
-"""Endless delivery and its checks, with a NumPy consumer."""
+"""Delivery of batches over any number of epochs, and the checks of their rows, with a NumPy consumer."""
 
 import itertools
 import subprocess
@@ -14,7 +14,7 @@ from forebay.measure.bench.meters.device_step import calibrate_products
 from forebay.measure.bench.model import Workload
 from forebay.measure.bench.row_ids import WrongRowsError, sum_first_elements
 
-WORK = Workload(64, (10,), 16, options={"stamped": True, "to": "numpy"})
+WORK = Workload(64, (10,), 16, options={"numbered": True, "to": "numpy"})
 SETTINGS = RunSettings(seconds=0.02, warm_up_seconds=0.01, repeats=1)
 
 
@@ -88,7 +88,7 @@ def test_an_interval_continues_where_the_last_one_stopped():
 
 
 @pytest.mark.usefixtures("ticking_clock")
-def test_nothing_runs_between_the_lead_and_the_clock(monkeypatch):
+def test_no_other_work_runs_between_the_prefetched_batches_and_the_measured_ones(monkeypatch):
     endless, events = delivery(CountingContender()), []
 
     class Clock:

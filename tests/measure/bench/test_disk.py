@@ -40,38 +40,40 @@ def work(request, tmp_path):
         (disk_contenders, disk_contenders.mapped_take),
     ],
 )
-def test_every_contender_reads(work, module, contender, monkeypatch):
-    clock = map((0.001).__mul__, itertools.count())  # advances by 1 ms at every reading
+def test_every_contender_reports_its_speed(work, module, contender, monkeypatch):
+    # A clock that advances by 1 ms at every reading, so that no contender measures zero seconds.
+    clock = map((0.001).__mul__, itertools.count())
     monkeypatch.setattr(module, "perf_counter", clock.__next__)
     sample = disk.prepare(contender, work, SETTINGS).sample()
     assert sample["speed"] > 0
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-def test_fio_reads(work, monkeypatch):
+def test_fio_reports_its_speed(work, monkeypatch):
     monkeypatch.setattr(disk_contenders, "QUEUE_DEPTHS", (8,))
     monkeypatch.setattr(disk_contenders, "TRIAL_SECONDS", 0.5)
     assert disk.prepare(disk_contenders.fio, work, SETTINGS).sample()["speed"] > 0
 
 
-def test_without_fio_the_reason_names_another_reference(work, monkeypatch):
+def test_without_fio_the_entry_is_skipped_and_the_reason_names_an_alternative(work, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(Skip, match="Compare with the threads of preadv"):
+    with pytest.raises(Skip, match="Compare with the entry 'threads of preadv'"):
         disk_contenders.fio(work)
 
 
-def test_a_folder_in_memory_is_skipped(work, monkeypatch):
+def test_the_case_is_skipped_if_its_file_stays_in_the_page_cache(work, monkeypatch):
     monkeypatch.setattr(uncached_file, "cached_share", lambda file: 1.0)
     monkeypatch.setattr(uncached_file, "_ATTEMPTS", 1)
     with pytest.raises(Skip, match="Set TMPDIR to a folder on a disk"):
         disk.prepare(disk_contenders.preadv_threads, work, SETTINGS)
 
 
-def test_a_disk_without_enough_space_is_not_filled(work, monkeypatch, tmp_path):
-    monkeypatch.setattr(uncached_file, "_FREE_SPACE_FACTOR", 1 << 40)
-    missing = replace(work, path=str(write_file(work, "disk", make_folder(tmp_path / "none"))))
+def test_the_case_is_skipped_if_the_disk_has_too_little_space(work, monkeypatch, tmp_path):
+    monkeypatch.setattr(uncached_file, "_FREE_SPACE_FACTOR", 1 << 40)  # no disk has this much space
+    # `write_file` writes nothing if the disk has too little space.
+    work_without_file = replace(work, path=str(write_file(work, "disk", make_folder(tmp_path / "none"))))
     with pytest.raises(Skip, match="no space for the file"):
-        disk.prepare(disk_contenders.preadv_threads, missing, SETTINGS)
+        disk.prepare(disk_contenders.preadv_threads, work_without_file, SETTINGS)
 
 
 def make_folder(folder):

@@ -1,4 +1,4 @@
-"""Which cases and entries are selected."""
+"""The selection of cases and entries."""
 
 import pytest
 

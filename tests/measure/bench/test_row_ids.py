@@ -48,7 +48,7 @@ def test_a_row_number_beyond_the_source_raises():
         check_rows(FLOATS[500:], FLOATS[:550])
 
 
-def test_the_sum_of_an_epoch_is_that_of_the_first_elements():
+def test_the_first_elements_of_all_rows_are_summed():
     assert sum_first_elements(FLOATS) == 600 * 599 // 2
     assert sum_first_elements(IMAGES) == sum(row % 256 for row in range(600))
 
@@ -59,7 +59,7 @@ def test_more_rows_than_float32_can_number_are_refused():
 
 
 def test_numbered_rows_are_the_same_in_memory_and_in_files(tmp_path):
-    work = Workload(64, (3, 3, 3), 16, dtype="uint8", options={"stamped": True})
+    work = Workload(64, (3, 3, 3), 16, dtype="uint8", options={"numbered": True})
     path = write_file(work, "npy", tmp_path)
     mapped = open_array(Workload(64, (3, 3, 3), 16, dtype="uint8", path=str(path)))
     assert np.array_equal(mapped, make_array(work))

@@ -66,7 +66,7 @@ def test_a_contender_that_raises_is_shown_with_its_reason_and_the_others_continu
     assert result.rows[1].status == "measured"
 
 
-def test_a_contender_whose_process_dies_is_shown_with_its_last_line(first_batch_case, contender):
+def test_a_contender_whose_process_dies_is_shown_with_its_signal(first_batch_case, contender):
     code = "import os, sys\ndef contender(work):\n    print('out of luck', file=sys.stderr, flush=True)\n    os.abort()"
     (result,) = run_cases([first_batch_case(contender("dying", code), FLOOR)], QUICKEST).cases
     assert result.rows[0].status == "failed"
@@ -75,7 +75,8 @@ def test_a_contender_whose_process_dies_is_shown_with_its_last_line(first_batch_
 
 
 def test_a_contender_that_fails_during_a_round_loses_only_its_own_samples(tiny_case, contender):
-    code = "def contender(work):\n    yield_none = [1]\n    return lambda: [0] * 3 if yield_none.pop() else []"
+    # The second epoch raises IndexError.
+    code = "def contender(work):\n    epochs_left = [1]\n    return lambda: [0] * epochs_left.pop() * 3"
     (result,) = run_cases([tiny_case(FLOOR, contender("fading", code))], QUICKEST).cases
     assert result.rows[1].status == "failed"
     assert result.rows[1].samples == {}

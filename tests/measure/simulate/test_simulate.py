@@ -1,4 +1,4 @@
-"""Laws of the simulation: the speed of each part alone, and effects that no change may have."""
+"""The simulation: the step time that each slow part alone causes, and properties of all scenarios."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_without_waiting_a_step_takes_compute_plus_all_reduce():
         (scenario(training=IDLE, maps=Maps("host", 1e-4), workers=4), 2.5e-3),
         (scenario(training=IDLE, maps=Maps("host", 1e-4, 2e-3), workers=1, gpus=2), 24e-3),
     ],
-    ids=["link", "memory", "switch", "disk", "workers", "one worker for two"],
+    ids=["link", "memory", "switch", "disk", "workers", "one worker for two GPUs"],
 )
 def test_a_single_slow_part_determines_the_step(setup, seconds):
     assert simulate(setup).step_seconds == pytest.approx(seconds, rel=0.02)
@@ -97,7 +97,7 @@ def test_two_slots_hide_copies_behind_compute():
 
 
 @given(even_scenarios(), st.sampled_from(PARAMETERS))
-def test_doubling_any_part_never_ends_later(setup, parameter):
+def test_doubling_any_part_never_makes_a_run_longer(setup, parameter):
     assert simulate(with_doubled(setup, parameter), steps=20).seconds <= simulate(setup, steps=20).seconds * (1 + 1e-9)
 
 

@@ -10,19 +10,20 @@ from pathlib import Path
 
 WORKER = Path(__file__).with_name("worker.py")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+# Longer timeouts, because Ray gives up on a slow start. No memory monitor, because it would kill workers.
 PATIENT = {
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_gcs_server_request_timeout_seconds": "300",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_memory_monitor_refresh_ms": "0",
-}  # Ray gives up on slow starts, and kills workers if memory is short
+}
 ROWS, BATCH_ROWS = 103, 4
 
 
 def run_ranks(framework, count, folder, **job):
     """Start `count` ranks, wait for all, and return their records in rank order."""
-    meeting = {"port": free_port(), "workers": [free_port() for _ in range(count)], "store": str(folder / "store")}
-    job = {"framework": framework, "count": count, "rows": ROWS, "batch_rows": BATCH_ROWS, **meeting, **job}
+    addresses = {"port": free_port(), "workers": [free_port() for _ in range(count)], "store": str(folder / "store")}
+    job = {"framework": framework, "count": count, "rows": ROWS, "batch_rows": BATCH_ROWS, **addresses, **job}
     started = [start_rank(job | {"rank": rank, "out": str(folder / f"{rank}.json")}) for rank in range(count)]
     try:
         outputs = [process.communicate(timeout=500)[0] for process in started]

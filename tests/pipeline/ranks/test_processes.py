@@ -21,7 +21,7 @@ def test_ranks_share_an_epoch_and_take_the_same_steps(framework, reported_by, tm
     ranks = run_ranks(framework, 2, tmp_path)
     assert all_rows(ranks) == list(range(ROWS))
     assert step_counts(ranks) == {13}
-    assert {met for rank in ranks for met in rank["met"]} == {2}
+    assert {count for rank in ranks for count in rank["present_ranks"]} == {2}
     assert ["1 of 2" in rank["explain"] for rank in ranks] == [False, True]
     assert all(f"reported by {reported_by[0]};" in rank["explain"] for rank in ranks)
     assert {rank["reported_in_scope"] for rank in ranks} == {reported_by[1]}

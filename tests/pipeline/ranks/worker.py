@@ -13,6 +13,9 @@ import numpy as np
 import forebay as fb
 from forebay.pipeline.ranks import detect_rank
 
+# Each function joins the other ranks. It returns three functions: one that waits for all ranks and returns their
+# number, one that leaves the group, and one that returns a context in which the framework reports the rank.
+
 
 def join_torch(job):
     import torch
@@ -20,12 +23,12 @@ def join_torch(job):
 
     dist.init_process_group("gloo", f"file://{job['store']}", rank=job["rank"], world_size=job["count"])
 
-    def meet():
+    def synchronize():
         ones = torch.ones(1)
         dist.all_reduce(ones)
         return int(ones[0])
 
-    return meet, dist.destroy_process_group, nullcontext
+    return synchronize, dist.destroy_process_group, nullcontext
 
 
 def join_jax(job):
@@ -46,58 +49,58 @@ def join_tensorflow(job):
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     @tf.function
-    def meet():
+    def synchronize():
         return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1)), axis=None)
 
-    return lambda: int(meet()), lambda: None, strategy.scope
+    return lambda: int(synchronize()), lambda: None, strategy.scope
 
 
 def join_environment(job):
     """Set the variables of torchrun without importing a framework. Ranks synchronize through files."""
     os.environ |= {"RANK": str(job["rank"]), "WORLD_SIZE": str(job["count"])}
-    folder, met = Path(job["store"]), itertools.count()
+    folder, steps = Path(job["store"]), itertools.count()
     folder.mkdir(exist_ok=True)
 
-    def meet():
-        step = next(met)
+    def synchronize():
+        step = next(steps)
         (folder / f"{step}.{job['rank']}").touch()
         while (present := len([*folder.glob(f"{step}.*")])) < job["count"]:
             time.sleep(0.005)
         return present
 
-    return meet, lambda: None, nullcontext
+    return synchronize, lambda: None, nullcontext
 
 
 JOIN = {"torch": join_torch, "jax": join_jax, "tensorflow": join_tensorflow, "numpy": join_environment}
 
 
 def main(job):
-    meet, leave, scope = JOIN[job["framework"]](job)
+    synchronize, leave, scope = JOIN[job["framework"]](job)
     pipeline = fb.from_arrays({"row": np.arange(job["rows"])}).shuffle(seed=5).shard("auto")
     feed = pipeline.batch(job["batch_rows"]).feed(job["framework"])
     with scope():
         job["reported_in_scope"] = detect_rank().reported_by
     if "state" in job:
         feed.load_state_dict(job["state"])
-    batches, met = [], []
+    batches, present_ranks = [], []
     for batch in feed:
         batches.append(np.asarray(batch["row"]).tolist())
         if job.get("dies") == [job["rank"], len(batches)]:
-            write(job, batches, met, feed)
+            write(job, batches, present_ranks, feed)
             os._exit(7)
         if "dies" not in job:
-            met.append(meet())
+            present_ranks.append(synchronize())
         if len(batches) == job.get("steps"):
             break
-    write(job, batches, met, feed)
+    write(job, batches, present_ranks, feed)
     if "dies" in job:
         os._exit(0)  # skip the exit handlers, which would wait for dead ranks
-    meet()
+    synchronize()
     leave()
 
 
-def write(job, batches, met, feed):
-    record = {"batches": batches, "met": met, "state": feed.state_dict(), "explain": feed.explain()}
+def write(job, batches, present_ranks, feed):
+    record = {"batches": batches, "present_ranks": present_ranks, "state": feed.state_dict(), "explain": feed.explain()}
     record["reported_in_scope"] = job["reported_in_scope"]
     Path(job["out"]).write_text(json.dumps(record))
 

@@ -69,7 +69,10 @@ def block_reader(source, *, block_rows, buffers=None, direct=True, io_uring=True
 
 
 def pretend_uncached(monkeypatch, *, direct=True, no_io_uring="", available_nbytes=0):
-    """Make every file seem to be only on disk. Optionally make the kernel refuse direct I/O or io_uring."""
+    """Make every file seem to be only on disk. Optionally make the kernel refuse direct I/O or io_uring.
+
+    `no_io_uring` is the reason why the kernel refuses io_uring.
+    """
     monkeypatch.setattr(open_reader, "uncached_nbytes", lambda path: path.stat().st_size)
     monkeypatch.setattr(open_reader, "available_nbytes", lambda: available_nbytes)
     monkeypatch.setattr(open_reader, "direct_alignment", direct_alignment if direct else lambda paths: None)

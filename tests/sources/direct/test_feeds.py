@@ -159,7 +159,7 @@ def test_a_disk_error_names_its_position_and_the_feed_stays_usable(tmp_path, mon
     broken = threading.Event()
     read = io_uring.IoUring.read
     monkeypatch.setattr(
-        io_uring.IoUring, "read", lambda *arguments: failed(arguments) if broken.is_set() else read(*arguments)
+        io_uring.IoUring, "read", lambda *arguments: fail_reads(arguments) if broken.is_set() else read(*arguments)
     )
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(8).feed("numpy", host_bytes="4MiB") as feed:
@@ -170,7 +170,7 @@ def test_a_disk_error_names_its_position_and_the_feed_stays_usable(tmp_path, mon
         assert np.array_equal(epoch_of(feed), array[expected(pipeline, 1)])
 
 
-def failed(arguments):
+def fail_reads(arguments):
     return np.full(len(arguments[2]), -errno.EIO)
 
 
@@ -179,7 +179,7 @@ def failed(arguments):
 def test_close_waits_for_reads_and_ends_every_thread(tmp_path, monkeypatch, shuffle, no_io_uring):
     path, _ = numbered(tmp_path)
     pretend_uncached(monkeypatch, no_io_uring=no_io_uring)
-    slow(monkeypatch, 0.05)
+    delay_reads(monkeypatch, 0.05)
     before = set(threading.enumerate())
     feed = files_pipeline(path, **shuffle).batch(8).feed("numpy", host_bytes="4MiB")
     next(feed)
@@ -187,7 +187,7 @@ def test_close_waits_for_reads_and_ends_every_thread(tmp_path, monkeypatch, shuf
     assert [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("forebay")] == []
 
 
-def slow(monkeypatch, seconds):
+def delay_reads(monkeypatch, seconds):
     """Delay every read, like a busy disk."""
     plain, ring = reading_threads.pread_each, io_uring.IoUring.read
     monkeypatch.setattr(reading_threads, "pread_each", lambda *arguments: time.sleep(seconds) or plain(*arguments))
@@ -218,7 +218,7 @@ def refused(feed):
     return 1
 
 
-def test_cached_files_are_not_read(tmp_path, monkeypatch):
+def test_files_in_the_page_cache_are_not_read_from_disk(tmp_path, monkeypatch):
     path, _ = numbered(tmp_path)
     monkeypatch.setattr(io_uring.IoUring, "read", None)
     with files_pipeline(path, seed=1).batch(64).feed("numpy") as feed:
@@ -233,7 +233,7 @@ def test_files_that_fit_in_memory_are_in_the_page_cache_after_the_second_epoch(t
     monkeypatch.setattr(page_cache, "cached_share", lambda file: 1.0)  # independent of the real page cache
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(64).feed("numpy") as feed:
-        assert "from the page cache after as many rows as the files have" in feed.explain()
+        assert "from the page cache once as many rows were read as the files have" in feed.explain()
         read = [epoch_of(feed) for _ in range(2)]
         join_thread("forebay-page-cache")
         read.append(epoch_of(feed))

@@ -1,4 +1,4 @@
-"""Complete reads: short reads, errors, changed files, and memory that is not written to after a read."""
+"""Reads are completed after short reads and interrupts, or raise an error. No read writes to its memory later."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from tests.sources.direct.readers import row_reader, space_of
 
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.direct import open_files as files_module
-from forebay.sources.direct import row_reader as rows
+from forebay.sources.direct import row_reader as row_reader_module
 from forebay.sources.direct.copy_rows import copy_rows
 from forebay.sources.direct.io_uring import DEPTH, ENTRIES, IoUring
 from forebay.sources.direct.open_files import OpenFiles, aligned_memory, direct_alignment
@@ -38,7 +38,7 @@ def files(request, source):
     opened.close()
 
 
-def whole(files):
+def whole_file_reads(files):
     """Return the reads for a whole file, and memory for them."""
     ranges = merge_ranges(np.array([0]), files.nbytes[:1], alignment=files.alignment)
     return ranges.split(), aligned_memory(ranges.total_nbytes)
@@ -54,28 +54,28 @@ def ring_read():
 
 @pytest.mark.parametrize("make_read", [ring_read, lambda: pread_each])
 def test_a_file_is_read_to_its_last_byte(files, make_read):
-    reads, memory = whole(files)
+    reads, memory = whole_file_reads(files)
     read_fully(make_read(), files, reads, memory)
     assert np.array_equal(memory[:NBYTES], content(files)[:NBYTES])
 
 
 @pytest.mark.parametrize("count", [1, DEPTH, DEPTH + 1, ENTRIES + 3])
-def test_a_ring_reads_any_number_of_pieces_again_and_again(files, count):
+def test_a_ring_completes_any_number_of_reads_repeatedly(files, count):
     ring, memory = IoUring(), aligned_memory(count * 512)
     for seed in range(3):
         offsets = np.random.default_rng(seed).integers(0, NBYTES // 512, count) * 512
-        numbers, nbytes = files.descriptors[np.zeros(count, np.intp)], np.full(count, 512)
-        assert (ring.read(numbers, offsets, nbytes, memory, np.arange(count) * 512) == 512).all()
+        descriptors, nbytes = files.descriptors[np.zeros(count, np.intp)], np.full(count, 512)
+        assert (ring.read(descriptors, offsets, nbytes, memory, np.arange(count) * 512) == 512).all()
         wanted = content(files)[offsets[:, None] + np.arange(512)]
         assert np.array_equal(memory.reshape(count, 512), wanted)
 
 
 @pytest.mark.parametrize("max_nbytes", [512, 1024, 100_000])
 def test_short_reads_are_continued(files, max_nbytes):
-    def short(numbers, offsets, nbytes, memory, memory_offsets):
-        return pread_each(numbers, offsets, np.minimum(nbytes, max_nbytes), memory, memory_offsets)
+    def short(descriptors, offsets, nbytes, memory, memory_offsets):
+        return pread_each(descriptors, offsets, np.minimum(nbytes, max_nbytes), memory, memory_offsets)
 
-    reads, memory = whole(files)
+    reads, memory = whole_file_reads(files)
     split_reads = merge_ranges(reads.starts, np.minimum(reads.nbytes, 20_000), alignment=files.alignment).split()
     wanted = aligned_memory(split_reads.nbytes.sum())
     read_fully(pread_each, files, split_reads, wanted)
@@ -91,27 +91,27 @@ def test_interrupted_reads_are_repeated(files, code):
         code = next(answers, None)
         return pread_each(*arguments) if code is None else np.full(len(arguments[1]), code)
 
-    reads, memory = whole(files)
+    reads, memory = whole_file_reads(files)
     read_fully(interrupted, files, reads, memory)
     assert np.array_equal(memory[:NBYTES], content(files)[:NBYTES])
 
 
 def test_a_disk_error_names_the_file_and_the_position(files):
-    reads, memory = whole(files)
+    reads, memory = whole_file_reads(files)
     with pytest.raises(SourceError, match=r"at byte 1048576 of .*bytes.npy: Input/output error") as raised:
         read_fully(lambda *arguments: np.array([1 << 20, -errno.EIO, 1 << 20]), files, reads, memory)
     assert raised.value.__cause__.errno == errno.EIO
 
 
 def test_a_disk_that_returns_nothing_is_given_up_after_64_attempts(files):
-    reads, memory = whole(files)
+    reads, memory = whole_file_reads(files)
     with pytest.raises(SourceError, match="in 64 attempts"):
         read_fully(lambda *arguments: np.zeros(len(arguments[1]), np.int64), files, reads, memory)
 
 
 def test_a_truncated_file_raises_an_error(files):
     os.truncate(files.path(0), 1_000_000)
-    reads, memory = whole(files)
+    reads, memory = whole_file_reads(files)
     with pytest.raises(SourceChangedError, match="had 3000128 bytes when it was opened and has 1000000 now"):
         read_fully(pread_each, files, reads, memory)
 
@@ -158,8 +158,10 @@ def interrupted_once(function):
 
 
 def test_a_bad_file_descriptor_fails_only_its_own_read(files):
-    numbers = np.array([files.descriptors[0], -1, files.descriptors[0]])
-    results = IoUring().read(numbers, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512)
+    descriptors = np.array([files.descriptors[0], -1, files.descriptors[0]])
+    results = IoUring().read(
+        descriptors, np.zeros(3, np.int64), np.full(3, 512), aligned_memory(4096), np.arange(3) * 512
+    )
     assert results.tolist() == [512, -errno.EBADF, 512]
 
 
@@ -172,7 +174,7 @@ def test_a_kernel_without_io_uring_raises_os_error(monkeypatch):
 @pytest.mark.parametrize("make_threads", [IoUringThreads, PreadThreads])
 def test_threads_complete_all_jobs(files, make_threads, monkeypatch):
     monkeypatch.setattr(make_threads, "job_nbytes", 100_000)
-    threads, (reads, memory) = make_threads(), whole(files)
+    threads, (reads, memory) = make_threads(), whole_file_reads(files)
     split_reads = merge_ranges(reads.starts, np.minimum(reads.nbytes, 20_000), alignment=files.alignment).split()
     wanted = aligned_memory(split_reads.nbytes.sum())
     read_fully(pread_each, files, split_reads, wanted)
@@ -181,7 +183,7 @@ def test_threads_complete_all_jobs(files, make_threads, monkeypatch):
     assert np.array_equal(memory[: wanted.nbytes], wanted)
 
 
-def test_close_rows_are_read_together(source):
+def test_rows_close_to_each_other_are_read_together(source):
     reader, rows = row_reader(source), np.arange(0, 100_000, 1000)
     part = reader.start_reads(rows, aligned_memory(1 << 20))
     wait_for_reads(part.reads)
@@ -199,9 +201,9 @@ def test_a_group_is_read_while_the_one_before_is_still_gathered(source):
     reader.close()
 
 
-def test_a_closed_pass_frees_its_memory(source, monkeypatch):
+def test_a_closed_reader_frees_its_memory(source, monkeypatch):
     allocated = []
-    monkeypatch.setattr(rows, "aligned_memory", lambda nbytes: record(allocated, aligned_memory(nbytes)))
+    monkeypatch.setattr(row_reader_module, "aligned_memory", lambda nbytes: record(allocated, aligned_memory(nbytes)))
     reader = row_reader(source)
     session = reader.begin(iter([(0, np.arange(10))]))
     session.gather(0, np.arange(10), [np.empty(10, np.uint8)])

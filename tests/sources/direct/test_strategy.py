@@ -1,4 +1,4 @@
-"""Which strategy is chosen, and what `explain()` says about it."""
+"""The choice of a read strategy, and the reason that `explain()` shows."""
 
 from pathlib import Path
 
@@ -10,9 +10,10 @@ from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.strategy import FileFacts, ReadRequest, choose_strategy
 
 GIB = 1 << 30
+GROUP_ROWS = (4 << 20) // 4096  # a group of 4 MiB with rows of 4 KiB
 
 
-def choice(order, *, row_nbytes=4096, host_nbytes=256 << 20, **facts):
+def choose(order, *, row_nbytes=4096, host_nbytes=256 << 20, **facts):
     rows = 8 * GIB // row_nbytes
     space = AddressSpace([[FileExtent(0, rows, Path("rows.npy"), (1, 8 * GIB, 1), 128, row_nbytes)]], [row_nbytes])
     settings = {
@@ -22,7 +23,7 @@ def choice(order, *, row_nbytes=4096, host_nbytes=256 << 20, **facts):
         "why_no_io_uring": "",
     } | facts
     return choose_strategy(
-        FileFacts(nbytes=8 * GIB, **settings), ReadRequest(order, rows, 4 << 20 >> 12, host_nbytes), space
+        FileFacts(nbytes=8 * GIB, **settings), ReadRequest(order, rows, GROUP_ROWS, host_nbytes), space
     )
 
 
@@ -36,64 +37,64 @@ def by_blocks(block_rows=256, mix=16):
 
 @pytest.mark.parametrize("order", [shuffled(), by_blocks(), Sequential(8 * GIB // 4096)])
 def test_cached_files_are_gathered_from_the_page_cache(order):
-    assert choice(order, uncached_nbytes=GIB // 10).strategy == "page cache"
+    assert choose(order, uncached_nbytes=GIB // 10).strategy == "page cache"
 
 
 def test_scattered_rows_are_read_with_direct_io():
-    chosen = choice(shuffled())
+    chosen = choose(shuffled())
     assert (chosen.strategy, chosen.alignment, chosen.use_io_uring) == ("rows", 512, True)
     assert (
         chosen.decision.why == "8.0 GiB of 8.0 GiB are not in memory: many rows are read at the same time, by io_uring"
     )
 
 
-def test_short_rows_that_fit_into_memory_are_left_to_the_page_cache():
-    assert choice(shuffled(64), row_nbytes=64, available_nbytes=20 * GIB).strategy == "warming"
+def test_files_of_short_rows_that_fit_into_memory_are_read_into_the_page_cache():
+    assert choose(shuffled(64), row_nbytes=64, available_nbytes=20 * GIB).strategy == "warming"
 
 
-def test_short_rows_that_do_not_fit_are_pread_each():
-    assert choice(shuffled(64), row_nbytes=64).strategy == "rows"
+def test_short_rows_that_do_not_fit_into_memory_are_read_row_by_row():
+    assert choose(shuffled(64), row_nbytes=64).strategy == "rows"
 
 
 @pytest.mark.parametrize("order", [by_blocks(), Take(by_blocks(), 1000), Repeated(by_blocks(), 3)])
 def test_blocks_of_the_order_are_read_once(order):
-    chosen = choice(order)
+    chosen = choose(order)
     assert (chosen.strategy, chosen.block_rows) == ("blocks", 256)
     assert chosen.decision.choice == "blocks, direct"
 
 
 def test_there_are_twice_the_buffers_that_a_group_can_need():
-    assert choice(by_blocks()).block_buffers == 2 * by_blocks().blocks_within(4 << 20 >> 12) == 48
+    assert choose(by_blocks()).block_buffers == 2 * by_blocks().blocks_within(GROUP_ROWS) == 48
 
 
-def test_blocks_keep_to_the_budget_of_the_host():
-    chosen = choice(by_blocks(), host_nbytes=64 << 20)
+def test_block_buffers_stay_within_the_host_budget():
+    chosen = choose(by_blocks(), host_nbytes=64 << 20)
     assert 24 <= chosen.block_buffers < 48
-    assert chosen.held_nbytes <= 64 << 20
+    assert chosen.buffers_nbytes <= 64 << 20
 
 
-def test_blocks_that_do_not_fit_are_read_row_by_row():
-    assert choice(by_blocks(block_rows=4096)).strategy == "rows"
+def test_blocks_that_do_not_fit_into_the_budget_are_read_row_by_row():
+    assert choose(by_blocks(block_rows=4096)).strategy == "rows"
 
 
 def test_blocks_of_a_shuffled_order_are_read_row_by_row():
-    assert choice(BlockShuffled(shuffled(), 0, 256, 16)).strategy == "rows"
+    assert choose(BlockShuffled(shuffled(), 0, 256, 16)).strategy == "rows"
 
 
 def test_explain_names_a_file_system_that_refuses_direct_reads():
-    chosen = choice(shuffled(), alignment=None)
+    chosen = choose(shuffled(), alignment=None)
     assert (chosen.alignment, chosen.decision.choice) == (1, "rows")
     assert chosen.decision.why.endswith("; through the page cache, because the file system refuses direct reads")
 
 
 def test_explain_names_a_kernel_without_io_uring():
-    chosen = choice(shuffled(), why_no_io_uring="Operation not permitted")
+    chosen = choose(shuffled(), why_no_io_uring="Operation not permitted")
     assert not chosen.use_io_uring
     assert "by threads, because io_uring is not available (Operation not permitted)" in chosen.decision.why
 
 
 @pytest.mark.parametrize(("row_nbytes", "buffers"), [(4096, 12), (20 << 20, 4), (200 << 20, 2)])
 def test_large_rows_have_fewer_buffers(row_nbytes, buffers):
-    chosen = choice(Sequential(8 * GIB // row_nbytes), row_nbytes=row_nbytes)
+    chosen = choose(Sequential(8 * GIB // row_nbytes), row_nbytes=row_nbytes)
     assert (chosen.strategy, chosen.row_buffers) == ("rows", buffers)
-    assert chosen.held_nbytes >= buffers * row_nbytes
+    assert chosen.buffers_nbytes >= buffers * row_nbytes

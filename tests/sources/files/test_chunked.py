@@ -14,6 +14,7 @@ from forebay.sources.files.chunked import ChunkedColumn, chunk_policy_of, share_
 from forebay.sources.files.segmented import SegmentedColumn
 
 ROWS = np.arange(600, dtype="i8").reshape(200, 3)
+CHUNK_NBYTES = 240  # 10 rows of 3 numbers
 
 
 class Decompressor:
@@ -40,7 +41,7 @@ def gather(leaf, rows):
     return out
 
 
-EVEN = [*range(0, 200, 10), 200]
+EVEN = [*range(0, 200, 10), 200]  # chunks of 10 rows
 UNEVEN = [0, 1, 30, 30, 57, 190, 200]
 
 
@@ -60,22 +61,22 @@ def test_each_chunk_is_decompressed_once_if_the_budget_holds_all():
 
 
 def test_reads_within_the_held_chunks_decompress_each_once():
-    leaf, decompressor = make(EVEN, held_nbytes=8 * 240)
+    leaf, decompressor = make(EVEN, held_nbytes=8 * CHUNK_NBYTES)
     gather(leaf, np.repeat(np.arange(20), 3))
     gather(leaf, np.arange(20)[::-1])
     assert sorted(decompressor.calls) == [0, 1]
 
 
 def test_the_least_recently_used_chunk_is_evicted():
-    leaf, decompressor = make(EVEN, held_nbytes=4 * 240)
+    leaf, decompressor = make(EVEN, held_nbytes=4 * CHUNK_NBYTES)
     [gather(leaf, np.array([chunk * 10])) for chunk in [0, 1, 2, 3, 0, 4, 0, 1]]
     assert decompressor.calls == [0, 1, 2, 3, 4, 1]
 
 
 def test_held_bytes_stay_within_the_budget():
-    leaf, _ = make(EVEN, held_nbytes=5 * 240)
+    leaf, _ = make(EVEN, held_nbytes=5 * CHUNK_NBYTES)
     gather(leaf, np.random.default_rng(0).permutation(200))
-    assert leaf.held_nbytes == 5 * 240
+    assert leaf.held_nbytes == 5 * CHUNK_NBYTES
 
 
 def test_a_chunk_that_two_threads_need_is_decompressed_once():
@@ -165,10 +166,10 @@ def test_small_leaves_are_held_whole_and_large_leaves_share_the_rest():
         make(EVEN, held_nbytes=0)[0],
         ChunkedColumn(ArraySpec((), "u1"), np.array([0, 200]), lambda *_: None),
     )
-    share_budget([images, labels], 200 + 7 * 240)
+    share_budget([images, labels], 200 + 7 * CHUNK_NBYTES)
     gather(images, np.arange(200))
     labels.gather(np.arange(200), np.empty(200, "u1"))
-    assert (images.held_nbytes, labels.held_nbytes) == (7 * 240, 200)
+    assert (images.held_nbytes, labels.held_nbytes) == (7 * CHUNK_NBYTES, 200)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Compressed files are decompressed in the background, several at once, within the budget, once an epoch."""
+"""Background threads decompress several files at once, each once per epoch, within the budget."""
 
 import threading
 import time
@@ -32,11 +32,11 @@ def rows_of(number):
     return np.random.default_rng(number).integers(0, 9, (ROWS, 100), np.uint8)
 
 
-def whole():
+def all_rows():
     return np.concatenate([rows_of(number) for number in range(FILES)])
 
 
-def inflated(monkeypatch):
+def record_inflated(monkeypatch):
     """Return a list that records the name of every file that is inflated."""
     inflated_names, plain = [], DeflatedData.inflate
     monkeypatch.setattr(DeflatedData, "inflate", lambda self: inflated_names.append(self.file.path.stem) or plain(self))
@@ -82,11 +82,11 @@ def test_every_epoch_has_every_row_with_any_budget(folder, shuffle, held):
         for epoch in range(3):
             epoch_rows = np.concatenate([batch["x"].copy() for batch in feed])
             order = pipeline.order.rows(epoch, np.arange(FILES * ROWS))
-            assert np.array_equal(epoch_rows, whole()[order])
+            assert np.array_equal(epoch_rows, all_rows()[order])
 
 
 def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
-    inflated_names = inflated(monkeypatch)
+    inflated_names = record_inflated(monkeypatch)
     with fb.from_files(str(folder / "*.npz")).shuffle(seed=0).batch(8).feed("numpy") as feed:
         for _ in range(3):
             assert sum(len(batch["x"]) for batch in feed) == FILES * ROWS
@@ -94,14 +94,17 @@ def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
 
 
 def test_files_beyond_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
-    inflated_names, source = inflated(monkeypatch), open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES)
+    inflated_names, source = (
+        record_inflated(monkeypatch),
+        open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES),
+    )
     groups = [slice(start, start + 30) for start in range(0, FILES * ROWS, 30)]
     prefetch, out = source.prefetch(iter(groups)), np.empty((FILES * ROWS, 100), np.uint8)
     for group in groups:
         wait_until_inflated(inflated_names, {str(row // ROWS) for row in (group.start, group.stop - 1)})
         source.gather(group, [out[group]])
     prefetch.close()
-    assert np.array_equal(out, whole())
+    assert np.array_equal(out, all_rows())
     assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
@@ -191,13 +194,13 @@ def test_members_of_one_file_are_inflated_at_the_same_time(tmp_path, monkeypatch
 
 
 def test_a_damaged_file_raises_in_the_feed_that_needs_its_rows(folder, monkeypatch):
-    monkeypatch.setattr(DeflatedData, "inflate", broken_third(DeflatedData.inflate))
+    monkeypatch.setattr(DeflatedData, "inflate", fail_for_file_3(DeflatedData.inflate))
     feed = fb.from_files(str(folder / "*.npz")).batch(8).feed("numpy")
     with feed, pytest.raises(SourceError, match=r"3\.npz cannot be inflated: it broke"):
         list(feed)
 
 
-def broken_third(plain):
+def fail_for_file_3(plain):
     def inflated(self):
         if self.file.path.stem == "3":
             raise self._damage_error("it broke")
@@ -222,5 +225,5 @@ def test_zlib_gives_the_same_rows_and_explain_recommends_isal(folder):
     source = open_files(str(folder / "*.npz"))
     out = np.empty((FILES * ROWS, 100), np.uint8)
     source.gather(slice(0, FILES * ROWS), [out])
-    assert np.array_equal(out, whole())
+    assert np.array_equal(out, all_rows())
     assert "pip install 'forebay[npz]'" in open_npz(folder / "0.npz").read_decision.why

@@ -1,4 +1,4 @@
-"""Many files as one row space."""
+"""Many files as one source, whose rows are numbered across all files."""
 
 import os
 import threading

@@ -22,6 +22,7 @@ from forebay.sources.formats.arrow import open_arrow
 from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
 from forebay.sources.formats.parquet import open_parquet
 
+# All examples of a test share one `tmp_path`; each example overwrites the file.
 in_a_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 TABLE = pa.table({"x": np.arange(50), "raw": [b"ab"] * 50, "pair": [[1.0, 2.0]] * 50})

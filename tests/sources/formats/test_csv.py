@@ -26,7 +26,7 @@ class TestCsv(SourceTests):
 
 class TestTooLargeToCache(SourceTests):
     @pytest.fixture(autouse=True)
-    def hold_nothing(self, monkeypatch):
+    def disable_the_cache(self, monkeypatch):
         monkeypatch.setattr(csv_table, "_MAX_CACHED_NBYTES", -1)
         monkeypatch.setattr(csv_table, "_ROWS_PER_PARSE", 10)
 
@@ -45,7 +45,7 @@ class TestSparseIndex(SourceTests):
     """A table with more lines than the index stores, scanned in several pieces."""
 
     @pytest.fixture(autouse=True)
-    def remember_little(self, monkeypatch):
+    def limit_the_index(self, monkeypatch):
         monkeypatch.setattr(csv_lines, "_FIRST_STEP", 1)
         monkeypatch.setattr(csv_lines, "_MAX_OFFSETS", 7)
         monkeypatch.setattr(csv_lines, "_SCAN_NBYTES", 100)

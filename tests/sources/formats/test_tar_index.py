@@ -16,6 +16,7 @@ from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.gzip_file import open_maybe_gzip
 from forebay.sources.formats.tar_index import list_samples
 
+# All examples of a test share one `tmp_path`; each example overwrites the file.
 in_a_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HARD, SYMBOLIC = tarfile.LNKTYPE, tarfile.SYMTYPE
 
@@ -56,6 +57,7 @@ def read(path):
 
 
 def ten_samples(path, form=tarfile.USTAR_FORMAT):
+    """Write ten samples. In the formats without extended headers, each takes 1024 bytes: a header and a data block."""
     return write(path, *((f"{number}.cls", b"%d" % number) for number in range(10)), form=form)
 
 

@@ -71,7 +71,7 @@ class TestChunksNarrowerThanARow(SourceTests):
 class TestMoreChunksThanTheBudgetHolds(SourceTests):
     def make_source(self, tmp_path):
         rows = np.random.default_rng(0).integers(0, 9, (60, 6))
-        five_chunks_nbytes = 5 * 8 * 48
+        five_chunks_nbytes = 5 * 8 * 48  # 8 rows per chunk, 48 bytes per row
         return open_zarr(write(tmp_path / "x.zarr", {"x": rows}), max_held_nbytes=five_chunks_nbytes), {"x": rows}
 
 
@@ -85,7 +85,7 @@ class TestManyStores(SourceTests):
 def test_a_single_array_has_no_name_unless_the_spec_gives_one(tmp_path):
     zarr.create_array(str(tmp_path / "x.zarr"), data=tree()["y"], chunks=(8,))
     source = open_zarr(tmp_path / "x.zarr", spec={"label": "int64"})
-    assert open_zarr(tmp_path / "x.zarr").structure.kind is None
+    assert open_zarr(tmp_path / "x.zarr").structure.kind is None  # a row is the array itself, not a dict
     assert source.structure.paths == ("label",)
 
 
@@ -160,7 +160,7 @@ def test_a_deleted_store_raises_instead_of_returning_the_fill_value(tmp_path):
 def test_held_bytes_stay_within_the_budget(tmp_path):
     source = open_zarr(write(tmp_path / "x.zarr", {"x": np.arange(1000.0)}), max_held_nbytes=640)
     assert_rows(source, random_rows(source, 100), [np.arange(1000.0)])
-    assert source.held_nbytes == 640
+    assert source.held_nbytes == 640  # 10 chunks of 8 rows of 8 bytes
 
 
 def test_a_store_beyond_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):

@@ -182,7 +182,7 @@ for path in sys.argv[1:]:
 
 
 def test_a_process_with_little_memory_refuses_absurd_claims(tmp_path):
-    """512 MiB are for the threads of zarr, which reserve address space."""
+    """The process may reserve 512 MiB more, because the threads of zarr reserve address space."""
     claims = [
         {"shape": [10**9], "chunk_shape": [1]},
         {"shape": [4], "chunk_shape": [10**9]},

@@ -83,7 +83,7 @@ def test_packed_bits_are_read(tmp_path):
     assert_rows(open_zarr(tmp_path / "x.zarr"), slice(0, 20), [ROWS % 2 == 0])
 
 
-def test_the_order_of_a_store_of_version_2_is_kept(tmp_path):
+def test_a_store_of_version_2_in_fortran_order_is_read(tmp_path):
     zarr.create_array(
         str(tmp_path / "x.zarr"), data=ROWS, chunks=(8, 2), zarr_format=2, order="F", compressors=numcodecs.Zlib()
     )

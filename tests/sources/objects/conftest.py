@@ -74,7 +74,7 @@ def serving(**environment):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Wait long for prefetched groups, because the test machine may be busy."""
+    """Wait up to 60 s for a prefetched group, because the test machine may be busy."""
     monkeypatch.setattr(prefetch, "_WAIT_SECONDS", 60.0)
 
 

@@ -36,7 +36,7 @@ class Reply:
 
 @dataclass
 class ScriptedServer:
-    """Serves objects with byte ranges. `change` may replace any reply; None as its result means that none is sent."""
+    """Serves objects with byte ranges. `change` may replace a reply; if it returns None, the server sends no reply."""
 
     objects: dict[str, bytes]
     headers: dict[str, str] = field(default_factory=dict)  # of every reply, such as ETag
@@ -55,8 +55,8 @@ class ScriptedServer:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
-    def wait_for_the_end(self, seconds: float) -> None:
-        """Wait until the server is closed, or for some seconds."""
+    def wait_until_closed(self, seconds: float) -> None:
+        """Wait until the server is closed, but at most this long."""
         self._stopped.wait(seconds)
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:

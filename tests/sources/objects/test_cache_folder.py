@@ -1,4 +1,4 @@
-"""A cache folder trusts nothing that others put into it, and counts only files of living writers."""
+"""A cache folder trusts no file that others put into it, and counts part files only while their writers live."""
 
 import multiprocessing
 import os
@@ -18,10 +18,10 @@ BLOCK = ByteRange(0, 0, 1000, cacheable=True)
 
 
 def store(folder, data=b"data", name=NAME):
-    part = folder.reserve(len(data))
-    part.write(data)
-    folder.publish(part, name, replace=True)
-    part.file.close()
+    unpublished = folder.reserve(len(data))
+    unpublished.write(data)
+    folder.publish(unpublished, name, replace=True)
+    unpublished.file.close()
 
 
 def test_only_the_owner_can_read_what_is_stored(tmp_path):
@@ -59,7 +59,7 @@ def test_a_block_that_is_a_symbolic_link_is_not_read(tmp_path, caplog):
     assert "is a symbolic link" in caplog.text
 
 
-def test_a_named_pipe_is_not_waited_for(tmp_path, caplog):
+def test_a_named_pipe_in_place_of_a_block_does_not_block_the_reader(tmp_path, caplog):
     folder = CacheFolder(tmp_path, 100)
     os.mkfifo(tmp_path / NAME)
     assert folder.open(NAME) is None
@@ -83,7 +83,7 @@ def test_a_damaged_number_of_used_bytes_is_counted_again(tmp_path, text):
     assert folder.used_nbytes == 4
 
 
-def test_the_part_of_a_killed_process_is_deleted_and_frees_its_bytes(tmp_path):
+def test_the_temporary_file_of_a_killed_process_is_deleted_and_frees_its_bytes(tmp_path):
     process = multiprocessing.get_context("spawn").Process(target=reserve_and_die, args=(tmp_path,))
     process.start()
     process.join()
@@ -97,12 +97,12 @@ def reserve_and_die(folder):
     os._exit(9)
 
 
-def test_the_part_of_a_living_writer_stays_and_counts(tmp_path):
-    part = CacheFolder(tmp_path, 1000).reserve(600)
-    os.utime(part.path, (0, 0))
+def test_the_temporary_file_of_a_living_writer_stays_and_counts(tmp_path):
+    unpublished = CacheFolder(tmp_path, 1000).reserve(600)
+    os.utime(unpublished.path, (0, 0))
     assert CacheFolder(tmp_path, 1000).free_nbytes == 400
-    assert part.path.exists()
-    part.file.close()
+    assert unpublished.path.exists()
+    unpublished.file.close()
 
 
 def test_files_of_others_are_neither_counted_nor_deleted(tmp_path):
@@ -115,7 +115,7 @@ def test_files_of_others_are_neither_counted_nor_deleted(tmp_path):
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 6  # with "lock" and "used"
 
 
-def test_copies_and_parts_of_0_1_are_counted_and_old_parts_are_deleted(tmp_path):
+def test_copies_and_temporary_files_of_0_1_are_counted_and_old_temporary_files_are_deleted(tmp_path):
     folder = tmp_path / "whole" / ("ab" * 20)
     folder.mkdir(parents=True)
     for name in ("a.csv", "no_suffix", "a.csv.77.part"):

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from forebay.sources.objects.cache_folder import CachePart
+from forebay.sources.objects.cache_folder import UnpublishedFile
 from forebay.sources.objects.cache_tiers import RamTier
 from forebay.sources.objects.disk_cache import DiskTier
 from forebay.sources.objects.stored_object import ByteRange, StoredObject
@@ -25,7 +25,7 @@ def tier(request, tmp_path):
 def test_a_block_that_was_put_is_found(tier):
     tier.put(OBJECT, BLOCKS[0], DATA)
     assert tier.load(OBJECT, BLOCKS[0]).tobytes() == DATA
-    assert tier.get(BLOCKS[0]).tobytes() == DATA
+    assert tier.get_from_memory(BLOCKS[0]).tobytes() == DATA
     assert tier.contains(OBJECT, BLOCKS[0])
 
 
@@ -40,10 +40,10 @@ def test_a_full_tier_takes_no_block_and_evicts_none(tier):
     assert tier.free_nbytes < 1000
 
 
-def test_a_tier_explains_how_much_it_holds(tier):
+def test_a_tier_explains_how_many_bytes_it_has_cached(tier):
     tier.put(OBJECT, BLOCKS[0], DATA)
     (decision,) = tier.decisions()
-    assert decision.choice.endswith("held")
+    assert decision.choice.endswith("cached")
 
 
 def test_blocks_on_disk_stay_for_the_next_tier(tmp_path):
@@ -92,7 +92,7 @@ def test_a_tier_stores_nothing_if_its_folder_cannot_be_created(tmp_path, caplog)
 
 def test_a_tier_stores_no_more_blocks_on_a_full_disk(tmp_path, caplog, monkeypatch):
     tier = DiskTier(tmp_path, 4096)
-    monkeypatch.setattr(CachePart, "write", _full_disk)
+    monkeypatch.setattr(UnpublishedFile, "write", _full_disk)
     with caplog.at_level(logging.WARNING):
         assert tier.put(OBJECT, BLOCKS[0], DATA) is None
     assert "No space left on device" in caplog.text

@@ -87,7 +87,7 @@ def test_an_object_without_a_version_is_downloaded_each_time(server, tmp_path):
 
 
 def test_an_equal_copy_of_an_object_without_a_version_is_not_replaced(server, tmp_path):
-    """Another process may read it."""
+    """Another process may be reading the copy."""
     server.headers = {}
     rows_of(server, tmp_path)
     before = copy_in(tmp_path).stat()

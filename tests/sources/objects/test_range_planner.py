@@ -1,4 +1,4 @@
-"""Planned ranges contain all rows, and no block is read for rows that cost less alone."""
+"""Planned ranges contain all rows. A block is read whole only if that costs less than its rows alone."""
 
 import numpy as np
 from hypothesis import given
@@ -9,7 +9,7 @@ from forebay.sources.objects.stored_object import StoredObject
 
 ROW_NBYTES = 4096
 BLOCK_ROWS = BLOCK_NBYTES // ROW_NBYTES
-NONE = np.empty(0, np.intp)
+NO_BLOCKS = np.empty(0, np.intp)
 
 
 def planner_of(rows, row_nbytes=ROW_NBYTES):
@@ -57,20 +57,19 @@ def test_a_few_rows_of_a_large_block_are_read_alone():
     rows_needed = np.asarray([5, 5 * BLOCK_ROWS, 9 * BLOCK_ROWS])
     assert planner.blocks_to_read_whole(rows_needed, limit_nbytes=1 << 40).size == 0
     assert [
-        byte_range.nbytes for byte_range in planner.ranges_for_rows(rows_needed, NONE, limit_nbytes=1 << 40).ranges
+        byte_range.nbytes for byte_range in planner.ranges_for_rows(rows_needed, NO_BLOCKS, limit_nbytes=1 << 40).ranges
     ] == [ROW_NBYTES] * 3
 
 
 def test_rows_close_to_each_other_are_read_in_one_run():
-    planned = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(np.asarray([5, 105, 205]), NONE, limit_nbytes=1 << 40)
+    planned = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(np.asarray([5, 105, 205]), NO_BLOCKS, limit_nbytes=1 << 40)
     assert [byte_range.nbytes for byte_range in planned.ranges] == [201 * ROW_NBYTES]
 
 
 def test_partly_used_blocks_are_read_whole_if_they_fit():
     planner, order = planner_of([10 * BLOCK_ROWS]), np.random.default_rng(0).permutation(BLOCK_ROWS)
-    halves = [
-        block * BLOCK_ROWS + order[: BLOCK_ROWS // 2] for block in (0, 1, 8, 9)
-    ]  # as at the edges of a shuffle window
+    # A shuffle window needs only a part of the blocks at its edges.
+    halves = [block * BLOCK_ROWS + order[: BLOCK_ROWS // 2] for block in (0, 1, 8, 9)]
     window = np.sort(np.concatenate([*halves, np.arange(2 * BLOCK_ROWS, 8 * BLOCK_ROWS)]))
     assert planner.blocks_to_read_whole(window, limit_nbytes=8 * BLOCK_NBYTES).tolist() == list(range(10))
 
@@ -83,7 +82,7 @@ def test_blocks_beyond_the_limit_are_read_whole_only_for_most_of_their_rows():
 
 def test_gaps_between_rows_are_read_only_within_the_limit():
     scattered = np.arange(0, 10 * BLOCK_ROWS, 100)
-    planned = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(scattered, NONE, limit_nbytes=1 << 20)
+    planned = planner_of([10 * BLOCK_ROWS]).ranges_for_rows(scattered, NO_BLOCKS, limit_nbytes=1 << 20)
     assert sum(byte_range.nbytes for byte_range in planned.ranges) <= len(scattered) * ROW_NBYTES + (1 << 20)
 
 
@@ -104,6 +103,6 @@ def test_small_objects_are_read_whole_for_their_checksum():
     assert (byte_range.start, byte_range.nbytes) == (0, 128 + 20 * ROW_NBYTES)
 
 
-def test_objects_of_equal_length_are_whole_blocks():
+def test_blocks_divide_objects_of_equal_length_evenly():
     rows = 3 * BLOCK_ROWS + 1000
     assert rows % planner_of([rows] * 3).block_rows == 0

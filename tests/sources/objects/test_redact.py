@@ -93,7 +93,7 @@ def test_no_form_of_a_secret_is_left(secret):
 
 
 @given(PATHS, PATHS)
-def test_two_paths_stay_different(one, two):
+def test_redacted_urls_differ_exactly_if_their_paths_differ(one, two):
     urls = [redact_url(f"https://me:pw@host/{path}") for path in (one, two)]
     assert (urls[0] == urls[1]) == (one == two)
 
@@ -106,7 +106,7 @@ def test_a_secret_in_the_cause_of_an_error_is_detected(link):
     assert Redactor({"key": "other"}).is_clean(error)
 
 
-def test_a_secret_behind_another_cause_is_detected():
+def test_a_secret_in_the_context_of_an_error_with_a_cause_is_detected():
     error, cause = ValueError("plain"), ValueError("plain")
     error.__cause__, error.__context__ = cause, ValueError("with AKIA123 in it")
     assert not Redactor({"key": "AKIA123"}).is_clean(error)
@@ -119,7 +119,7 @@ def test_a_secret_in_a_note_is_detected():
 
 
 @pytest.mark.parametrize("text", ["a" * 200_000, "://" * 70_000, "://a:" * 40_000, "key" * 70_000, "'key" * 50_000])
-def test_a_long_text_of_a_server_takes_no_quadratic_time(text):
+def test_a_long_text_is_not_redacted_in_quadratic_time(text):
     """A pattern with quadratic time would exceed the time limit of the tests."""
     assert redact_text(text) == text
 

@@ -42,10 +42,10 @@ class NoCredentialsError(Exception):
         (NoCredentialsError(), StoreFault.NO_CREDENTIALS),
         (FileNotFoundError("a"), StoreFault.MISSING),
         (PermissionError("a"), StoreFault.DENIED),
-        (ConnectionResetError(), StoreFault.TRUNCATED),
+        (ConnectionResetError(), StoreFault.BAD_RESPONSE),
         (TimeoutError(), StoreFault.TIMED_OUT),
         (ClientError(416, "InvalidRange"), StoreFault.CHANGED),
-        (EOFError(), StoreFault.TRUNCATED),
+        (EOFError(), StoreFault.BAD_RESPONSE),
         (ConnectionRefusedError(), StoreFault.UNREACHABLE),
         (socket.gaierror(), StoreFault.UNREACHABLE),
         (KeyError("a"), StoreFault.PERMANENT),
@@ -84,7 +84,7 @@ def test_retries_end_after_the_last_attempt():
     assert counters.counts()["requests"] == 3
 
 
-def test_a_listing_gives_an_unreachable_store_up_sooner():
+def test_a_request_can_limit_the_attempts_to_reach_a_store():
     counters, answers = RequestCounters(), iter([ConnectionRefusedError()] * 9)
     with pytest.raises(ConnectionRefusedError):
         Retry(5, counters)(lambda: _next(answers), unreachable_attempts=2)

@@ -64,13 +64,13 @@ def test_a_short_last_batch_is_kept_or_dropped():
     assert [len(batch) for batch in received(dropped)] == [4, 4]
 
 
-def test_repeat_and_take_after_batch():
+def test_repeat_and_take_after_batch_count_passes_and_batches():
     feed = fb.from_generator(counting(5)).batch(3).repeat(2).feed("numpy")
     assert received(feed) == [[0, 1, 2], [3, 4], [0, 1, 2], [3, 4]]
     assert received(fb.from_generator(counting(50)).batch(3).take(2).feed("numpy")) == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_repeat_before_batch():
+def test_batches_span_two_passes_if_repeat_comes_before_batch():
     assert received(fb.from_generator(counting(5)).repeat(2).batch(4).feed("numpy")) == [
         [0, 1, 2, 3],
         [4, 0, 1, 2],
@@ -391,9 +391,9 @@ def test_batching_ready_made_batches_again_is_refused():
 
 
 @pytest.mark.parametrize("shard", [0, 1])
-def test_an_epoch_is_spent_at_the_last_batch_of_a_shard(shard):
+def test_an_epoch_is_exhausted_at_the_last_batch_of_a_shard(shard):
     loader = [np.arange(3)] * 5
     with fb.from_batches(loader).shard(shard, 2).feed("numpy") as feed:
         epoch = iter(feed)
-        known = [epoch.spent for _ in islice(epoch, len(feed))]
-    assert known == [False] * (len(known) - 1) + [True]
+        is_exhausted = [epoch.spent for _ in islice(epoch, len(feed))]
+    assert is_exhausted == [False] * (len(is_exhausted) - 1) + [True]

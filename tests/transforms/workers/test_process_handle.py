@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks, and closes file descriptors")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs os.fork and POSIX file descriptors")
 
 PREAMBLE = """
 import fcntl, os, sys

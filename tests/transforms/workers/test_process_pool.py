@@ -19,7 +19,7 @@ from forebay.errors import FeedClosedError, PipelineError, WorkerError
 from forebay.transforms.workers.process_pool import ProcessPool
 
 NBYTES = 1 << 16
-posix = pytest.mark.skipif(os.name != "posix", reason="sends signals")
+posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
 
 class UnloadableError(Exception):
@@ -131,7 +131,7 @@ def wait_until(condition, seconds=60.0):
         time.sleep(0.01)
 
 
-def ended(pid):
+def has_ended(pid):
     """Return whether a process has ended; init collects the zombie of an orphan."""
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -182,7 +182,7 @@ def test_memory_does_not_grow_with_the_number_of_blocks(shared_pool):
     assert use_fresh_blocks(200) - before < 20 * NBYTES * 16  # all blocks together are ten times larger
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_worker_unmaps_retired_blocks_and_keeps_those_in_use(pool, block):
     with SharedBlock(NBYTES) as other:
         pool.run(0, other, ("echo", 1))
@@ -409,7 +409,7 @@ def test_idle_and_busy_workers_end_with_their_parent(tmp_path, number):
         assert len(pids) == 2
         parent.send_signal(number)
         parent.wait(60)
-        wait_until(lambda: all(map(ended, pids)))
+        wait_until(lambda: all(map(has_ended, pids)))
         assert parent.stderr.read() == ""
 
 
@@ -427,7 +427,7 @@ def test_ctrl_c_ends_a_script_and_its_workers_with_one_traceback(tmp_path):
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         os.killpg(parent.pid, signal.SIGINT)
         parent.wait(60)
-        wait_until(lambda: all(map(ended, pids)))
+        wait_until(lambda: all(map(has_ended, pids)))
         assert re.findall(r"^Traceback|^KeyboardInterrupt", parent.stderr.read(), re.MULTILINE) == [
             "Traceback",
             "KeyboardInterrupt",

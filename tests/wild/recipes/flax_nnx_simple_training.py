@@ -1,4 +1,4 @@
-"""The points of the script."""
+"""The script makes its own points."""
 
 from pathlib import Path
 

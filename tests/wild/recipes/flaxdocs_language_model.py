@@ -1,4 +1,4 @@
-"""The text of the script, with a smaller model."""
+"""The script makes its own text. The model is smaller."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The sentences of the script."""
+"""The script contains its sentences."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The one sentence of the script, with a smaller model."""
+"""The script contains its one sentence. The model is smaller."""
 
 from pathlib import Path
 

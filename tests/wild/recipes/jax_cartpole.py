@@ -1,4 +1,4 @@
-"""The environment of Gymnasium."""
+"""The script uses an environment of Gymnasium."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The random arrays of the script."""
+"""The script makes its own random arrays."""
 
 from pathlib import Path
 

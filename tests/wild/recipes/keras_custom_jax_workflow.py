@@ -1,4 +1,4 @@
-"""The random arrays of the script, with more batches."""
+"""The script makes its own random arrays, here for more batches."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The random arrays of the script, with fewer rows."""
+"""The script makes its own random arrays, here with fewer rows."""
 
 from pathlib import Path
 

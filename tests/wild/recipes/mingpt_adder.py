@@ -1,4 +1,4 @@
-"""The sums of the script."""
+"""The script makes its own sums."""
 
 from pathlib import Path
 

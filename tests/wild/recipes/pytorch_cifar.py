@@ -1,4 +1,4 @@
-"""Random colour images in place of CIFAR-10, the smallest of the models, and a width of the terminal."""
+"""Random colour images in place of CIFAR-10, the smallest model, and a `stty` that reports a terminal width."""
 
 from pathlib import Path
 

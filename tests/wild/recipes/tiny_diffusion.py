@@ -1,4 +1,4 @@
-"""The two moons of scikit-learn."""
+"""The script makes the two moons of scikit-learn."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The random images of the script, with smaller networks."""
+"""The script makes its own random images. The networks are smaller."""
 
 from pathlib import Path
 

@@ -97,7 +97,7 @@ class PendingCopies:
     __slots__ = ("_copies",)
 
     def __init__(self, copies: Sequence[tuple[list[int], PendingCopy]]) -> None:
-        """Take each copy with the positions of its leaves in the result."""
+        """`copies` has each copy with the positions of its leaves in the result."""
         self._copies = copies
 
     @property

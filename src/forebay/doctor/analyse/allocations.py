@@ -23,10 +23,10 @@ __all__ = ["Allocations", "count_retries", "find_allocations"]
 class Allocations:
     """CUDA calls that allocate or free device memory. Numbers are means per recorded step."""
 
-    seconds: float  # in which at least one thread was in such a call
+    seconds: float  # time in which at least one thread was in such a call
     calls: float
-    function: str  # that takes most of the time, such as cudaFree
-    line: Line | None  # whose calls take most of the time; None if unknown
+    function: str  # the CUDA function that takes most of this time, such as cudaFree
+    line: Line | None  # the line whose calls take most of this time; None if unknown
 
 
 def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations | None:
@@ -38,8 +38,8 @@ def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations 
         return None
     starts, ends = (calls[name].astype(np.int64).clip(edges[0], edges[-1]) for name in ("start", "end"))
     durations = ends - starts
-    numbers, positions = np.unique(np.stack([calls["kind"], calls["what"]], 1), axis=0, return_inverse=True)
-    kind, number = numbers[np.argmax(np.bincount(positions.ravel(), weights=durations))].tolist()
+    functions, positions = np.unique(np.stack([calls["kind"], calls["what"]], 1), axis=0, return_inverse=True)
+    kind, number = functions[np.argmax(np.bincount(positions.ravel(), weights=durations))].tolist()
     return Allocations(
         seconds=Intervals(starts, ends).length / 1e9 / len(device_view),
         calls=len(calls) / len(device_view),
@@ -52,8 +52,9 @@ def _main_line(view: CaptureView, device_view: DeviceView, calls: Any, durations
     """Return the line whose events contain most of the time of the calls."""
     events, starts = device_view.events, calls["start"]
     event_of = innermost_events(events, calls["thread"], starts)
-    of_loop = innermost_events(events, np.full(len(calls), device_view.thread & THREAD_ID_MASK), starts)
-    event_of = np.where(event_of >= 0, event_of, of_loop)  # threads of a framework work for a call of the loop
+    # A framework's own thread has no events. It works for the call that the loop makes at that time.
+    loop_event_of = innermost_events(events, np.full(len(calls), device_view.thread & THREAD_ID_MASK), starts)
+    event_of = np.where(event_of >= 0, event_of, loop_event_of)
     lines = np.array([event.line for event in events] + [-1])[event_of]
     unique_lines, positions = np.unique(lines, return_inverse=True)
     return view.line(int(unique_lines[np.argmax(np.bincount(positions.ravel(), weights=durations))]))

@@ -1,10 +1,10 @@
 """Attribution of device operations to ledger events, and thus to source lines.
 
 CUPTI gives a CUDA call and its operation the same correlation number. The operation belongs to the innermost event on
-the thread of the call. If there is no such event, or if it does not copy in the direction of a copy, the copy belongs
-to an event with the same direction and number of bytes. An operation may still have no event, for example because a
-thread of the framework made the call. It belongs to the event on the loop's thread at that time, or else to the
-nearest OPS event.
+the thread of the call. If a copy has no such event, or one that does not copy in its direction, the copy belongs to an
+event with the same direction and number of bytes. An operation may still have no event, for example because a thread
+of the framework made the call. It belongs to the event on the loop's thread at that time, or else to the nearest OPS
+event.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
 CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
 NEAREST_OPS_NS = 5_000_000  # largest time between queueing an operation and its nearest OPS event
-LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if sizes match them
+LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if only their sizes match
 
 # Direction of a copy -> kinds of events that make such copies.
 _DIRECTIONS = {
@@ -66,11 +66,10 @@ def match_events(operations: Any, calls: Any, call_of: Any, events: Sequence[Led
 
 
 def _nearest_ops_event(events: Sequence[LedgerEvent], thread: int, times: Any) -> Any:
-    """Return the index of the OPS event nearest to each time, or NO_MATCH.
+    """Return the index of the OPS event nearest to each time, or NO_MATCH if none is within NEAREST_OPS_NS.
 
-    NO_MATCH: no OPS event is within NEAREST_OPS_NS. `thread` is the loop's thread. An OPS event
-    covers some milliseconds of operations. The hooks record only some operations, so others may be queued between two
-    OPS events.
+    `thread` is the loop's thread. An OPS event covers some milliseconds of operations. The hooks record only some
+    operations, so others may be queued between two OPS events.
     """
     indices = np.array(
         [index for index, event in enumerate(events) if event.kind == EventKind.OPS and event.thread == thread], int

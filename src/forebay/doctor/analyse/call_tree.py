@@ -8,20 +8,23 @@ __all__ = ["callees_of", "line_of", "main_path", "outermost_frames", "share_by_f
 
 
 def share_by_frame(frames: Sequence[StackFrame], amounts: Iterable[tuple[int, float]]) -> list[float]:
-    """Return the share of each frame, its callees included. `amounts` has innermost frames and their time."""
+    """Return the share of each frame in the total time, its callees included.
+
+    `amounts` are pairs: the index of the innermost frame of a stack, and its time or number of samples.
+    """
     totals = [0.0] * len(frames)
     for index, amount in amounts:
         if 0 <= index < len(frames):
             totals[index] += amount
     everything = sum(totals)
-    for index in range(len(frames) - 1, -1, -1):  # a frame stands behind its caller
+    for index in range(len(frames) - 1, -1, -1):  # backwards, because a frame comes after its caller
         if frames[index].caller >= 0:
             totals[frames[index].caller] += totals[index]
     return [total / everything for total in totals] if everything else totals
 
 
 def outermost_frames(frames: Sequence[StackFrame], chosen: Sequence[bool]) -> list[int]:
-    """Return the chosen frames that no chosen frame called, directly or not."""
+    """Return the chosen frames that no other chosen frame called, directly or indirectly."""
     is_inside: list[bool] = []
     for caller, *_ in frames:
         is_inside.append(caller >= 0 and (chosen[caller] or is_inside[caller]))
@@ -43,7 +46,7 @@ def main_path(frames: Sequence[StackFrame], amounts: Sequence[float], least: flo
 
 
 def callees_of(frames: Sequence[StackFrame], start: int) -> frozenset[int]:
-    """Return a frame and all frames that it called, directly or not."""
+    """Return a frame and all frames that it called, directly or indirectly."""
     inside = {start}
     for index in range(start + 1, len(frames)):
         if frames[index].caller in inside:

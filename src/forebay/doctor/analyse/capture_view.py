@@ -14,7 +14,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = ["CallSite", "CaptureView"]
 
-RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less are no sign of a loop that runs ahead
+RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less do not show that the loop runs ahead
 FEWEST_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
 
 
@@ -82,7 +82,7 @@ class CaptureView:
         """
         if self.steps is None:
             return 0.0
-        if self.runs_ahead and self.device is None:  # a device record shows the time of the device
+        if self.runs_ahead and self.device is None:  # with device records, `step_seconds` uses the time of the device
             mean = (self.steps.end - self.steps.start) / 1e9 / len(self.steps)
             return fmean(self.unprofiled_seconds) if self.unprofiled_seconds else mean
         return median(self.unprofiled_seconds) if self.unprofiled_seconds else self.steps.seconds

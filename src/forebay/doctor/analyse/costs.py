@@ -10,15 +10,15 @@ from forebay.doctor.model.events import LedgerEvent
 
 __all__ = ["ROUND_TRIP_SECONDS", "cost_of", "unexplained_seconds"]
 
-ROUND_TRIP_SECONDS = 10e-6  # to read a few bytes back from the fastest GPU that was measured
+ROUND_TRIP_SECONDS = 10e-6  # time to read a few bytes back from the fastest GPU that was measured
 
 
 def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     """Return the seconds per step that events cost.
 
-    Profiling lengthens events and steps alike. So the result is the share of the events in a profiled step, times the
-    unprofiled step time. The step times are medians, so they leave out events that occur in few steps. `excess` is the
-    mean time of the events minus their median time; it is added to the profiled step before the share is computed.
+    Profiling lengthens events and steps by the same factor. So the result is the share of the events in a profiled
+    step, times the unprofiled step time. The step times are medians, which leave out events that occur in few steps.
+    `excess`, the mean time of the events minus their median time, makes up for this: it lengthens the profiled step.
     """
     if not view.steps or not view.step_seconds:
         return 0.0

@@ -1,4 +1,4 @@
-"""Every transfer and every wait for the device, one by one: without a loop of the whole run, else outside of the loop.
+"""The crossings of a run, one by one: all of them if the run has no loop, else those outside of the loop.
 
 `report.transfers` has the transfers of the loop, as means per step.
 """
@@ -22,12 +22,12 @@ __all__ = [
     "crossings_of",
     "split_crossings",
     "total_by_line",
-    "total_by_run",
+    "total_consecutive",
 ]
 
-MOST_LISTED = 10_000  # crossings that a report lists one by one; it has totals per line of the others
+MOST_LISTED = 10_000  # crossings that a report lists one by one; it sums up the others by line
 TO_DEVICE, TO_HOST, WITHIN_DEVICES = "host to device", "device to host", "device to device"
-WITHIN_HOST = "within the host"  # a conversion, or a copy of a framework that has no device
+WITHIN_HOST = "within the host"  # a conversion, or a copy by a framework that sees no device
 # The script calls these functions to copy or to wait. A crossing of any other function is a side effect.
 _EXPLICIT_CALL = re.compile(
     r"""(?:Tensor\.(?:item|tolist|numpy|cpu|to|cuda|copy_)|Module\.(?:to|cuda|cpu)
@@ -36,7 +36,7 @@ _EXPLICIT_CALL = re.compile(
         |jax\.effects_barrier|(?:jax|jax\.Array)\.block_until_ready
         |tf\.(?:constant|convert_to_tensor|identity|Variable)|Variable\.assign
         |cupy\.(?:array|asarray|asanyarray|ascontiguousarray|asnumpy)|cupy\.ndarray\.(?:get|set|item|tolist)
-        |(?:float|int|complex)\((?:tensor|array)\)|np\.a(?:s)?array\((?:tensor|array)\)
+        |(?:float|int|complex)\((?:tensor|array)\)|np\.(?:as)?array\((?:tensor|array)\)
         |.*[sS]ynchronize)""",
     re.VERBOSE,
 )
@@ -98,10 +98,10 @@ def total_by_line(crossings: Iterable[Crossing]) -> list[CrossingTotal]:
     return sorted(map(_add_up, groups.values()), key=lambda total: (-total.nbytes, -total.count))
 
 
-def total_by_run(crossings: Iterable[Crossing]) -> list[tuple[Crossing, CrossingTotal]]:
-    """Return a total for each run of crossings that follow each other on one line, with the first of them."""
-    runs = [list(run) for _, run in groupby(crossings, key=lambda each: each.call)]
-    return [(run[0], _add_up(run)) for run in runs]
+def total_consecutive(crossings: Iterable[Crossing]) -> list[tuple[Crossing, CrossingTotal]]:
+    """Add up consecutive crossings of the same call and line. Return each total with its first crossing."""
+    groups = [list(group) for _, group in groupby(crossings, key=lambda each: each.call)]
+    return [(group[0], _add_up(group)) for group in groups]
 
 
 def _add_up(crossings: list[Crossing]) -> CrossingTotal:
@@ -112,12 +112,19 @@ def _add_up(crossings: list[Crossing]) -> CrossingTotal:
 
 
 def _is_crossing(event: LedgerEvent) -> bool:
-    """Whether an event is a transfer or a wait. The move of a whole model is recorded as a build."""
+    """Whether an event is a transfer or a wait.
+
+    Hooks record the move of a whole model to a device as a BUILD event with the detail `moved_nbytes`.
+    """
     return event.kind in CROSSING_KINDS or "moved_nbytes" in (event.detail or {})
 
 
 def _start_of_run(capture: Capture) -> int:
-    """Return when the run started, in nanoseconds. Captures of 0.1 know it only without a loop."""
+    """Return when the run started, in nanoseconds.
+
+    Captures of Forebay 0.1 do not store this time. If they have no loop, their window starts with the run. If they have
+    one, the window starts later, and the first event is the best estimate.
+    """
     if capture.started is not None:
         return capture.started
     first_event = min((event.start for event in capture.events), default=0)
@@ -127,10 +134,11 @@ def _start_of_run(capture: Capture) -> int:
 def _events_outside_loop(view: CaptureView, steps: Steps, events: Iterable[LedgerEvent]) -> Iterator[LedgerEvent]:
     """Yield the events that belong to no step, not even to a step of the warm-up.
 
-    A line outside of the loop may call the same function as a step. Before the first and after the last recorded end of
-    a step, each call site has as many events of the loop as one step has.
+    A call site of the loop may also run before or after the loop, for example in a function that both call. Anchor
+    events end steps. So of each call site, the last events before the first anchor event belong to the first step, as
+    many as a step has on average. The same number after the last anchor event belongs to a step that did not end.
     """
-    ends = [event.end for event in view.capture.events if event[:3] == steps.anchor]
+    ends = [event.end for event in view.capture.events if event.site == steps.anchor]
     first, last = min(ends, default=steps.start), max(ends, default=steps.end)
     per_step = {(site.kind.value, site.api, site.line): round(site.per_step) or 1 for site in view.sites}
     groups: dict[tuple[str, str, Line | None], list[LedgerEvent]] = {}
@@ -148,7 +156,7 @@ def _events_outside_loop(view: CaptureView, steps: Steps, events: Iterable[Ledge
 def _make_crossing(view: CaptureView, event: LedgerEvent, zero: int) -> Crossing:
     detail, line, direction = event.detail or {}, view.line(event.line), _direction(view, event)
     kind, nbytes = str(event.kind), event.nbytes
-    if event.kind == EventKind.BUILD:  # the move of a model
+    if event.kind == EventKind.BUILD:  # the move of a model to a device
         kind, nbytes = _KINDS.get(direction or "", EventKind.MOVE).value, int(detail["moved_nbytes"] or 0)
     return Crossing(
         kind=kind,
@@ -162,7 +170,7 @@ def _make_crossing(view: CaptureView, event: LedgerEvent, zero: int) -> Crossing
     )
 
 
-_KINDS = {TO_DEVICE: EventKind.UPLOAD, TO_HOST: EventKind.DOWNLOAD}
+_KINDS = {TO_DEVICE: EventKind.UPLOAD, TO_HOST: EventKind.DOWNLOAD}  # direction of a moved model -> kind of crossing
 _DIRECTIONS = {  # whether the source is a device, and whether the target is one
     (False, False): WITHIN_HOST,
     (False, True): TO_DEVICE,
@@ -186,7 +194,8 @@ def _direction(view: CaptureView, event: LedgerEvent) -> str | None:
 def _is_explicit(api: str, line: Line | None) -> bool:
     """Whether the script calls a function that copies or waits.
 
-    All NumPy functions convert a tensor like `np.asarray`, so its name must be on the line.
+    Any NumPy function, such as `np.mean(tensor)`, converts its argument as `np.asarray` does, and is recorded under
+    that name. So a NumPy conversion is explicit only if the source line contains `array(`.
     """
     if _NUMPY_CALL.fullmatch(api) and line is not None and line.text:
         return "array(" in line.text

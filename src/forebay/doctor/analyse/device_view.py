@@ -60,13 +60,13 @@ class CopyGroup:
     asynchronous: bool  # an asynchronous call made the copy; with pageable memory the call waits anyway
     per_step: float  # number of copies
     nbytes: float
-    seconds: float  # in which the device copies
+    seconds: float  # time in which the device copies
 
 
 class DeviceView:
     """The device operations and CUDA calls in the recorded steps.
 
-    `edges` are the nanoseconds of the start of each step and of the end of the last. `thread` is the loop's thread.
+    `edges` are times in nanoseconds: the start of each step, and the end of the last. `thread` is the loop's thread.
     Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
     entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate memory. They also
     include calls before these steps, because the operations of such calls may run in these steps.
@@ -206,7 +206,7 @@ class DeviceView:
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, but no calls were recorded."""
+        """Whether the device executes work of earlier steps, while no recorded CUDA calls show which."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0

@@ -15,9 +15,9 @@ PARTS = 4  # of a run
 FEWEST_RISES = 2  # times that the step time must grow from one part to the next; other work may disturb one part
 FEWEST_BLOCKS = 6
 MIN_GROWTH = 0.2  # of the step time at the start
-MIN_PART_OF_GROWTH = 0.1  # of the whole growth, from one part of the run to the next; a jump grows only once
-MIN_ORDERED = 0.8  # of all pairs of blocks: the later block has the longer steps
-MIN_SHARE_OF_GROWTH = 0.6  # of the growth belongs to one line; else the machine or all lines became slower
+MIN_PART_OF_GROWTH = 0.1  # of the whole growth must occur from one part of the run to the next; a jump occurs only once
+MIN_ORDERED = 0.8  # of all pairs of blocks: in these, the later block must have the longer steps
+MIN_SHARE_OF_GROWTH = 0.6  # of the growth must belong to one line; else the machine or all lines became slower
 SIGNIFICANCE = 2.5  # standard deviations by which the share of a line grows
 MIN_SHARE_GROWTH = 0.05  # of all samples, by which the share of a line grows
 
@@ -68,8 +68,8 @@ def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
     first, last = _Profile.of(history, blocks[:third]), _Profile.of(history, blocks[-third:])
     growths = [last.growth_since(first, index) for index in range(len(frames))]
     least = MIN_SHARE_OF_GROWTH * (last.seconds - first.seconds)
-    # A frame stands behind its caller, so the first frame is the outermost one. The frames around it, such as the call
-    # of the training function, take all samples, so their share does not grow.
+    # A frame comes after its caller, so the first frame that grows is the outermost one. The frames around it, such as
+    # the call of the training function, take all samples, so their share does not grow.
     outermost = next((index for index, growth in enumerate(growths) if growth >= least > 0), -1)
     frame = main_path(frames, growths, least, outermost)[-1] if outermost >= 0 else -1
     line = line_of(frames, frame)

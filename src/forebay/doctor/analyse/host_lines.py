@@ -1,4 +1,4 @@
-"""The time of the host by line of the script, from samples: of a step outside of recorded calls, or of a run."""
+"""Host time by line of the script, from samples: per step and outside of recorded calls, or of a whole run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
 __all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
 
-FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
+FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
@@ -34,10 +34,10 @@ class HostLine:
 
 
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of the loop's thread, longest first; empty without enough samples.
+    """Return the lines of the loop's thread with their seconds per step, longest first; empty without enough samples.
 
-    Their seconds add up to at most `unexplained_seconds`: some samples have no line of the script. If the profiled
-    steps have few samples, those of other steps of the loop count too.
+    The seconds add up to at most `unexplained_seconds`, because some samples have no line of the script. If the
+    profiled steps have few samples, those of other steps of the loop count too.
     """
     if view.steps is None:
         return ()

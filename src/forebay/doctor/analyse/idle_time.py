@@ -31,7 +31,7 @@ CAUSES: dict[str, frozenset[str]] = {
     "compiling": frozenset({EventKind.COMPILE}),
     "building again": frozenset({EventKind.BUILD}),  # in steps after the warm-up, so usually not for the first time
     "waiting for input": frozenset({EventKind.INPUT}),
-    # A move is a copy by the framework itself, to the device that runs an operation. It counts here, also to the host.
+    # In a move, the framework copies an array to the device that runs an operation, which may be the CPU.
     "host to device": frozenset({EventKind.UPLOAD, EventKind.MOVE}),
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
 }

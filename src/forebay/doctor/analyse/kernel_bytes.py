@@ -1,9 +1,9 @@
 """Estimates of the bytes that a kernel reads and writes, from its name and its number of threads.
 
-The names of some kernels show how many numbers a thread handles, and how many arrays it reads and writes. So the
-estimate needs no counters of the hardware. It is an upper limit: the last block may be partly empty, and an array may
-be smaller than the others. Other kernels have no estimate: reductions, normalisations, and kernels of TensorFlow,
-whose names show neither.
+The names of some kernels show how many array elements ("numbers") a thread handles, and how many arrays it reads and
+writes. So the estimate needs no counters of the hardware. It is an upper limit: the last block may be partly empty, and
+an array may be smaller than the others. Other kernels have no estimate: reductions, normalisations, and kernels of
+TensorFlow, whose names show neither.
 
     PyTorch  vectorized_elementwise_kernel, unrolled_elementwise_kernel, elementwise_kernel (ATen/native/cuda);
              multi_tensor_apply_kernel, whose blocks handle CHUNK_NUMBERS each
@@ -20,19 +20,26 @@ NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINC
 VECTORIZED_SINCE = (2, 7)  # version of PyTorch; earlier kernels handle 4 numbers, or 8 if they are narrow
 THREADS = 128  # per block of PyTorch's elementwise kernels
 
+# Patterns of mangled names. The groups are template arguments.
+# Groups: arrays.
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernelILi\d+E.*St5arrayIPcLm(\d+)E")
+# Groups: arrays, numbers per thread.
 _UNROLLED = re.compile(r"unrolled_elementwise_kernelI.*St5arrayIPcLm(\d+)E+Li(\d+)E")
+# Groups: threads per block, numbers per thread.
 _STRIDED = re.compile(r"(?<![a-z]_)elementwise_kernelILi(\d+)ELi(\d+)E")
+# Groups: arrays per tensor.
 _MULTI_TENSOR = re.compile(r"multi_tensor_apply_kernelI.*TensorList(?:ScalarList)?MetadataILi(\d+)E")
+# Groups: arrays per tensor, arrays that the functor reads.
 _MULTI_TENSOR_ARGUMENTS = re.compile(r"FunctorI\w+?Li(\d+)ELi(\d+)ELi\d+E")
 _LAMBDA = re.compile(r"EUl([a-zN].*?)E_")
 _FUNCTOR_TYPES = re.compile(r"(?:Functor(?:_\w+?|OnSelf_\w+?)?|FunctorOnSelf_\w+?)I([a-z]+|N3c10\d+\w+?E)")
 _CUPY = re.compile(r"^cupy_\w+?__(\w+)$")
-_CUPY_NUMBERS = {"bool": 1} | {
+_CUPY_NUMBERS = {"bool": 1} | {  # dtype -> bytes per number
     f"{family}{bits}": bits // 8
     for family, widths in (("float", (16, 32, 64)), ("int", (8, 16, 32, 64)), ("uint", (8, 16, 32, 64)))
     for bits in widths
 }
+# Letter of a number type in a mangled C++ name (Itanium ABI) -> bytes per number.
 _CODES = {"f": 4, "d": 8, "i": 4, "j": 4, "l": 8, "m": 8, "x": 8, "s": 2, "t": 2, "h": 1, "a": 1, "b": 1}
 
 

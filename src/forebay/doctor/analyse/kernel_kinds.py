@@ -1,4 +1,4 @@
-"""What a kernel computes, by its name: a product, or work that the memory of the device limits.
+"""What a kernel computes, by its name: a matrix product or convolution, or work that the device's memory limits.
 
 Names are those that the libraries compile: mangled C++ names of PyTorch, TensorFlow, Eigen, cuDNN and cuBLAS, names of
 fusions of XLA, of Triton kernels that torch.compile writes, and of CuPy's kernels.
@@ -85,5 +85,5 @@ def is_fused_optimizer(name: str) -> bool:
 
 
 def is_wide_float(name: str) -> bool:
-    """Whether the name of a kernel shows no number of 16 bits."""
+    """Whether the name of a kernel contains no 16-bit float type."""
     return not _NARROW_FLOAT.search(name)

@@ -65,14 +65,14 @@ def listed_conversion(statement: ast.stmt) -> tuple[ast.ListComp, Conversion] | 
 
 
 def _converted(node: ast.expr) -> ast.expr | None:
-    """Return the host data that an expression converts; None if the expression is no conversion."""
+    """Return the host data that an expression converts; None if the expression is not a conversion."""
     if not isinstance(node, ast.Call):
         return None
     name, data = last_name(node), None
     if isinstance(node.func, ast.Attribute) and name in _METHODS:
         data = node.func.value
         if name not in _MOVES and _converted(data) is None:
-            return None  # only another dtype of a tensor
+            return None  # it only changes the dtype of a tensor
     elif name in _CONVERSIONS and root_name(node.func) not in _HOST_MODULES and node.args:
         data = node.args[0]
     if data is None or isinstance(data, ast.Starred):

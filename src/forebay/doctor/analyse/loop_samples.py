@@ -48,7 +48,7 @@ def _loop_samples(view: CaptureView) -> list[HostSample]:
     """Return the samples of the loop's thread on lines of the loop, since its functions are compiled."""
     steps = view.steps
     assert steps is not None
-    ends = [event.end for event in view.capture.events if event[:3] == steps.anchor]
+    ends = [event.end for event in view.capture.events if event.site == steps.anchor]
     start = ends[min(COMPILED_STEPS, len(ends)) - 1] if ends else steps.start
     samples = [sample for sample in view.capture.samples if sample.thread == steps.thread and sample.time > start]
     lines = _loop_lines(view, {sample.line for sample in samples if steps.start < sample.time <= steps.end})

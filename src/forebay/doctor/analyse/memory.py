@@ -58,7 +58,7 @@ class MemoryLevel:
     place: str  # host, page-locked, or a device
     framework: str | None
     used_nbytes: int | None  # while the loop ran; page-locked memory: at the last reading
-    reserved_nbytes: int | None  # that the framework holds, in use or for later allocations
+    reserved_nbytes: int | None  # memory that the framework holds, in use or for later allocations
     peak_nbytes: int | None  # of a device whose framework reports no peak: `reserved_nbytes`
     total_nbytes: int | None
     growth_nbytes: float  # per step; 0 unless the use grew between all readings in the loop; always 0 for the host

@@ -21,7 +21,7 @@ __all__ = ["MemoryWork", "find_memory_work"]
 
 SHORTEST_NS = 5_000  # neither memory nor arithmetic limits a shorter kernel
 MOST_BYTES_PER_NS = 10_000  # more than any GPU transfers; such an estimate is wrong, for example because of a cache
-MOST_THREADS, MOST_BLOCKS = 1024, 1 << 31  # limits of CUDA; a damaged record may have more
+MOST_THREADS, MOST_BLOCKS = 1024, 1 << 31  # per block and per kernel: limits of CUDA; a damaged record may have more
 FEWEST_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports such kernels
 
 
@@ -96,7 +96,7 @@ def _estimate_nbytes(view: CaptureView, device_view: DeviceView, is_copy: Any) -
         [bytes_per_block(device_view.names[name], count, version) or 0 for name, count in keys.tolist()] or [0], float
     )
     kernel_nbytes = per_block[positions.ravel()] * blocks.clip(0, MOST_BLOCKS)
-    by_name = view.capture.facts.get("kernels") or {}
+    by_name = view.capture.facts.get("kernels") or {}  # from compiled programs of JAX: kernel -> bytes per launch
     per_launch = np.array([by_name.get(name, 0) for name in device_view.names] or [0], float)
     launch_nbytes = per_launch[np.where(device_view.is_kernel, operations["name"], 0).astype(np.int64)]
     kernel_nbytes = np.where(launch_nbytes > 0, launch_nbytes, kernel_nbytes)

@@ -10,16 +10,16 @@ from forebay.doctor.model.step_history import LongStep, StepHistory
 
 __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
 
-FEWEST_OF_LINE = 2  # long steps in which a line was sampled
-FEWEST_WITHOUT_LINE = 6  # long steps; fewer random ones may happen to have a distance
+FEWEST_OF_LINE = 2  # long steps in which a line must have been sampled
+FEWEST_WITHOUT_LINE = 6  # long steps without a line; fewer may be equally far apart by chance
 MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
-MIN_EXCLUSIVE = 0.8  # of the time that a frame takes in long steps is more than it takes in as many usual steps
-MAX_USUAL_SHARE = 0.05  # of the time of usual steps, for a frame that only long steps execute; samples are few
+MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must exceed what it takes in as many usual steps
+MAX_USUAL_SHARE = 0.05  # of the time of usual steps; a frame that only long steps execute has a few stray samples there
 MIN_SHARE = 0.02  # of the time of all long steps; shorter frames have too few samples
-MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause, for other lines of the same steps
-MIN_SINGLE_SHARE = 0.3  # of the intervals are one period; a long step without samples doubles an interval
-MIN_REGULAR_SHARE = 0.9  # of the intervals are one or several periods
-MAX_CHANCE = 0.05  # that random intervals are multiples of one of them
+MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause; a line of the same steps with less is left out
+MIN_SINGLE_SHARE = 0.3  # of the intervals must be one period; a long step without samples doubles an interval
+MIN_REGULAR_SHARE = 0.9  # of the intervals must be one or several periods
+MAX_CHANCE = 0.05  # largest probability that random intervals are multiples of one of them
 DEEP_SHARE = 0.6  # of the time of a line; the innermost line that it calls takes at least this share
 
 
@@ -38,7 +38,7 @@ class Pause:
     """Long steps with the same cause."""
 
     count: int
-    period: int  # distance of these steps; 0 if irregular
+    period: int  # number of steps from one of these steps to the next; 0 if irregular
     seconds: float  # the median of these steps
     usual_seconds: float  # the median of all steps
     seconds_per_step: float  # cost, spread over all steps
@@ -64,10 +64,11 @@ def find_pauses(history: StepHistory) -> list[Pause]:
 
 
 def find_period(positions: Sequence[int], resolution: int = 1) -> int:
-    """Return the distance of long steps; 0 if they are irregular.
+    """Return the number of steps from one long step to the next; 0 if they are irregular.
 
-    Some long steps may be missing, so intervals may be multiples of the distance. `resolution` is the number of steps
-    that were measured together. Random steps have a distance in MAX_CHANCE of the cases at most.
+    `positions` are the numbers of the long steps. Some long steps may be missing, so intervals may be multiples of the
+    period. `resolution` is the number of steps that were measured together. Long steps at random positions get a period
+    with a probability of at most MAX_CHANCE.
     """
     intervals = [after - before for before, after in pairwise(positions)]
     for period in sorted(set(intervals), reverse=True):
@@ -84,7 +85,7 @@ def find_period(positions: Sequence[int], resolution: int = 1) -> int:
 
 
 def usual_seconds(history: StepHistory) -> float:
-    """Return the usual step time: the mean of the medians of all blocks; 0.0 without steps."""
+    """Return the usual step time in seconds: the mean of the medians of all blocks; 0.0 without steps."""
     return sum(block.usual * block.steps for block in history.blocks) / history.steps if history.steps else 0.0
 
 
@@ -119,16 +120,17 @@ def _exclusive_lines(history: StepHistory) -> Iterable[tuple[PauseLine, dict[int
         steps = {step.position: step for step in history.long_steps if not inside.isdisjoint(step.frames)}
         shares = share_by_frame(frames, [sample for sample in history.long_samples if sample[0] in inside])
         path = main_path(frames, shares, DEEP_SHARE, frame)
-        # If a library makes the pause, it may call user code, such as a callback of the script.
+        # If a library causes the pause, it may call user code, such as a callback of the script.
         outer = next((index for index in path if frames[index].line >= 0), frame)
         inner_shares = tuple((index, shares[index]) for index in sorted(inside) if shares[index])
         yield PauseLine(line_of(frames, outer), line_of(frames, path[-1]), long_shares[frame], inner_shares), steps
 
 
 def _exclusive_frames(history: StepHistory, long_shares: Sequence[float]) -> list[int]:
-    """Return the outermost frames whose time in long steps is hardly explained by usual work."""
+    """Return the outermost frames that take much more time in long steps than in usual steps."""
     usual_samples = chain.from_iterable(block.samples for block in history.blocks)
     usual_shares = share_by_frame(history.frames, usual_samples)
+    # The part of the time of long steps that as many usual steps would take.
     usual_part = max(0.0, 1 - history.long_excess / history.long_seconds) if history.long_seconds else 1.0
     is_exclusive = [
         usual_share <= MAX_USUAL_SHARE

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from forebay.core.parsing import parse_with_retries
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.events import Line
 
@@ -63,7 +64,7 @@ class ScriptCode:
     """A parsed source. Statements and expressions are nodes of `ast`. Raise SyntaxError if it cannot be parsed."""
 
     def __init__(self, source: str) -> None:
-        self.tree = ast.parse(source)
+        self.tree = parse_with_retries(lambda: ast.parse(source))
         self._lines = [line.encode() for line in source.split("\n")]  # columns of `ast` count bytes of UTF-8
         self.parents = {child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)}
 
@@ -211,7 +212,7 @@ class ScriptCode:
         return next((node for node in self.statements if isinstance(node, ast.ClassDef) and node.name == name), None)
 
     def value_of(self, name: str) -> ast.expr | None:
-        """Return the expression that a name is assigned to; None if there is none, or if there are several."""
+        """Return the expression that the script assigns to a name; None if there is none, or if there are several."""
         values = [
             node.value if {name} == stored_names(*_targets(node)) else None
             for node in self.statements

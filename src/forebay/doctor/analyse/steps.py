@@ -13,7 +13,7 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 __all__ = ["CROSSING_KINDS", "PARTS", "Steps", "find_steps", "split_step"]
 
 FEWEST_STEPS = 3  # a loop has at least this many steps
-FEWEST_SPANS = 20  # OPS events; fewer may come from one long call, such as building a model
+FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
@@ -21,9 +21,10 @@ FEWEST_BURSTS = 3  # bursts of steps in the profiled window, with another loop b
 FEWEST_STEPS_OF_BURST = 3  # on average
 SMALLEST_LOOP = 0.5  # share of the window; another loop that takes more is the one to examine
 FEWEST_LOOP_STEPS = 10  # of another loop in the window
-FEW_TRANSFERS = 30  # of one line
-LONGEST_LARGE_BURST_NS = 5_000_000  # of more than FEW_TRANSFERS transfers
-LONGEST_BURST_NS = 50_000_000  # transfers of one line in direct succession, such as those of a list of arrays
+# A burst: transfers of one line in direct succession, such as those of a list of arrays. It does not mark steps.
+LONGEST_BURST_NS = 50_000_000  # duration of a burst of up to FEW_TRANSFERS transfers
+LONGEST_LARGE_BURST_NS = 5_000_000  # duration of a burst of more transfers
+FEW_TRANSFERS = 30
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
 CROSSING_KINDS = frozenset({EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.SYNC})
@@ -44,7 +45,7 @@ REST = "everything else"  # time in no part of PARTS
 class Steps:
     """Consecutive steps after the warm-up, on one thread."""
 
-    anchor: tuple[str, str, int]  # kind, API and line of the event that ends a step
+    anchor: tuple[str, str, int]  # `LedgerEvent.site` of the events that end the steps
     thread: int
     edges: tuple[int, ...]  # nanoseconds: the start of each step, and the end of the last
 
@@ -77,7 +78,7 @@ def find_steps(capture: Capture) -> Steps | None:
     window, events = capture.window, capture.events
     if window.anchor is not None:
         inside = [event for event in events if window.start <= event.end <= window.end]
-        marks = [event for event in inside if event[:3] == window.anchor]
+        marks = [event for event in inside if event.site == window.anchor]
         return _find_longer_loop(capture, marks, inside) or _make_steps(window.anchor, marks, events)
     burst_lines = _find_burst_lines(events)
     for kinds in LOOP_MARKS:
@@ -85,7 +86,7 @@ def find_steps(capture: Capture) -> Steps | None:
             event for event in events if event.kind in kinds and not _is_in_burst(event, burst_lines)
         )
         if frequent is not None:
-            return _make_steps(frequent[0][:3], frequent[int(len(frequent) * WARM_UP_SHARE) :], events)
+            return _make_steps(frequent[0].site, frequent[int(len(frequent) * WARM_UP_SHARE) :], events)
     return _steps_of_operations(event for event in events if event.kind == EventKind.OPS)
 
 
@@ -106,7 +107,7 @@ def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: li
     for event in events:
         is_mark = any(event.kind in kinds for kinds in LOOP_MARKS) and event.thread == marks[-1].thread
         if is_mark and event.line != marks[-1].line:
-            sites.setdefault(event[:3], []).append(event)
+            sites.setdefault(event.site, []).append(event)
     loops = [_make_steps(site, of_site, events) for site, of_site in sites.items() if len(of_site) > FEWEST_LOOP_STEPS]
     longest = max(filter(None, loops), key=_usual_nanoseconds, default=None)
     is_long = longest is not None and _usual_nanoseconds(longest) >= SMALLEST_LOOP * (window.end - window.start)
@@ -119,7 +120,7 @@ def _usual_nanoseconds(steps: Steps) -> float:
 
 
 def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
-    """Return the lines whose transfers and waits are a short burst, with no other event between them."""
+    """Return the lines whose transfers and waits form one short burst, with no other event between them."""
     positions: dict[int, list[int]] = {}  # by line
     for position, event in enumerate(events):
         if event.kind in CROSSING_KINDS:
@@ -133,7 +134,7 @@ def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
 
 
 def _longest_burst(count: int) -> int:
-    """Return the nanoseconds that a burst may take. Many transfers that take longer may be those of a short loop."""
+    """Return the nanoseconds that a burst may take. Many transfers that take longer may belong to a short loop."""
     return LONGEST_BURST_NS if count <= FEW_TRANSFERS else LONGEST_LARGE_BURST_NS
 
 
@@ -143,16 +144,16 @@ def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
 
 def _steps_of_operations(operations: Iterable[LedgerEvent]) -> Steps | None:
     """Return the steps of a loop that has only OPS events. Each OPS event is one step."""
-    spans = _events_of_most_frequent_site(operations) or []
-    has_enough = len(spans) >= FEWEST_SPANS
-    return _make_steps(spans[0][:3], spans[int(len(spans) * WARM_UP_SHARE) :], ()) if has_enough else None
+    marks = _events_of_most_frequent_site(operations) or []
+    has_enough = len(marks) >= FEWEST_OPS_EVENTS
+    return _make_steps(marks[0].site, marks[int(len(marks) * WARM_UP_SHARE) :], ()) if has_enough else None
 
 
 def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerEvent] | None:
     """Return the events of the call site with the most events. None if there are too few."""
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
-        sites.setdefault((event.kind, event.api, event.line), []).append(event)
+        sites.setdefault(event.site, []).append(event)
     most_frequent = max(sites.values(), key=len, default=[])
     return most_frequent if len(most_frequent) > FEWEST_STEPS else None
 
@@ -162,7 +163,7 @@ def _make_steps(
 ) -> Steps | None:
     """Return the steps between these marks, on the thread of the last mark. None if there are too few.
 
-    A wait for the device is no pause: the loop may wait only in some steps, for the work of all of them.
+    A wait for the device is not a pause: the loop may wait only in some steps, for the work of all steps.
     """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]
@@ -178,8 +179,8 @@ def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
     """Return the edges of the longest stretch of steps without a pause, such as the end of an epoch.
 
     Calls of a pause belong to no usual step: its validation, its checkpoint, a first compilation. If more than
-    MOST_PAUSES of the steps are long, they are part of the loop, and all edges are returned. So are they if each
-    stretch is short. `lengths` are the nanoseconds of each step, without waits for the device.
+    MOST_PAUSES of the steps are long, they are part of the loop, and all edges are returned. All edges are also
+    returned if each stretch is short. `lengths` are the nanoseconds of each step, without waits for the device.
     """
     long_steps = np.flatnonzero(lengths > PAUSE_FACTOR * np.median(lengths))
     if not len(long_steps) or len(long_steps) > MOST_PAUSES * len(lengths):

@@ -92,7 +92,7 @@ def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
     count = 0
     for thread_records in records:
         for record in thread_records:
-            if record.kind() == "push" and count < MOST_OPERATORS:
+            if record.kind() == "push" and count < MOST_OPERATORS:  # the start of an operator
                 count += 1
                 yield record.name(), record.shapes()
 
@@ -107,6 +107,7 @@ def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> 
         detail = event.detail or {}
         if event.kind == EventKind.COMPILE and event.api == "tf.function":
             flops_by_function.setdefault(str(detail.get("function", "")), set()).add(detail.get("flops", -1))
+    # -1: the operations of a graph are unknown.
     known = {name: flops for name, flops in flops_by_function.items() if -1 not in flops}
     return _sum_calls(events, step_ends, known)
 

@@ -13,13 +13,13 @@ from forebay.doctor.model.step_history import StackFrame
 
 __all__ = ["CallStacks"]
 
-MAX_FRAMES = 5_000  # of all stacks together; then a new stack counts for its longest known part
-MAX_DEPTH = 60  # frames of one stack, from the outermost line of user code on
-MAX_SEARCHED = 1_000  # frames of the stack of a thread
+MAX_FRAMES = 5_000  # of all stacks together; beyond that, a new stack counts as its outermost known frames
+MAX_DEPTH = 60  # frames that are kept of one stack, from its outermost line of user code on
+MAX_SEARCHED = 1_000  # frames of a thread's stack that are searched for lines of user code
 
 
 class CallStacks:
-    """The forest of all stacks that were sampled so far."""
+    """All stacks that were sampled so far, as call trees. Stacks share the frames that they have in common."""
 
     def __init__(self, lines: SourceLines) -> None:
         self.frames: list[StackFrame] = []
@@ -32,14 +32,15 @@ class CallStacks:
     def find(self, frame: FrameType) -> int:
         """Return the index of the innermost frame of a stack; -1 if it has no line of user code."""
         index = -1
-        for each, line in reversed(self._user_stack(frame)):
+        for stack_frame, line in reversed(self._user_stack(frame)):
             if line >= 0:
                 index = self._index_of(index, line)
-            elif name := self._library_name(each):
+            elif name := self._library_name(stack_frame):
                 index = self._index_of(index, -1, name)
         if index >= 0 and self._lines.line_of_frame(frame) >= 0:  # user code may be calling a function written in C
             name = self._functions.name_of_instruction(frame)
-            index = self._index_of(index, -1, name) if name not in ("", PYTHON_CODE) else index
+            if name not in ("", PYTHON_CODE):  # a C function has no frame of its own, so add one
+                index = self._index_of(index, -1, name)
         return index
 
     def _user_stack(self, frame: FrameType) -> list[tuple[FrameType, int]]:
@@ -55,6 +56,7 @@ class CallStacks:
         return stack[max(0, outermost - MAX_DEPTH) : outermost]
 
     def _index_of(self, caller: int, line: int, function: str = "") -> int:
+        """Return the index of a frame, which is added if it is new. Without space for it, return its caller."""
         key = StackFrame(caller, line, function)
         index = self._indices.get(key)
         if index is None:
@@ -65,7 +67,10 @@ class CallStacks:
         return index
 
     def _library_name(self, frame: FrameType) -> str:
-        """Return the name of a function of a library; empty for wrappers and for the doctor."""
+        """Return the name of a function of a library; empty for functions inside functions, and for the doctor.
+
+        Functions inside functions are mostly wrappers, such as those of decorators.
+        """
         code = frame.f_code
         name = self._library_names.get(id(code))
         if name is None:

@@ -84,7 +84,10 @@ def _describe_instruction(code: CodeType, offset: int, variables: dict[str, Any]
 
 
 def _source_of_instruction(code: CodeType, offset: int) -> str:
-    """Return the source text of an instruction, up to the end of its first line."""
+    """Return the source text of an instruction, up to the end of its first line.
+
+    An instruction has two bytes, so `offset // 2` is its number.
+    """
     for number, (line, _, column, _) in enumerate(code.co_positions()):
         if number == offset // 2 and line is not None and column is not None:
             return linecache.getline(code.co_filename, line).encode()[column:].decode(errors="replace")

@@ -34,7 +34,10 @@ class _MeasuredStep:
     nanoseconds: Counter[int] = field(default_factory=Counter)  # innermost frame -> time
 
     def is_long(self, usual: float) -> bool:
-        """Whether it took longer than usual. Blocks of steps vary more than one step, but less than all together."""
+        """Whether it took much longer than `usual` seconds per step.
+
+        The random variation of a sum of n steps grows with the square root of n, and so does the limit.
+        """
         return self.seconds - self.steps * usual > LONG_SHARE * usual * sqrt(self.steps)
 
 
@@ -66,7 +69,8 @@ class HistoryRecorder:
     def __init__(self) -> None:
         self._state = _State()
         self._chunk: list[_MeasuredStep] = []
-        self._samples: deque[tuple[int, int, bool]] = deque(maxlen=MAX_PENDING)  # since the last step end
+        # Samples since the last step end: time (ns), innermost frame, whether its time is random.
+        self._samples: deque[tuple[int, int, bool]] = deque(maxlen=MAX_PENDING)
         self._last_end = 0  # nanoseconds; 0: unknown
         self._resolution = 1
 
@@ -81,16 +85,11 @@ class HistoryRecorder:
         return self._last_end
 
     def add_sample(self, time: int, frame: int, *, is_random: bool = True) -> None:
-        """Add a sample. `is_random` is False if its time depends on the end of a step."""
+        """Add a sample. `is_random` is False if its time depends on the end of a step, so that it would be biased."""
         self._samples.append((time, frame, is_random))
 
     def add_end(self, time: int, steps: int) -> None:
-        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
-
-        Ignore a time before the last one: operations from before the timed steps may be counted when the script ends.
-        """
-        if time < self._last_end:
-            return
+        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one."""
         if steps and self._last_end:
             measured = _MeasuredStep((time - self._last_end) / 1e9, steps)
             self._assign_samples(measured, time)
@@ -136,7 +135,7 @@ class HistoryRecorder:
         self._chunk = []
 
     def _discard_step(self, end: int) -> None:
-        """Drop the samples of a step, and count the step, so that the distances of long steps stay right."""
+        """Drop the samples of a step, but count the step, so that the positions of later long steps stay right."""
         if self._last_end and len(self._chunk) >= FEWEST_STEPS:
             self._close_chunk()
             self._state.position += 1
@@ -156,7 +155,8 @@ def _add_chunk(state: _State, chunk: list[_MeasuredStep]) -> None:
         state.position += measured.steps
     state.usual = usual
     steps, seconds = sum(measured.steps for measured in chunk), sum(measured.seconds for measured in chunk)
-    _add_block(state, StepBlock(steps, seconds, usual, tuple((+samples).items())))
+    samples = +samples  # without frames that have no sample
+    _add_block(state, StepBlock(steps, seconds, usual, tuple(samples.items())))
 
 
 def _add_long_step(state: _State, measured: _MeasuredStep, usual: float) -> None:

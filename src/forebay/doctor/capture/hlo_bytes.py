@@ -11,8 +11,8 @@ from forebay.doctor.capture.hlo_module import Computation, HloModule, Instructio
 __all__ = ["kernel_nbytes"]
 
 _CALLS = re.compile(r"calls=%?([\w.\-]+)")
-_SLICING = frozenset({"slice", "dynamic-slice", "gather"})
-_UPDATE = "dynamic-update-slice"
+_SLICING = frozenset({"slice", "dynamic-slice", "gather"})  # opcodes that read a part of their first operand
+_UPDATE = "dynamic-update-slice"  # writes a part of its first operand, in place
 
 
 def kernel_nbytes(text: str) -> dict[str, int]:

@@ -24,8 +24,8 @@ _TRIP_COUNT = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 _CONTRACTING = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _LABELS = re.compile(r"dim_labels=\w+_(\w+)->\w+")
-_CALLING = ("fusion", "call", "while", "async-start")
-_PRODUCTS_WITHOUT_SIZES = ("fmha", "cudnn$norm", "flash")
+_CALLING = ("fusion", "call", "while", "async-start")  # opcodes of instructions that run other computations
+_PRODUCTS_WITHOUT_SIZES = ("fmha", "cudnn$norm", "flash")  # parts of the names of custom call targets
 
 
 def count_hlo_flops(text: str) -> float:

@@ -21,10 +21,10 @@ class Instruction:
 
     name: str
     opcode: str
-    result: Dims  # of its first array
-    nbytes: int  # of all arrays of its result
-    operands: tuple[str, ...]  # names of instructions
-    arguments: str  # the text of the operands; the number of a parameter
+    result: Dims  # dimensions of the first array of the result
+    nbytes: int  # of all arrays of the result
+    operands: tuple[str, ...]  # names of the instructions whose results this one uses
+    arguments: str  # the text between the parentheses: the operands, or the number of a `parameter`
     attributes: str  # the text after the operands
     is_root: bool
 
@@ -41,7 +41,7 @@ class HloModule:
 
 
 def parse_module(text: str) -> HloModule:
-    """Parse the text that XLA writes for a module. Lines that are no instructions are skipped."""
+    """Parse the text that XLA writes for a module. Other lines than instructions are skipped."""
     computations: dict[str, Computation] = {}
     current: Computation = {}
     entry = ""
@@ -70,4 +70,5 @@ def _arrays(text: str) -> Iterator[tuple[Dims, int]]:
     """Yield the dimensions and the bytes of each array in the text of a type, such as `(f32[64,16]{1,0}, s8[4]{0})`."""
     for bits, sizes in _ARRAY.findall(text):
         dims = tuple(map(int, filter(None, sizes.split(","))))
-        yield dims, prod(dims) * max(8, int(bits or 8)) // 8  # `pred` has no bits in its name; c64 has 64
+        # The name of a type ends with its bits: f32, c64. `pred` has none, and it and types of 4 bits count as a byte.
+        yield dims, prod(dims) * max(8, int(bits or 8)) // 8

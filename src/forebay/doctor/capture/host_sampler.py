@@ -4,9 +4,10 @@ A thread looks at the stacks of all other threads 200 times per second, at irreg
 always hit the same line of a loop. Each sample counts for the time since the previous one, because a C function that
 holds the GIL delays the sampler.
 
-The sampler needs the GIL. A thread gives it up at once when it waits, but else only after the switch interval, so that
-lines that wait would get the samples of the lines before them. While the script has a single thread, the sampler
-therefore shortens the switch interval. With several threads it does not, because they would switch more often.
+The sampler needs the GIL. A thread that waits releases it at once, but a thread that executes bytecode releases it only
+after the switch interval. The sampler would then often run only at the next line that waits, which would get the sample
+of the line before it. While the script has a single thread, the sampler therefore shortens the switch interval. With
+several threads it does not, because they would switch more often.
 """
 
 import _thread

@@ -35,7 +35,7 @@ def install_module(name: str, arguments: Sequence[str]) -> Callable[[], object]:
 
 
 def _install_main(argv: list[str], command: list[str], folder: str) -> ModuleType:
-    """Replace `__main__`, `sys.argv` and `sys.path[0]`. `command` is what follows `python` on the command line."""
+    """Replace `__main__`, `sys.argv` and `sys.path[0]`. `command` comes before the script's arguments."""
     main = ModuleType("__main__")
     vars(main).update(__loader__=BuiltinImporter, __builtins__=builtins)
     if sys.version_info < (3, 14):

@@ -60,20 +60,20 @@ def session_name() -> str:
 
 def _find_cell_line(frame: FrameType) -> CellLine | None:
     """Return the line of the cell in which a magic runs this frame."""
-    below, name = frame.f_back, None
-    while below is not None and below.f_code.co_filename not in MAGIC_FILES:
-        name = cell_name(below.f_code.co_filename)
+    caller, name = frame.f_back, None
+    while caller is not None and caller.f_code.co_filename not in MAGIC_FILES:
+        name = cell_name(caller.f_code.co_filename)
         if name is not None:
             break
-        below = below.f_back
-    if below is None:
+        caller = caller.f_back
+    if caller is None:
         return None
     if name is None:  # a line such as `%time f()` in a cell that begins with another magic
-        return _find_cell_line(below)
+        return _find_cell_line(caller)
     source = _source_of(name)
     magics = _count_magics(source)
-    number = frame.f_lineno + magics if magics else below.f_lineno
-    return CellLine(below.f_code.co_filename, number, source[number - 1].strip() if number <= len(source) else "")
+    number = frame.f_lineno + magics if magics else caller.f_lineno
+    return CellLine(caller.f_code.co_filename, number, source[number - 1].strip() if number <= len(source) else "")
 
 
 def _source_of(name: str) -> list[str]:

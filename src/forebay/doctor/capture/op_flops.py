@@ -2,7 +2,7 @@
 
 Only products count: matrix products, convolutions and attention. Other operators do little arithmetic. A multiplication
 and an addition are two operations. The formulas agree with `torch.utils.flop_counter`, except for attention in the
-backward pass: what it computes again does not count, because it is no work of the model.
+backward pass: what it computes again does not count, because it is not work of the model.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,7 +59,7 @@ def _attention(first: int, factor: int) -> Callable[[Shapes], int]:
 
 
 def _convolution(shapes: Shapes) -> int:
-    """Return the operations of a convolution: forward, of the gradient of its input, and of that of its weights."""
+    """Return the operations of a convolution and of both gradients: of its input, and of its weights."""
     result, images, weights = shapes[:3]
     if len(weights) < 3 or len(result) < 2 or len(images) < 2:
         return 0

@@ -36,8 +36,8 @@ class Patches:
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any], *, api: str) -> None:
         """Replace `owner.name` by `make(original)`. If this is not possible, add a note."""
-        original = vars(owner).get(name, _MISSING)
-        bound = getattr(owner, name, _MISSING)
+        original = vars(owner).get(name, _MISSING)  # as the owner stores it; missing if the owner inherits it
+        bound = getattr(owner, name, _MISSING)  # as a lookup returns it
         if bound is _MISSING:
             self.ledger.notes.append(f"{api} is not recorded: {_name_of(owner)} has no {name} in this version.")
             return

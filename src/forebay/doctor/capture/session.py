@@ -58,7 +58,7 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
-        if records_history:  # a run that only repeats the timed steps needs no device records
+        if records_history:  # without a history, the session only times steps, so it needs no device records
             self.detector.can_trace = has_loaded_cuda
         self.ledger = Ledger(on_site=self._on_site)
         self._patches = Patches(self.ledger)
@@ -229,7 +229,7 @@ class Session:
             self._on_enough()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
-        """Go on recording the ends of steps, unless this would slow them; return whether it does not."""
+        """Continue to record the ends of steps, if this slows them by almost nothing; return whether it does."""
         seconds = self._unprofiled_seconds()
         if not self._records_history or not seconds:
             return False

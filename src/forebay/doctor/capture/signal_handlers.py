@@ -45,7 +45,7 @@ def raise_on_sigterm() -> Iterator[None]:
 
 
 def is_sigterm_pending() -> bool:
-    """Whether a SIGTERM that has arrived raises `SigtermReceived`, or has raised it; not a handler of the script."""
+    """Whether an arrived SIGTERM raises `SigtermReceived`, or has raised it. False if the script handles SIGTERM."""
     return _received.is_set() or signal.getsignal(signal.SIGTERM) is _handle_sigterm
 
 

@@ -12,6 +12,7 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from forebay.core.parsing import parse_with_retries
 from forebay.doctor.capture.notebook_cells import cell_name
 
 __all__ = ["excerpt_files", "excerpt_source"]
@@ -55,9 +56,9 @@ def excerpt_source(source: str, recorded: set[int]) -> dict[int, str]:
     if not source.strip() or source.count("\n") > MAX_SOURCE_LINES:
         return {}
     try:
-        tree = ast.parse(source)
+        tree = parse_with_retries(lambda: ast.parse(source))
         lines = _excerpt_lines(tree, _without_comments(source), _Selection(tree, recorded).statements)
-        ast.parse(_join(lines))
+        parse_with_retries(lambda: ast.parse(_join(lines)))
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return {}
     return lines if len(lines) <= MAX_EXCERPT_LINES else {}

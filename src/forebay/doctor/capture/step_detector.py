@@ -7,7 +7,8 @@ call site whose events recur. Profiling has these phases:
 
 `profiling` records events of the host. `tracing` also records some steps on the device, if CUPTI can. Then the session
 removes all hooks except the hook that marks a step, and `timing` measures unprofiled steps. The difference between
-profiled and unprofiled steps is the cost of profiling.
+profiled and unprofiled steps is the cost of profiling. In names, `traced` steps are those recorded on the device, and
+`untraced` steps are unprofiled.
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
@@ -206,7 +207,7 @@ class StepDetector:
             self._resume_for(loop_site, now)
             return False
         event_count = count - loop_site.count_at_start
-        has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # steps of some seconds
+        has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if a step takes seconds
         if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
             return False

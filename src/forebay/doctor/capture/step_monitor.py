@@ -2,7 +2,8 @@
 
 The hook only appends to a queue. The thread takes the ends from the queue and samples the stack of the loop about 20
 times per second. In a step that takes longer than usual, it samples more often: the line of a rare pause needs several
-samples. The longer such a step takes, the rarer its samples are, so that a loop that has ended costs nothing.
+samples. The longer such a step takes, the rarer its samples become, so that sampling after the end of the loop, which
+looks like one long step, costs almost nothing.
 """
 
 import _thread
@@ -24,12 +25,12 @@ __all__ = ["StepMonitor", "steps_per_measurement"]
 
 SECONDS = 0.05  # between two samples, on average
 LONG_STEP_SECONDS = 0.005  # between two samples of a long step, at first
-LONG_STEP_SHARE = 0.05  # of the time since the step began; between two later samples
+LONG_STEP_SHARE = 0.05  # of the time since the long step began: the time between two later samples
 MAX_SECONDS = 2.0  # between two samples
 MAX_ENDS = 100_000  # step ends in the queue; the thread empties it often
 MAX_HOOK_SHARE = 0.003  # of a step, for the hook that reports its end
 MAX_MEASURED_STEPS = 64  # steps that are measured together
-# Seconds of a hook call on a small ARM machine, by the kind of its event. Hooks of other kinds do too much.
+# Seconds of a hook call on a small ARM machine, by the kind of its event. Hooks of other kinds take too long.
 CALL_SECONDS = {EventKind.STEP: 6e-6, EventKind.INPUT: 2e-5, EventKind.RUN: 6e-5}
 SKIPPED_CALL_SECONDS = 5e-7  # of a call that the ledger skips
 
@@ -114,5 +115,7 @@ class StepMonitor:
         """Pass the queued step ends to the recorder, up to a time."""
         while self._ends and (until is None or self._ends[0][0] <= until):
             time, steps = self._ends.popleft()
+            if time < self._recorder.last_end:
+                continue  # operations from before the timed steps, which are counted when the script ends
             self._block_steps = steps or self._block_steps
             self._recorder.add_end(time, steps)

@@ -33,7 +33,7 @@ class Diagnosis:
     """The findings of one capture."""
 
     view: CaptureView
-    findings: tuple[Finding, ...]  # about the largest gain first; see `_rank`
+    findings: tuple[Finding, ...]  # largest gain first, about equal gains in the order of `_sort_key`
     failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
     verification: Verification | None = None  # only with --verify
     all_cures: Prediction | None = None  # step with the best cure of every finding; see `Simulation.predict_all_cures`
@@ -73,7 +73,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     candidates = [simulation.with_predicted_gain(finding) for finding in candidates]
     # Warnings cost no time, so the limit does not apply to them. Without a step time there are only warnings.
     reported = [finding for finding in candidates if _saves_enough(view, finding) or not finding.seconds]
-    findings = tuple(sorted(reported, key=lambda finding: _rank(finding, view.step_seconds)))
+    findings = tuple(sorted(reported, key=lambda finding: _sort_key(finding, view.step_seconds)))
     return Diagnosis(
         view,
         findings,
@@ -95,10 +95,11 @@ def _saves_enough(view: CaptureView, finding: Finding) -> bool:
     return finding.gain >= LEAST_SHARE * view.step_seconds
 
 
-def _rank(finding: Finding, step_seconds: float) -> tuple[float, bool, float]:
+def _sort_key(finding: Finding, step_seconds: float) -> tuple[float, bool, float]:
     """Return the key by which findings are sorted: largest gain first, warnings last.
 
-    Gains that differ by less than EQUAL_SHARE of a step are not told apart. Of those, the surest gain comes first.
+    Gains that differ by less than EQUAL_SHARE of a step count as equal. Of these, the finding whose best cure has the
+    largest minimum gain comes first.
     """
     if not finding.gain or not step_seconds:
         return 0.0, True, 0.0

@@ -79,7 +79,7 @@ def _find_site(view: CaptureView, finding: Finding) -> CallSite | None:
 
 
 def _call_interval(finding: Finding, site: CallSite, kind: EmulationKind) -> int:
-    """Return `Emulation.every`: one of so many calls runs as written; 0: only the first call does."""
+    """Return `Emulation.every`: one of this many calls runs as written; 0: only the first call does."""
     if kind in (EmulationKind.DEFER, EmulationKind.SKIP):
         return READ_EVERY
     # The cure of many small copies is one upload per step.

@@ -46,10 +46,10 @@ def _measure(
 
 
 def _saved_shares(before: CaptureView, after: CaptureView) -> tuple[float, float]:
-    """Return the least and the most that is saved, as shares of a step, from the middle halves of the step times.
+    """Return the smallest and the largest saving, as shares of a step, from the middle halves of the step times.
 
-    Shares, because the machine may be slower in these runs than in the first one. The least is negative if the halves
-    overlap, so that the runs show no difference.
+    They are shares, because the machine may be slower in these runs than in the first one. If the two halves overlap,
+    the runs show no difference, and the smallest saving is negative.
     """
     (before_low, before_high), (after_low, after_high) = _quartiles(before), _quartiles(after)
     return 1 - after_high / before_low, 1 - after_low / before_high
@@ -64,7 +64,7 @@ def _quartiles(view: CaptureView) -> tuple[float, float]:
 
 
 def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting, ...]) -> Diagnosis:
-    """Return the diagnosis with the measured costs. A setting that costs too little to be reported is no finding."""
+    """Return the diagnosis with the measured costs, without settings that cost too little to be reported."""
     by_title = {each.title: each for each in measured}
     findings = []
     for finding in diagnosis.findings:
@@ -81,12 +81,12 @@ def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting
 
 
 def is_measurable(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
-    """Whether a setting surely costs enough to be reported."""
+    """Whether a setting certainly costs enough to be reported."""
     return measurement.saved is not None and measurement.saved[0] >= LEAST_SHARE * diagnosis.view.step_seconds > 0
 
 
 def is_negligible(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
-    """Whether a setting surely costs too little to be reported."""
+    """Whether a setting certainly costs too little to be reported."""
     return measurement.saved is not None and measurement.saved[1] < LEAST_SHARE * diagnosis.view.step_seconds
 
 

@@ -1,6 +1,6 @@
 """Verification: run the script again with the main cure emulated, and time its steps.
 
-Debug settings whose cost the record does not show are measured too, by a run without each of them.
+For debug settings whose cost the capture does not show, the doctor also runs the script without each of them.
 
 The emulation replaces only calls on the target line. The values that the script computes in this run are stale or
 wrong. Only its step time is meaningful.
@@ -37,7 +37,7 @@ def verify(
     """Run the script with the main cure emulated, and return the step times.
 
     If there is no measured step time, the result says why. This function calls `begin` just before each run of the
-    script. If it cannot emulate the cure, it does neither.
+    script. It does not run the script for a cure that it cannot emulate.
     """
     view, finding = diagnosis.view, diagnosis.main
     end = _step_end(view)
@@ -106,7 +106,7 @@ def _find_trouble(rerun: CaptureView, end: StepEnd, emulation: Emulation) -> str
     An emulation that unset an environment variable has replaced no call.
     """
     emulated, ended = rerun.capture.facts["emulated"], rerun.capture.ended
-    if _step_end(rerun) != end:  # also if the second run has no steps
+    if _step_end(rerun) != end:  # the second run has other steps, or none
         cause = "had too few steps" if ended == "done" else f"ended too early: {ended}"
         return f"the run with the emulated cure {cause}"
     if not emulated["replaced"] and emulation.kind is not EmulationKind.NOTHING and not removed_variable(emulation):

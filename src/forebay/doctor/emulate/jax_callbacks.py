@@ -29,6 +29,8 @@ def leave_out_callbacks(emulator: Emulator) -> None:
 
 
 def _leave_out(emulator: Emulator, original: Any) -> Any:
+    """Return a hook that does nothing on the target line."""
+
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args or not emulator.is_target_calling():
             return original(*args, **kwargs)
@@ -39,7 +41,7 @@ def _leave_out(emulator: Emulator, original: Any) -> Any:
 
 
 def _return_zeros(emulator: Emulator, original: Any) -> Any:
-    """Return a hook that returns zeros of the declared shapes, because there is no result of the callback."""
+    """Return a hook that returns zeros of the declared shapes, because the callback does not run."""
 
     def hook(callback: Any, result_shape_dtypes: Any, *args: Any, **kwargs: Any) -> Any:
         if not emulator.is_target_calling():

@@ -29,10 +29,14 @@ class SettingOff:
                 patches.replace(context.owner, context.name, self._wrap_context, api=context.name)
 
     def _wrap(self, switch: Switch, original: Any) -> Any:
-        """Return a function that skips the calls, also those that switch the setting off."""
+        """Return a hook that skips calls that switch the setting on or off.
+
+        If the setting is a keyword of the call, the hook makes the call with False for this keyword. Calls that leave
+        the setting as it is run as written.
+        """
 
         def hook(*args: Any, **kwargs: Any) -> Any:
-            is_on = switch.reads(*args, **kwargs)
+            is_on = switch.state_of_call(*args, **kwargs)
             if is_on is None or (switch.keyword and not is_on):
                 return original(*args, **kwargs)
             self.replaced += bool(is_on)

@@ -135,7 +135,7 @@ class DeviceRecords:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "DeviceRecords":
-        """Read what `to_json` returned; raise ValueError if the records are damaged or too many."""
+        """Read what `to_json` returned; raise ValueError or zlib.error if the records are damaged or too many."""
         decompressor = zlib.decompressobj()
         packed = decompressor.decompress(base64.b64decode(document["records"]), MAX_NBYTES)
         if decompressor.unconsumed_tail or not decompressor.eof:

@@ -108,12 +108,17 @@ class LedgerEvent(NamedTuple):
     detail: dict[str, Any] | None = None  # see the docstring of this module
 
     @property
+    def site(self) -> tuple[str, str, int]:
+        """Kind, API and line. Events of one call site have the same values."""
+        return self[:3]
+
+    @property
     def seconds(self) -> float:
         return (self.end - self.start) / 1e9
 
 
 class HostSample(NamedTuple):
-    """What a thread was doing at one time, while no hook may have recorded it. Times are those of the events."""
+    """What a thread did at one time, whether or not a hook recorded it. Times use the clock of the events."""
 
     time: int
     nanoseconds: int  # since the previous sample; the sample stands for this time

@@ -12,7 +12,7 @@ __all__ = ["LongStep", "StackFrame", "StepBlock", "StepHistory"]
 
 
 class StackFrame(NamedTuple):
-    """A frame of sampled stacks. All stacks together form a forest; a frame stands behind its caller."""
+    """A frame of sampled stacks. Frames form call trees; in `StepHistory.frames`, each comes after its caller."""
 
     caller: int  # index of the calling frame; -1 for the outermost frame of user code
     line: int  # index into `Capture.lines`; -1 for a function of a library
@@ -32,8 +32,8 @@ class StepBlock:
     """Consecutive steps. `samples` does not include samples of long steps."""
 
     steps: int
-    seconds: float  # of all steps, long steps included
-    usual: float  # seconds; the median step
+    seconds: float  # sum of all steps, long steps included
+    usual: float  # seconds of the median step
     samples: tuple[tuple[int, int], ...] = ()  # innermost frame and its number of samples
 
 

@@ -36,7 +36,7 @@ _MATRIX_PRODUCTS = re.compile("gemm|gemv|cutlass|nvjet|matmul|conv|dot|flash|att
 def build_timeline(view: CaptureView) -> Timeline | None:
     """Build the timeline of a capture; None without steps.
 
-    Without a device record, the timeline has only the time of the host, which includes its waits for a device.
+    Without device records, the timeline has only the time of the host, which includes its waits for a device.
     """
     if view.device is not None:
         return _device_timeline(view.device)
@@ -61,7 +61,7 @@ def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
 
 
 def _device_timeline(device_view: DeviceView) -> Timeline:
-    """Build the timeline from a device record; operations are numbered in the order of queueing."""
+    """Build the timeline from device records; operations are numbered in the order of queueing."""
     steps = [
         host_intervals(device_view.events, device_view.thread, *step) for step in select_typical_steps(device_view)
     ]

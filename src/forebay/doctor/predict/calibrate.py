@@ -1,7 +1,8 @@
 """Calibration of a timeline to the pace of unprofiled steps.
 
-The doctor profiles some steps with hooks alone, and some with hooks and a record of the device, which slows the host
-down. A timeline comes from recorded steps. Calibration removes the cost of profiling from the timeline in two steps:
+The doctor profiles some steps with hooks alone. In others, the recorded steps, CUPTI also records the device, which
+slows the host down. A timeline comes from recorded steps. Calibration removes the cost of profiling from it in two
+stages:
 
 1. It scales calls, and the work between them, to the time that they took with hooks alone. If the simulated step still
    differs too much from the measured steps, the model is not reliable.
@@ -26,10 +27,10 @@ from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_st
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
-# Limits for the ratio of the time without a device record to the time with one. A ratio outside of these limits
+# Limits for the ratio of the time with hooks alone to the time in recorded steps. A ratio outside of these limits
 # compares different work.
-SMALLEST_RATIO = 0.3  # a record makes calls at most three times as slow
-LARGEST_RATIO = 3.0  # a record can avoid page faults: without one, making the same batches took 2.5 times as long
+SMALLEST_RATIO = 0.3  # CUPTI makes calls at most three times as slow
+LARGEST_RATIO = 3.0  # the steps with hooks alone came first: page faults made the same batches take 2.5 times as long
 # Limits for the pace, the factor on host time.
 SMALLEST_PACE = 0.5  # hooks that count every TensorFlow operation can double a step
 LARGEST_PACE = 1.5  # the machine may have been slower in the unprofiled steps
@@ -46,10 +47,10 @@ class CalibratedTimeline:
     """A timeline at the pace of unprofiled steps. Errors are shares of a step."""
 
     timeline: Timeline
-    measured: float  # the measured step time, in seconds
-    structure_error: float  # of the uncalibrated timeline, compared to the steps with a device record
-    cost_error: float  # after the cost of the device record is removed, compared to the measured steps
-    pace_error: float  # after the pace is set, compared to the measured step
+    measured: float  # `CaptureView.step_seconds`: of unprofiled steps, if the capture has them
+    structure_error: float  # of the uncalibrated timeline, compared to the recorded steps
+    cost_error: float  # after the cost of CUPTI is removed, compared to the range of the profiled and unprofiled steps
+    pace_error: float  # after the pace is set, compared to `measured`
 
     @property
     def error(self) -> float:
@@ -57,7 +58,7 @@ class CalibratedTimeline:
 
 
 def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
-    """Return the calibrated timeline of a capture. Without a device record, the timeline stays as it is."""
+    """Return the calibrated timeline of a capture. Without device records, the timeline stays as it is."""
     measured = view.step_seconds
     if view.device is None:
         return CalibratedTimeline(
@@ -102,11 +103,11 @@ def _recorded_seconds(device_view: DeviceView) -> float:
 
 
 def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKey, float]:
-    """Return the ratios of the time without a device record to the time with one.
+    """Return the ratios of the time with hooks alone to the time in recorded steps.
 
     Calls have one ratio per kind and line, except calls that wait for the device. The work between calls has one ratio.
-    If the device limits the loop, most of the launch time is waiting. Without recorded calls, this waiting looks like
-    work, so the ratio of the work then limits it to OPERATION_SECONDS per kernel.
+    If the device limits the loop, most of the launch time is waiting. If CUPTI recorded no CUDA calls, this waiting
+    looks like work. The ratio of the work then limits the work to OPERATION_SECONDS per kernel.
     """
     assert view.steps is not None
     profiled = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
@@ -158,9 +159,10 @@ def _copy_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
 def _with_measured_pace(timeline: Timeline, measured: float, unprofiled: float) -> Timeline:
     """Scale the host to the measured pace.
 
-    If the device limits the step, the step time does not show the pace of the host, because the host runs ahead. The
-    median turn of the unprofiled loop, `unprofiled`, then shows the pace if it is shorter than the step: it did not
-    wait for the device. If it is not shorter, the pace is unknown, and the timeline stays as it is.
+    `measured` is the step time, which includes the work of the device. `unprofiled` is the median time of an unprofiled
+    iteration of the loop. Both are seconds. If the device limits the step, `measured` does not show the pace of the
+    host, because the host runs ahead. If `unprofiled` is shorter than `measured`, iterations did not wait for the
+    device, so `unprofiled` shows the pace. Otherwise the pace is unknown, and the timeline stays as it is.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
@@ -204,5 +206,5 @@ def _with_pace(timeline: Timeline, pace: float) -> Timeline:
 
 
 def _is_copied_by_call(operation: DeviceOperation) -> bool:
-    """Whether the call itself copies the bytes, and not another thread that prepares the data."""
+    """Whether the call that starts this copy copies the bytes itself, because the memory is pageable."""
     return operation.is_pageable and operation.engine != "compute"

@@ -1,4 +1,4 @@
-"""Changes of host time that need no device operations: of calls, of a kind of action, of all work."""
+"""Changes of the time of host actions. They leave device operations as they are."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from forebay.doctor.predict.changes import Change, is_call_of
 from forebay.doctor.predict.timeline import HostAction, Timeline
 
-__all__ = ["at_least", "hide_calls", "scale_calls", "scale_kinds", "shorten_calls", "unchanged"]
+__all__ = ["hide_calls", "scale_calls", "scale_kinds", "shorten_calls", "take_at_least", "unchanged"]
 
 
 def unchanged(timeline: Timeline) -> Timeline:
@@ -39,13 +39,13 @@ def hide_calls(line: int, kinds: Collection[str], *, producer_seconds: float) ->
     """Let another thread make these calls during the step; it needs `producer_seconds` per step."""
 
     def change(timeline: Timeline) -> Timeline:
-        return at_least(producer_seconds)(scale_calls(line, kinds, 0.0)(timeline))
+        return take_at_least(producer_seconds)(scale_calls(line, kinds, 0.0)(timeline))
 
     return change
 
 
-def at_least(seconds: float) -> Change:
-    """Let a step take at least `seconds`, because something outside of the timeline needs them."""
+def take_at_least(seconds: float) -> Change:
+    """Let a step take at least `seconds`, because work outside of the timeline, such as a producer, needs them."""
     return lambda timeline: timeline.with_parts(min_step_seconds=seconds)
 
 

@@ -110,7 +110,7 @@ def compute_on_host(seconds: float) -> Change:
 
 
 def scale_time(share: float) -> Change:
-    """Let everything take a share of its time: a run without its pauses."""
+    """Let everything take a share of its time, as in a run without its pauses."""
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=action.seconds * share) for action in timeline.actions]
@@ -129,7 +129,7 @@ def scale_time(share: float) -> Change:
 
 
 def defer_waits(line: int, *, every: int = 0) -> Change:
-    """Remove the read-backs and explicit waits of a line; with `every`, keep every n-th wait."""
+    """Remove the read-backs and explicit waits of a line. With `every`, keep one of `every` waits."""
 
     def change(timeline: Timeline) -> Timeline:
         actions, wait_count = [], 0

@@ -1,6 +1,6 @@
 """The change that checks data on the device and reads back only one number.
 
-The record does not show which host work uses the data of a read-back. The change treats the host work between a
+A capture does not show which host work uses the data of a read-back. The change treats the host work between a
 read-back and the next framework call as the check, and moves the check to the device. The cautious estimate removes
 less host work:
 
@@ -31,7 +31,7 @@ def check_on_device(
 
     The check makes `passes` passes over the bytes, each at `bytes_per_second`. With `waits`, the loop waits for the
     number. The change removes the host work after the read-back; with `is_cautious`, it removes only the share that is
-    surely the check.
+    certainly the check.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -71,7 +71,7 @@ def _replace_copies(operations: list[DeviceOperation], copies: Collection[int], 
 
 
 def _work_after_read_backs(timeline: Timeline, line: int) -> Iterator[tuple[Sequence[int], float]]:
-    """Yield the host work after each read-back, and the share that is surely the check.
+    """Yield the host work after each read-back, and the share of it that is certainly the check.
 
     The host work is a list of action indices. The simulation repeats the timeline, so the first actions follow the last
     read-back.
@@ -81,7 +81,7 @@ def _work_after_read_backs(timeline: Timeline, line: int) -> Iterator[tuple[Sequ
     after_last = read_backs[-1] + 1 if read_backs else 0
     work: list[int] = []
     is_after_read_back = bool(read_backs)
-    # The maximum, because the last read-back of a record may lack its copy.
+    # The maximum, because the copy of the last recorded read-back may be missing.
     nbytes = max((_queued_nbytes(timeline, actions[index]) for index in read_backs), default=0)
     for index in (*range(after_last, len(actions)), *range(after_last)):
         action = actions[index]
@@ -100,7 +100,7 @@ def _queued_nbytes(timeline: Timeline, action: HostAction) -> int:
 
 
 def _check_share(timeline: Timeline, work: Sequence[int], nbytes: int) -> float:
-    """Return the share of host work that surely is a check of `nbytes`."""
+    """Return the share of host work that certainly is a check of `nbytes`."""
     seconds = sum(timeline.actions[index].seconds for index in work)
     return min(1 - GAIN_UNCERTAINTY, nbytes / CHECK_BYTES_PER_SECOND / seconds) if seconds else 0.0
 

@@ -1,7 +1,8 @@
 """The outcomes of each kind of cure, as changes of a timeline.
 
-Each function, except `check_seconds`, returns one change per possible outcome of a cure. If the capture has a device
-record, the changes know the copies and kernels of each call. Otherwise they change only the time of the host.
+Each function, except `check_seconds`, returns one change of the timeline per possible outcome: usually the best and the
+worst. If the capture has device records, the changes apply to the copies and kernels of each call. Otherwise they apply
+only to the time of the host.
 """
 
 from collections.abc import Callable
@@ -60,8 +61,8 @@ KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
 KERAS_KERNEL_SECONDS = 5e-6, 6e-6  # per kernel
-# Share of the time of launching that remains with torch.compile. Measured on an H200: 0.44 for a small transformer with
-# mode="reduce-overhead" (9.9 to 4.9 ms per step, 2026-11-17).
+# Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
+# for a small transformer with mode="reduce-overhead", whose step went from 9.9 to 4.9 ms.
 COMPILED_LAUNCH_SHARES = 0.35, 0.55
 FUSED_SHARE = 0.6  # of the device time remains at best, if a compiler fuses the operations between matrix products
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
@@ -83,25 +84,29 @@ class CallingTime:
 def defer_waits(view: CaptureView, site: CallSite) -> Changes:
     """Wait so rarely that the waits of a site take no time.
 
-    Without a device record, the device may need as long as the waits, or as long as the whole step.
+    Without device records, the work of the device is unknown. At best it takes as long as the waits, so a step cannot
+    become shorter than them. At worst it takes the whole step, and nothing changes.
     """
-    line, wait = line_of(site), cost_of(view, site.events)
+    line, wait_seconds = line_of(site), cost_of(view, site.events)
+    best_on_host = changes.chain((changes.defer_waits(line), call_changes.take_at_least(wait_seconds)))
     return choose_outcomes(
         view,
         lambda speeds: (changes.defer_waits(line),),
-        lambda: (changes.chain((changes.defer_waits(line), call_changes.at_least(wait))), call_changes.unchanged),
+        lambda: (best_on_host, call_changes.unchanged),
     )
 
 
 def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Changes:
-    """Check data on the device instead of reading it back.
+    """Check data on the device instead of reading it back. With `waits`, the loop waits for the result of the check.
 
-    At best, this removes all host work after the read-back; at worst, only the share that is surely the check. Without
-    a device record, it removes the read-back; at worst only the time of its copy on the fastest link.
+    At best, this removes all host work after the read-back. At worst, it removes only the share of this work that is
+    certainly the check. Without device records, it removes the read-back at best, and at worst only the time that its
+    copy takes on the fastest link.
     """
     line, copy_seconds = line_of(site), site.nbytes / FASTEST_LINK
 
     def change(speeds: MachineSpeeds) -> Changes:
+        # Assume that a check reads device memory as fast as a gather of rows.
         return tuple(
             check_changes.check_on_device(
                 line, bytes_per_second=speeds.gather, passes=passes, waits=waits, is_cautious=is_cautious
@@ -109,22 +114,22 @@ def check_on_device(view: CaptureView, site: CallSite, *, waits: bool) -> Change
             for passes, is_cautious in zip(CHECK_PASSES, (False, True), strict=True)
         )
 
-    kept = max(0.0, cost_of(view, site.events) - copy_seconds)
+    remaining = max(0.0, cost_of(view, site.events) - copy_seconds)
     return choose_outcomes(
-        view, change, lambda: tuple(call_changes.shorten_calls(line, ("download",), each) for each in (0.0, kept))
+        view, change, lambda: tuple(call_changes.shorten_calls(line, ("download",), each) for each in (0.0, remaining))
     )
 
 
 def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
     """Return the seconds per step of host work that checks read-backs, at least and at most.
 
-    Without a device record, return zeros.
+    Without device records, return zeros.
     """
     timeline = build_timeline(view) if view.device is not None else None
     if timeline is None or view.device is None or not view.device.seconds:
         return 0.0, 0.0
     least, most = check_changes.check_seconds(timeline, line_of(site))
-    scale = view.step_seconds / view.device.seconds
+    scale = view.step_seconds / view.device.seconds  # recorded steps are longer than unprofiled steps
     return least * scale, most * scale
 
 
@@ -148,17 +153,21 @@ def prefetch_input(
 
 
 def hide_waits(view: CaptureView, site: CallSite) -> Changes:
-    """Make the input so fast that the loop does not wait for it at best; at worst change nothing."""
+    """Make the input faster. At best, the loop no longer waits for it; at worst, nothing changes."""
     return changes.prefetch_input(producer_seconds=0.0), call_changes.unchanged
 
 
 def shorten_input(view: CaptureView, share: float) -> Changes:
-    """Let the waits for input take a share of their time at best; at worst all of it."""
+    """Make the input faster. At best, the waits for it take `share` of their time; at worst, nothing changes."""
     return call_changes.scale_kinds(("input",), share), call_changes.unchanged
 
 
 def remove_calls(view: CaptureView, *sites: CallSite, later_sites: tuple[CallSite, ...] = ()) -> Changes:
-    """Make these calls once, before the loop. `later_sites` may follow from them: at worst they remain."""
+    """Make the calls of `sites` once, before the loop.
+
+    The calls of `later_sites` may be needed only because of these calls. At best they disappear too; at worst they
+    remain.
+    """
     removal = changes.chain(_removal(site) for site in sites)
     if not later_sites:
         return (removal,)
@@ -172,35 +181,35 @@ def _removal(site: CallSite) -> Change:
 def remove_work(
     view: CaptureView, seconds: float, *, least: float | None = None, kinds: tuple[str, ...] = ("work",)
 ) -> Changes:
-    """Remove `seconds` per step of the host's own work; with `least`, at worst only these seconds."""
+    """Remove `seconds` per step from host actions of these kinds; with `least`, at worst only `least` seconds."""
     outcomes = (seconds,) if least is None else (seconds, least)
     return tuple(changes.remove_work(each, kinds) for each in outcomes)
 
 
 def shorten_run(view: CaptureView, seconds: float) -> Changes:
-    """Shorten each step by its share of time that only some steps of the run take: pauses, or growth."""
+    """Shorten the mean step by `seconds` that only some steps of the run take: pauses, or growth of the step time."""
     return (changes.scale_time(max(0.0, 1 - seconds / view.step_seconds) if view.step_seconds else 1.0),)
 
 
 def move_to_device(view: CaptureView, *sites: CallSite, untimed_seconds: float = 0.0) -> Changes:
     """Run the operations of these sites on the device that has their data, without moves.
 
-    `untimed_seconds` is the estimated time of moves inside compiled calls. Without a device record, part of the time
-    may be a wait for the device, which remains.
+    `untimed_seconds` is the estimated time of moves inside compiled calls. Without device records, part of the time may
+    be a wait for the device, which remains.
     """
     lines = [*map(line_of, sites)]
     timed = [call_changes.scale_calls(line, ("move",), 0.0) for line in lines]
-    moves = changes.chain((*timed, changes.remove_work(untimed_seconds, ("run",))))
+    without_moves = changes.chain((*timed, changes.remove_work(untimed_seconds, ("run",))))  # "run": compiled calls
     return choose_outcomes(
-        view, lambda speeds: (changes.move_to_device(*lines),), lambda: (moves, call_changes.unchanged)
+        view, lambda speeds: (changes.move_to_device(*lines),), lambda: (without_moves, call_changes.unchanged)
     )
 
 
 def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Changes:
     """Compile the step into one call: a graph of its operations, or a fused program.
 
-    Without a device record, compiling removes at most `calling.most`. At least, it removes half of `calling.least`; in
-    JAX all of it, because no Python runs between the operations of a jitted function.
+    Without device records, compiling removes the time of calling operations: at best `calling.most`, at worst half of
+    `calling.least`. In JAX, it removes all of `calling.least`: no Python runs inside of a jitted function.
     """
     # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
     if framework in ("tensorflow", "keras"):
@@ -230,7 +239,7 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
 
 
 def compile_model(view: CaptureView) -> Changes:
-    """Compile a model of PyTorch. Part of the time of launching remains, at best and at worst."""
+    """Compile a PyTorch model. COMPILED_LAUNCH_SHARES of the launch time remain, at best and at worst."""
     return tuple(changes.scale_launches(share) for share in COMPILED_LAUNCH_SHARES)
 
 
@@ -254,7 +263,10 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
 
 
 def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Changes:
-    """Compute on a CPU core: `operations` per step, of `numbers` in all. Input and other host work remain."""
+    """Compute on one CPU core instead of the device. Input and other host work remain.
+
+    A step has `operations` operations, which compute `numbers` array elements in total.
+    """
     return tuple(
         changes.compute_on_host(operations * per_call + numbers * per_number)
         for per_call, per_number in zip(CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, strict=True)
@@ -262,14 +274,14 @@ def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Chan
 
 
 def enlarge_batch(view: CaptureView, factor: int) -> Changes:
-    """Use batches `factor` times as large; the result is the time for the rows of one present batch.
+    """Use batches `factor` times as large. The changed timeline has the time for as many rows as a batch has now.
 
-    At best, all time of Python, launches and kernels is shared by `factor` times as many rows. At worst, kernels and
-    compiled calls take as long per row as now.
+    At best, Python, launches and kernels take as long for the larger batch as for the present one. At worst, only
+    launches do; kernels and compiled calls take as long per row as now.
     """
-    fixed = changes.LAUNCHING_KINDS
+    host_kinds = changes.LAUNCHING_KINDS
     return (
-        changes.chain((call_changes.scale_kinds(fixed, 1 / factor), scale_kernels(lambda _: True, 1 / factor))),
+        changes.chain((call_changes.scale_kinds(host_kinds, 1 / factor), scale_kernels(lambda _: True, 1 / factor))),
         call_changes.scale_kinds(("launch",), 1 / factor),
     )
 
@@ -282,8 +294,7 @@ def shrink_kernels(matches: Callable[[DeviceOperation], bool], *, least_share: f
 def launch_without_waiting(view: CaptureView) -> Changes:
     """Launch kernels without waiting for each.
 
-    Host and device then work in parallel, so a step takes at least half of its time; at worst nothing changes.
+    Host and device then work in parallel. So at best, a step takes half of its time; at worst, nothing changes.
     """
-    return changes.chain((changes.remove_work(view.step_seconds / 2), call_changes.at_least(view.step_seconds / 2))), (
-        call_changes.unchanged
-    )
+    half = view.step_seconds / 2
+    return changes.chain((changes.remove_work(half), call_changes.take_at_least(half))), call_changes.unchanged

@@ -19,19 +19,20 @@ def by_name(matches_name: Callable[[str], bool]) -> Matches:
 
 
 def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
-    """Replace each run of matching kernels by one kernel.
+    """Replace each sequence of matching kernels by one kernel.
 
-    A run are kernels that follow each other on a stream. Each of them reads and writes memory, but their fusion only
-    reads what the run reads first and writes what remains. So the fusion takes `times_longest` of the longest kernel of
-    the run, and no longer than the run itself.
+    The kernels of a sequence follow each other on a stream. Each of them reads and writes memory, but the fused kernel
+    only reads the inputs of the sequence and writes its results. So it takes `times_longest` times as long as the
+    longest kernel of the sequence, and no longer than the sequence itself.
     """
 
     def change(timeline: Timeline) -> Timeline:
         operations = list(timeline.operations)
-        for run in _runs(timeline, matches):
-            seconds = [operations[index].seconds for index in run]
+        for sequence in _find_sequences(timeline, matches):
+            seconds = [operations[index].seconds for index in sequence]
             share = min(1.0, times_longest * max(seconds) / sum(seconds)) if sum(seconds) else 1.0
-            for position, index in enumerate(run):  # each keeps a part: the host may wait for any of them
+            # Shorten every kernel instead of removing all but one, because the host may wait for any of them.
+            for position, index in enumerate(sequence):
                 gap_seconds = 0.0 if position else operations[index].gap_seconds
                 operations[index] = replace(
                     operations[index], seconds=operations[index].seconds * share, gap_seconds=gap_seconds
@@ -59,20 +60,20 @@ def remove_cuda_calls(seconds: float) -> Change:
     return remove_work(seconds, CALLING_KINDS)
 
 
-def _runs(timeline: Timeline, matches: Matches) -> Iterator[list[int]]:
+def _find_sequences(timeline: Timeline, matches: Matches) -> Iterator[list[int]]:
     """Yield the indices of matching kernels that follow each other on a stream, within a step."""
-    runs: dict[int, list[int]] = {}  # by stream
+    sequences: dict[int, list[int]] = {}  # by stream
     for action in timeline.actions:
         for index in action.queued_operations:
             operation = timeline.operations[index]
             if _is_match(operation, matches):
-                runs.setdefault(operation.stream, []).append(index)
+                sequences.setdefault(operation.stream, []).append(index)
             else:
-                yield from filter(None, [runs.pop(operation.stream, [])])
+                yield from filter(None, [sequences.pop(operation.stream, [])])
         if action.ends_step:
-            yield from runs.values()
-            runs = {}
-    yield from runs.values()
+            yield from sequences.values()
+            sequences = {}
+    yield from sequences.values()
 
 
 def _is_match(operation: DeviceOperation, matches: Matches) -> bool:
@@ -80,5 +81,5 @@ def _is_match(operation: DeviceOperation, matches: Matches) -> bool:
 
 
 def _resize(operation: DeviceOperation, seconds: float) -> DeviceOperation:
-    """Return the operation with another time. An operation without time also has no pause before it."""
+    """Return the operation with another duration. A removed operation also has no gap before it."""
     return replace(operation, seconds=seconds, gap_seconds=operation.gap_seconds if seconds else 0.0)

@@ -1,4 +1,4 @@
-"""What the outcomes of all cures need: the recorded or the host's timeline, the free cores, the line of a site."""
+"""Functions that `cure_changes` and `upload_cures` share."""
 
 from collections.abc import Callable
 
@@ -14,10 +14,10 @@ Changes = tuple[Change, ...]  # one change of the timeline per possible outcome 
 
 
 def choose_outcomes(
-    view: CaptureView, make_recorded: Callable[[MachineSpeeds], Changes], make_host: Callable[[], Changes]
+    view: CaptureView, with_device: Callable[[MachineSpeeds], Changes], without_device: Callable[[], Changes]
 ) -> Changes:
-    """Return the changes for a timeline with device operations, or for one of the host alone."""
-    return make_recorded(machine_speeds(view)) if view.device is not None else make_host()
+    """Return the result of `with_device` if the capture has device records, else of `without_device`."""
+    return with_device(machine_speeds(view)) if view.device is not None else without_device()
 
 
 def limit_by_cores(view: CaptureView) -> Change:
@@ -27,7 +27,7 @@ def limit_by_cores(view: CaptureView) -> Change:
     """
     busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
     share = min(1.0, busy / cores) if isinstance(busy, int | float) else 1.0
-    return call_changes.at_least(view.step_seconds * share)
+    return call_changes.take_at_least(view.step_seconds * share)
 
 
 def line_of(site: CallSite) -> int:

@@ -48,7 +48,7 @@ class HostAction:
     queued_operations: tuple[int, ...] = ()  # indices of operations that the action queues after its work
     awaited_operations: tuple[int, ...] = ()  # indices of operations that the action waits for before its work
     line: int = -1  # source line; -1 if unknown
-    kind: str = "work"  # "work", "launch", or an event kind such as "upload", "download" or "input"
+    kind: str = "work"  # "work", "launch", or a value of EventKind, such as "upload", or "run" for a compiled call
     ends_step: bool = False
     sleeps: bool = False  # whether the thread sleeps while it waits; otherwise it polls
 

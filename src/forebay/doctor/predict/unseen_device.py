@@ -1,8 +1,8 @@
-"""A timeline of a device that was not recorded, which works for as long as the record of the host allows.
+"""A timeline with an assumed device, for captures without device records. The device works for as long as possible.
 
-The waits of the host show when the device had finished. The device may have started with the first operation that the
-host queued after the wait before. A cure that shortens the host during this time may save nothing. A cure that shortens
-the host while the device has surely no work saves its time. If the host never waits, the device may limit each step.
+When the host's wait ends, the device has finished. The device may have started with the first operation that the host
+queued after its previous wait. A cure that shortens the host during this time may save nothing. A cure that shortens
+the host while the device certainly has no work saves its time. If the host never waits, the device may limit each step.
 
 On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of the threads besides the loop's.
 """
@@ -22,7 +22,10 @@ _RECORDED_KINDS = frozenset({EventKind.RUN, EventKind.TRANSFORM})
 
 
 def has_unseen_device(view: CaptureView) -> bool:
-    """Whether a device worked in parallel to the host, without a record. On a CPU, JAX computes in its own threads."""
+    """Whether a device may have worked in parallel to the host, but was not recorded.
+
+    On a CPU, JAX counts as such a device, because it computes in its own threads.
+    """
     return view.device is None and (view.has_gpu or "jax" in view.frameworks)
 
 
@@ -32,19 +35,22 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
     waits = [index for index, action in enumerate(actions) if action.kind in WAIT_KINDS and action.seconds]
     if not waits:
         return timeline.with_parts(min_step_seconds=steady_step_seconds(timeline) * share)
-    can_queue = _RECORDED_KINDS if _records_all_work(view) else None
+    queueing_kinds = _RECORDED_KINDS if _records_all_work(view) else None
     changed, operations = list(actions), []
     for number, wait in enumerate(waits):
         # The simulation repeats the timeline, so the last wait precedes the first.
         between = (
             [*range(waits[number - 1] + 1, wait)] if number else [*range(waits[-1] + 1, len(actions)), *range(wait)]
         )
-        skipped = next((place for place, index in enumerate(between) if _may_queue(actions[index], can_queue)), None)
-        idle, busy = (between, []) if skipped is None else (between[:skipped], between[skipped:])
+        first = next(
+            (position for position, index in enumerate(between) if _may_queue(actions[index], queueing_kinds)), None
+        )
+        # The device is busy from the start of the first action that may queue work. So the action before queues it.
+        idle, busy = (between, []) if first is None else (between[:first], between[first:])
         idle, operation = _slowest_operation(actions, idle, busy, wait, share)
         operations.append(operation)
-        queueing = idle[-1] if idle and skipped is not None else waits[number - 1]
-        changed[queueing] = _queueing(changed[queueing], number)
+        previous = idle[-1] if idle and first is not None else waits[number - 1]
+        changed[previous] = _with_queued(changed[previous], number)
         changed[wait] = replace(changed[wait], seconds=0.0, awaited_operations=(number,))
     return Timeline(tuple(changed), tuple(operations), timeline.min_step_seconds)
 
@@ -85,8 +91,8 @@ def _may_queue(action: HostAction, kinds: Collection[str] | None) -> bool:
     return kinds is None or action.kind in kinds
 
 
-def _queueing(action: HostAction, operation: int) -> HostAction:
-    """Return the action, which also queues the operation at its end."""
+def _with_queued(action: HostAction, operation: int) -> HostAction:
+    """Return the action with one more operation, which it queues at its end."""
     return replace(action, queued_operations=(*action.queued_operations, operation))
 
 

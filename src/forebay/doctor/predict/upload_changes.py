@@ -158,6 +158,7 @@ def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: 
         copies: list[int] = []  # copies of this step so far
         for action in timeline.actions:
             if is_call_of(action, UPLOAD_KINDS, line):
+                # The first upload remains. Actions that queue nothing belong to the upload before them.
                 is_repeated = bool(copies) and (bool(action.queued_operations) or len(copies) > 1)
                 copies += action.queued_operations
                 if is_repeated:

@@ -1,7 +1,7 @@
 """The outcomes of each cure of uploads, as changes of a timeline.
 
-If the capture has a device record, the changes know the copies of each call. Otherwise they change only the time of the
-host.
+Each function returns one change of the timeline per possible outcome. If the capture has device records, the changes
+apply to the copies of each call. Otherwise they apply only to the time of the host.
 """
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
@@ -34,7 +34,8 @@ __all__ = [
 
 MAKING_BYTES_PER_SECOND = 3.5e9  # NumPy assembles rows in new memory; the slowest measurement
 FEED_BYTES_PER_SECOND = 17e9  # four worker threads gather rows into page-locked memory
-# Speed of a conversion of an array, which copies the array: one core copies memory, and TensorFlow, the slowest.
+# Speed at which a framework converts an array, which copies it: the speed of memory copies by one core at best, and the
+# speed of TensorFlow, the slowest framework, at worst.
 CONVERSION_BYTES_PER_SECOND = 10e9, 1e9
 
 
@@ -49,7 +50,7 @@ def remove_uploads(view: CaptureView, site: CallSite, share: float = 1.0) -> Cha
 
 
 def store_in_arrays(view: CaptureView, site: CallSite) -> Changes:
-    """Convert arrays instead of Python lists: one copy of the bytes, at best and at worst."""
+    """Convert arrays instead of Python lists: one copy of the bytes, at each of CONVERSION_BYTES_PER_SECOND."""
     return tuple(
         call_changes.shorten_calls(line_of(site), UPLOAD_KINDS, site.nbytes / speed)
         for speed in CONVERSION_BYTES_PER_SECOND
@@ -151,7 +152,7 @@ def merge_uploads(view: CaptureView, site: CallSite, calls: float) -> Changes:
     """Replace the uploads of a step by one. A step now makes `calls` of them."""
     line, speeds = line_of(site), machine_speeds(view)
     seconds = cost_of(view, site.events) / calls
-    copying = site.nbytes / speeds.host_copy
+    copy_seconds = site.nbytes / speeds.host_copy
     return choose_outcomes(
         view,
         lambda speeds: (
@@ -159,7 +160,10 @@ def merge_uploads(view: CaptureView, site: CallSite, calls: float) -> Changes:
                 line, bytes_per_second=speeds.pageable, host_bytes_per_second=speeds.host_copy
             ),
         ),
-        lambda: tuple(call_changes.shorten_calls(line, UPLOAD_KINDS, seconds + passes * copying) for passes in (1, 4)),
+        # The host copies the bytes once at best, and four times at worst, to assemble them.
+        lambda: tuple(
+            call_changes.shorten_calls(line, UPLOAD_KINDS, seconds + copies * copy_seconds) for copies in (1, 4)
+        ),
     )
 
 
@@ -180,8 +184,8 @@ def prefetch_batches(view: CaptureView, site: CallSite, batch_seconds: float, pr
     def change_host() -> Changes:
         removal = changes.remove_work(batch_seconds)
         return (
-            changes.chain((removal, call_changes.at_least(fast))),
-            changes.chain((removal, call_changes.at_least(slow), limit_by_cores(view))),
+            changes.chain((removal, call_changes.take_at_least(fast))),
+            changes.chain((removal, call_changes.take_at_least(slow), limit_by_cores(view))),
         )
 
     return choose_outcomes(view, change, change_host)

@@ -115,7 +115,7 @@ class Comparison:
 def read_document(path: str | Path) -> Document:
     """Read and validate a document that `--json` wrote."""
     try:
-        document = parse_json(read_bounded(path, most_nbytes=MAX_NBYTES))
+        document = parse_json(read_bounded(path, max_nbytes=MAX_NBYTES))
     except (OSError, ValueError) as error:
         raise CaptureError(f"{path} cannot be read as a document of the doctor: {error}. {_HINT}") from error
     return validate_document(document, path)

@@ -112,7 +112,7 @@ def _describe_measured(diagnosis: Diagnosis, setting: MeasuredSetting) -> str:
     if setting.saved is None:
         return f"Not measured: {setting.trouble}. The finding: {setting.title}."
     if is_negligible(diagnosis, setting):
-        return f"Measured, and not slower than without it: {setting.title}."
+        return f"Measured: without this setting, a step is not shorter. The finding: {setting.title}."
     if not is_measurable(diagnosis, setting):
         return f"Not measured: step times varied too much. The finding: {setting.title}."
     saved = format_seconds_range(*setting.saved)
@@ -193,7 +193,7 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
     count = f"{len(view.steps):,}"
     if kind == EventKind.OPS:
         step = _format_step_time(view, count)
-        return f"No call marks the end of a step, so one span of {end} counts as a step: {step}."
+        return f"No call marks the end of a step, so each group of {end} counts as a step: {step}."
     if view.profiling_overhead is None:
         step = _format_step_time(view, f"{count} profiled steps", f", each ending at {end}")
         return f"Step time {step}. The cost of profiling was not measured."
@@ -282,15 +282,15 @@ def describe_run_lines(diagnosis: Diagnosis) -> str:
     share = sum(each.seconds for each in run_lines(diagnosis.view)) / seconds if seconds else 0.0
     return (
         f"Samples of the main thread name a line of the script for {format_percent(share)} of the run. "
-        "The rest is start and end of the profile, or older than the samples that the doctor keeps."
+        "The rest is the start and end of profiling, or time before the oldest sample that the doctor keeps."
     )
 
 
 def describe_crossings(diagnosis: Diagnosis) -> str:
     """Explain the table of crossings."""
-    period = "before the loop, and in it if they do not recur, until recording ended" if diagnosis.view.steps else ""
+    outside = " that are not part of a step, until recording ended" if diagnosis.view.steps else ""
     return (
-        f"Transfers and waits for the device{f' {period}' if period else ''}, in order of time. Times start with the "
+        f"Transfers and waits for the device{outside}, in order of time. Times start with the "
         "run. An implied crossing is a side effect of a call with another purpose; its duration may be an estimate."
     )
 

@@ -1,6 +1,6 @@
 """The crossings of the terminal report: rows in order of time, then totals by line.
 
-Crossings that follow each other on one line share a row.
+Consecutive crossings of the same call and line share a row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from forebay.doctor.analyse.crossings import (
     CrossingTotal,
     crossings_of,
     total_by_line,
-    total_by_run,
+    total_consecutive,
 )
 from forebay.doctor.model.formatting import (
     format_count,
@@ -52,23 +52,23 @@ def render_crossings(view: CaptureView, width: int, *, most_lines: int) -> list[
     if view.steps is not None and not has_device:
         return []
     shown = reaching if has_device else crossings
-    runs = total_by_run(shown)
-    for rows in range(min(most, len(runs)), 0, -1):
-        lines = _render_lines(view, shown, runs[:rows], width)
+    groups = total_consecutive(shown)
+    for rows in range(min(most, len(groups)), 0, -1):
+        lines = _render_lines(view, shown, groups[:rows], width)
         if len(lines) <= most_lines:
             return lines
     return []
 
 
 def _render_lines(
-    view: CaptureView, crossings: Sequence[Crossing], runs: Sequence[tuple[Crossing, CrossingTotal]], width: int
+    view: CaptureView, crossings: Sequence[Crossing], groups: Sequence[tuple[Crossing, CrossingTotal]], width: int
 ) -> list[Text]:
-    """Return a row for each of these runs, and totals by line of all other crossings."""
+    """Return a row for each of these groups, and totals by line of all other crossings."""
     heading = wrap_lines(Text(_heading(view, crossings), style="dim"), width)
     lines = [Text(), *heading, Text(fit_width(_HEADER, width), style="dim")]
-    for first, total in runs:
+    for first, total in groups:
         lines += _render_row(view, total, format_timestamp(first.start), width, show_count=total.count > 1)
-    totals = total_by_line(crossings[sum(total.count for _, total in runs) :])
+    totals = total_by_line(crossings[sum(total.count for _, total in groups) :])
     if totals:
         lines.append(Text(f"  {format_count(sum(total.count for total in totals), 'more crossing')}:", style="dim"))
     for total in totals[:MOST_TOTALS]:

@@ -18,7 +18,7 @@ MOST_EVENTS = 20_000  # a browser draws them smoothly, and they add half a megab
 TICK_NS = 100  # nanoseconds; the unit of all times in the timeline data
 LONGEST_TEXT = 160  # characters of a source line or an API name
 
-SiteKey = tuple[str, str, int]  # kind, API and line of an event
+SiteKey = tuple[str, str, int]  # `LedgerEvent.site`: kind, API and line
 
 
 def timeline_data(view: CaptureView) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def _step_edges(view: CaptureView) -> tuple[list[int], int]:
     An edge is the time in nanoseconds at which one step ends and the next begins. The page first shows the first step
     that was recorded on the device, if there is one.
     """
-    steady = list(view.steps.edges) if view.steps else []
+    profiled = list(view.steps.edges) if view.steps else []
     traced = view.capture.window.traced if view.capture.device else ()
-    edges = sorted({*steady, *traced})
+    edges = sorted({*profiled, *traced})
     return edges, edges.index(traced[0]) if len(traced) > 1 else 0
 
 
@@ -90,12 +90,12 @@ def _describe_longest(count: int, period: str) -> str:
 
 
 def _encode_row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
-    """Return the columns of a row, and number new call sites in `sites`."""
+    """Encode the events of one row of a track as lists. Add new call sites to `sites`."""
     starts = [(event.start - zero) // TICK_NS for event in events]
     return {
         "starts": [after - before for before, after in pairwise([0, *starts])],
         "lengths": [(event.end - event.start) // TICK_NS for event in events],
-        "sites": [sites.setdefault((event.kind, event.api, event.line), len(sites)) for event in events],
+        "sites": [sites.setdefault(event.site, len(sites)) for event in events],
         "nbytes": [event.nbytes for event in events],
     }
 

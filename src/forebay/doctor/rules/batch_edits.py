@@ -26,7 +26,7 @@ class _Part:
     name: str
     is_assignment: bool  # the statement only assigns the conversion to `name`
     methods: tuple[str, ...] = ()  # calls on the tensor that the loop must still make, such as ".float()"
-    dtype: str | None = None  # to which the conversion converts the data
+    dtype: str | None = None  # the dtype to which the conversion converts the data
 
     def host_text(self, code: ScriptCode) -> str:
         text = code.text(self.data)
@@ -56,7 +56,8 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
     lines = _array_feed(code, loop, parts, makers, framework) or _generator_feed(code, loop, parts, makers, framework)
     if any(_names_device(part.node) for part in parts):
         return []  # a feed chooses the device itself
-    # A feed makes its first batch at once, so what the outer loops assign must be known before it.
+    # A feed makes its first batch when it is created. If batches depend on names that an outer loop assigns, create it
+    # after these assignments, once per epoch.
     made = names_in(loop.iter, *makers, *(part.data for part in parts)) - stored_names(loop)
     is_per_epoch = any(made & _own_stored_names(around, loop) for around in loops[1:]) and "from_batches" in lines[-1]
     outer = loop if is_per_epoch else loops[-1]
@@ -123,7 +124,7 @@ def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Ite
 
 
 def _has_call(node: ast.expr) -> bool:
-    """Whether an expression may have another value in each step without a name that the loop assigns."""
+    """Whether an expression contains a call, so that its value may differ between steps, such as `rng.random()`."""
     return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
@@ -162,7 +163,10 @@ def _dtype_argument(call: ast.Call) -> str | None:
 
 
 def _makers(loop: ast.For, parts: list[_Part]) -> list[ast.stmt] | None:
-    """Return the statements of the loop that make the host data of a batch; None if others than these make it."""
+    """Return the statements of the loop that make the host data of a batch.
+
+    Return None if the data also depends on other statements of the loop, or on its value in earlier steps.
+    """
     owners = {part.statement for part in parts}
     needed = set().union(*(names_in(part.data) for part in parts)) & stored_names(*loop.body)
     makers: list[ast.stmt] = []

@@ -9,6 +9,7 @@ from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["build_once", "keep_iterator", "pass_arrays", "pass_constants"]
 
+# Framework -> call that makes an array of the framework from a Python number.
 _NUMBERS = {
     "tensorflow": "{tf}.constant({value}, {tf}.float32)",
     "jax": "jnp.float32({value})",

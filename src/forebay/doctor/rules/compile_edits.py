@@ -125,6 +125,7 @@ def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def _is_keras(call: ast.Call) -> bool:
+    """Whether `x.compile(...)` may compile a Keras model: it is neither `torch.compile` nor a regular expression."""
     return isinstance(call.func, ast.Attribute) and last_name(call.func.value) not in ("torch", "re", "regex")
 
 

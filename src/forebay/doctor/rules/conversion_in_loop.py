@@ -26,7 +26,7 @@ from forebay.doctor.rules.wording import (
 __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step"
-SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are no batches
+SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
 MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
 
 

@@ -63,6 +63,7 @@ def _evidence(drift: Drift, growing: GrowingLine) -> Iterator[str]:
     first, last = format_seconds(growing.first_seconds), format_seconds(growing.last_seconds)
     what = f", in {growing.function}" if growing.function else ""
     yield f"This line takes {first} per step at the start and {last} at the end{what}."
+    # The times are medians of the first and of the last quarter of the run, whose middles are 3/4 of the run apart.
     slope = (drift.last_seconds - drift.first_seconds) / (drift.steps * 3 / 4) * SLOPE_STEPS
     cost = drift.seconds_per_step / (drift.first_seconds + drift.seconds_per_step)
     yield (

@@ -24,7 +24,7 @@ _PYTHON_KINDS = ("work", "run")
 @dataclass(frozen=True, slots=True)
 class _EagerSetting:
     name: str  # as the user writes it
-    code: str  # that switches it off
+    code: str  # code that switches it off
     framework: str
     fact: str = ""  # key of the framework's facts that is true if the setting is on; captures of 0.1 have only these
 

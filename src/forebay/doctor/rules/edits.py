@@ -29,7 +29,7 @@ class Edit:
     first: int  # number of a line
     last: int
     text: str
-    statement: ast.stmt | None = field(default=None, compare=False, repr=False)  # that the text replaces
+    statement: ast.stmt | None = field(default=None, compare=False, repr=False)  # the statement that the text replaces
 
     @classmethod
     def before(cls, statement: ast.stmt, *lines: str) -> Self:

@@ -81,7 +81,7 @@ def _feed_edits(
     edits = input_edits.feed_of_fit(code, number, rows) if framework == "keras" and _fits_arrays(view) else []
     if not edits and "tf.data" in _loaders(view):
         edits = pipeline_edits.feed_of_slices(code, number, framework)
-    if not edits and not _iterates_numbers(code, statement):
+    if not edits and not _takes_no_batches(statement):
         edits = input_edits.feed_of_batches(code, number, arrays if isinstance(statement, ast.For) else framework)
     return edits or batch_edits.feed_of_loop(code, number, arrays, _list_dtype(site, arrays))
 
@@ -94,8 +94,8 @@ def _loaders(view: CaptureView) -> set[object]:
     return {loader for site in view.sites_of(EventKind.INPUT) for loader in site.values("loader")}
 
 
-def _iterates_numbers(code: ScriptCode, statement: ast.stmt) -> bool:
-    """Whether a statement is no loop over batches: a line in a loop, or a loop over `range`."""
+def _takes_no_batches(statement: ast.stmt) -> bool:
+    """Whether a statement receives no batches: a loop over `range`, or a statement without a call."""
     if isinstance(statement, ast.For):
         return not isinstance(statement.iter, ast.Name | ast.Attribute | ast.Call) or _is_range(statement.iter)
     return not any(isinstance(node, ast.Call) for node in ast.walk(statement))

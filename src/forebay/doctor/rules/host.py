@@ -58,7 +58,7 @@ def _seconds_of(host_line: HostLine, avoidable: AvoidableCall) -> float:
 
 
 def _is_host_work(host_line: HostLine) -> bool:
-    """Whether most of the time of a line is Python code, or a known library that is no framework.
+    """Whether most of the time of a line is Python code, or a known library that is not a framework.
 
     Other rules explain calls of frameworks, which compute or launch kernels.
     """

@@ -26,9 +26,10 @@ __all__ = [
 ]
 
 _FIT_DATA = ("x", "y", "batch_size")  # parameters of `fit` that a feed replaces
+# Functions and methods that yield no batches.
 _NO_BATCHES = frozenset({"range", "trange", "zip", "items", "keys", "values", "glob", "listdir"})
 _GUARD = '# Worker processes import this script. Put the code that trains under `if __name__ == "__main__":`.'
-_WRAPPERS = ("enumerate", "tqdm", "trange", "iter")
+_WRAPPERS = ("enumerate", "tqdm", "trange", "iter")  # functions that iterate over their first argument
 
 
 def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit]:

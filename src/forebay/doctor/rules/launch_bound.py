@@ -75,7 +75,7 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
 
 
 def _cures(view: CaptureView, framework: str, launching: float) -> Iterator[Cure]:
-    """Yield the cures. A compiler of PyTorch keeps part of the launches: those of the optimizer, and its own."""
+    """Yield the cures. With PyTorch's compiler, launches remain: those of the optimizer and of compiled code."""
     basis = "separate launches are removed, and so is the Python code between them"
     changes = compile_step(view, framework, CallingTime(launching, launching))
     if framework != "torch":

@@ -33,7 +33,7 @@ BASIS = "at most 15/16 of the time of these kernels, if their work can run in pa
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if only long kernels with few blocks run for a reportable share of a step."""
+    """Yield a finding if long kernels with few blocks, and no others, run for a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
         return
@@ -48,7 +48,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _mask_few_blocks(device_view: DeviceView) -> Any:
     """Return a mask of the long kernels with few blocks.
 
-    The mask excludes graphs, which have no block count, and collectives, which need few blocks.
+    The mask excludes CUDA graphs, whose records have no block count, and collectives, which need few blocks.
     """
     operations = device_view.operations
     durations = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
@@ -64,6 +64,7 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
     share = format_percent(cost / view.step_seconds)
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
+    # At best, MOST_BLOCKS times as many blocks share the work of each kernel. At worst, nothing changes.
     changes = shrink_kernels(_has_few_blocks, least_share=1 / MOST_BLOCKS, most_share=1.0)
     return Finding(
         rule="low_occupancy",
@@ -82,6 +83,7 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
 
 
 def _has_few_blocks(operation: DeviceOperation) -> bool:
+    """Whether `_mask_few_blocks` contains this operation of a timeline."""
     is_long = operation.seconds * 1e9 >= SHORTEST_NS
     return is_long and 0 < operation.blocks <= MOST_BLOCKS and not COLLECTIVE.search(operation.name)
 
@@ -89,7 +91,7 @@ def _has_few_blocks(operation: DeviceOperation) -> bool:
 _CODE = {
     "torch": "y = layer(x)   # all time steps in one call: nn.LSTM, cumsum, torch.vmap; or more rows per call",
     "tensorflow": "y = tf.vectorized_map(process_row, x)   # or keras.layers.LSTM on the whole sequence, or more rows",
-    "jax": "y = jax.lax.associative_scan(combine, x)   # replaces lax.scan or fori_loop if the order does not matter; "
+    "jax": "y = jax.lax.associative_scan(combine, x)   # replaces lax.scan or fori_loop if `combine` is associative; "
     "jax.vmap for more rows",
     "cupy": "kernel((blocks,), (256,), ...)   # at least as many blocks as the device has multiprocessors",
 }

@@ -19,7 +19,7 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, batch_row
 
 __all__ = ["examine"]
 
-SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are no batches
+SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
 FEWEST_SAMPLES = 10  # in all gaps; fewer do not show what runs in them
 MIN_REPORTED_SHARE = 0.1  # of a step; from this share on, TraceML calls a loop input-bound
 _FRAMEWORK_WORK = frozenset(
@@ -108,7 +108,7 @@ def _operation_seconds(view: CaptureView) -> float:
 def _idle_seconds(view: CaptureView) -> float:
     """Return the idle seconds of the device per step that no framework call causes.
 
-    Without a device record, return the whole step time.
+    Without device records, return the whole step time.
     """
     if view.device is None:
         return view.step_seconds

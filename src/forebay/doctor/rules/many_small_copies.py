@@ -17,7 +17,6 @@ __all__ = ["examine", "recognises"]
 
 FEWEST_UPLOADS = 8  # per step; the rule does not report fewer
 LARGEST_NBYTES = 64 << 10  # bytes per upload; in larger uploads, copying takes longer than the call
-LEAST_GAIN_SHARE = 0.5  # of the time of the removed calls; assembling the rows takes at most the other half
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:

@@ -31,9 +31,10 @@ __all__ = ["examine"]
 MIN_SHARE_OF_DEVICE_TIME = 0.5
 LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
 MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is not offered
-# The time of fused kernels, as a multiple of the longest kernel of a run: at best and at worst.
+# The time of a fused kernel, as a multiple of the longest of the kernels that it replaces: at best and at worst.
 FUSED_TIMES = 1.0, 2.0
-# A fused optimizer reads and writes parameter, gradient and states: 7 passes. The longest kernel of a run makes 4.
+# A fused optimizer reads and writes parameter, gradient and states: 7 passes. The longest kernel that it replaces makes
+# 4.
 FUSED_OPTIMIZER_TIMES = 7 / 4, 3.0
 NARROW_SHARES = 0.5, 1.0  # of the time in 16 bits: at best half; at worst autocast keeps these kernels in float32
 MOST_CURES = 3
@@ -121,7 +122,7 @@ def _is_compiled(view: CaptureView, framework: str, work: MemoryWork) -> bool:
 
 
 def _is_wide(view: CaptureView) -> bool:
-    """Whether no kernel shows numbers of 16 bits, and the GPU supports bfloat16."""
+    """Whether no kernel has a 16-bit float type in its name, and the GPU supports bfloat16."""
     names = view.device.names if view.device is not None else ()
     return find_gpu(gpu_name(view)) not in WITHOUT_BFLOAT16 and all(map(is_wide_float, names))
 

@@ -1,7 +1,7 @@
-"""The rule for rare long steps: a checkpoint, an evaluation or a plot in every so many steps.
+"""The rule for rare long steps: for example, every 500th step saves a checkpoint, evaluates or plots.
 
 The step time is a median, so it does not contain such steps. The cost of this rule is their share of the run, times the
-step time: without them, the run is as many times as fast as the step without this cost.
+step time. So the speedup that the report predicts for a step is the speedup of the run.
 """
 
 import re
@@ -21,9 +21,9 @@ __all__ = ["examine", "reported_lines"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of the run, for calls that few steps need
 MIN_WORK_SHARE = 0.1  # of the run, for other work: it may be part of what the script has to compute
-MIN_MATCH = 0.5  # of the time of a pause belongs to functions of a kind
-LESS_OFTEN = 10  # the cure makes a pause in one of so many steps that now have one
-MIN_GROWTH = 1.5  # the last pauses take so many times as long as the first ones
+MIN_MATCH = 0.5  # of the time of a pause must belong to functions of one kind
+LESS_OFTEN = 10  # with the cure, only one of this many pauses remains
+MIN_GROWTH = 1.5  # the evidence mentions growth if the last pauses take this many times as long as the first ones
 MAX_LINES = 3  # in the evidence
 
 _LOGGING = AvoidableCall(
@@ -60,7 +60,7 @@ class _Reported:
     """A pause that costs enough to be reported."""
 
     pause: Pause
-    kind: AvoidableCall | None
+    kind: AvoidableCall | None  # what the loop does in these steps; None if unknown
     share: float  # of the run
     lines: tuple[Line, ...]  # lines of the loop, most time first
     inner_lines: tuple[Line, ...]
@@ -85,7 +85,7 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
     for pause in find_pauses(history):
         kind = _find_kind(view, pause)
         cost = pause.seconds_per_step
-        if view.device is not None:  # a loop ahead of the device waits for it now and then; this is no pause
+        if view.device is not None:  # a loop that runs ahead waits for the device now and then; this is not a pause
             cost = min(cost, max(0.0, mean - view.step_seconds))
         least = MIN_WORK_SHARE if kind in (None, _EVALUATING) else MIN_AVOIDABLE_SHARE
         if cost >= least * mean and _is_certain(view, pause, kind):
@@ -95,7 +95,7 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
 
 
 def _is_certain(view: CaptureView, pause: Pause, kind: AvoidableCall | None) -> bool:
-    """Whether a pause is no disturbance of the machine, and no wait for the work that earlier steps have queued."""
+    """Whether a pause is neither a disturbance of the machine nor a wait for work that earlier steps have queued."""
     return not _may_queue_steps(view) and (kind is not None or pause.period > 0)
 
 

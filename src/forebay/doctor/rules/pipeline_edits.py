@@ -129,7 +129,7 @@ def _batching_code(code: ScriptCode, make: str, size: str) -> list[str]:
 
 
 def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
-    """Return the calls of a tf.data pipeline by name, also those in the assignments of its names."""
+    """Return the calls of a tf.data pipeline by name. Names of datasets are followed to their assignments."""
     stages: dict[str, ast.Call] = {}
     for _ in range(20):  # stages of a pipeline
         node = resolve(code, node)

@@ -31,7 +31,7 @@ def fit_placement(view: CaptureView, site: CallSite, framework: str) -> str:
         scope = code.device_scope(statement) if statement is not None else None
         if scope is None:
             return []
-        if _names(code, scope, target):
+        if _requests_device(scope, target):
             return _change_scope(code, scope, source)
         notes.append(
             _NO_KERNEL.format(number=number, scope=_scope_text(code, scope), op=operation, target=_short(target))
@@ -41,8 +41,8 @@ def fit_placement(view: CaptureView, site: CallSite, framework: str) -> str:
     return fit_line(view, site.line, make_edits) or "".join(notes[:1])
 
 
-def _names(code: ScriptCode, scope: ast.With, target: str) -> bool:
-    """Whether a `with tf.device(...)` asks for the device to which the data moves."""
+def _requests_device(scope: ast.With, target: str) -> bool:
+    """Whether a `with tf.device(...)` names the device `target`, to which the data moves."""
     call = next(item.context_expr for item in scope.items if last_name(item.context_expr) == "device")
     argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if isinstance(argument, ast.Constant):

@@ -67,7 +67,7 @@ def _assign_sites(view: CaptureView) -> dict[str, list[CallSite]]:
 def _loop_sites(view: CaptureView) -> Iterator[CallSite]:
     """Yield the sites of the loop's thread, without events of other threads.
 
-    The time of other threads is no part of the step.
+    The time of other threads is not part of the step.
     """
     if not view.steps or not view.step_seconds:
         return

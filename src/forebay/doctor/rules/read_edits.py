@@ -84,6 +84,7 @@ def _is_common_check(code: ScriptCode, node: ast.AST) -> bool:
 
 
 def _place(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
+    """Return the statement of a line, which may be an `if`, and the innermost loop around it."""
     statement = code.statement_at(number)
     if statement is None or (hasattr(statement, "body") and not isinstance(statement, ast.If)):
         return None, None

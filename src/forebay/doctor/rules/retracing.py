@@ -31,7 +31,7 @@ _REASONS = {
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the site compiles one function repeatedly, and not only in the first half of the steps.
 
-    A loop that meets new shapes at first, such as those of a validation, does not compile them again.
+    A loop may compile for new shapes at first, for example for those of a validation, and never again.
     """
     middle = (view.steps.start + view.steps.end) / 2 if view.steps else 0
     is_recurring = any(event.end > middle for event in site.events)

@@ -14,7 +14,7 @@ class Effect:
 
     name: str  # as the user writes it
     verb: str  # what it does in every step
-    code: str  # that switches it off
+    code: str  # code that switches it off
     needs_gpu: bool = False  # it does nothing without a GPU
 
 

@@ -19,7 +19,7 @@ _TRUE = re.compile(r"\bTrue\b")
 class SettingSpan:
     """How long a setting was on."""
 
-    line: Line | None  # that switched it on; None if it was on before the script, or if no line is known
+    line: Line | None  # the line that switched it on; None if it was on before the script, or if the line is unknown
     share: float  # of the profiled steps
 
 

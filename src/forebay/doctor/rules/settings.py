@@ -1,6 +1,6 @@
 """The rule for debug settings that were left on, and for compiled functions that call back to Python.
 
-The record shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
+A capture shows the time of callbacks, of stacks that anomaly mode stores, and of operations that should be compiled.
 The cost of other settings is part of the operations that they slow down. The rule reports them without a time, and
 `--verify` measures it in a second run.
 """

@@ -6,9 +6,11 @@ from itertools import pairwise
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
+from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent
 from forebay.doctor.predict.cure_changes import enlarge_batch
+from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.input_edits import change_batch_size
@@ -19,7 +21,7 @@ __all__ = ["examine"]
 LARGEST_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
 FEW_ROWS = 8  # per batch, at most
 MIN_REPORTED_SHARE = 0.6  # of a step; fixed costs with a smaller share are not reported
-LONGEST_SECONDS = 5e-3  # the shortest step must not take longer; computation takes most of a longer step
+LONGEST_STEP_SECONDS = 5e-3  # if even the shortest step takes longer, computation takes most of it
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
 
@@ -29,14 +31,14 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     Fixed costs are the time outside of events; with few rows, also the time in compiled calls. Without a GPU, the time
     outside of events may be computation, so the rule then requires few rows.
     """
-    # If one of these rules reports the operations, it explains the same time.
+    # If `settings`, `tiny_ops` or `eager` reports the operations of the loop, that rule explains the same time.
     if not view.step_seconds or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
         return
     nbytes, rows = _nbytes_per_step(view), _batch_rows(view)
     has_few_rows = 0 < rows <= FEW_ROWS
     fixed = min(view.step_seconds, unexplained_seconds(view) + (_compiled_seconds(view) if has_few_rows else 0.0))
     is_small = 0 < nbytes <= LARGEST_NBYTES and (view.has_gpu or has_few_rows)
-    if is_small and fixed >= MIN_REPORTED_SHARE * view.step_seconds and _shortest_step(view) <= LONGEST_SECONDS:
+    if is_small and fixed >= MIN_REPORTED_SHARE * view.step_seconds and _shortest_step(view) <= LONGEST_STEP_SECONDS:
         yield _finding(view, nbytes, rows, fixed)
 
 
@@ -61,11 +63,12 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
 
 def _fitted_code(view: CaptureView, rows: int) -> str:
     """Return code that changes the batch size of the script; empty if none fits."""
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        return change_batch_size(code, rows, GROWTH_FACTOR * rows)
+
     lines = [site.line for site in view.sites_of(EventKind.INPUT, EventKind.STEP) if site.in_loop]
-    fitted = (
-        fit_line(view, line, lambda code, number: change_batch_size(code, rows, GROWTH_FACTOR * rows)) for line in lines
-    )
-    return next(filter(None, fitted), "")
+    return next(filter(None, (fit_line(view, line, make_edits) for line in lines)), "")
 
 
 def _shortest_step(view: CaptureView) -> float:

@@ -62,13 +62,13 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             ),
             evidence=(
                 f"{format_percent(min(1.0, tiny / count)) if count else 'Most'} of the {count:.0f} operations "
-                "per step of this line are so short that calling them takes about as long.",
+                "per step of this line are so short that calling one takes about as long as running it.",
             ),
         )
 
 
 def _compile_code(view: CaptureView, site: CallSite, framework: str) -> str:
-    """Return code that compiles the function of the line, in the script's own terms if it fits."""
+    """Return code that compiles the function of the line: an edit of the script if one fits, else an example."""
     if framework == "keras" and keras_setting(view, "jit_compile") is not False:
         return fit_more_steps(view)
     fitted = fit_compile(view, site.line, framework) if framework != "torch" else ""

@@ -31,9 +31,7 @@ __all__ = ["LeafGather", "PermutedRows", "RowMover"]
 # Thread blocks of a kernel that reads host memory. These numbers saturate the host link. More blocks would not be
 # faster, and would take multiprocessors from the consumer's kernels.
 HOST_READ_BLOCKS = 4
-HOST_READ_BLOCKS_SHORT_ROWS = (
-    8  # more, because in short rows, some of the threads that copy a row together have nothing to read
-)
+HOST_READ_BLOCKS_SHORT_ROWS = 8  # more, because a short row does not keep all threads that copy it together busy
 HOST_READ_BLOCKS_UNALIGNED = 16  # more, because threads read unaligned rows 4 bytes at a time
 DEVICE_READ_BLOCKS = 528  # four per multiprocessor of an H200, because the kernel reads fast device memory
 BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
@@ -43,9 +41,9 @@ BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
 THREADS = 512  # per block of the other kernels
 SORT_BLOCKS = 64  # thread blocks of the kernels that sort or compute row numbers
 ROUNDS = 5  # of the permutation; the same as in gather.cu
-PIECE_NBYTES = 8192  # bytes; the threads of one row, or one bulk copy, copies at most this part of a row
-# Rows are sorted into buckets of consecutive source rows. A bucket is larger only where there would be more than
-# MAX_BUCKETS.
+PIECE_NBYTES = 8192  # bytes; a row is copied in pieces of at most this size, by a team of threads or by a bulk copy
+# bytes; rows are sorted into buckets of consecutive source rows. A bucket is larger only if there would be more than
+# MAX_BUCKETS buckets.
 BUCKET_NBYTES = 1 << 20
 MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
 MIN_SORTED_ROWS = 4096  # sorting fewer rows takes more time than it saves

@@ -1,7 +1,7 @@
 """The program of a contender process: it sets the contender up and takes samples, on request.
 
-Requests and replies use a pipe of their own, so that output of frameworks does
-not mix with replies. The program ends when the runner closes the pipe.
+Requests and replies use a pipe of their own, so that output of frameworks does not mix with replies. The program ends
+when the runner closes the pipe.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Contender processes, as `forebay bench` sees them: start one, send requests, receive replies, end it."""
+"""The handle of a contender process: `forebay bench` starts it, sends it requests, receives replies and ends it."""
 
 import json
 import os
@@ -43,12 +43,12 @@ class ContenderProcess:
             start_new_session=True,
         )
         child_connection.close()
-        self._deadline = 0.0  # time at which close() kills the process
+        self._deadline = 0.0  # monotonic time in seconds at which close() kills the process
 
     def send_request(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting for the reply.
 
-        Several processes can then set up at the same time.
+        So the runner can send the request to set up to all processes, which then set up at the same time.
         """
         try:
             self._connection.send_bytes(json.dumps(request).encode())

@@ -21,9 +21,9 @@ POOL_ROWS = 1024  # number of different rows that the generator repeats
 def make_array(work: Workload) -> np.ndarray[Any, Any]:
     """Make the rows of a case in memory.
 
-    With the option "stamped", each row contains its row number. Otherwise the rows are random.
+    With the option "numbered", each row contains its row number. Otherwise the rows are random.
     """
-    make = _numbered_array if work.options.get("stamped") else _random_array
+    make = _numbered_array if work.options.get("numbered") else _random_array
     return make(work.rows, work.shape, work.dtype)
 
 
@@ -46,7 +46,7 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
         write_uncached_file(work, path)
     elif kind == "npz":
         np.savez(path, rows=make_array(work))
-    elif work.options.get("stamped"):
+    elif work.options.get("numbered"):
         _write_numbered(work, path)
     else:
         np.save(path, make_array(work))

@@ -23,7 +23,8 @@ __all__ = ["EntryRun", "ReportProgress", "cpu_steal_share", "run_cases"]
 ReportProgress: TypeAlias = Callable[[str], None]  # receives one line of progress at a time
 
 STEAL_SECONDS = 0.1  # length of a measurement; a few milliseconds are too short, as the kernel favours a woken thread
-STEAL_GAP_SECONDS = 100e-6  # two clock readings are closer, unless another process has the core, for milliseconds
+# A longer gap between two clock readings means that another process had the core, which it keeps for milliseconds.
+STEAL_GAP_SECONDS = 100e-6
 
 
 def run_cases(

@@ -17,7 +17,7 @@ MAX_WINDOWS = 5  # 320 MiB: more than a CPU cache, and below 512 MiB together wi
 MEMORY_DIVISOR = 8  # the source takes an eighth of the memory at most, and one window at least
 SLOT_NBYTES = 8 << 20  # bytes that a thread gathers at a time, and bytes per read or write of the disk
 ROW_NBYTES = (64, 400, 4096, 65536, 150528)  # row sizes to measure; the last one is an image of 224x224x3 bytes
-_PAGE_NBYTES = 4096
+_PAGE_NBYTES = 4096  # bytes of a memory page
 
 
 def measure_median(sample: Callable[[], float], *, seconds: float = MEDIAN_SECONDS, warm_up: bool = True) -> float:

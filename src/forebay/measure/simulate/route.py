@@ -24,7 +24,7 @@ class RouteStage:
 
     server: Server
     parameter: str  # "section.field" of the scenario that sets the capacity of the server
-    seconds: float  # mean time that one channel is busy with one batch
+    seconds: float  # mean time for which one batch occupies a channel of the server
     jitter: float = 0.0  # standard deviation of `seconds`, as a share of it
     latency_seconds: float = 0.0  # mean additional delay, in which no channel is busy
     latency_jitter: float = 0.0  # standard deviation of `latency_seconds`, as a share of it
@@ -87,7 +87,8 @@ def _read_branches(scenario: Scenario) -> Iterator[tuple[RouteStage, ...]]:
 
 
 def _store_stages(scenario: Scenario, nbytes: float) -> Iterator[RouteStage]:
-    # The connections are the last stage, so that a late reply delays only its own batch, not the network.
+    # The latency of the store belongs to the connections. They are the last stage, so that a batch with a late reply
+    # does not delay other batches on the network.
     store, remote, shared = scenario.store, scenario.remote, _stage_maker(1)
     yield from shared("store", "store.bytes_per_second", store.bytes_per_second, nbytes)
     if scenario.maps.where == "remote":
@@ -167,7 +168,7 @@ def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random
 
 
 def _stage_maker(copies: int) -> Callable[..., Iterator[RouteStage]]:
-    """Return a function that makes stages, each with `copies` equal servers that move bytes.
+    """Return a function that makes a stage: a `Server` that stands for `copies` equal devices that move bytes.
 
     The function yields one stage, or none if no bytes move or the servers cause no delay.
     """

@@ -35,7 +35,7 @@ def read_scenario(name: str, changes: Iterable[str] = ()) -> Scenario:
             f"there is no scenario {name!r}. Give a TOML file, or one of {', '.join(builtin_scenarios())}."
         )
     try:
-        document = tomllib.loads(read_bounded(path, most_nbytes=MAX_NBYTES).decode())
+        document = tomllib.loads(read_bounded(path, max_nbytes=MAX_NBYTES).decode())
     except (OSError, RecursionError, ValueError) as error:
         raise ScenarioError(f"{path} is not TOML: {error}. Give a TOML file.") from error
     for change in changes:

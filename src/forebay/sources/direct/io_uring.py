@@ -30,7 +30,7 @@ REFILLS = 4  # submit new reads after each completed quarter of the depth; more 
 _SETUP, _ENTER = 425, 426  # system call numbers, the same on x86-64, ARM and most other processors
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13  # flags of io_uring_setup
 _GET_EVENTS = 1  # flag of io_uring_enter: wait for completions
-_OP_READ = 22
+_OP_READ = 22  # IORING_OP_READ
 _ENTRIES_OFFSET = 0x10000000  # mmap offset of the submission entries; both queues are at offset 0
 # struct io_uring_params: a header, then offsets into the submission and the completion queue.
 _PARAMETERS = np.dtype([("header", "u4", 10), ("submission", "u4", 10), ("completion", "u4", 10)])
@@ -49,7 +49,7 @@ _HEAD, _TAIL = 0, 1
 _INDEX_ARRAY = 6  # submission queue only
 _COMPLETIONS = 5  # completion queue only
 
-_UINT32_MASK = 0xFFFFFFFF
+_UINT32_MASK = 0xFFFFFFFF  # heads and tails of the queues wrap around at 32 bits
 
 
 class IoUring:

@@ -49,7 +49,10 @@ class OpenFiles:
         return os.fstat(self._open_descriptors[file]).st_size
 
     def check_unchanged(self, files: Integers) -> None:
-        """Raise an error if one of these files was recently changed in place."""
+        """Raise an error if one of these files was changed in place since it was opened.
+
+        Each file is checked at most once per `CHECK_SECONDS`.
+        """
         now = time.monotonic()
         for file in np.unique(files).tolist():
             if now >= self._change_checks[file].due_at:

@@ -41,7 +41,7 @@ def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
 def _open_direct_reader(source: AbstractSource, plan: ReadPlan, space: AddressSpace) -> FileReader:
     files = OpenFiles(space, alignment=plan.alignment)
     if plan.strategy == "rows":
-        buffer_nbytes = plan.held_nbytes // plan.row_buffers
+        buffer_nbytes = plan.buffers_nbytes // plan.row_buffers
         return DirectRowReader(
             space, files, buffer_nbytes=buffer_nbytes, buffers=plan.row_buffers, use_io_uring=plan.use_io_uring
         )

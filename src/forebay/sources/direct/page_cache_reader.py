@@ -16,8 +16,8 @@ from forebay.sources.lookahead import ReadStoppedError
 __all__ = ["MappedReader", "PageCacheReader"]
 
 # Start to fill the page cache after this number of gathered rows, relative to the rows of the source. It is above 1.0,
-# because the feed prefetches rows of a second epoch that may never be used. Filling the page cache reads all files, so
-# a feed of a shard must read as many rows first: otherwise, every rank would read all files for a few epochs.
+# because the feed prefetches rows of a second epoch that may never be used. Filling the page cache reads all files. A
+# feed of a shard therefore waits for several epochs; in a short training run, it never reads the rows of other shards.
 WARM_AFTER_EPOCHS = 1.1
 
 

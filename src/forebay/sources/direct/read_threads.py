@@ -27,7 +27,7 @@ ReadFunction: TypeAlias = Callable[[Array, Array, Array, Array, Array], Array]
 IO_URING_THREADS = 8  # while some threads wait for a core or for their last reads, the others keep the disk busy
 PREAD_THREADS = 16  # each has one read in progress; more threads only wait for the GIL
 
-_RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)
+_RETRY_RESULTS = (-errno.EINTR, -errno.EAGAIN)  # results of reads that may succeed if they are repeated
 _MAX_ATTEMPTS = 64  # attempts to complete a read that returns too few bytes; then the read fails
 
 _thread_state = threading.local()

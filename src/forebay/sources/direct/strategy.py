@@ -7,7 +7,7 @@
     rows         all other cases: merge the rows of a group into ranges, and read many ranges at the same time
 
 "blocks" and "rows" use direct I/O if the file system supports it. Direct I/O was twice as fast as reads through the
-page cache. If the files fit in memory, a thread reads them into the page cache later
+page cache (docs/measurements.md). If the files fit in memory, a thread reads them into the page cache later
 (`page_cache_reader.py`). Files fit in memory if they take at most half of the available memory (`PAGE_CACHE_SHARE`).
 """
 
@@ -61,8 +61,8 @@ class ReadPlan:
     decision: Decision
     alignment: int = 1  # 1: reads go through the page cache
     use_io_uring: bool = False
-    use_page_cache_later: bool = False  # whether to fill the page cache after as many rows as the files have
-    held_nbytes: int = 0  # memory of all buffers
+    use_page_cache_later: bool = False  # whether to fill the page cache once as many rows were read as the files have
+    buffers_nbytes: int = 0  # memory of all read buffers
     block_rows: int = 0
     block_buffers: int = 0
     row_buffers: int = 0
@@ -120,7 +120,7 @@ def _plan_blocks(facts: FileFacts, request: ReadRequest, space: AddressSpace) ->
         alignment=alignment,
         use_io_uring=not facts.why_no_io_uring,
         use_page_cache_later=_fits_in_memory(facts),
-        held_nbytes=buffers * buffer_nbytes,
+        buffers_nbytes=buffers * buffer_nbytes,
         block_rows=block_rows,
         block_buffers=buffers,
     )
@@ -140,7 +140,7 @@ def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> R
         alignment=alignment,
         use_io_uring=not facts.why_no_io_uring,
         use_page_cache_later=_fits_in_memory(facts),
-        held_nbytes=buffers * buffer_nbytes,
+        buffers_nbytes=buffers * buffer_nbytes,
         row_buffers=buffers,
     )
 
@@ -170,5 +170,5 @@ def _describe_choice(facts: FileFacts, unit: str) -> str:
 def _describe_method(facts: FileFacts) -> str:
     method = f"threads, because io_uring is not available ({facts.why_no_io_uring})" if facts.why_no_io_uring else ""
     cached = "" if facts.alignment else "; through the page cache, because the file system refuses direct reads"
-    later = "; from the page cache after as many rows as the files have, because the files fit in memory"
+    later = "; from the page cache once as many rows were read as the files have, because the files fit in memory"
     return f", by {method or 'io_uring'}{cached}{later if _fits_in_memory(facts) else ''}"

@@ -59,11 +59,6 @@ class ChunkedColumn:
         return self.length * self.spec.nbytes
 
     @property
-    def min_held_nbytes(self) -> int:
-        """Bytes of memory that the cache may take even if they exceed the budget."""
-        return min(len(self._boundaries) - 1, MIN_CACHED_CHUNKS) * self.chunk_rows * self.spec.nbytes
-
-    @property
     def held_nbytes(self) -> int:
         """Bytes of memory that the cached chunks occupy now; each counts as a chunk of full length."""
         return self._cache.used_buffers * self.chunk_rows * self.spec.nbytes

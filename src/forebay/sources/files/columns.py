@@ -49,7 +49,7 @@ class ColumnProtocol(Protocol):
 class MappedColumn:
     """A leaf that is one array in a mapped file."""
 
-    held_nbytes = 0  # the mapping holds no decompressed copy of the rows
+    held_nbytes = 0  # the rows are not compressed
 
     def __init__(self, array: Array) -> None:
         self.spec, self.length = ArraySpec(array.shape[1:], array.dtype), len(array)
@@ -160,7 +160,9 @@ def validate_names(path: PathName, kind: str, requested: Sequence[str], availabl
 
     `kind` is the word for a named part in this file format, such as "dataset" or "column". Errors use it.
     """
-    names = ", ".join(map(repr, available)) or f"no {kind}s at all"
+    names = ", ".join(map(repr, available))
+    if not available:
+        raise SourceError(f"{path} has no {kind}s.")
     if not requested:
         raise SourceError(f"no {kind}s of {path} were requested. Choose from: {names}.")
     for name in requested:

@@ -15,7 +15,7 @@ __all__ = ["DecompressAhead", "Decompressible"]
 
 RowCounts: TypeAlias = Mapping[int, int]  # file number -> rows of one group in that file
 
-_MAX_SKIPPED = 1024  # most groups to remember; groups of other feeds are recorded too, and nothing removes them
+_MAX_SKIPPED = 1024  # most skipped groups to remember; groups of other feeds are recorded too, and nothing removes them
 
 
 class Decompressible(Protocol):
@@ -85,7 +85,7 @@ class DecompressAhead(LookAhead):
 
     def _prepare_groups(self) -> None:
         while (file := self._next_file()) is not None:
-            with self._use(file) as source:  # after this block, the pool counts the decompressed bytes of the file
+            with self._use(file) as source:  # at the end, the pool adds the decompressed bytes to its held bytes
                 self._keep_open(file)
                 source.decompress()
 

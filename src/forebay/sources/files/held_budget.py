@@ -1,5 +1,6 @@
-"""The memory budget of one file, checked before Forebay allocates what the file claims.
+"""The budget for the held bytes of one file, checked before Forebay allocates what the file claims.
 
+Held bytes are the memory of decompressed or parsed data that a source keeps.
 A few bytes of metadata can claim an array of any size. So each format passes the claimed numbers to this module first.
 """
 
@@ -17,8 +18,8 @@ from forebay.errors import BudgetError, SourceError
 
 __all__ = ["DEFAULT_HELD_NBYTES", "MAX_ITEM_NBYTES", "HeldBudget", "is_valid_claim", "validate_claim"]
 
-DEFAULT_HELD_NBYTES = 2**30
-_MIN_LIMIT_NBYTES = 64 * 2**20  # a smaller budget evicts earlier, but does not refuse a file that needs this much
+DEFAULT_HELD_NBYTES = 2**30  # bytes of decompressed data in the caches of a source, if the user sets no budget
+_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; with a smaller budget, caches evict earlier, but no file up to this is refused
 _MAX_AXES = 64  # NumPy's limit
 MAX_ITEM_NBYTES = 64 * 2**20  # bytes of a single value, such as a string of fixed length
 _MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1
@@ -55,7 +56,7 @@ class HeldBudget:
 
 
 def validate_claim(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Raise SourceError if no NumPy array can have this shape and dtype, or if a single value is absurdly long.
+    """Raise SourceError if no NumPy array can have this shape and dtype, or if a value exceeds `MAX_ITEM_NBYTES`.
 
     `name` names the array and its file.
     """

@@ -28,7 +28,7 @@ from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.match_spec import describe_leaves
 from forebay.sources.files.open_pool import SourcePool
-from forebay.sources.files.paths import Paths, expand_paths, format_suffix, is_in_object_store
+from forebay.sources.files.paths import Paths, are_read_as_objects, expand_paths, format_suffix
 from forebay.sources.foreign import adapt_source, find_multi_file_opener
 
 __all__ = ["FilesSource", "open_files"]
@@ -56,7 +56,7 @@ def open_files(
     need up to half of the memory of this machine.
     """
     paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
-    if is_in_object_store(paths, options):
+    if are_read_as_objects(paths, options):
         open_local = partial(open_files, max_open_files=max_open_files, max_held_bytes=max_held_bytes)
         remote: AbstractSource = registry.load_object_opener()(paths, open_local=open_local, spec=spec, **options)
         return remote

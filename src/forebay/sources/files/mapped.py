@@ -2,8 +2,8 @@
 
 If another process shortens a mapped file, a read past the new end kills the reading process (SIGBUS). So each read
 first checks the file size, which takes less than a microsecond, and a large gather checks it again for every few MiB.
-One risk remains: the file may shrink after the check, while these bytes are copied. `pread` has no such risk, but in
-turns with the mapped path it reached only 0.04 to 0.90 of its speed (docs/measurements.md#mapped-rows).
+One risk remains: the file may shrink after the check, while these bytes are copied. `pread` has no such risk, but it
+reached only 0.04 to 0.90 of the speed of the mapping (docs/measurements.md#mapped-rows).
 
 A file that was changed in place, or that shrank and grew again, has another modification time. Forebay compares it
 every `CHECK_SECONDS`. A file that is deleted, or replaced by renaming, stays readable while it is mapped.
@@ -40,7 +40,7 @@ __all__ = [
 PathName: TypeAlias = str | os.PathLike[str]
 Stamp: TypeAlias = tuple[int, int, int]  # inode, size and modification time (ns); they identify the content of a file
 
-CHECK_SECONDS = 0.1  # seconds between two checks of a stamp, which takes 2 us; a check per gather would slow many files
+CHECK_SECONDS = 0.1  # between two checks of a stamp; a check takes 2 us, too much for every gather from many files
 PIECE_NBYTES = 8 << 20  # bytes that a gather copies between two checks of the file size, in about a millisecond
 
 
@@ -65,7 +65,7 @@ class MappedFile:
         """Bytes of process memory: 0, because the page cache holds the file."""
         return 0
 
-    def check_size(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise an error if the file was shortened, or recently changed in place, after it was opened."""
         current_nbytes = self._mapping.size() if self._mapping is not None else 0
         if current_nbytes < self.nbytes:
@@ -75,12 +75,12 @@ class MappedFile:
 
     def read(self, start: int, nbytes: int) -> bytes:
         """Return a copy of up to `nbytes` bytes, from byte `start` on."""
-        self.check_size()
+        self.check_unchanged()
         return b"" if self._mapping is None else self._mapping[start : start + nbytes]
 
     def view(self) -> "mmap.mmap | bytes":
-        """Check the file size once, and return a buffer for many copies."""
-        self.check_size()
+        """Check once that the file is unchanged, and return a buffer for many copies."""
+        self.check_unchanged()
         return b"" if self._mapping is None else self._mapping
 
     def file_extents(self, extents: Sequence[Sequence[MemoryExtent]]) -> list[list[FileExtent]]:
@@ -141,7 +141,7 @@ class MappedSource(AbstractSource):
         gathers = self._gathers
         if not gathers:
             raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
-        self._file.check_size()
+        self._file.check_unchanged()
         for gather, leaf in zip(gathers, out, strict=True):
             gather(rows, leaf)
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import PathName, validate_file
 
-__all__ = ["Paths", "expand_paths", "format_suffix", "has_url", "is_in_object_store", "natural_sort_key"]
+__all__ = ["Paths", "expand_paths", "format_suffix", "has_url", "are_read_as_objects", "natural_sort_key"]
 
 Paths: TypeAlias = PathName | Iterable[PathName]
 
@@ -65,8 +65,8 @@ def _validate_no_loop(pattern: str, match: Path) -> None:
             )
 
 
-def is_in_object_store(paths: Paths, options: Collection[str]) -> bool:
-    """Return whether `forebay.sources.objects` reads these paths.
+def are_read_as_objects(paths: Paths, options: Collection[str]) -> bool:
+    """Return whether `forebay.sources.objects` reads these paths, as objects of a store.
 
     It reads URLs, and also local files if a cache option is set.
     """

@@ -30,7 +30,7 @@ class SegmentedColumn:
     `boundaries` ends with the number of rows. `is_swapped` is True if the values are not in native byte order.
     """
 
-    held_nbytes = 0  # the mapping holds no decompressed copy of the rows
+    held_nbytes = 0  # the rows are not compressed
 
     def __init__(
         self, spec: ArraySpec, boundaries: Integers, memory: Array, offsets: Integers, *, is_swapped: bool = False

@@ -59,7 +59,7 @@ def open_arrow(
     stored_columns = list(zip(selected_columns, offsets, strict=True))
     validate_chunks([column for column, found in stored_columns if found is None], batches.boundaries, budget)
     leaf_columns = [_open_column(memory, batches, column, found) for column, found in stored_columns]
-    handle = FileHandle(mapped_file.path, mapped_file.check_size, lambda: None)
+    handle = FileHandle(mapped_file.path, mapped_file.check_unchanged, lambda: None)
     structure = dict_structure([column.name for column in selected_columns])
     return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=budget.cached_nbytes)
 

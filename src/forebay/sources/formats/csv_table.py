@@ -50,7 +50,7 @@ class TableSource(AbstractSource):
         reader, cache = self._reader, self._cache
         if reader is None:
             raise SourceError(f"{self._path} is closed. Open it again to read from it.")
-        reader.file.check_size()
+        reader.file.check_unchanged()
         if cache is not None:
             cache.gather(reader, rows, out)
         elif isinstance(rows, slice):

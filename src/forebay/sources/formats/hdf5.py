@@ -76,7 +76,7 @@ def open_hdf5(
         datasets = opener.find_datasets(group)
         names = select_members(mapped_file.path, "dataset", list(datasets), members=members, spec=spec)
         columns = [opener.open_column(name, datasets[name]) for name in names]
-        file = FileHandle(mapped_file.path, mapped_file.check_size, h5_file.close)
+        file = FileHandle(mapped_file.path, mapped_file.check_unchanged, h5_file.close)
         return ColumnsSource(file, columns, dict_structure(names), spec=spec, max_held_nbytes=budget.cached_nbytes)
 
 

@@ -16,7 +16,7 @@ _MAX_DICTIONARY_NBYTES = 512 * 2**20  # bytes; the highest preset of lzma uses 6
 _GZIP = 16 + zlib.MAX_WBITS  # window bits for data with a gzip header
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the last 4 bits are arbitrary
-_ZSTD_MAX_BLOCK_NBYTES = 128 * 1024
+_ZSTD_MAX_BLOCK_NBYTES = 128 * 1024  # bytes that one block can decompress to (RFC 8878)
 _ZSTD_RLE_BLOCK, _ZSTD_COMPRESSED_BLOCK = 1, 2
 _BLOSC_HEADER_NBYTES = 16
 

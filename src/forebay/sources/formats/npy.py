@@ -6,12 +6,13 @@ bytes. Forebay then compares the claimed array size with the file size.
 
 import io
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from forebay.core.parsing import parse_with_retries
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import SourceError
 from forebay.sources.files.held_budget import is_valid_claim
@@ -25,7 +26,6 @@ _MAX_LITERAL_NBYTES = 10_000
 MAX_HEADER_NBYTES = 12 + _MAX_LITERAL_NBYTES  # 12 bytes of magic, version and length, then the literal
 # Largest row size that Forebay accepts in an array without rows. There, the file size cannot confirm the row size.
 _MAX_UNCONFIRMED_ROW_NBYTES = 2**30
-_DISTURBED_ATTEMPTS = 20
 _PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -72,7 +72,7 @@ def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
         parse = _PARSERS.get(version)
         if parse is None:
             raise ValueError(f"it has format version {version}, and Forebay reads only {sorted(_PARSERS)}")
-        shape, fortran_order, dtype = _parse_undisturbed(parse, stream)
+        shape, fortran_order, dtype = parse_with_retries(partial(_parse_at, parse, stream, stream.tell()))
     except Exception as error:  # for a damaged header, the parser raises anything from struct.error to RecursionError
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
     header = NpyHeader(shape, dtype, "F" if fortran_order else "C", stream.tell())
@@ -82,17 +82,8 @@ def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
     return header
 
 
-def _parse_undisturbed(parse: Callable[..., Any], stream: io.BytesIO) -> Any:
-    """Parse the dictionary of a header. Try again where the threads of a process disturb each other.
-
-    CPython 3.11 counts the depth of `ast.parse` for all threads together. If two threads parse at the same time, it may
-    raise SystemError for a valid text.
-    """
-    start = stream.tell()
-    for _ in range(_DISTURBED_ATTEMPTS):
-        with suppress(SystemError):
-            return parse(stream, max_header_size=_MAX_LITERAL_NBYTES)
-        stream.seek(start)
+def _parse_at(parse: Callable[..., Any], stream: io.BytesIO, offset: int) -> Any:
+    stream.seek(offset)
     return parse(stream, max_header_size=_MAX_LITERAL_NBYTES)
 
 

@@ -89,7 +89,7 @@ class NpzSource(AbstractSource):
         members = self._members
         if not members:
             raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
-        self._file.check_size()
+        self._file.check_unchanged()
         for member, leaf in zip(members, out, strict=True):
             member.gather(rows, leaf)
 

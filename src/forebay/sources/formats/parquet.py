@@ -56,7 +56,7 @@ def open_parquet(
         ChunkedColumn(column.spec, parquet_file.boundaries, parquet_file.make_decompress(column))
         for column in selected_columns
     ]
-    handle = FileHandle(mapped_file.path, mapped_file.check_size, parquet_file.close)
+    handle = FileHandle(mapped_file.path, mapped_file.check_unchanged, parquet_file.close)
     structure = dict_structure([column.name for column in selected_columns])
     return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=budget.cached_nbytes)
 
@@ -112,9 +112,10 @@ class _ParquetFile:
         self._readers = threading.local()
 
     def _read_parts(self, group: int, column: ArrowColumn) -> Iterator[Any]:
-        """Yield the values of a row group. Texts come in several parts if they could exceed the budget.
+        """Yield the values of a row group, in several parts if values to decode could exceed the budget.
 
-        A text that occurs in many rows may be stored once, but no text is longer than all stored data.
+        Parquet may store a text once for many rows, so all texts may need more bytes than the row group. But no text is
+        longer than the row group, which limits the bytes of a part.
         """
         is_number = column.decode is None and column.spec.shape == ()  # then the number of rows limits the bytes
         nbytes = 0 if is_number else self._validate_size(group, column.name)
@@ -151,7 +152,7 @@ class _ParquetFile:
         """Return the bytes that a row group claims to have. Raise BudgetError if they exceed the budget.
 
         The number of rows does not limit them, because texts and lists may have any length. The bytes are those of all
-        columns: pyarrow ends the process if a file with damaged statistics is asked for those of one.
+        columns. Forebay does not read the metadata of one column, because damaged statistics in it crash pyarrow.
         """
         if group >= self._metadata.num_row_groups:  # the file has no rows
             return 0

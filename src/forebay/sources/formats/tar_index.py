@@ -189,13 +189,14 @@ def _validate_end(file: ReadableFile, end: int) -> None:
 
     `tarfile` takes a damaged header for the end of the archive. It does not read archives that were appended either.
     """
-    stray = _find_nonzero(file.view(), end, file.nbytes)
-    if stray is not None and stray < end + _BLOCK_NBYTES:
+    first_nonzero = _find_nonzero(file.view(), end, file.nbytes)
+    if first_nonzero is not None and first_nonzero < end + _BLOCK_NBYTES:
         raise SourceError(f"{file.path} cannot be read as tar from byte {end} on. Write or download it again.")
-    if stray is not None:
+    if first_nonzero is not None:
         raise SourceError(
-            f"{file.path} goes on after the end of its archive at byte {end}: byte {stray} is not zero. It is damaged, "
-            "or contains several archives. Pass each archive as a file of its own, or join them with tar --concatenate."
+            f"{file.path} goes on after the end of its archive at byte {end}: byte {first_nonzero} is not zero. It is "
+            "damaged, or contains several archives. Pass each archive as a file of its own, or join them with tar "
+            "--concatenate."
         )
     if file.nbytes < end + _BLOCK_NBYTES:
         raise SourceError(

@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Span: TypeAlias = tuple[int, int]  # start and stop (exclusive) of bytes in the record
 
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # field number of the message Feature -> kind of values
-_MAX_VARINT_NBYTES = 10
+_MAX_VARINT_NBYTES = 10  # bytes of a 64-bit number, with 7 bits in each byte
 _PART_NBYTES = 2**20  # varints are decoded in parts of this size, because decoding needs 40 times their memory
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 

@@ -13,7 +13,7 @@ from forebay.errors import SourceError
 __all__ = ["ArchiveFile", "ZipMember", "list_members"]
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")  # ends with the lengths of the name and of the extra field
-_MAX_DIRECTORY_NBYTES = 16 * 2**20  # bytes; 280,000 members, whose objects need 160 MiB
+_MAX_DIRECTORY_NBYTES = 16 * 2**20  # bytes; 280,000 members, whose `ZipInfo` objects take 160 MiB of memory
 _UNSUPPORTED_METHODS = {12: "bzip2", 14: "lzma", 93: "zstandard", 95: "xz"}  # number -> name
 
 

@@ -10,5 +10,5 @@ longer), or a whole object of at most 8 MiB.
     upcoming rows -> Prefetcher                            reads the ranges of upcoming groups in the background
 
 fsspec opens the store: s3, gcs, http, abfs, sftp or a local folder. A cache tier stores blocks until its budget is used
-up. It never evicts a block, so it does not cache blocks that come later.
+up. After that it stores no more, because it never evicts a block.
 """

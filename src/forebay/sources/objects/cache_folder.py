@@ -32,26 +32,30 @@ from forebay.sources.objects.locked_files import (
     wait_for_lock,
 )
 
-__all__ = ["CacheFolder", "CachePart"]
+__all__ = ["CacheFolder", "UnpublishedFile"]
 
-_PART = re.compile(r"[0-9a-f]{32}\.part")
-_PART_OF_0_1 = re.compile(r".+\.[0-9]+\.part", re.DOTALL)  # 0.1 locked no temporary files
-# Names of the files that count: blocks, whole objects, temporary files. `used`, locks and checksums do not count.
+_TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}\.part")
+_TEMPORARY_NAME_OF_0_1 = re.compile(r".+\.[0-9]+\.part", re.DOTALL)  # 0.1 locked no temporary files
+# Names of the files that count against the budget: blocks, whole objects, temporary files. `used`, locks and checksums
+# do not count.
 _COUNTED = re.compile(
-    rf"[0-9a-f]{{40}}(?:\.block|\.whole\..*)|{_PART.pattern}|.+\.block\.[0-9]+\.[0-9]+\.part", re.DOTALL
+    rf"[0-9a-f]{{40}}(?:\.block|\.whole\..*)|{_TEMPORARY_NAME.pattern}|.+\.block\.[0-9]+\.[0-9]+\.part", re.DOTALL
 )
 _FOLDER_OF_0_1 = "whole"  # 0.1 stored whole objects in folders below this one, without checksums
 _FOLDER_NAME_OF_0_1 = re.compile(r"[0-9a-f]{40}")
 _STALE_SECONDS = 3600  # Forebay assumes that the writer of a file has died after an hour without a change
 _USED_WIDTH = 20  # characters of the number in `used`, so that one write replaces it
-_LOCK_POLL_SECONDS = 0.1
+_LOCK_POLL_SECONDS = 0.1  # between two attempts to take the lock of an object
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class CachePart:
-    """A temporary file of the full length. Its open file holds a lock."""
+class UnpublishedFile:
+    """A temporary file, which has its full length from the start. `publish` renames it when it is complete.
+
+    The writer holds a lock on the open file.
+    """
 
     path: Path
     file: BinaryIO  # without a buffer
@@ -78,7 +82,7 @@ class CacheFolder:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._hold_locks():
-                self._delete_abandoned_parts()
+                self._delete_abandoned_files()
                 self._write_used_nbytes(sum(self._counted_sizes().values()))
         except OSError as error:
             self.stop_storing(error)
@@ -89,7 +93,7 @@ class CacheFolder:
         return 0 if self.problem else max(0, self.budget_nbytes - self.used_nbytes)
 
     def names(self) -> set[str]:
-        """Return the names of all files that count."""
+        """Return the names of all files that count against the budget."""
         with suppress(OSError):
             return set(self._counted_sizes())
         return set()
@@ -104,18 +108,18 @@ class CacheFolder:
             _log.warning("Forebay does not use %s: %s", self.path / name, error.strerror)
             return None
 
-    def reserve(self, nbytes: int) -> CachePart | None:
-        """Create a temporary file, or return None if it does not fit in the budget."""
+    def reserve(self, nbytes: int) -> UnpublishedFile | None:
+        """Create a temporary file of `nbytes`, or return None if it does not fit in the budget."""
         with self._hold_locks():
             used_nbytes = self._read_used_nbytes()
             if used_nbytes + nbytes > self.budget_nbytes:
                 self.used_nbytes = used_nbytes
                 return None
-            part = self._create_part(nbytes)
+            unpublished = self._create_unpublished(nbytes)
             self._write_used_nbytes(used_nbytes + nbytes)
-        return part
+        return unpublished
 
-    def publish(self, part: CachePart, name: str, *, replace: bool) -> bool:
+    def publish(self, unpublished: UnpublishedFile, name: str, *, replace: bool) -> bool:
         """Give a complete file its name, and release its lock.
 
         Delete it instead, and return False, if `replace` is False and another process has stored a file of this name
@@ -123,20 +127,20 @@ class CacheFolder:
         """
         path = self.path / name
         with self._hold_locks():
-            is_published = replace or _regular_nbytes(path) != part.nbytes
-            freed_nbytes = _counted_nbytes(path) if is_published else part.nbytes
+            is_published = replace or _regular_nbytes(path) != unpublished.nbytes
+            freed_nbytes = _counted_nbytes(path) if is_published else unpublished.nbytes
             if is_published:
-                part.path.rename(path)
+                unpublished.path.rename(path)
             else:
-                part.path.unlink()
+                unpublished.path.unlink()
             self._write_used_nbytes(max(0, self._read_used_nbytes() - freed_nbytes))
-        release_lock(part.file.fileno())
+        release_lock(unpublished.file.fileno())
         return is_published
 
-    def discard(self, part: CachePart) -> None:
+    def discard(self, unpublished: UnpublishedFile) -> None:
         """Delete a temporary file."""
-        part.file.close()
-        self.delete(part.path.name)
+        unpublished.file.close()
+        self.delete(unpublished.path.name)
 
     def delete(self, name: str) -> None:
         """Delete a file and free its bytes in the budget."""
@@ -183,7 +187,7 @@ class CacheFolder:
             self.problem = f"{self.path}: {getattr(error, 'strerror', None) or error}"
             _log.warning("the disk cache stores nothing more; reading continues: %s", self.problem)
 
-    def _create_part(self, nbytes: int) -> CachePart:
+    def _create_unpublished(self, nbytes: int) -> UnpublishedFile:
         path = self.path / f"{secrets.token_hex(16)}.part"
         file = os.fdopen(open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "r+b", buffering=0)
         try:
@@ -193,7 +197,7 @@ class CacheFolder:
             file.close()
             path.unlink()
             raise
-        return CachePart(path, file, nbytes)
+        return UnpublishedFile(path, file, nbytes)
 
     def _read_used_nbytes(self) -> int:
         """Return the number in `used`, or count the files if it is not a valid number."""
@@ -217,13 +221,13 @@ class CacheFolder:
         self.used_nbytes = nbytes
 
     def _counted_sizes(self) -> dict[str, int]:
-        """Return the sizes of the files that count, by their paths below the folder."""
+        """Return the sizes of the files that count against the budget, by their paths below the folder."""
         sizes = {entry.name: _entry_nbytes(entry) for entry in _files(self.path) if _COUNTED.fullmatch(entry.name)}
         for name, folder in _folders_of_0_1(self.path):
             sizes |= {f"{_FOLDER_OF_0_1}/{name}/{entry.name}": _entry_nbytes(entry) for entry in _files(folder)}
         return sizes
 
-    def _delete_abandoned_parts(self) -> None:
+    def _delete_abandoned_files(self) -> None:
         for entry in _files(self.path):
             if _COUNTED.fullmatch(entry.name):
                 _delete_if_abandoned(entry)
@@ -251,13 +255,14 @@ def _delete_if_abandoned(entry: os.DirEntry[str], folder: int | None = None) -> 
 
 
 def _is_abandoned(path: Path, folder: int | None) -> bool:
-    if not (_PART.fullmatch(path.name) or _PART_OF_0_1.fullmatch(path.name)):
+    if not (_TEMPORARY_NAME.fullmatch(path.name) or _TEMPORARY_NAME_OF_0_1.fullmatch(path.name)):
         return False
     descriptor = open_safely(path, os.O_RDONLY, folder)
     try:
         is_old = time.time() - os.fstat(descriptor).st_mtime > _STALE_SECONDS
-        is_locked = try_lock(descriptor)
-        return is_locked is not False and (is_old or (is_locked is True and _PART.fullmatch(path.name) is not None))
+        got_lock = try_lock(descriptor)  # True: no writer holds it; None: the file system has no locks
+        has_no_writer = got_lock is True and _TEMPORARY_NAME.fullmatch(path.name) is not None
+        return has_no_writer or (is_old and got_lock is not False)
     finally:
         release_and_close(descriptor)
 

@@ -16,7 +16,7 @@ __all__ = ["CacheTier", "RamTier"]
 class CacheTier(Protocol):
     """Caches blocks up to a budget and never evicts one.
 
-    The methods are thread-safe.
+    A block is a byte range of one object, which `RangeReader` reads with one request. The methods are thread-safe.
     """
 
     budget_nbytes: int
@@ -26,10 +26,10 @@ class CacheTier(Protocol):
         """Bytes that the tier can still store."""
         ...
 
-    def get(self, block: ByteRange) -> Array | None:
-        """Return the bytes of a block that this process has loaded or put, or None.
+    def get_from_memory(self, block: ByteRange) -> Array | None:
+        """Return the bytes of a block that this process has stored or loaded before, or None.
 
-        This is a dictionary lookup. It never reads from disk, unlike `load`.
+        This looks only in a dictionary and never reads from disk, unlike `load`.
         """
         ...
 
@@ -41,9 +41,9 @@ class CacheTier(Protocol):
         ...
 
     def load(self, stored_object: StoredObject, block: ByteRange) -> Array | None:
-        """Return the bytes of a block, or None if the tier does not have them.
+        """Return the bytes of a block, or None if the tier does not have the block.
 
-        This may read from disk.
+        A tier on disk opens the file of the block and verifies its checksum.
         """
         ...
 
@@ -75,7 +75,7 @@ class RamTier:
     def free_nbytes(self) -> int:
         return self.budget_nbytes - self._nbytes
 
-    def get(self, block: ByteRange) -> Array | None:
+    def get_from_memory(self, block: ByteRange) -> Array | None:
         return self._blocks.get(block)
 
     def contains(self, stored_object: StoredObject, block: ByteRange) -> bool:
@@ -93,8 +93,8 @@ class RamTier:
             return self._blocks[block]
 
     def decisions(self) -> Sequence[Decision]:
-        reason = f"of a budget of {format_nbytes(self.budget_nbytes)}; blocks are never evicted"
-        return [Decision("RAM tier", f"{format_nbytes(self._nbytes)} held", reason)]
+        reason = f"the budget is {format_nbytes(self.budget_nbytes)}; blocks are never evicted"
+        return [Decision("RAM tier", f"{format_nbytes(self._nbytes)} cached", reason)]
 
     def close(self) -> None:
         self._blocks.clear()

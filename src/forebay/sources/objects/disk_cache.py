@@ -1,7 +1,8 @@
 """The cache tier on local disk: one file per block, in a folder that processes share.
 
-A file ends with a checksum, which `load` verifies. The file name is a hash of URL, version, object size and byte range,
-so blocks of a changed object get new names. Blocks of an object without a version are not stored.
+A block is a byte range of an object. Its file ends with a checksum, which `load` verifies. The file name is a hash of
+URL, version, object size and byte range, so blocks of a changed object get new names. Blocks of an object without a
+version are not stored.
 
 If the disk is full, or the folder cannot be created or written, the tier stores no more blocks and reports this in the
 log and in `explain()`. It still serves the blocks that are in the folder. Forebay reads all others from the store.
@@ -41,7 +42,7 @@ class DiskTier:
     def free_nbytes(self) -> int:
         return self._folder.free_nbytes
 
-    def get(self, block: ByteRange) -> Array | None:
+    def get_from_memory(self, block: ByteRange) -> Array | None:
         return self._blocks.get(block)
 
     def contains(self, stored_object: StoredObject, block: ByteRange) -> bool:
@@ -52,7 +53,7 @@ class DiskTier:
             return None
         name = _block_name(stored_object, block)
         file = self._folder.open(name)
-        if file is None:  # the caller tries the next tier, then the store
+        if file is None:
             return None
         with file:
             file_bytes = _map_file(file)
@@ -78,30 +79,33 @@ class DiskTier:
     def decisions(self) -> Sequence[Decision]:
         if self._folder.problem:
             return [Decision("disk tier", "read-only", f"{self._folder.problem}; no more blocks are stored")]
-        budget = format_nbytes(self.budget_nbytes)
-        reason = f"in {self._folder.path}, of a budget of {budget} that all processes share; blocks are never evicted"
-        return [Decision("disk tier", f"{format_nbytes(self._folder.used_nbytes)} held", reason)]
+        budget = f"all processes share its budget of {format_nbytes(self.budget_nbytes)}"
+        reason = f"in {self._folder.path}; {budget}; blocks are never evicted"
+        return [Decision("disk tier", f"{format_nbytes(self._folder.used_nbytes)} cached", reason)]
 
     def close(self) -> None:
         """Unmap all blocks. The files stay."""
         self._blocks.clear()
 
     def _store(self, name: str, data: bytes) -> Array | None:
-        """Write a block and return its mapped bytes. Return None if this process has stored nothing."""
-        part = self._folder.reserve(len(data) + _CHECKSUM_NBYTES)
-        if part is None:
+        """Write a block to the folder and return its mapped bytes.
+
+        Return None if the block does not fit in the budget, or if another process has stored it.
+        """
+        unpublished = self._folder.reserve(len(data) + _CHECKSUM_NBYTES)
+        if unpublished is None:
             return None
         try:
-            part.write(data)
-            part.write(zlib.crc32(data).to_bytes(_CHECKSUM_NBYTES))
-            if not self._folder.publish(part, name, replace=False):
+            unpublished.write(data)
+            unpublished.write(zlib.crc32(data).to_bytes(_CHECKSUM_NBYTES))
+            if not self._folder.publish(unpublished, name, replace=False):
                 return None
-            return np.asarray(np.memmap(part.file, np.uint8, mode="r", shape=(len(data),)))
+            return np.asarray(np.memmap(unpublished.file, np.uint8, mode="r", shape=(len(data),)))
         except BaseException:
-            self._folder.discard(part)
+            self._folder.discard(unpublished)
             raise
         finally:
-            part.file.close()
+            unpublished.file.close()
 
     def _record_block(self, name: str, block: ByteRange, data: Array) -> Array:
         self._block_names.add(name)

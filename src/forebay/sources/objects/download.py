@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from forebay.core.spec import format_nbytes
 from forebay.errors import BudgetError, SourceError, StoreError
-from forebay.sources.objects.cache_folder import CacheFolder, CachePart
+from forebay.sources.objects.cache_folder import CacheFolder, UnpublishedFile
 from forebay.sources.objects.daemon_threads import DaemonThreads
 from forebay.sources.objects.retry import wait_for_result
 from forebay.sources.objects.store import ObjectStore
@@ -120,34 +120,34 @@ class _Download:
                 f"{self.stored_object.url} must be downloaded, but the cache folder cannot be written: "
                 f"{self.cache.problem}. Pass another cache=."
             )
-        with self._reserve(self.stored_object.nbytes) as part:
-            description = self._write(part)
-            with self._reserve(0) as checksum_part:  # the few bytes of a checksum do not count towards the budget
-                checksum_part.write(description.encode())
-                self.cache.publish(checksum_part, self.checksum_name, replace=True)
+        with self._reserve(self.stored_object.nbytes) as unpublished:
+            description = self._write(unpublished)
+            with self._reserve(0) as checksum_file:  # the few bytes of a checksum do not count towards the budget
+                checksum_file.write(description.encode())
+                self.cache.publish(checksum_file, self.checksum_name, replace=True)
             # Another process may use an equal copy of an object without a version. Do not replace that copy.
             if self._describe_copy() != description:
-                self.cache.publish(part, self.name, replace=True)
+                self.cache.publish(unpublished, self.name, replace=True)
 
     @contextmanager
-    def _reserve(self, nbytes: int) -> Iterator[CachePart]:
+    def _reserve(self, nbytes: int) -> Iterator[UnpublishedFile]:
         """Create a temporary file with `nbytes` of the cache budget. Delete it at the end, unless it was published."""
-        part = self.cache.reserve(nbytes)
-        if part is None:
+        unpublished = self.cache.reserve(nbytes)
+        if unpublished is None:
             raise _budget_error(self.cache, 1, nbytes)
         try:
-            yield part
+            yield unpublished
         finally:
-            self.cache.discard(part)
+            self.cache.discard(unpublished)
 
-    def _write(self, part: CachePart) -> str:
+    def _write(self, unpublished: UnpublishedFile) -> str:
         """Write the bytes of the object. Return their length and checksum."""
         checksum, md5, nbytes = 0, hashlib.md5(usedforsecurity=False), self.stored_object.nbytes
         for start in range(0, nbytes, _RANGE_NBYTES):
             data = self.store.read(self.stored_object, start, min(start + _RANGE_NBYTES, nbytes))
             checksum = zlib.crc32(data, checksum)
             md5.update(data)
-            part.write(data)
+            unpublished.write(data)
         self.store.check_md5(self.stored_object, md5.hexdigest())
         return f"{nbytes} {checksum:08x}"
 

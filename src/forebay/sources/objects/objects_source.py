@@ -84,7 +84,7 @@ class ObjectsSource(AbstractSource):
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of memory that held ranges use outside the cache tiers."""
+        """Bytes of the ranges that groups use, outside the cache tiers."""
         return self._reader.held_nbytes
 
     def counters(self) -> dict[str, int]:

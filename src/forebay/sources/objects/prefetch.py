@@ -14,9 +14,10 @@ from forebay.sources.objects.stored_object import ByteRange
 
 __all__ = ["PrefetchedGroup", "Prefetcher", "take_prefetched"]
 
-# Seconds to wait for a group; then the caller reads it itself. No prefetcher holds a group that is not in its schedule.
+# Seconds that a worker thread waits for a group before it reads the group itself. Without this limit, it would wait
+# forever for a group that no prefetcher was told to read.
 _WAIT_SECONDS = 1.0
-_MAX_SKIPPED = 1024  # most keys to remember; keys of other feeds' groups are recorded too, and nothing removes them
+_MAX_SKIPPED = 1024  # most skipped groups to remember; groups of other feeds are recorded too, and nothing removes them
 
 
 @dataclass(slots=True)

@@ -52,10 +52,11 @@ class HeldRange:
 
 
 class RangeReader:
-    """Reads byte ranges and holds them while groups use them.
+    """Reads byte ranges and holds them in memory while groups use them.
 
     This is not a cache: the reader drops a range when the last group releases it. The prefetcher limits the memory of
-    held ranges. Cache tiers keep whole blocks.
+    held ranges. Cache tiers keep whole blocks. The reader looks for a block in one tier after the other, and then reads
+    it from the store.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class RangeReader:
 
     def _hold_range(self, byte_range: ByteRange) -> HeldRange:
         for tier in self._tiers:
-            data = tier.get(byte_range)
+            data = tier.get_from_memory(byte_range)
             if data is not None:
                 return HeldRange(byte_range, self.counters, data=data)
         held_range = self._held_ranges.get(byte_range)

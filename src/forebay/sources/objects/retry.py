@@ -17,8 +17,8 @@ Result = TypeVar("Result")
 
 _FIRST_PAUSE_SECONDS = 0.1  # longest pause after the first attempt; it doubles after each further attempt
 _MAX_PAUSE_SECONDS = 8.0  # the pause does not grow beyond this
-# Seconds without the end of any attempt, after which Forebay gives a store up. A server that sends single bytes exceeds
-# no read timeout, and the packages of some stores have no timeouts. 16 ranges of 8 MiB take less at 2 Mbit/s.
+# Seconds without the end of any attempt, after which Forebay gives up. A server that sends single bytes exceeds no read
+# timeout, and the packages of some stores have no timeouts. At 2 Mbit/s, 16 ranges of 8 MiB take 540 seconds.
 _STALL_SECONDS = 600.0
 
 

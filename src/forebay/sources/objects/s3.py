@@ -33,7 +33,8 @@ __all__ = ["S3RangeBackend", "make_blocking_client", "make_s3_options"]
 
 # Directory buckets use session signatures, and their ETags are not MD5s.
 _DIRECTORY_BUCKET_SUFFIX = "--x-s3"
-_READ_TIMEOUT_SECONDS = 30
+_CONNECT_TIMEOUT_SECONDS = 10  # without a connection
+_READ_TIMEOUT_SECONDS = 30  # without a byte from the server
 # Prefixes of the `s3_additional_kwargs` that `get_object` accepts.
 _READ_ARGUMENT_PREFIXES = ("SSECustomer", "RequestPayer", "ExpectedBucketOwner")
 # Settings of aiobotocore, which botocore's `Config` rejects.
@@ -48,7 +49,7 @@ def make_s3_options(options: dict[str, Any], connections: int) -> dict[str, Any]
     defaults = {
         "max_pool_connections": connections,
         "retries": {"max_attempts": 0},
-        "connect_timeout": 10,
+        "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
         "read_timeout": _READ_TIMEOUT_SECONDS,
     }
     return {**options, "config_kwargs": defaults | dict(options.get("config_kwargs") or {})}

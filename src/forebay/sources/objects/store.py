@@ -1,7 +1,7 @@
 """Listing of an object store, and verified reads of byte ranges.
 
 A response must have the requested range and length, and the version in the listing. `ObjectStore` repeats a request
-whose response has other bytes. For a changed object, it raises an error with the URL.
+whose response has another range or length. For a changed object, it raises an error with the URL.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ _ADVICE = {
     StoreFault.TIMED_OUT: (
         "the store did not answer in time. Check the network, or pass longer timeouts in storage_options"
     ),
-    StoreFault.TRUNCATED: (
-        "the response is truncated every time, or has other bytes. Check the network, proxies, and whether the object "
+    StoreFault.BAD_RESPONSE: (
+        "every attempt ended with an incomplete or wrong response. Check the network, proxies, and whether the object "
         "is complete"
     ),
     StoreFault.CHANGED: "the object has changed. Create the pipeline again",
@@ -168,7 +168,7 @@ class ObjectStore:
             raise self._changed_error(stored_object, lengths)
 
     def _verify_range(self, stored_object: StoredObject, start: int, stop: int, response: RangeResponse) -> None:
-        """Raise `EOFError` if a response has other bytes, so that `Retry` repeats the request."""
+        """Raise `EOFError` if a response is not the requested range, so that `Retry` repeats the request."""
         content_range, nbytes = response.content_range, len(response.data)
         if content_range is not None and content_range[:2] != (start, stop):
             raise EOFError(f"the response has {content_range} instead of bytes {start} to {stop}")

@@ -37,7 +37,8 @@ _STREAM_ERRORS = ("Disconnected", "HTTPClient", "Streaming", "Closed")  # a conn
 class StoreFault(Enum):
     """The kind of a store error.
 
-    `TRUNCATED` includes connections that broke and responses with other bytes. `PERMANENT` is any other error.
+    `BAD_RESPONSE` is a connection that broke, or a response with the wrong length, range or bytes. `PERMANENT` is any
+    other error.
     """
 
     CHANGED = "changed"
@@ -48,13 +49,13 @@ class StoreFault(Enum):
     BUSY = "busy"
     UNREACHABLE = "unreachable"
     TIMED_OUT = "timed out"
-    TRUNCATED = "truncated"
+    BAD_RESPONSE = "bad response"
     PERMANENT = "failed"
 
     @property
     def is_transient(self) -> bool:
         """Whether the same request may succeed later."""
-        return self in (StoreFault.BUSY, StoreFault.UNREACHABLE, StoreFault.TIMED_OUT, StoreFault.TRUNCATED)
+        return self in (StoreFault.BUSY, StoreFault.UNREACHABLE, StoreFault.TIMED_OUT, StoreFault.BAD_RESPONSE)
 
 
 def classify(error: BaseException) -> StoreFault:
@@ -68,7 +69,7 @@ def classify(error: BaseException) -> StoreFault:
         return StoreFault.NO_CREDENTIALS
     # Test this before the status, because aiohttp sets a status that the server did not send.
     if any(_has_name_part(link, _BODY_ERRORS) for link in chain):
-        return StoreFault.TRUNCATED
+        return StoreFault.BAD_RESPONSE
     return _classify_status(status, code) or _classify_type(chain)
 
 
@@ -77,7 +78,7 @@ def describe_cause(error: BaseException) -> str:
     chain = list(_error_chain(error))
     status = next(filter(None, map(_http_status, chain)), 0)
     code = next(filter(None, map(_error_code, chain)), "")
-    if status and classify(error) not in (StoreFault.TIMED_OUT, StoreFault.TRUNCATED):
+    if status and classify(error) not in (StoreFault.TIMED_OUT, StoreFault.BAD_RESPONSE):
         return f"{status} {code}".strip() if code != str(status) else code
     return type(error).__name__
 
@@ -101,14 +102,14 @@ def _classify_type(chain: list[BaseException]) -> StoreFault:
     if any(isinstance(link, PermissionError) for link in chain):
         return StoreFault.DENIED
     if any(isinstance(link, EOFError) for link in chain):
-        return StoreFault.TRUNCATED
+        return StoreFault.BAD_RESPONSE
     unreachable = ConnectionRefusedError | socket.gaierror
     if any(isinstance(link, unreachable) or _has_name_part(link, _CONNECTION_ERRORS) for link in chain):
         return StoreFault.UNREACHABLE
     if any(isinstance(link, TimeoutError) or _has_name_part(link, ("Timeout",)) for link in chain):
         return StoreFault.TIMED_OUT
     if any(isinstance(link, ConnectionError) or _has_name_part(link, _STREAM_ERRORS) for link in chain):
-        return StoreFault.TRUNCATED
+        return StoreFault.BAD_RESPONSE
     return StoreFault.PERMANENT
 
 

@@ -158,10 +158,8 @@ def _spawn(index: int) -> tuple[Connection, SpawnProcess]:
     try:
         open_standard_descriptors()
         parent_end, worker_end = _SPAWN.Pipe(duplex=True)
-        with (
-            worker_end,
-            _block_interrupts(),
-        ):  # then only the worker holds its end: the pipe closes when the worker dies
+        # Close the worker's end in this process. Then only the worker has it, and the pipe closes when the worker dies.
+        with worker_end, _block_interrupts():
             process = _SPAWN.Process(target=run_worker, args=(worker_end,), name=f"forebay-worker-{index}", daemon=True)
             _processes.add(process)
             process.start()

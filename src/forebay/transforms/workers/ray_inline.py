@@ -1,9 +1,9 @@
-"""Small pieces of arrays that Ray sends inside a call or its result.
+"""Splitting of arrays into pieces that are small enough for Ray's own messages.
 
-Ray sends an object of up to 100 KiB inside the message. A larger object goes through Ray's object stores: node
-processes announce it, look it up, request it, copy it from store to store and free it. For up to a few MiB, small
-pieces need a quarter to a half of the CPU time that the stores need (docs/ray.md). They need almost no CPU time in the
-node processes, which serve all results.
+Ray sends an object of up to 100 KiB inside the message of a call or of its result. It sends a larger object through the
+object stores of the nodes. For this, Ray's own process on each node exchanges several messages and copies the object
+from store to store. In small pieces, arrays of up to a few MiB take a quarter to a half of this CPU time (docs/ray.md),
+and almost none of it in Ray's node processes. All results would pass through these processes otherwise.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from forebay.core.spec import Array
 
 __all__ = ["are_bytes_equal", "count_pieces", "join_bytes", "split_bytes"]
 
-PIECE_NBYTES = 96 << 10  # bytes; Ray's limit is 100 KiB (max_direct_call_object_size), and Ray needs a part of it
+PIECE_NBYTES = 96 << 10  # bytes; Ray's limit is 100 KiB (max_direct_call_object_size), including its own data
 MAX_INLINE_NBYTES = 8 << 20  # bytes; Ray's limit for a call is 10 MiB (task_rpc_inlined_bytes_limit)
 MAX_INLINE_NBYTES_ON_ONE_NODE = 1 << 20  # bytes; above, the store that all processes of a node share is faster
 COMPARED_NBYTES = 256 << 10  # bytes compared at a time, so that temporary arrays stay in the cache of one core

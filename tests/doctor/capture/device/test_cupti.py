@@ -27,7 +27,7 @@ SIZES = {  # bytes of copies, memsets, kernels and synchronisations, as the head
 NAME = ctypes.create_string_buffer(b"gemm_kernel")
 
 
-def compiled(source, folder):
+def build_library(source, folder):
     built = folder / f"{source.stem}.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", built, source, "-lpthread"], check=True)
     return built
@@ -37,8 +37,8 @@ def compiled(source, folder):
 def libraries(tmp_path_factory):
     """Separate copies of the libraries for this file, because they hold global state."""
     folder = tmp_path_factory.mktemp("libraries")
-    buffers = compiled(Path(cupti.__file__).with_name("buffers.c"), folder)
-    return ctypes.CDLL(str(compiled(STAND_IN, folder))), open_buffers(buffers)
+    buffers = build_library(Path(cupti.__file__).with_name("buffers.c"), folder)
+    return ctypes.CDLL(str(build_library(STAND_IN, folder))), open_buffers(buffers)
 
 
 @pytest.fixture(params=SIZES)
@@ -121,7 +121,7 @@ def test_calls_that_allocate_memory_are_kept(libraries, sizes):
     assert sorted(seen.records["correlation"].tolist()) == [2, 20, 22]  # 21 is cudaMallocPitch, which is not reported
 
 
-def test_frequent_calls_are_ignored_and_cupti_is_detached(libraries, sizes):
+def test_records_of_frequent_calls_are_disabled_and_cupti_is_detached(libraries, sizes):
     cupti = libraries[0]
     silenced, detached = cupti.stand_in_silenced(), cupti.stand_in_detached()
     read(libraries, kernel_record(sizes, start=0, end=1000, correlation=1))
@@ -135,7 +135,7 @@ def test_records_are_sorted_by_start(libraries, sizes):
     assert seen.records["correlation"].tolist() == [100, 300, 500]
 
 
-def test_times_are_on_the_clock_of_the_api_ledger(libraries, sizes):
+def test_a_record_with_converted_times_does_not_end_before_it_starts(libraries, sizes):
     seen = read(libraries, kernel_record(sizes, start=0, end=1000, correlation=1))
     record = seen.records[0]
     assert record["end"] >= record["start"]

@@ -1,4 +1,7 @@
-"""The events that calls of CuPy record. Run by test_framework_cases with a stand-in for CuPy."""
+"""The events that calls of CuPy record. A stand-in replaces CuPy.
+
+`test_framework_cases.py` runs this file in the process of the stand-in, because frameworks clash in one process.
+"""
 
 import copy
 import pickle

@@ -16,7 +16,7 @@ SCRIPTS = DOCTOR / "scripts"
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedEvents:
     """The recorded events of a run, and its result."""
 
     events: list[LedgerEvent]
@@ -25,7 +25,7 @@ class Seen:
     result: Any
 
     @classmethod
-    def of_capture(cls, capture: Capture) -> "Seen":
+    def of_capture(cls, capture: Capture) -> "RecordedEvents":
         return cls([*capture.events], [*capture.lines], [*capture.notes], None)
 
     def of(self, kind: str, api: str | None = None) -> list[LedgerEvent]:
@@ -40,7 +40,7 @@ class Seen:
         return [(event.detail or {}).get(name) for event in self.of(kind, api)]
 
 
-def watched(run: Callable[[], Any]) -> Seen:
+def watched(run: Callable[[], Any]) -> RecordedEvents:
     """Profile a function until it returns."""
     session = Session(StepDetector(steps=10**9, seconds=1e9))
     session.start()
@@ -48,8 +48,9 @@ def watched(run: Callable[[], Any]) -> Seen:
         result = run()
     finally:
         session.stop()
-    return Seen(session.ledger.events, session.ledger.lines.read(), session.ledger.notes, result)
+    return RecordedEvents(session.ledger.events, session.ledger.lines.read(), session.ledger.notes, result)
 
 
-def bare_script(path: str) -> Any:
+def run_script(path: str) -> Any:
+    """Run a script of scripts/, and return its variable `answer`."""
     return runpy.run_path(str(SCRIPTS / f"{path}.py"), run_name="__main__")["answer"]

@@ -1,4 +1,8 @@
-"""The events that calls of JAX record. Run by test_framework_cases in a separate process with two devices."""
+"""The events that calls of JAX record.
+
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+That process has two devices.
+"""
 
 import sys
 
@@ -9,7 +13,7 @@ import pytest
 from jax._src import core, monitoring
 from jax._src.array import ArrayImpl
 from tests.doctor.capture.hooks.crossing_log import assert_listed
-from tests.doctor.capture.hooks.hook_scripts import bare_script, watched
+from tests.doctor.capture.hooks.hook_scripts import run_script, watched
 
 from forebay.doctor.capture.device.ledger import active_profiler
 from forebay.doctor.capture.hooks import op_counter
@@ -90,7 +94,7 @@ def test_using_an_array_as_an_index_is_a_download():
 
 
 def test_a_numpy_read_of_an_array_on_two_devices_is_recorded():
-    array = jax.device_put(jnp.ones((4, 4)), _over_two_devices())
+    array = jax.device_put(jnp.ones((4, 4)), _sharding_over_two_devices())
     assert [event.api for event in watched(lambda: np.isnan(array)).of("download")] == ["np.asarray(array)"]
 
 
@@ -290,7 +294,7 @@ def test_only_steps_are_recorded_after_the_window(script, mark, monkeypatch):
     at_once = {"wait_seconds": 0.0, "sample_seconds": 0.0, "short_seconds": 0.0}
     session = Session(StepDetector(warm_up=2, steps=5, untraced_steps=5, **at_once))
     session.start()
-    bare_script(f"jax/{script}")
+    run_script(f"jax/{script}")
     session.stop()
     capture = session.capture(f"{script}.py")
     late = [event for event in capture.events if event.start > capture.window.end]
@@ -304,7 +308,7 @@ def test_an_active_jax_profiler_is_detected(tmp_path):
     assert (name, active_profiler()) == ("jax.profiler", None)
 
 
-def _over_two_devices():
+def _sharding_over_two_devices():
     return jax.sharding.NamedSharding(jax.make_mesh((2,), ("rows",)), jax.sharding.PartitionSpec("rows"))
 
 

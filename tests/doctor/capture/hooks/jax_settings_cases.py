@@ -1,4 +1,7 @@
-"""What the JAX hooks record about debug settings and callbacks. Run by test_framework_cases in a separate process."""
+"""What the JAX hooks record about debug settings and callbacks.
+
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +42,7 @@ def test_a_context_is_recorded_while_it_is_entered(make_context, setting):
     assert [event.api for event in seen.of("setting")] == [setting]
 
 
-def test_a_context_that_switches_off_is_not_recorded():
+def test_a_context_that_switches_a_setting_off_is_not_recorded():
     def run():
         with jax.debug_nans(False):
             return jax.jit(lambda x: x + 1)(1)
@@ -47,7 +50,7 @@ def test_a_context_that_switches_off_is_not_recorded():
     assert watched(run).of("setting") == []
 
 
-def test_a_nan_is_still_found():
+def test_a_profiled_function_still_raises_for_a_nan():
     def run():
         with jax.debug_nans(True):
             return jax.jit(jnp.log)(-1.0)

@@ -1,4 +1,8 @@
-"""A profiled jitted function behaves as usual. Run by test_framework_cases in a separate process with two devices."""
+"""A profiled jitted function behaves as usual.
+
+`test_framework_cases.py` runs this file in the process of JAX, because frameworks clash in one process.
+That process has two devices.
+"""
 
 import copy
 import functools
@@ -26,7 +30,7 @@ class Model:
         self.factor = factor
 
     @classmethod
-    def made(cls):
+    def decorated(cls):
         """Return a model whose class was decorated during profiling."""
 
         class Watched(cls):
@@ -54,7 +58,7 @@ def in_a_thread(function, *args):
     return results[0]
 
 
-def compiled_ahead(function, *args):
+def compiled_ahead_of_time(function, *args):
     return function.lower(*args).compile()(*args)
 
 
@@ -70,7 +74,7 @@ def with_decorator_arguments():
     return repeated(jnp.arange(2.0), times=2)
 
 
-def reraised():
+def call_after_an_error():
     """Branch on a traced value, which raises an error of JAX; then call another function."""
     with pytest.raises(jax.errors.TracerBoolConversionError):
         jax.jit(lambda x: 1 if x else 2)(1.0)
@@ -92,7 +96,7 @@ USAGES = {
     "vmap of a function that jits": lambda: jax.vmap(lambda x: jax.jit(square_sum)(x) + 1)(np.ones((4, 3))),
     "jit of jit": lambda: jax.jit(jax.jit(square_sum))(ROW),
     "jit of a partial": lambda: jax.jit(functools.partial(jnp.power, 2.0))(ROW),
-    "jit of a watched operation": lambda: jax.jit(jnp.mean)(ROW),
+    "jit of a hooked operation": lambda: jax.jit(jnp.mean)(ROW),
     "checkpoint": lambda: jax.grad(jax.checkpoint(jax.jit(square_sum)))(ROW),
     "static numbers": lambda: jax.jit(lambda x, n: jnp.tile(x, n), static_argnums=1)(ROW, 2),
     "static names": lambda: jax.jit(lambda x, n: jnp.tile(x, n), static_argnames="n")(ROW, n=2),
@@ -100,15 +104,15 @@ USAGES = {
     "trees": lambda: jax.jit(lambda tree: tree["a"] + tree["b"][0])({"a": ROW, "b": (ROW, 1)}),
     "keywords": lambda: jax.jit(lambda *, self, x: self * x)(self=2.0, x=ROW),
     "a decorator with arguments": with_decorator_arguments,
-    "a method": lambda: Model.made().scaled(ROW),
-    "compiled ahead": lambda: compiled_ahead(jax.jit(square_sum), ROW),
+    "a method": lambda: Model.decorated().scaled(ROW),
+    "compiled ahead of time": lambda: compiled_ahead_of_time(jax.jit(square_sum), ROW),
     "traced": lambda: str(jax.jit(square_sum).trace(ROW).jaxpr),
     "a jaxpr": lambda: str(jax.make_jaxpr(jax.jit(square_sum))(ROW)),
     "a shape": lambda: jax.jit(square_sum).eval_shape(ROW).shape,
     "a shape of a function that jits": lambda: jax.eval_shape(lambda x: jax.jit(square_sum)(x), ROW).shape,
     "wraps": lambda: functools.wraps(jax.jit(square_sum))(lambda x: x)(ROW),
     "another thread": lambda: in_a_thread(jax.jit(square_sum), ROW),
-    "an error": reraised,
+    "a call after an error": call_after_an_error,
     "an operation pickled": lambda: pickle.loads(pickle.dumps(jnp.mean))(ROW),
     "a jitted operation pickled": lambda: cloudpickle.loads(cloudpickle.dumps(jnp.dot))(ROW, ROW),
     "a jitted function pickled": lambda: cloudpickle.loads(cloudpickle.dumps(jax.jit(lambda x: x * 2)))(ROW),
@@ -116,17 +120,17 @@ USAGES = {
     "jit of vmap": lambda: jax.jit(jax.vmap(square_sum, in_axes=0))(np.ones((4, 3), np.float32)),
     "grad of grad": lambda: jax.grad(jax.grad(lambda x: x**3))(2.0),
     "vmap of grad": lambda: jax.vmap(jax.grad(square_sum))(np.ones((4, 3), np.float32)),
-    "grad with more to tell": lambda: jax.value_and_grad(lambda x: (x.sum(), x), has_aux=True)(ROW),
+    "grad with auxiliary results": lambda: jax.value_and_grad(lambda x: (x.sum(), x), has_aux=True)(ROW),
     "grad in a scan": lambda: jax.lax.scan(lambda c, x: (c + jax.grad(jnp.sin)(x), x), 0.0, jnp.arange(4.0))[0],
     "grad in another thread": lambda: in_a_thread(jax.grad(square_sum), ROW),
     "grad pickled": lambda: cloudpickle.loads(cloudpickle.dumps(jax.grad(lambda x: (x**2).sum())))(ROW),
     "grad's own signature": lambda: str(inspect.signature(jax.grad(square_sum))),
     "grad's name": lambda: jax.grad(square_sum).__name__,
-    "grad's words": lambda: jax.grad(square_sum).__doc__,
+    "grad's docstring": lambda: jax.grad(square_sum).__doc__,
     "a partial of grad": lambda: functools.partial(jax.grad, argnums=1)(lambda x, y: x * y)(2.0, 3.0),
     "a hook of jax.tree": lambda: jax.tree.map(jnp.add, {"a": ROW}, {"a": ROW}),
     "a ufunc's own methods": lambda: jnp.add.reduce(ROW),
-    "a ufunc's kind": lambda: isinstance(jnp.add, jnp.ufunc),
+    "a ufunc's type": lambda: isinstance(jnp.add, jnp.ufunc),
     "an activation's gradient": lambda: jax.grad(jax.nn.relu)(1.5),
     "an activation that is jitted": lambda: jax.jit(jax.nn.gelu)(ROW),
     "operators with NumPy on the left": lambda: ROW * jnp.arange(3.0),
@@ -202,9 +206,9 @@ def test_a_call_inside_grad_is_a_run():
 
 
 def test_a_call_of_an_ahead_of_time_compiled_function_is_a_run():
-    seen = watched(lambda: compiled_ahead(jax.jit(square_sum), ROW))
+    seen = watched(lambda: compiled_ahead_of_time(jax.jit(square_sum), ROW))
     assert [event.api for event in seen.of("run")] == ["jax.stages.Compiled"]
 
 
 def test_calls_after_a_failed_call_are_recorded():
-    assert watched(reraised).details("run", "function") == ["square_sum"]
+    assert watched(call_after_an_error).details("run", "function") == ["square_sum"]

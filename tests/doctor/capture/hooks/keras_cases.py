@@ -1,4 +1,8 @@
-"""The Keras hooks change no result, and the ledger holds the expected events. Run by test_framework_cases."""
+"""The Keras hooks change no result and record the expected events.
+
+`test_framework_cases.py` runs this file once per backend, each in its own process, because frameworks clash in one
+process.
+"""
 
 import keras
 import numpy as np
@@ -9,7 +13,7 @@ from keras.src.trainers.data_adapters import array_data_adapter, generator_data_
 from tests.doctor.capture.hooks.tensorflow_watched import attributes, watched
 
 BACKEND = keras.backend.backend()
-OWNERS = (
+OWNERS = (  # classes whose methods the hooks replace
     keras.Model,
     CallbackList,
     BaseOptimizer,
@@ -22,7 +26,7 @@ Y = X[:, :1].copy()
 
 QUIETLY = {"shuffle": False, "verbose": 0}
 
-only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow's own")
+only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="only the TensorFlow backend does this")
 
 
 class Rows(keras.utils.PyDataset):
@@ -43,7 +47,7 @@ def generated():
         yield X[:32], Y[:32]
 
 
-def made(**settings):
+def new_model(**settings):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)])
     model.compile("sgd", "mse", **settings)
@@ -53,15 +57,15 @@ def made(**settings):
 def test_every_patched_attribute_is_restored():
     before = attributes((*OWNERS, Rows))
     with watched():
-        made().fit(Rows(), verbose=0)
+        new_model().fit(Rows(), verbose=0)
         assert [one != another for one, another in zip(before, attributes((*OWNERS, Rows)), strict=True)] == [True] * 7
     assert attributes((*OWNERS, Rows)) == before
 
 
 def test_a_profiled_fit_has_the_same_losses():
-    bare = made().fit(X, Y, epochs=2, verbose=0).history["loss"]
+    plain = new_model().fit(X, Y, epochs=2, verbose=0).history["loss"]
     with watched():
-        assert made().fit(X, Y, epochs=2, verbose=0).history["loss"] == bare
+        assert new_model().fit(X, Y, epochs=2, verbose=0).history["loss"] == plain
 
 
 @pytest.mark.parametrize(
@@ -74,9 +78,9 @@ def test_a_profiled_fit_has_the_same_losses():
 )
 def test_every_batch_of_a_fit_records_a_step_and_an_input_wait(data, loader):
     with watched() as seen:
-        made().fit(**data(), steps_per_epoch=10, **QUIETLY)
+        new_model().fit(**data(), steps_per_epoch=10, **QUIETLY)
     assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
-    assert seen.lines("step") == seen.lines("input") == {"made().fit(**data(), steps_per_epoch=10, **QUIETLY)"}
+    assert seen.lines("step") == seen.lines("input") == {"new_model().fit(**data(), steps_per_epoch=10, **QUIETLY)"}
     assert set(seen.detail("input", "loader")) == {"DataLoader" if BACKEND == "torch" else loader}
     assert len(seen.of("input")) >= (3 if BACKEND == "tensorflow" else 10)  # the first five calls are not recorded
     assert seen.notes == []
@@ -88,13 +92,13 @@ def test_every_batch_of_a_fit_records_a_step_and_an_input_wait(data, loader):
 )
 def test_preparation_is_recorded_at_the_line_of_the_users_function(data, line, what):
     with watched() as seen:
-        made().fit(data(), steps_per_epoch=10, **QUIETLY)
+        new_model().fit(data(), steps_per_epoch=10, **QUIETLY)
     assert line in seen.lines("prepare")
     assert len([recorded for recorded in seen.detail("prepare", "what") if recorded == what]) >= 10
 
 
 def test_train_on_batch_records_one_step_per_call():
-    model = made()
+    model = new_model()
     with watched() as seen:
         for _ in range(4):
             model.train_on_batch(X, Y)
@@ -102,7 +106,7 @@ def test_train_on_batch_records_one_step_per_call():
 
 
 def test_two_models_trained_in_turn_record_one_step_per_turn():
-    first, second = made(), made()
+    first, second = new_model(), new_model()
     with watched() as seen:
         for _ in range(4):
             first.train_on_batch(X, Y)
@@ -113,7 +117,7 @@ def test_two_models_trained_in_turn_record_one_step_per_turn():
 
 def test_compile_and_the_first_fit_are_recorded():
     with watched() as seen:
-        model = made()
+        model = new_model()
         model.fit(X, Y, verbose=0)
         model.fit(X, Y, verbose=0)
     assert [event.api for event in seen.of("build") if event.detail["what"] == "Model"] == ["Model.compile"]
@@ -121,7 +125,7 @@ def test_compile_and_the_first_fit_are_recorded():
 
 
 def test_an_error_passes_unchanged_and_later_steps_are_recorded():
-    model = made()
+    model = new_model()
     with watched() as seen:
         with pytest.raises(LookupError, match="not this batch"):
             model.fit(X, Y, verbose=0, callbacks=[Broken()])
@@ -137,20 +141,20 @@ def test_an_error_of_a_generator_passes_unchanged():
         raise LookupError("no more")
 
     with watched(), pytest.raises(Exception, match="no more"):
-        made().fit(broken(), **QUIETLY)
+        new_model().fit(broken(), **QUIETLY)
 
 
 @only_tensorflow
 def test_arrays_passed_to_fit_are_uploads_of_fit():
     with watched() as seen:
-        made().fit(X, Y, verbose=0)
+        new_model().fit(X, Y, verbose=0)
     assert [event.nbytes for event in seen.of("upload", "Model.fit")] == [X.nbytes, Y.nbytes]
     assert "" not in seen.detail("upload", "key")
 
 
 @only_tensorflow
 def test_each_iterator_records_the_number_of_its_fit():
-    model = made()
+    model = new_model()
     with watched() as seen:
         model.fit(X, Y, epochs=2, verbose=0)
         model.fit(X, Y, verbose=0)
@@ -160,7 +164,7 @@ def test_each_iterator_records_the_number_of_its_fit():
 
 @only_tensorflow
 def test_train_on_batch_uploads_its_arrays_in_every_call():
-    model = made()
+    model = new_model()
     with watched() as seen:
         for _ in range(4):
             model.train_on_batch(X, Y)
@@ -171,21 +175,21 @@ def test_train_on_batch_uploads_its_arrays_in_every_call():
 @only_tensorflow
 def test_an_execution_of_several_batches_is_one_step():
     with watched() as seen:
-        made(steps_per_execution=5).fit(X, Y, verbose=0)
+        new_model(steps_per_execution=5).fit(X, Y, verbose=0)
     assert len(seen.of("step")) == 2
 
 
 @only_tensorflow
 def test_an_eager_model_records_each_step_once():
     with watched() as seen:
-        made(run_eagerly=True).fit(X, Y, verbose=0)
+        new_model(run_eagerly=True).fit(X, Y, verbose=0)
     assert [event.api for event in seen.of("step")] == ["Model.fit"] * 10
     assert sum(seen.detail("ops", "count")) > 10 * 20
 
 
 def test_a_model_that_runs_eagerly_is_a_setting():
     with watched() as seen:
-        made(run_eagerly=True).compile("sgd", "mse", run_eagerly=False)
+        new_model(run_eagerly=True).compile("sgd", "mse", run_eagerly=False)
     assert [event.api for event in seen.of("setting")] == ["Model.compile(run_eagerly=True)"]
 
 
@@ -212,6 +216,6 @@ def test_the_optimizer_ends_the_steps_of_a_custom_loop():
 @only_tensorflow
 def test_reads_inside_fit_are_recorded_as_fit():
     with watched() as seen:
-        made().fit(X, Y, verbose=0)
+        new_model().fit(X, Y, verbose=0)
     assert seen.apis("download") == {"Model.fit"}
     assert set(seen.detail("download", "dtype")) == {"float32"}

@@ -1,4 +1,7 @@
-"""The TensorFlow hooks change no result, and the ledger holds the expected events. Run by test_framework_cases."""
+"""The TensorFlow hooks change no result and record the expected events.
+
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+"""
 
 import pickle
 import threading
@@ -14,7 +17,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function, t
 from tensorflow.python.framework import constant_op, ops
 from tensorflow.python.ops import script_ops
 from tensorflow.python.profiler import profiler_v2
-from tensorflow.python.training import optimizer as first_optimizers
+from tensorflow.python.training import optimizer as v1_optimizers
 from tests.doctor.capture.hooks.crossing_log import assert_listed
 from tests.doctor.capture.hooks.tensorflow_watched import attributes, in_thread, watched
 
@@ -27,7 +30,7 @@ from forebay.doctor.capture.hooks.tensorflow import transfers as tensorflow_tran
 from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 from forebay.doctor.capture.process_facts import process_facts
 
-OWNERS = (
+OWNERS = (  # modules and classes whose functions the hooks replace
     np,
     ops,
     ops._EagerTensorBase,
@@ -43,9 +46,9 @@ OWNERS = (
     script_ops.FuncRegistry,
     profiler_v2,
     tf.profiler.experimental,
-    first_optimizers.Optimizer,
+    v1_optimizers.Optimizer,
 )
-ARRAY = np.array
+ARRAY = np.array  # the original, which a hook replaces during profiling
 DATA = np.arange(600, dtype="float32").reshape(20, 30)
 
 
@@ -84,22 +87,22 @@ def test_a_profiled_function_has_the_same_number_of_traces():
             double(x, 3)
         return len(seen), double.experimental_get_tracing_count()
 
-    bare = traces()
+    plain = traces()
     with watched():
-        assert traces() == bare
-    assert traces() == bare
+        assert traces() == plain
+    assert traces() == plain
 
 
 def test_results_and_gradients_are_the_same():
-    def trained():
+    def loss_and_gradients():
         weights = tf.Variable(tf.ones((30, 2)))
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.tanh(DATA @ weights) + tf.concat([DATA, DATA], 1)[:, :2])
         return float(loss), tape.gradient(loss, weights).numpy().tolist()
 
-    bare = trained()
+    plain = loss_and_gradients()
     with watched():
-        assert trained() == bare
+        assert loss_and_gradients() == plain
 
 
 @pytest.mark.parametrize(
@@ -118,13 +121,13 @@ def test_results_and_gradients_are_the_same():
     ],
 )
 def test_an_error_passes_unchanged_and_later_calls_are_recorded(act, error):
-    with pytest.raises(error) as bare:
+    with pytest.raises(error) as plain:
         act()
     with watched() as seen:
         with pytest.raises(error) as raised:
             act()
         tf.constant(DATA)
-    assert (type(raised.value), raised.value.args) == (type(bare.value), bare.value.args)
+    assert (type(raised.value), raised.value.args) == (type(plain.value), plain.value.args)
     assert seen.of("upload", "tf.constant")
     assert seen.notes == []
 
@@ -133,14 +136,14 @@ def test_an_error_in_a_py_function_of_a_pipeline_passes_unchanged():
     def broken(row):
         raise LookupError("no such row")
 
-    def taken():
+    def read_row():
         dataset = tf.data.Dataset.range(2).map(lambda row: tf.py_function(broken, [row], tf.int64))
         with pytest.raises(tf.errors.UnknownError, match="LookupError: no such row"):
             next(iter(dataset))
 
-    taken()
+    read_row()
     with watched() as seen:
-        taken()
+        read_row()
     assert seen.of("prepare") == []
 
 
@@ -273,7 +276,7 @@ def test_functions_that_run_eagerly_are_counted_as_operations():
     assert seen.of("ops")
 
 
-def test_a_nested_function_has_no_run_or_trace_of_its_own():
+def test_a_nested_function_records_no_run_and_no_trace():
     inner = tf.function(lambda x: x + 1)
     outer = tf.function(lambda x: inner(x) * 2)
     with watched() as seen:
@@ -376,7 +379,7 @@ def test_a_map_with_parallel_calls_from_a_tensor_is_not_serial():
     assert [value is None for value in seen.detail("input", "mapped_at")] == [True, False]
 
 
-def test_the_graph_of_a_trace_without_a_call_is_not_that_of_the_next_call(monkeypatch):
+def test_a_function_that_is_only_traced_does_not_give_its_graph_to_the_next_call(monkeypatch):
     graphs, number = [], tf.constant(1.0)
     find_moves = lambda ledger, operations, devices: graphs.append({each.type for each in operations}) or []  # noqa: E731
     monkeypatch.setattr(tensorflow_functions, "find_moves", find_moves)

@@ -1,4 +1,7 @@
-"""The spans that the TensorFlow hooks record for debug settings. Run by test_framework_cases in a separate process."""
+"""The spans that the TensorFlow hooks record for debug settings.
+
+`test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
+"""
 
 import tensorflow as tf
 from tests.doctor.capture.hooks.hook_scripts import watched

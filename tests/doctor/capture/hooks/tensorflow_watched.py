@@ -10,7 +10,7 @@ from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.events import LedgerEvent
 
 
-class Seen:
+class RecordedEvents:
     """A profiling session without limits, with queries for its events."""
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class Seen:
 
 
 @contextmanager
-def watched() -> Iterator[Seen]:
-    seen = Seen()
+def watched() -> Iterator[RecordedEvents]:
+    seen = RecordedEvents()
     seen.session.start()
     try:
         yield seen

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.doctor.capture.hooks.hook_scripts import Seen
+from tests.doctor.capture.hooks.hook_scripts import RecordedEvents
 from tests.support.paths import DOCTOR
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "cupy").glob("*.py"))
@@ -12,7 +12,7 @@ FAULTS += ("wide_dtype",)
 
 
 def seen(framework_processes, script):
-    return Seen.of_capture(framework_processes.capture("cupy", script))
+    return RecordedEvents.of_capture(framework_processes.capture("cupy", script))
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_a_healthy_script_records_no_such_event_in_its_loop(framework_processes,
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_profiled_script_has_the_same_result(framework_processes, script):
-    watched, bare = json.loads(framework_processes.script_result("cupy", script, "answers").read_text())
-    assert watched == bare
+    profiled, plain = json.loads(framework_processes.script_result("cupy", script, "answers").read_text())
+    assert profiled == plain
 
 
 def test_the_same_data_has_the_same_key(framework_processes):

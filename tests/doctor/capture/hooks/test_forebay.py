@@ -12,7 +12,7 @@ from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.events import FEED_API, EventKind
 
-FOR_EVER = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}
+UNLIMITED = {"steps": 10**9, "seconds": 1e9, "wait_seconds": 1e9}
 
 
 def slow(rows):
@@ -22,7 +22,7 @@ def slow(rows):
 
 @pytest.fixture
 def seen():
-    session = Session(StepDetector(**FOR_EVER))
+    session = Session(StepDetector(**UNLIMITED))
     session.start()
     yield session
     session.stop()
@@ -55,7 +55,7 @@ def test_the_map_is_recorded_with_its_function(seen):
 
 
 def test_nothing_is_recorded_after_profiling():
-    session = Session(StepDetector(**FOR_EVER))
+    session = Session(StepDetector(**UNLIMITED))
     session.start()
     session.stop()
     with fb.from_arrays(np.zeros(8, np.float32)).batch(4).map(slow).feed("numpy", device="cpu") as feed:

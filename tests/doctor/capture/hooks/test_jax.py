@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from tests.doctor.capture.hooks.hook_scripts import Seen
+from tests.doctor.capture.hooks.hook_scripts import RecordedEvents
 from tests.support.paths import DOCTOR
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "jax").glob("*.py"))
 
 
 def seen(framework_processes, script):
-    return Seen.of_capture(framework_processes.capture("jax", script))
+    return RecordedEvents.of_capture(framework_processes.capture("jax", script))
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_a_healthy_script_is_compiled_once(framework_processes, script):
 
 @pytest.mark.parametrize("script", [script for script in SCRIPTS if not script.endswith("_healthy")])
 def test_a_profiled_script_has_the_same_result_and_number_of_compilations(framework_processes, script):
-    watched, bare = json.loads(framework_processes.script_result("jax", script, "answers").read_text())
-    assert watched == bare
-    assert watched["compilations"]
+    profiled, plain = json.loads(framework_processes.script_result("jax", script, "answers").read_text())
+    assert profiled == plain
+    assert profiled["compilations"]
 
 
 def test_the_same_data_has_the_same_key(framework_processes):

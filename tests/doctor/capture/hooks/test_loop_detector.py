@@ -29,7 +29,7 @@ def test_a_loop_of_one_line_starts_at_it():
     assert detect(*[5] * 100).starts_at(5)
 
 
-def test_a_later_line_does_not_change_the_result():
+def test_a_line_after_the_detection_does_not_change_the_result():
     detector = detect(*[1, 2] * 5)
     assert detector.starts_at(1)
     detector.add_line(7)

@@ -1,4 +1,4 @@
-"""The spans that are recorded for the tracing tools of Python, and the emulation that keeps them off."""
+"""The recorded spans of the tracing tools of Python, and the emulation that keeps them off."""
 
 import cProfile
 import sys
@@ -60,7 +60,7 @@ def test_the_tools_are_restored_after_the_session():
     assert (tracemalloc.start, cProfile.Profile.enable) == before
 
 
-def test_a_tool_is_kept_off(no_profiler):
+def test_an_emulation_keeps_a_tool_off(no_profiler):
     def trace():
         tracemalloc.start()
         is_tracing = tracemalloc.is_tracing()

@@ -112,8 +112,8 @@ def test_the_same_data_has_one_key_and_different_data_has_different_keys(capture
 
 
 def test_session_run_records_its_downloads(captures):
-    handed = events(captures["rebuilt_session"], EventKind.DOWNLOAD, "Session.run")
-    assert [event.nbytes for event in handed] == [4] * 30
+    downloads = events(captures["rebuilt_session"], EventKind.DOWNLOAD, "Session.run")
+    assert [event.nbytes for event in downloads] == [4] * 30
 
 
 def test_each_trace_records_its_reason_and_signature(captures):
@@ -132,11 +132,11 @@ def test_the_bytes_of_constants_in_graphs_are_recorded(captures):
 
 
 def test_a_pipeline_records_its_settings(captures):
-    (careless,) = events(captures["loader"], EventKind.BUILD, "Dataset.from_tensor_slices")
-    mapped = captures["loader"].lines[careless.detail.pop("mapped_at")]
+    (built,) = events(captures["loader"], EventKind.BUILD, "Dataset.from_tensor_slices")
+    mapped = captures["loader"].lines[built.detail.pop("mapped_at")]
     assert mapped.text.startswith("for batch in tf.data.Dataset")
-    assert careless.detail == {"what": "Dataset", "shuffle_rows": 1280, "batch_rows": 32}
-    assert careless.nbytes == 1280 * 64 * 64 * 3
+    assert built.detail == {"what": "Dataset", "shuffle_rows": 1280, "batch_rows": 32}
+    assert built.nbytes == 1280 * 64 * 64 * 3
     waits = events(captures["loader"], EventKind.INPUT)
     assert (set(details(waits, "prefetch")), set(details(waits, "loader"))) == ({0}, {"tf.data"})
     assert {event.nbytes for event in waits} == {32 * 64 * 64 * 3 * 4}

@@ -1,4 +1,7 @@
-"""Profiling keeps the number of graphs of `torch.compile` and records each compilation, but no calls inside a graph."""
+"""Profiling keeps the number of graphs of `torch.compile`, and records each compilation but no calls inside a graph.
+
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+"""
 
 import copy
 import pickle
@@ -32,7 +35,7 @@ ONE_GRAPH = {
     "index": lambda x: x[1:] + x[0],
     "module": torch.nn.Linear(3, 3),
 }
-PIECES = {
+SEVERAL_GRAPHS = {
     "item": lambda x: x * x.sum().item() + 1,
     "float": lambda x: x * float(x.sum()) + 1,
     "bool": lambda x: x + 1 if x.sum() > 0 else x - 1,
@@ -42,8 +45,8 @@ PIECES = {
 }
 
 
-class Counted:
-    """A backend that counts graphs."""
+class CountingBackend:
+    """A backend of `torch.compile` that counts its graphs and runs them as they are."""
 
     def __init__(self):
         self.graphs = 0
@@ -76,7 +79,7 @@ def read_between(x):
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def reset_compiler():
     torch._dynamo.reset()
 
 
@@ -89,7 +92,7 @@ def seen():
 def graphs_of(function, **options):
     """Return the number of graphs that two calls need; None if the function cannot be compiled."""
     torch._dynamo.reset()
-    backend = Counted()
+    backend = CountingBackend()
     compiled = torch.compile(function, backend=backend, **options)
     try:
         compiled(torch.ones(3)), compiled(torch.ones(3))
@@ -108,11 +111,11 @@ def test_a_function_with_one_graph_keeps_one_graph(name):
     assert graphs_of(ONE_GRAPH[name], fullgraph=True) == whole
 
 
-@pytest.mark.parametrize("name", PIECES)
+@pytest.mark.parametrize("name", SEVERAL_GRAPHS)
 def test_a_function_with_graph_breaks_keeps_its_number_of_graphs(name):
-    plain = graphs_of(PIECES[name])
+    plain = graphs_of(SEVERAL_GRAPHS[name])
     with watched() as seen:
-        assert graphs_of(PIECES[name]) == plain
+        assert graphs_of(SEVERAL_GRAPHS[name]) == plain
     functions = {event.detail["function"] for event in seen.of(EventKind.COMPILE)}
     assert all("lambda" in function or "resume" in function for function in functions)  # no hook is compiled
 
@@ -126,7 +129,7 @@ def test_a_read_between_two_graphs_is_recorded(seen):
 
 
 def test_hooked_methods_cause_no_recompilation_after_profiling():
-    backend = Counted()
+    backend = CountingBackend()
     with watched():
         compiled = torch.compile(Network(), backend=backend)
         compiled(torch.ones(3))
@@ -202,7 +205,7 @@ def graphs_of_a_step():
     torch._dynamo.reset()
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad = torch.ones(3)
-    backend = Counted()
+    backend = CountingBackend()
     torch.compile(torch.optim.Adam([parameter]).step, backend=backend)()
     return backend.graphs
 

@@ -1,4 +1,7 @@
-"""The events of PyTorch loaders and optimizers: preparation, input waits and the ends of steps."""
+"""The events of PyTorch loaders and optimizers: preparation, input waits and the ends of steps.
+
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+"""
 
 import gc
 
@@ -58,7 +61,7 @@ def seen():
         yield seen
 
 
-def drained(loader):
+def count_batches(loader):
     return sum(1 for _ in loader)
 
 
@@ -69,7 +72,7 @@ def optimizer_of(*shape):
 
 
 def test_each_batch_is_one_input_wait_with_its_bytes(seen):
-    assert drained(DataLoader(Rows(), batch_size=4)) == 3
+    assert count_batches(DataLoader(Rows(), batch_size=4)) == 3
     waits = seen.of(EventKind.INPUT)
     assert [(event.api, event.nbytes) for event in waits] == [("DataLoader", 4 * 8 * 4 + 4 * 8)] * 3
     assert waits[0].detail == {
@@ -83,7 +86,7 @@ def test_each_batch_is_one_input_wait_with_its_bytes(seen):
 
 
 def test_each_batch_has_one_event_for_its_rows_and_one_for_collation(seen):
-    drained(DataLoader(Rows(), batch_size=4, collate_fn=stacked))
+    count_batches(DataLoader(Rows(), batch_size=4, collate_fn=stacked))
     rows, collations = seen.of(EventKind.PREPARE)[0::2], seen.of(EventKind.PREPARE)[1::2]
     assert [event.detail for event in rows] == [{"what": "row", "count": 4}] * 3
     assert [event.detail for event in collations] == [{"what": "collate", "count": 4}] * 3
@@ -93,18 +96,18 @@ def test_each_batch_has_one_event_for_its_rows_and_one_for_collation(seen):
 
 
 def test_preparation_is_inside_the_input_wait(seen):
-    drained(DataLoader(Rows(), batch_size=12))
+    count_batches(DataLoader(Rows(), batch_size=12))
     (wait,), prepared = seen.of(EventKind.INPUT), seen.of(EventKind.PREPARE)
     assert all(wait.start <= event.start <= event.end <= wait.end for event in prepared)
 
 
 def test_a_conversion_inside_a_dataset_is_not_an_upload(seen):
-    drained(DataLoader(Rows(), batch_size=4, shuffle=True))
+    count_batches(DataLoader(Rows(), batch_size=4, shuffle=True))
     assert seen.apis(EventKind.UPLOAD, EventKind.DOWNLOAD) == []
 
 
 def test_a_move_to_a_device_inside_a_dataset_is_an_upload(seen):
-    drained(DataLoader(Moving(), batch_size=4))
+    count_batches(DataLoader(Moving(), batch_size=4))
     assert seen.apis(EventKind.UPLOAD) == ["Tensor.to"] * 12
 
 
@@ -116,21 +119,21 @@ def test_a_move_to_a_device_inside_a_dataset_is_an_upload(seen):
         (Wrapped(TensorDataset(torch.ones(4))), "Wrapped.__getitem__"),
         (Rows() + Rows(), "Rows.__getitem__"),
         (Stream(), "Stream.__iter__"),
-        (TensorDataset(torch.ones(4)), "drained"),
+        (TensorDataset(torch.ones(4)), "count_batches"),
     ],
 )
 def test_rows_are_recorded_at_the_line_of_the_users_dataset(seen, dataset, function):
-    drained(DataLoader(dataset, batch_size=4))
+    count_batches(DataLoader(dataset, batch_size=4))
     assert seen.line(seen.of(EventKind.PREPARE)[0]).function.startswith(function)
 
 
 def test_the_bytes_of_batches_that_are_trees_are_recorded(seen):
-    drained(DataLoader(Stream(), batch_size=4))
+    count_batches(DataLoader(Stream(), batch_size=4))
     assert [(event.nbytes, event.detail["batch_rows"]) for event in seen.of(EventKind.INPUT)] == [(128, 4)] * 3
 
 
 def test_only_input_waits_are_recorded_with_worker_processes(seen):
-    assert drained(DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3)) == 3
+    assert count_batches(DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3)) == 3
     waits = seen.of(EventKind.INPUT)
     assert [(event.detail["workers"], event.detail["prefetch"]) for event in waits] == [(1, 3)] * 3
     assert seen.of(EventKind.PREPARE) == []
@@ -138,7 +141,7 @@ def test_only_input_waits_are_recorded_with_worker_processes(seen):
 
 def test_a_loader_and_each_of_its_epochs_are_builds(seen):
     loader = DataLoader(Rows(), batch_size=4)
-    drained(loader), drained(loader)
+    count_batches(loader), count_batches(loader)
     construction, *epochs = seen.of(EventKind.BUILD)
     assert (construction.api, [event.api for event in epochs]) == ("DataLoader(...)", ["iter(DataLoader)"] * 2)
     settings = {"workers": 0, "pinned": False, "prefetch": None, "persistent": False, "batch_rows": 4}
@@ -147,8 +150,8 @@ def test_a_loader_and_each_of_its_epochs_are_builds(seen):
 
 def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):
     with pytest.raises(LookupError, match="no row 0"):
-        drained(DataLoader(Broken(), batch_size=4))
-    drained(DataLoader(Rows(), batch_size=4))
+        count_batches(DataLoader(Broken(), batch_size=4))
+    count_batches(DataLoader(Rows(), batch_size=4))
     assert len(seen.of(EventKind.INPUT)) == 3
 
 
@@ -171,6 +174,7 @@ def test_another_optimizer_marks_steps_when_the_first_is_idle(seen):
     first.step()
     for _ in range(20):
         second.step()
+    # The second optimizer ends no step in the seven calls before MAX_OTHER_CALLS.
     assert len(seen.of(EventKind.STEP)) == 1 + 20 - 7
 
 
@@ -197,11 +201,11 @@ def test_profiling_that_ends_inside_a_step_keeps_hooks_of_other_code():
     calls = []
     session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
     session.start()
-    theirs = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
+    other_hook = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
     optimizer = optimizer_of(3)
     for _ in range(6):
         optimizer.step()
-    theirs.remove()
+    other_hook.remove()
     optimizer.step()
     session.stop()
     assert (len(calls), len(_global_optimizer_post_hooks)) == (6, 0)
@@ -223,5 +227,5 @@ def test_nothing_is_recorded_after_profiling():
     with watched() as seen:
         optimizer = optimizer_of(3)
     optimizer.step()
-    drained(DataLoader(Rows(), batch_size=4))
+    count_batches(DataLoader(Rows(), batch_size=4))
     assert seen.ledger.events == []

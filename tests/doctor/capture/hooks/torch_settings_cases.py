@@ -1,4 +1,7 @@
-"""The spans that the PyTorch hooks record for debug settings. Run by test_framework_cases in a separate process."""
+"""The spans that the PyTorch hooks record for debug settings.
+
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+"""
 
 import sys
 import traceback
@@ -104,7 +107,7 @@ def test_data_parallel_on_one_device_is_not_recorded():
     assert settings(seen) == []
 
 
-def test_a_sample_of_a_stored_stack_names_it(monkeypatch):
+def test_a_sample_taken_while_anomaly_mode_stores_a_stack_says_so(monkeypatch):
     found, functions, extract = [], CalledFunctions(SourceLines()), traceback.extract_stack
 
     def sample():
@@ -117,7 +120,7 @@ def test_a_sample_of_a_stored_stack_names_it(monkeypatch):
     assert set(found) == {STORED_STACK}
 
 
-def test_removed_hooks_leave_the_functions_of_pytorch():
+def test_the_functions_of_pytorch_are_restored():
     before = torch.set_anomaly_enabled, torch.use_deterministic_algorithms
     with watched():
         assert torch.set_anomaly_enabled is not before[0]

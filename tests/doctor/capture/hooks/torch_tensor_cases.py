@@ -1,4 +1,8 @@
-"""Each transfer of a tensor is one event with the details that rules need. `meta` stands for an accelerator."""
+"""Each transfer of a tensor is one event with the details that rules need.
+
+The device `meta` stands for an accelerator. `test_framework_cases.py` runs this file in the process of PyTorch, because
+frameworks clash in one process.
+"""
 
 import sys
 from operator import methodcaller

@@ -1,4 +1,7 @@
-"""Profiling changes no result, error, gradient, subclass or copy of PyTorch, and all hooks are removed."""
+"""Profiling changes no result, error, gradient, subclass or copy of PyTorch, and all hooks are removed.
+
+`test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
+"""
 
 import copy
 import inspect
@@ -19,7 +22,7 @@ from torch.utils.data._utils import fetch
 from forebay.doctor.capture.device.ledger import active_profiler
 from forebay.doctor.model.events import EventKind
 
-OWNERS = (
+OWNERS = (  # modules and classes whose attributes the hooks replace
     torch,
     torch.Tensor,
     torch.nn.Module,
@@ -32,10 +35,11 @@ OWNERS = (
     fetch._MapDatasetFetcher,
     fetch._IterableDatasetFetcher,
 )
+LARGE = 2000  # numbers; enough that a hook reads them to make a key of the data
 
 
 class Labelled(torch.Tensor):
-    """A subclass that keeps a table of the functions it handles, as libraries do."""
+    """A subclass whose type survives only the functions in its table `handled`, as in some libraries."""
 
     handled = frozenset()
     calls = ()
@@ -47,7 +51,9 @@ class Labelled(torch.Tensor):
         return result.as_subclass(cls) if function in cls.handled else torch.Tensor.as_subclass(result, torch.Tensor)
 
 
-class Modes(TorchFunctionMode):
+class RecordingMode(TorchFunctionMode):
+    """Records the names of the functions that are called on tensors."""
+
     def __init__(self):
         self.calls = []
 
@@ -56,7 +62,9 @@ class Modes(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class Dispatched(TorchDispatchMode):
+class RecordingDispatchMode(TorchDispatchMode):
+    """Records the names of the operators that PyTorch dispatches."""
+
     def __init__(self):
         super().__init__()
         self.calls = []
@@ -138,7 +146,7 @@ def test_errors_pass_unchanged(wrong):
     with watched() as seen:
         with pytest.raises(type(plain.value)) as found:
             wrong()
-        torch.ones(()).item()
+        torch.ones(()).item()  # is recorded, although the call before it failed
     assert str(found.value) == str(plain.value)
     assert seen.apis(EventKind.DOWNLOAD) == ["Tensor.item"]
 
@@ -175,9 +183,9 @@ def test_numpy_accepts_tensors():
         assert np.array(tensor).sum() == 6
 
 
-@pytest.mark.parametrize("first", ["watched", "plain"])
+@pytest.mark.parametrize("first", ["profiled", "plain"])
 def test_a_default_device_applies_to_profiled_and_plain_calls(first):
-    _device._device_constructors.cache_clear()
+    _device._device_constructors.cache_clear()  # the first call below fills this table of functions again
     with torch.device("meta"):
         if first == "plain":
             torch.tensor(1.0)
@@ -202,8 +210,8 @@ def test_a_function_table_built_before_profiling_stays_valid():
 
 def calls_of_a_subclass():
     Labelled.calls = ()
-    tensor = torch.ones(2000).as_subclass(Labelled)
-    tensor.to("meta"), tensor.sum().item(), tensor[tensor > 0], tensor.copy_(torch.ones(2000))
+    tensor = torch.ones(LARGE).as_subclass(Labelled)
+    tensor.to("meta"), tensor.sum().item(), tensor[tensor > 0], tensor.copy_(torch.ones(LARGE))
     return Labelled.calls
 
 
@@ -215,7 +223,7 @@ def test_a_tensor_subclass_gets_the_same_calls():
 
 
 def calls_of_a_mode():
-    with Modes() as mode:
+    with RecordingMode() as mode:
         tensor = torch.tensor([1.0])
         tensor.to("meta"), tensor.item(), tensor[0]
     return mode.calls
@@ -228,9 +236,9 @@ def test_a_torch_function_mode_gets_the_same_calls():
 
 
 def calls_of_a_dispatch_mode():
-    with Dispatched() as mode:
-        tensor = torch.ones(2000)
-        tensor.to("meta"), tensor.sum().item(), torch.tensor(np.ones(2000)), tensor[tensor > 0]
+    with RecordingDispatchMode() as mode:
+        tensor = torch.ones(LARGE)
+        tensor.to("meta"), tensor.sum().item(), torch.tensor(np.ones(LARGE)), tensor[tensor > 0]
     return mode.calls
 
 

@@ -8,10 +8,10 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
-__all__ = ["Seen", "watched"]
+__all__ = ["RecordedEvents", "watched"]
 
 
-class Seen:
+class RecordedEvents:
     """The recorded events of a ledger, with queries for tests."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -33,11 +33,11 @@ class Seen:
 
 
 @contextmanager
-def watched() -> Iterator[Seen]:
+def watched() -> Iterator[RecordedEvents]:
     ledger = Ledger()
     patches = Patches(ledger)
     install(patches)
     try:
-        yield Seen(ledger)
+        yield RecordedEvents(ledger)
     finally:
         patches.restore()

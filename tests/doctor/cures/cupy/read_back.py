@@ -1,4 +1,4 @@
-"""The loop waits for the residual in every iteration before it starts the host's work."""
+"""The loop waits for the residual in every iteration before the host does other work."""
 
 import cupy
 import numpy as np
@@ -8,7 +8,7 @@ large = cupy.cuda.runtime.memGetInfo()[1] > 32e9
 rounds, rows, width = (1000, 4096, 4096) if large else (60, 128, 256)
 
 generator = np.random.default_rng(0)
-readings = generator.random((64, 256, 1024 if large else 64), dtype="float32")
+readings = generator.random((64, 256, 1024 if large else 64), dtype="float32")  # for work of the host
 weights = cupy.asarray(generator.normal(0, width**-0.5, (width, width)).astype("float32"))
 state = cupy.ones((rows, width), dtype="float32")
 
@@ -17,6 +17,6 @@ stopwatch = Stopwatch(cupy.cuda.Device().synchronize)
 for step in range(rounds):
     state = cupy.tanh(state @ weights) + 0.1
     residuals.append(float(state.mean()))
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # work of the host
     stopwatch.lap()
 stopwatch.print_step_time()

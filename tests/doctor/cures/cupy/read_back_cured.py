@@ -8,7 +8,7 @@ large = cupy.cuda.runtime.memGetInfo()[1] > 32e9
 rounds, rows, width = (1000, 4096, 4096) if large else (60, 128, 256)
 
 generator = np.random.default_rng(0)
-readings = generator.random((64, 256, 1024 if large else 64), dtype="float32")
+readings = generator.random((64, 256, 1024 if large else 64), dtype="float32")  # for work of the host
 weights = cupy.asarray(generator.normal(0, width**-0.5, (width, width)).astype("float32"))
 state = cupy.ones((rows, width), dtype="float32")
 
@@ -20,6 +20,6 @@ for step in range(rounds):
     if len(unread) == 50:
         residuals += cupy.stack(unread).tolist()
         unread.clear()
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # work of the host
     stopwatch.lap()
 stopwatch.print_step_time()

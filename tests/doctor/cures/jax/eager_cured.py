@@ -1,4 +1,4 @@
-"""The same training step, compiled by `jax.jit`."""
+"""`jax.jit` compiles the training step, which eager.py runs operation by operation."""
 
 import jax
 import jax.numpy as jnp

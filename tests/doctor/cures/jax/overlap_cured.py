@@ -32,12 +32,12 @@ def fetch():
 
 
 losses = []
-coming = fetch()
+next_window = fetch()
 stopwatch = Stopwatch(lambda: jax.block_until_ready(weights))
 for _ in range(steps):
-    window = coming
+    window = next_window
     weights, loss = train(weights, window)
-    coming = fetch()
+    next_window = fetch()
     losses.append(float(loss))
     stopwatch.lap()
 stopwatch.print_step_time()

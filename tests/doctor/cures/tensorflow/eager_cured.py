@@ -1,4 +1,4 @@
-"""The same training step, compiled by `tf.function`."""
+"""`tf.function` compiles the training step, which eager.py runs operation by operation."""
 
 import keras
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A Forebay feed assembles and uploads the same batches before the model needs them."""
+"""A Forebay feed assembles and uploads batches of the arrays before the model needs them."""
 
 import keras
 import numpy as np

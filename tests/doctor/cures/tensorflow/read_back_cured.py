@@ -9,7 +9,7 @@ gpu = bool(tf.config.list_physical_devices("GPU"))
 steps, batch_rows, width = (1000, 4096, 4096) if gpu else (60, 128, 256)
 
 rows = tf.random.normal((16 * batch_rows, width))
-readings = np.random.default_rng(0).random((64, 256, 1024 if gpu else 64), dtype="float32")
+readings = np.random.default_rng(0).random((64, 256, 1024 if gpu else 64), dtype="float32")  # for work of the host
 layers = [keras.layers.Dense(width, "relu"), keras.layers.Dense(width, "relu"), keras.layers.Dense(1)]
 model = keras.Sequential([keras.Input((width,)), *layers])
 optimizer = keras.optimizers.SGD(1e-3)
@@ -34,6 +34,6 @@ for step in range(steps):
     if len(unread) == 50:
         losses += tf.stack(unread).numpy().tolist()
         unread.clear()
-    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # the host's own work
+    spread.append(np.log1p(readings[step % len(readings)]).std(axis=0))  # work of the host
     stopwatch.lap()
 stopwatch.print_step_time()

@@ -22,9 +22,9 @@ def train():
 
 
 if device == "cuda":
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
+    warm_up_stream = torch.cuda.Stream()
+    warm_up_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm_up_stream):  # PyTorch asks for a warm-up on another stream before a capture
         for _ in range(3):
             train()
     torch.cuda.synchronize()

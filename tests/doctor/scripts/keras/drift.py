@@ -16,5 +16,5 @@ class Recorder(keras.callbacks.Callback):
 
 model = keras.Sequential([keras.layers.Dense(512, "relu"), keras.layers.Dense(64)])
 model.compile("sgd", "mse")
-x, y = np.random.rand(700 * 64, 64).astype("float32"), np.random.rand(700 * 64, 64).astype("float32")
+x, y = np.random.rand(400 * 64, 64).astype("float32"), np.random.rand(400 * 64, 64).astype("float32")
 model.fit(x, y, batch_size=64, verbose=0, callbacks=[Recorder()])

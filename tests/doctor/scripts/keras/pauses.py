@@ -18,6 +18,6 @@ class Saver(keras.callbacks.Callback):
 
 model = keras.Sequential([keras.layers.Dense(512, "relu"), keras.layers.Dense(512, "relu"), keras.layers.Dense(64)])
 model.compile("sgd", "mse")
-x, y = np.random.rand(400 * 64, 64).astype("float32"), np.random.rand(400 * 64, 64).astype("float32")
+x, y = np.random.rand(260 * 64, 64).astype("float32"), np.random.rand(260 * 64, 64).astype("float32")
 with tempfile.TemporaryDirectory() as folder:
     model.fit(x, y, batch_size=64, verbose=0, callbacks=[Saver(f"{folder}/model.keras")])

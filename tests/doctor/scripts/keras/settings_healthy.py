@@ -1,4 +1,4 @@
-"""Keras compiles the training step of the same model."""
+"""Keras compiles the training step of the model."""
 
 import keras
 import numpy as np

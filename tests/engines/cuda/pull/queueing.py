@@ -17,8 +17,8 @@ from forebay.feed.indexed_filler import IndexedFiller
 from forebay.pipeline.plan import LENT_SLOTS
 
 TIMEOUT_SECONDS = 60.0  # a test that waits longer counts as hanging
-CONSUMER_THREAD = threading.main_thread().name
-CONSUMER = "consumer"  # name of a thread that iterates a feed during a test
+CONSUMER_THREAD = threading.main_thread().name  # it iterates the feed in most tests
+CONSUMER = "consumer"  # name of the thread that iterates the feed in tests with `ConsumerThread`
 WORKERS = {"forebay-0", "forebay-1"}
 
 
@@ -42,7 +42,7 @@ def locate_rows(framework, feed):
 
 
 def warm(framework, feed):
-    """Do the same, and let kernels fill every slot once."""
+    """Call `locate_rows`, and let kernels fill every slot once."""
     locate_rows(framework, feed)
     for _ in itertools.takewhile(lambda _: not has_all_slots(feed), range(1000)):
         kept = deque(maxlen=2 * feed.plan.group_batches)  # holds as many batches as a consumer ever does
@@ -102,7 +102,7 @@ def received_until(framework, feed, kind):
 
 
 class FailingFills:
-    """Lets `count` fills fail from number `first` on. It ends the process after `most` fills."""
+    """Lets `count` fills fail, from number `first` on. Raises SystemExit after `most` fills, so that no test hangs."""
 
     def __init__(self, monkeypatch, error, *, first=0, count=1, most=1000):
         self._error, self._failing, self._most = error, range(first, first + count), most
@@ -124,20 +124,20 @@ class PausedCall:
 
     def __init__(self, monkeypatch, owner, name, number=0):
         self._method, self._numbers, self._number = getattr(owner, name), itertools.count(), number
-        self._inside, self._on = threading.Event(), threading.Event()
+        self._reached, self._resumed = threading.Event(), threading.Event()
         monkeypatch.setattr(owner, name, lambda *arguments: self._call(*arguments))
 
     def _call(self, *arguments):
         if threading.current_thread().name == CONSUMER and next(self._numbers) == self._number:
-            self._inside.set()
-            self._on.wait(TIMEOUT_SECONDS)
+            self._reached.set()
+            self._resumed.wait(TIMEOUT_SECONDS)
         return self._method(*arguments)
 
     def is_reached(self):
-        return self._inside.wait(TIMEOUT_SECONDS)
+        return self._reached.wait(TIMEOUT_SECONDS)
 
     def resume(self):
-        self._on.set()
+        self._resumed.set()
 
 
 class ConsumerThread(threading.Thread):
@@ -145,14 +145,14 @@ class ConsumerThread(threading.Thread):
 
     def __init__(self, framework, epoch):
         super().__init__(name=CONSUMER, daemon=True)
-        self._side, self._epoch = framework, epoch
+        self._framework, self._epoch = framework, epoch
         self.found, self.ended_by = [], None
         self.start()
 
     def run(self):
         try:
             for batch in self._epoch:
-                self.found += read_all(self._side, [batch])
+                self.found += read_all(self._framework, [batch])
         except BaseException as error:
             self.ended_by = error.with_traceback(None)
 
@@ -165,14 +165,14 @@ class RandomConsumer:
     """A consumer that keeps random batches, leaves epochs early and changes arrays between epochs."""
 
     def __init__(self, framework, seed):
-        self._side, self._dice = framework, random.Random(seed)
+        self._framework, self._dice = framework, random.Random(seed)
         rows, lengths = self._dice.choice([60, 350]), self._dice.choices([7, 16, 100, 1500], k=2)
         self._data = {f"leaf{number}": random_rows(rows, nbytes, "u1") for number, nbytes in enumerate(lengths)}
         self._pipeline = fb.from_arrays(self._data).shuffle(seed=seed).batch(self._dice.randrange(1, 7))
         self._kept = []
 
     def take_epochs(self, count):
-        with feed_of(self._pipeline, self._side, resident=self._dice.choice(["always", "never"])) as feed:
+        with feed_of(self._pipeline, self._framework, resident=self._dice.choice(["always", "never"])) as feed:
             for number in range(count):
                 self._take(feed, host_epoch(self._pipeline, number))
                 wait_until_located()
@@ -189,7 +189,7 @@ class RandomConsumer:
 
     def _release_some(self):
         batches, expected = zip(*self._kept, strict=True)
-        assert_same(read_all(self._side, batches), expected)
+        assert_same(read_all(self._framework, batches), expected)
         del self._kept[: len(self._kept) - self._dice.choice([0, 0, 0, 1, 5])]
 
     def _change(self):

@@ -53,9 +53,8 @@ def test_a_device_failure_at_close_leaves_the_array_unlocked(framework, monkeypa
         assert not any(first <= address < last for address in framework.machine.locked)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
-)  # the thread that closes last gets the error
+# The error is raised in the thread that closes last, which may be a worker thread.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_device_failure_at_close_releases_all_memory(framework, monkeypatch):
     feed = feed_of(shuffled(), framework)
     read_all(framework, feed)
@@ -78,18 +77,18 @@ def test_a_batch_taken_late_is_complete_and_its_stream_is_recorded(monkeypatch):
     pipeline = shuffled(rows=120)
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
-        epoch, held = iter(feed), PausedCall(monkeypatch, CudaEngine, "hand_out")
+        epoch, paused = iter(feed), PausedCall(monkeypatch, CudaEngine, "hand_out")
         with framework.using(1):
-            taker = ConsumerThread(framework, epoch)
-            assert held.is_reached()
+            consumer = ConsumerThread(framework, epoch)
+            assert paused.is_reached()
             kept = list(epoch)
             actual = read_all(framework, kept)
         framework.recorded_streams.clear()
-        held.resume()
-        assert taker.has_finished()
-        assert taker.ended_by is None
+        paused.resume()
+        assert consumer.has_finished()
+        assert consumer.ended_by is None
         assert framework.recorded_streams == [0]
-        assert_same(taker.found + actual, host_epoch(pipeline, 2))
+        assert_same(consumer.found + actual, host_epoch(pipeline, 2))
         del kept
 
 

@@ -50,7 +50,7 @@ def assert_same_as_host_narrowed(pipeline, framework, **options):
         return feed
 
 
-leaves = st.tuples(
+leaves = st.tuples(  # the arguments length, dtype, apart and offset of `random_rows`
     st.integers(1, 200),
     st.sampled_from([*NARROW_DTYPES, *NARROW_DTYPES, "u1", "f4"]),
     st.sampled_from([0, 3]),

@@ -142,7 +142,7 @@ def test_a_consumer_that_released_its_batches_fills_again(framework, fillers):
 # Which rows
 
 
-ORDERS = {
+ORDERS = {  # name: (number of rows, order, threads that may fill)
     "a table": (100, lambda rows: rows.shuffle(seed=5), {CONSUMER_THREAD}),
     "just beyond a table": (101, lambda rows: rows.shuffle(seed=5), {CONSUMER_THREAD}),
     "natural": (400, lambda rows: rows, {CONSUMER_THREAD}),
@@ -182,7 +182,7 @@ def test_the_device_computes_row_numbers_only_of_long_permutations(fillers, rows
             assert ("permute_rows" in framework.machine.launched) == (rows > 8192)
 
 
-NUMBERS = {
+NUMBERS = {  # name: (order, whether its row numbers are cheap)
     "natural": (lambda rows: rows, True),
     "shuffled": (lambda rows: rows.shuffle(seed=1), True),
     "a shuffled shard": (lambda rows: rows.shuffle(seed=1).shard(0, 2), True),
@@ -286,7 +286,7 @@ def test_a_random_consumer_gets_the_right_batches(monkeypatch, seed):
 # Edges of arrays
 
 
-LARGE = 48 << 10
+LARGE = 48 << 10  # bytes of a row; rows of this size are copied by DMA
 
 
 @pytest.mark.parametrize("ordered", [lambda rows: rows, lambda rows: rows.shuffle(seed=1)], ids=["natural", "shuffled"])

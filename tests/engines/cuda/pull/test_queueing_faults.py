@@ -26,7 +26,7 @@ from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.pull.resident import ResidentRows
 from forebay.engines.cuda.pull.row_puller import RowPuller
 from forebay.errors import DeviceError, FeedClosedError, FeedError
-from forebay.feed import throttle as consumers
+from forebay.feed import throttle as throttle_module
 from forebay.feed.throttle import ConsumerThrottle
 
 pytestmark = pytest.mark.timeout(300)  # a lost wake-up hangs
@@ -97,12 +97,12 @@ def test_ctrl_c_while_a_group_is_claimed_loses_no_slot(monkeypatch):
         monkeypatch.setattr(RowPuller, "begin_pass", interrupted)
         for _ in range(3):
             received_until(framework, feed, KeyboardInterrupt)
-        taker = ConsumerThread(framework, iter(feed))
-        in_time = taker.has_finished()
+        consumer = ConsumerThread(framework, iter(feed))
+        in_time = consumer.has_finished()
         feed.close()
-        assert taker.has_finished()
+        assert consumer.has_finished()
         assert in_time
-        assert_same(taker.found, host_epoch(pipeline, 5))
+        assert_same(consumer.found, host_epoch(pipeline, 5))
 
 
 # By errors
@@ -151,13 +151,13 @@ def test_an_iteration_started_while_the_consumer_fills_is_complete(monkeypatch, 
     pipeline = shuffled()
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
-        held = PausedCall(monkeypatch, RowPuller, "fill", number)
-        taker = ConsumerThread(framework, iter(feed))
-        assert held.is_reached()
+        paused = PausedCall(monkeypatch, RowPuller, "fill", number)
+        consumer = ConsumerThread(framework, iter(feed))
+        assert paused.is_reached()
         second = iter(feed)
-        held.resume()
-        assert taker.has_finished()
-        assert isinstance(taker.ended_by, FeedError)
+        paused.resume()
+        assert consumer.has_finished()
+        assert isinstance(consumer.ended_by, FeedError)
         assert_same(read_all(framework, second), host_epoch(pipeline, 3))
 
 
@@ -165,61 +165,60 @@ def test_an_iteration_started_while_the_consumer_fills_is_complete(monkeypatch, 
 def test_closing_waits_for_a_fill_of_the_consumer_and_ends_its_iteration(monkeypatch, number):
     with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
-        held = PausedCall(monkeypatch, RowPuller, "fill", number)
-        taker = ConsumerThread(framework, iter(feed))
-        assert held.is_reached()
+        paused = PausedCall(monkeypatch, RowPuller, "fill", number)
+        consumer = ConsumerThread(framework, iter(feed))
+        assert paused.is_reached()
         closing = start_closing(feed)
-        held.resume()
+        paused.resume()
         closing.join(TIMEOUT_SECONDS)
-        assert taker.has_finished()
-        assert isinstance(taker.ended_by, FeedClosedError)
+        assert consumer.has_finished()
+        assert isinstance(consumer.ended_by, FeedClosedError)
         assert framework.machine.faults == []
 
 
 def test_closing_wakes_a_consumer_that_is_about_to_wait(monkeypatch):
-    held, begin = PausedCall(monkeypatch, ConsumerThrottle, "on_request"), threading.Event()
-    monkeypatch.setattr(
-        CudaEngine, "enter_worker_thread", lambda engine: begin.wait(TIMEOUT_SECONDS)
-    )  # no worker fills before
+    paused, begin = PausedCall(monkeypatch, ConsumerThrottle, "on_request"), threading.Event()
+    # No worker fills a slot before `begin` is set.
+    monkeypatch.setattr(CudaEngine, "enter_worker_thread", lambda engine: begin.wait(TIMEOUT_SECONDS))
     with fake_cuda() as framework, feed_of(shuffled(), framework, resident="always") as feed:
-        taker = ConsumerThread(framework, iter(feed))
-        assert held.is_reached()
+        consumer = ConsumerThread(framework, iter(feed))
+        assert paused.is_reached()
         closing = start_closing(feed)
         begin.set()
         closing.join(TIMEOUT_SECONDS)
-        held.resume()
-        in_time = taker.has_finished()
+        paused.resume()
+        in_time = consumer.has_finished()
         with feed._runner._lock:
             feed._runner._take_condition.notify_all()  # wakes the thread even if the test fails
-        assert taker.has_finished()
+        assert consumer.has_finished()
         assert in_time
-        assert isinstance(taker.ended_by, FeedClosedError)
+        assert isinstance(consumer.ended_by, FeedClosedError)
 
 
 def test_a_batch_taken_during_close_is_complete_or_refused(monkeypatch):
     pipeline = shuffled()
     with fake_cuda() as framework, feed_of(pipeline, framework, resident="always") as feed:
         warm(framework, feed)
-        held = PausedCall(monkeypatch, CudaEngine, "hand_out", feed.plan.group_batches)
-        taker = ConsumerThread(framework, iter(feed))
-        assert held.is_reached()
+        paused = PausedCall(monkeypatch, CudaEngine, "hand_out", feed.plan.group_batches)
+        consumer = ConsumerThread(framework, iter(feed))
+        assert paused.is_reached()
         feed.close()
-        held.resume()
-        assert taker.has_finished()
-        assert isinstance(taker.ended_by, FeedError)
-        assert_same(taker.found, host_epoch(pipeline, 2)[: len(taker.found)])
+        paused.resume()
+        assert consumer.has_finished()
+        assert isinstance(consumer.ended_by, FeedError)
+        assert_same(consumer.found, host_epoch(pipeline, 2)[: len(consumer.found)])
 
 
 def test_a_reset_during_a_request_is_safe(monkeypatch):
-    consumer, clock = ConsumerThrottle(), time.perf_counter
+    throttle, clock = ConsumerThrottle(), time.perf_counter
 
     def reset_and_read_clock():
-        consumer.reset()
+        throttle.reset()
         return clock()
 
-    consumer.on_take(1)
-    monkeypatch.setattr(consumers.time, "perf_counter", reset_and_read_clock)
-    consumer.on_request()
+    throttle.on_take(1)
+    monkeypatch.setattr(throttle_module.time, "perf_counter", reset_and_read_clock)
+    throttle.on_request()
 
 
 def test_edges_changed_during_the_upload_of_another_leaf_are_current(monkeypatch):

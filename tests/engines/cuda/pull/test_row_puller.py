@@ -96,7 +96,7 @@ def aligned_rows(rows, row_nbytes):
     return raw[start : start + rows * row_nbytes].reshape(rows, row_nbytes)
 
 
-leaves = st.tuples(
+leaves = st.tuples(  # the arguments length, dtype, apart and offset of `random_rows`
     st.integers(1, 400),
     st.sampled_from(DTYPES),
     st.sampled_from([0, 0, 3, 16, 5000]),

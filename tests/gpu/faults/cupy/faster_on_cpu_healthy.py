@@ -1,4 +1,7 @@
-"""Newton's method computes 20 million square roots, enough for a GPU."""
+"""Newton's method computes 20 million square roots, enough for a GPU.
+
+The doctor must not report `faster_on_cpu` here.
+"""
 
 import cupy
 

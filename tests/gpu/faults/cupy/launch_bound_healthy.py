@@ -1,4 +1,7 @@
-"""One kernel computes a whole step, on a plate that keeps the device busy."""
+"""One kernel computes a whole step, on a plate that keeps the device busy.
+
+The doctor must not report `launch_bound` here.
+"""
 
 import cupy
 

@@ -1,4 +1,7 @@
-"""The loop keeps only every hundredth state of the plate, in host memory."""
+"""The loop keeps only every hundredth state of the plate, in host memory.
+
+The doctor must not report `out_of_memory` here.
+"""
 
 import cupy
 

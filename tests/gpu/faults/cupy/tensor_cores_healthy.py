@@ -1,4 +1,7 @@
-"""The loop multiplies float16 matrices on the tensor cores."""
+"""The loop multiplies float16 matrices on the tensor cores.
+
+The doctor must not report `tensor_cores` here.
+"""
 
 import cupy
 

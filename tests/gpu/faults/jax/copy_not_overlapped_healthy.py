@@ -1,4 +1,7 @@
-"""A Forebay feed uploads each window during the previous step, unlike `device_put`."""
+"""A Forebay feed uploads each window during the previous step, unlike `device_put`.
+
+The doctor must not report `copy_not_overlapped` here.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -24,5 +24,6 @@ losses, spreads = [], []
 for _ in range(steps):
     layers, loss = train(layers, batch)
     losses.append(float(loss))
+    # Host work that can overlap with the device: a bootstrap of the mean of the losses.
     drawn = generator.choice(losses[-100:], (1000, 100))
     spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))

@@ -1,4 +1,7 @@
-"""The loop reads ten losses at a time, so NumPy works while the device computes."""
+"""The loop reads back ten losses at a time, so its NumPy statistics overlap with the device's work.
+
+The doctor must not report `read_back` here.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -27,5 +30,6 @@ for _ in range(steps):
     if len(unread) == 10:
         losses += map(float, jax.device_get(unread))
         unread.clear()
+    # Host work that can overlap with the device: a bootstrap of the mean of the losses.
     drawn = generator.choice(losses[-100:], (1000, 100))
     spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))

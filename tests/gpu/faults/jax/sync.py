@@ -27,5 +27,6 @@ for _ in range(steps):
     layers, loss = train(layers, batch)
     jax.block_until_ready(loss)
     times.append(perf_counter())
+    # Host work that can overlap with the device: a bootstrap of the mean of the step times.
     drawn = generator.choice(np.diff(times), (1000, 100))
     spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))

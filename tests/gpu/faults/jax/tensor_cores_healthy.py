@@ -1,4 +1,7 @@
-"""The step multiplies matrices in TF32, the default of JAX, on the tensor cores."""
+"""The step multiplies matrices in TF32, the default of JAX, on the tensor cores.
+
+The doctor must not report `tensor_cores` here.
+"""
 
 import jax
 import jax.numpy as jnp

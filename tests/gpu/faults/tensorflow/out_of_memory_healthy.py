@@ -1,4 +1,7 @@
-"""The device keeps only the average of all predictions."""
+"""The device keeps only the average of all predictions.
+
+The doctor must not report `out_of_memory` here.
+"""
 
 import tensorflow as tf
 

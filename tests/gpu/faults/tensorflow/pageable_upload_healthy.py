@@ -1,4 +1,7 @@
-"""tf.data prefetches batches to the device before the loop takes them."""
+"""tf.data prefetches batches to the device before the loop takes them.
+
+The doctor must not report `pageable_upload` here.
+"""
 
 import tensorflow as tf
 

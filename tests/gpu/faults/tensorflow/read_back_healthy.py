@@ -1,4 +1,7 @@
-"""The loop reads ten losses at a time, so NumPy works while the device computes."""
+"""The loop reads ten losses at a time, so NumPy works while the device computes.
+
+The doctor must not report `read_back` here.
+"""
 
 import numpy as np
 import tensorflow as tf
@@ -26,5 +29,6 @@ for _ in range(steps):
     if len(unread) == 10:
         losses += tf.stack(unread).numpy().tolist()
         unread.clear()
+    # Host work that can overlap with the device: a bootstrap of the mean of the losses.
     drawn = generator.choice(losses[-100:], (1000, 100))
     spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))

@@ -1,4 +1,7 @@
-"""The script converts the data to float32 once, so that products use the tensor cores."""
+"""The script converts the data to float32 once, so that products use the tensor cores.
+
+The doctor must not report `tensor_cores` here.
+"""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,7 @@
-"""The script records the whole step once as a CUDA graph. Each step replays it."""
+"""The script records the whole step once as a CUDA graph. Each step replays it.
+
+The doctor must not report `launch_bound` here.
+"""
 
 import torch
 from torch import nn
@@ -19,11 +22,11 @@ def train():
 
 
 if device == "cuda":
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
+    warm_up_stream = torch.cuda.Stream()  # PyTorch requires a warm-up on another stream before a capture
+    warm_up_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm_up_stream):
         train()
-    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.current_stream().wait_stream(warm_up_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         train()

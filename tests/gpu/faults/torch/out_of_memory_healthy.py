@@ -1,4 +1,7 @@
-"""The device keeps only the average of all predictions, detached from the autograd graph."""
+"""The device keeps only the average of all predictions, detached from the autograd graph.
+
+The doctor must not report `out_of_memory` here.
+"""
 
 import torch
 from torch import nn

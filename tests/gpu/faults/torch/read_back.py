@@ -20,5 +20,6 @@ for _ in range(steps):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
+    # Host work that can overlap with the device: a bootstrap of the mean of the losses.
     drawn = generator.choice(losses[-100:], (1000, 100))
     spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))

@@ -1,4 +1,7 @@
-"""The loop waits for the device only in every tenth step."""
+"""The loop waits for the device only in every tenth step.
+
+The doctor must not report `sync` here.
+"""
 
 from time import perf_counter
 
@@ -24,5 +27,6 @@ for step in range(steps):
     if device == "cuda" and step % 10 == 9:
         torch.cuda.synchronize()
     times.append(perf_counter())
+    # Host work that can overlap with the device: a bootstrap of the mean of the step times.
     drawn = generator.choice(np.diff(times), (1000, 100))
     spreads.append(np.percentile(drawn.mean(axis=1), [5, 95]))

@@ -1,4 +1,7 @@
-"""The model multiplies matrices in TF32, on the tensor cores."""
+"""The model multiplies matrices in TF32, on the tensor cores.
+
+The doctor must not report `tensor_cores` here.
+"""
 
 import torch
 from torch import nn

@@ -75,10 +75,10 @@ def wider_at_the_end(batch):
 
 
 def train_on_a_shard(config):
-    """Training loop of each Ray Train worker: feed two shards of it and save the rows.
+    """Run the training loop of a Ray Train worker: feed two shards and save their rows.
 
-    The first shard is numbered by the loop and mapped on Ray. The second is `shard("auto")`, in lockstep with the
-    other worker.
+    The first shard has the rank of the worker as its index, and its map runs on Ray. The second is `shard("auto")`, in
+    lockstep with the other worker.
     """
     import torch
     import torch.distributed as dist

@@ -11,8 +11,8 @@ import forebay as fb
 
 
 @pytest.fixture(scope="module")
-def trained(cluster, tmp_path_factory):
-    """Train with two workers, and return the folder in which each left its rows."""
+def results_folder(cluster, tmp_path_factory):
+    """Train with two workers, and return the folder to which each worker saved its rows."""
     from ray.train import RunConfig, ScalingConfig  # imports torch, so not when the tests are collected
     from ray.train.torch import TorchTrainer
 
@@ -28,16 +28,16 @@ def trained(cluster, tmp_path_factory):
     return folder
 
 
-def test_two_train_workers_with_maps_on_ray_get_every_row_once_and_take_equal_steps(trained):
-    halves = [np.load(trained / f"{rank}.npy") for rank in range(2)]
+def test_two_train_workers_with_maps_on_ray_get_every_row_once_and_take_equal_steps(results_folder):
+    halves = [np.load(results_folder / f"{rank}.npy") for rank in range(2)]
     with fb.from_arrays(rows()).shuffle(seed=7).batch(ROWS).feed() as feed:
         expected = next(iter(feed))["number"]
     assert np.array_equal(halves[0].ravel(), expected[0::2])
     assert np.array_equal(halves[1].ravel(), expected[1::2])
 
 
-def test_automatic_shards_of_train_workers_share_an_epoch_and_take_the_same_steps(trained):
-    ranks = [json.loads((trained / f"{rank}.json").read_text()) for rank in range(2)]
+def test_automatic_shards_of_train_workers_share_an_epoch_and_take_the_same_steps(results_folder):
+    ranks = [json.loads((results_folder / f"{rank}.json").read_text()) for rank in range(2)]
     assert all_rows(ranks) == list(range(41))
     assert step_counts(ranks) == {5}
     assert all("reported by Ray Train and torch.distributed" in rank["explain"] for rank in ranks)

@@ -1,7 +1,7 @@
 """Hooks for functions that switch debug settings on and off.
 
-The hooks record from when to when a setting is on, and the line that switched it on. Emulations use the same table of
-functions to keep a setting off.
+The hooks record from when to when a setting is on, and the line that switched it on. The modules
+`settings` of the frameworks list these functions. Emulations use the same lists to keep a setting off.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,8 @@ class Switch:
     setting: DebugSetting
     owner: Any
     name: str
-    reads: Callable[..., bool | None]  # (*args, **kwargs) of a call -> on or off; None: the call changes nothing
+    # The state that a call sets: (*args, **kwargs) -> on or off; None: the call leaves the setting as it is.
+    state_of_call: Callable[..., bool | None]
     keyword: str = ""  # the argument that switches the setting, if the function also does other work
 
 
@@ -54,7 +55,7 @@ def never(*args: Any, **kwargs: Any) -> bool:
 
 
 class SettingSpans:
-    """Records the spans of time in which settings are on. `Patches.restore` ends the last spans."""
+    """Records the spans of time in which settings are on. `Patches.restore` ends the spans that are still open."""
 
     def __init__(self, patches: Patches) -> None:
         self._patches, self._ledger = patches, patches.ledger
@@ -88,7 +89,7 @@ class SettingSpans:
         return hook
 
     def _on_call(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.switch(switch.setting, switch.reads(*args, **kwargs))
+        self.switch(switch.setting, switch.state_of_call(*args, **kwargs))
 
     def _wrap_context(self, switch: ContextSwitch, original: Any) -> Any:
         def hook(*args: Any, **kwargs: Any) -> Any:

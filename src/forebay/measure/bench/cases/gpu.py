@@ -11,9 +11,8 @@ __all__ = ["GPU_CASES"]
 
 SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
 CORES = ResultColumn("cpu", "cores", "CPU cores")
-TIMEOUT_SECONDS = (
-    90.0  # per reply of a contender process; the default is longer for a CPU case that permutes a billion rows
-)
+# Seconds per reply of a contender process. The default is longer, for a CPU case that permutes a billion rows.
+TIMEOUT_SECONDS = 90.0
 
 # All entries of a case share one GPU, so no framework may reserve all of its memory.
 ENVIRONMENT = {
@@ -21,11 +20,11 @@ ENVIRONMENT = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch finds the GPU without starting CUDA; loaders can still fork workers
 }
-# "stamped": each row contains its row number, so that consumers can check the rows.
+# "numbered": each row contains its row number, so that consumers can check the rows.
 # "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
 # "to": the framework that receives the batches. Its consumer reads them, unless "consumer" names another one:
 # "torch_bytes" sums all bytes of a batch. The consumer "driver" reads nothing.
-STREAMED = {"environment": ENVIRONMENT, "stamped": True, "device": "cuda", "resident": "never"}
+STREAMED = {"environment": ENVIRONMENT, "numbered": True, "device": "cuda", "resident": "never"}
 RESIDENT = {**STREAMED, "resident": "always", "consumer": "torch_bytes"}
 
 IMAGES = Workload(28_672, (224, 224, 3), 256, dtype="uint8", options=STREAMED)
@@ -222,7 +221,7 @@ def _keras_case(backend: str, name: str, framework: str, *other_loaders: Entry) 
     )
 
 
-_KERAS_OPTIONS = {"environment": ENVIRONMENT, "stamped": True}
+_KERAS_OPTIONS = {"environment": ENVIRONMENT, "numbered": True}
 
 KERAS_CASES = (
     _keras_case("tensorflow", "gpu-keras", "TensorFlow", Entry("tf.data shuffle(4096)", "gpu_keras_tf_data")),

@@ -67,7 +67,7 @@ def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", pa
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        _contender("floor", "numpy:take_batches"),  # the name, in saved results, means the least work of any loader
+        _contender("floor", "numpy:take_batches"),  # called "floor" in saved results, as the least work of any loader
         _contender("row_loop", "numpy:copy_rows"),
         _contender("forebay", "forebay:feed"),
         _contender("forebay_torch", "forebay:feed", "torch"),

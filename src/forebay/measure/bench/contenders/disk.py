@@ -27,7 +27,7 @@ THREADS = 8  # of `preadv_threads`
 def fio(work: Workload) -> Callable[[float], float]:
     """Measure direct reads with fio, at the best of several queue depths."""
     if shutil.which("fio") is None:
-        raise Skip("fio is not installed (apt install fio). Compare with the threads of preadv instead")
+        raise Skip("fio is not installed (apt install fio). Compare with the entry 'threads of preadv' instead")
     engine = next((engine for engine in ("io_uring", "libaio") if _run_fio(work, engine, 8, TRIAL_SECONDS)), None)
     if engine is None:
         raise Skip("fio can read this file neither by io_uring nor by libaio")

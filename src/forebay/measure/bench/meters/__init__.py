@@ -1,8 +1,8 @@
 """The meters, which measure contenders; one file per kind of measurement.
 
 A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
-of every column, so that the processes of a case can run in turn. The
-meters of the first batch and of memory set the contender up in each sample, all others before the first sample.
+of every column, so that the processes of a case can run in turn. The meters `first_batch` and `memory` set the
+contender up in each sample. All others set it up once, before the first sample.
 """
 
 from collections.abc import Callable

@@ -24,7 +24,7 @@ STEPS = 150  # on the resident batch, before the steps with a loader and again a
 COPIES = 50  # per trial
 COPY_TRIALS = 5  # the fastest trial counts; other load on the host can only slow a trial
 MIN_RATIO, AIM_RATIO, MAX_RATIO = 1.0, 1.1, 1.2  # time of a step, divided by the time of a copy
-CALIBRATION_ATTEMPTS = 8
+CALIBRATION_ATTEMPTS = 8  # to find a number of products between MIN_RATIO and MAX_RATIO
 FEW_PRODUCTS, MANY_PRODUCTS = 4, 12  # two lengths of a step, from which the time per product follows
 
 

@@ -12,7 +12,8 @@ from forebay.measure.bench.steps import MATRIX_SIZE
 __all__ = ["BackgroundProducts", "TorchStep", "make_step"]
 
 BACKGROUND_MATRIX_SIZE = 8192
-# On an H200, a product takes about 20 ms. Each batch refills the queue, so the device stays busy with one per 80 ms.
+# On an H200, a product takes about 20 ms. Each batch refills the queue, so the device stays busy if a batch arrives at
+# least every 80 ms.
 QUEUED_PRODUCTS = 4
 
 

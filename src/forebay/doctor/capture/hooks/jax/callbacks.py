@@ -52,7 +52,10 @@ class _CallbackTimer:
         return hook
 
     def _replace(self, callback: list[Callable[..., Any]], ctx: Any) -> None:
-        """Replace the callback in a list, unless JAX will send it to another process, as it does for TPUs."""
+        """Replace the callback by one that records its time, unless JAX sends it to another process, as for TPUs.
+
+        `callback` is a list with one item, because `run_guarded` returns no result.
+        """
         if ctx.module_context.platforms[0] == "tpu":
             return
         name = getattr(ctx.primitive, "name", "")

@@ -41,15 +41,15 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["JittedFunction", "hook_functions", "is_tracing"]
 
-# A separate API name. If calls of jitted functions mark the steps, the session keeps the hook of these calls while it
-# times steps, but stops recording their arguments.
+# While steps are timed, the session keeps only the hooks of the API that marks steps. If this is `jax.jit`, calls are
+# still recorded, but arguments are not, because they have this API name of their own.
 _ARGUMENTS_API = "arguments of jitted functions"
 
 _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 
 # Some arguments are trees, such as the parameters of a model. Searching a large tree for NumPy data takes half as long
 # as the call. Therefore the hook searches fewer calls while it finds no such data in trees.
-_FULLY_EXAMINED_CALLS = 8  # calls whose trees the hook always searches: the next ones after NumPy data in a tree
+_FULLY_EXAMINED_CALLS = 8  # the hook searches the trees of this many calls, from the start or since it found NumPy data
 _EXAMINED_INTERVAL = 32  # after these, the hook searches the trees of every 32nd call
 
 
@@ -59,11 +59,11 @@ class JittedFunction:
     def __init__(self, original: Any) -> None:
         self.name = str(getattr(original, "__name__", original))
         self.detail = {"function": self.name}
-        self.device: str | None = None  # on which the function ran after its last compilation
+        self.device: str | None = None  # the device on which the function ran after its last compilation
         self._original = original
         self._parameters = Parameters(original)
         self._last_signature: Signature | None = None  # of the call that caused the last compilation
-        self._calls_without_data = 0  # calls since the hook last found NumPy data in a tree
+        self._calls_without_data = 0  # calls since the last one with NumPy data in a tree
 
     def should_examine(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Count a call, and return whether to examine its arguments. Hot path."""
@@ -125,7 +125,8 @@ def hook_functions(patches: Patches, listener: CompileListener) -> None:
 
 def _hook_existing_functions(patches: Patches, hooks: "_JitHooks") -> None:
     """Replace the functions in `__main__` that were jitted before the session, as in a notebook."""
-    main, jitted_types = sys.modules["__main__"], (type(jax.jit(lambda: None)), _JitProxy)
+    main = sys.modules["__main__"]
+    jitted_types = type(jax.jit(lambda: None)), _JitProxy  # an earlier session may have left proxies
     jitted_functions = {name: value for name, value in vars(main).items() if type(value) in jitted_types}
     for name, function in jitted_functions.items():
         if str(function.__module__).startswith("jax."):
@@ -204,13 +205,14 @@ class _JitHooks:
             jitted = original(*args, **kwargs)
             if not self.is_on:
                 return jitted
-            if hasattr(jitted, "lower"):
+            if hasattr(jitted, "lower"):  # a jitted function has this method; a decorator does not
                 return self._make_proxy(jitted, start)
             return lambda function: self._make_proxy(jitted(function), perf_counter_ns())
 
         return jit
 
     def _make_proxy(self, jitted: Any, start: int) -> Any:
+        """Return a proxy of a jitted function, and record its creation, which began at `start` (nanoseconds)."""
         proxy = _JitProxy(jitted, self)
         if self.ledger.begin():
             try:
@@ -241,7 +243,8 @@ class _JitHooks:
                 finally:
                     threads_in_call.discard(thread)
                     compile_spans = spans_by_thread.pop(thread, None) if spans_by_thread else None
-                # Write the run before its uploads. Both may recur once a step, and the run must become the step marker.
+                # Write the RUN event before the UPLOAD events of the call. Both may recur once per step, and the step
+                # detector must choose the RUN events as the ends of steps.
                 ledger.write((EventKind.RUN, api, current_line(2)), start, end, detail=function.detail)
                 if compile_spans or (self._records_arguments and function.should_examine(args, kwargs)):
                     self._examine(function, compile_spans, HookedCall(start, end, result, args, kwargs))

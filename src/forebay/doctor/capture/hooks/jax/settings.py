@@ -29,13 +29,13 @@ _CONTEXTS = {
 }
 
 
-def _reads_option(option: str, config: Any, name: str, val: Any) -> bool | None:
+def _option_state(option: str, config: Any, name: str, val: Any) -> bool | None:
     return bool(val) if name == option else None
 
 
 # JAX exports the functions of its profiler from another module, and its context manager calls those of that module.
 SWITCHES = (
-    *(Switch(option, type(jax.config), "update", partial(_reads_option, option.value)) for option in _OPTIONS),
+    *(Switch(option, type(jax.config), "update", partial(_option_state, option.value)) for option in _OPTIONS),
     *(Switch(DebugSetting.JAX_PROFILER, owner, "start_trace", always) for owner in (jax.profiler, profiler)),
     *(Switch(DebugSetting.JAX_PROFILER, owner, "stop_trace", never) for owner in (jax.profiler, profiler)),
 )

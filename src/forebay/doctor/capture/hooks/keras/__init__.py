@@ -48,11 +48,11 @@ def install(patches: Patches) -> None:
     hook_data(patches)
 
 
-def _reads_compile(model: Any, *_: Any, run_eagerly: Any = False, **__: Any) -> bool:
+def _eager_state(model: Any, *_: Any, run_eagerly: Any = False, **__: Any) -> bool:
     return bool(run_eagerly)
 
 
-SWITCHES = (Switch(DebugSetting.MODEL_EAGER, keras.Model, "compile", _reads_compile, "run_eagerly"),)
+SWITCHES = (Switch(DebugSetting.MODEL_EAGER, keras.Model, "compile", _eager_state, "run_eagerly"),)
 
 
 class _StepHooks:

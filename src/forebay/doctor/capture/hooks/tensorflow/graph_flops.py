@@ -20,7 +20,7 @@ def count_graph_flops(graph: Any) -> int | None:
     """Return the operations of a graph and of the functions that it calls; None if its shapes do not show them."""
     try:
         return _count(graph, [MAX_OPERATIONS])
-    except Exception:  # also a version of TensorFlow without `_get_function`; the event of the trace must remain
+    except Exception:  # unknown shapes, or another version of TensorFlow; the caller must still record the trace
         return None
 
 
@@ -99,8 +99,8 @@ _FORMULAS: dict[str, Callable[[Any], int]] = {
     **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _filter_gradient),
     "Einsum": _einsum,
 }
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_LOOPS = {
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})  # operations that call a function
+_LOOPS = {  # loops and branches -> attributes that name the functions that they may call
     **dict.fromkeys(("While", "StatelessWhile"), ("body",)),
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
 }

@@ -17,8 +17,8 @@ __all__ = ["SWITCHES", "hook_settings"]
 _DATA_FUNCTION = "Dataset_"  # start of the names that tf.data gives to the graphs of its functions
 
 
-def _reads_print(*_: Any, **__: Any) -> bool | None:
-    """Whether every call of a compiled function prints: not eagerly, and not in a branch or in tf.data."""
+def _print_state(*_: Any, **__: Any) -> bool | None:
+    """Return True if each call of the compiled function prints, else None: eagerly, in a branch or in tf.data."""
     graph: Any = None if tf.executing_eagerly() else ops.get_default_graph()
     is_step = type(graph) is func_graph.FuncGraph and not str(graph.name).startswith(_DATA_FUNCTION)
     return True if is_step else None
@@ -35,7 +35,7 @@ SWITCHES = (
     Switch(DebugSetting.FUNCTIONS_EAGER, tf.config, "run_functions_eagerly", first_argument),
     *(Switch(DebugSetting.TF_PROFILER, owner, "start", always) for owner in (tf.profiler.experimental, profiler_v2)),
     *(Switch(DebugSetting.TF_PROFILER, owner, "stop", never) for owner in (tf.profiler.experimental, profiler_v2)),
-    Switch(DebugSetting.TF_PRINT, tf, "print", _reads_print),
+    Switch(DebugSetting.TF_PRINT, tf, "print", _print_state),
 )
 _PRINT = SWITCHES[-1]
 
@@ -56,7 +56,7 @@ def _hook_print(patches: Patches, spans: SettingSpans, original: Any) -> Any:
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        if _reads_print():
+        if _print_state():
             run_guarded(patches.ledger, _PRINT.setting, record, result)
         return result
 

@@ -1,7 +1,7 @@
 """Hooks for PyTorch: transfers, waits, data loaders, compilations and ends of steps.
 
-Compiled code stays compiled. One exception: a compiled function that calls `torch.tensor` is compiled once more after
-the hooks are removed, because its guards compare the address of `torch.tensor`.
+The hooks do not make PyTorch compile functions again, with one exception: a compiled function that calls `torch.tensor`
+is compiled once more after the hooks are removed, because its guards compare the address of `torch.tensor`.
 
 Not recorded:
 - operations that mix devices or wait for the device (`unique`, `torch.where(mask)`), except those in `_WAITS`: every
@@ -31,9 +31,9 @@ __all__ = ["install"]
 _READS: dict[str, tuple[str, DescribeCall]] = {
     "item": ("Tensor.item", tensors.describe_read),
     "tolist": ("Tensor.tolist", tensors.describe_read),
-    "numpy": ("Tensor.numpy", tensors.describe_view),
-    "cpu": ("Tensor.cpu", tensors.describe_view),
-    "__array__": ("np.asarray(tensor)", tensors.describe_view),
+    "numpy": ("Tensor.numpy", tensors.describe_read_or_view),
+    "cpu": ("Tensor.cpu", tensors.describe_read_or_view),
+    "__array__": ("np.asarray(tensor)", tensors.describe_read_or_view),
     "__bool__": ("bool(tensor)", tensors.describe_read),
     "__float__": ("float(tensor)", tensors.describe_read),
     "__int__": ("int(tensor)", tensors.describe_read),
@@ -66,8 +66,8 @@ def _hook_tensors(hooks: TorchHooks) -> None:
     for name in _WAITS:
         hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_wait)
         hooks.hook(torch, name, f"torch.{name}", tensors.describe_wait)
-    # `__getitem__` has no hook: if a class sets it, CPython takes its instances for sequences, and
-    # `torch.tensor([loss])` fails for a tensor without dimensions. Removing the method does not undo this.
+    # Do not hook `__getitem__`. If Python code sets it on `torch.Tensor`, CPython treats tensors as sequences, and
+    # `torch.tensor([loss])` fails for a tensor without dimensions, even after the hook is removed.
     assign = partial(_AssignmentHook, api=ASSIGNMENT, describe=tensors.describe_assignment)
     hooks.replace(torch.Tensor, "__setitem__", ASSIGNMENT, assign)
 
@@ -95,6 +95,7 @@ def _hook_modules(hooks: TorchHooks) -> None:
 
 
 def _describe_sync(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+    """Describe an explicit wait, which has neither bytes nor details."""
     return EventKind.SYNC, 0, None
 
 
@@ -107,12 +108,15 @@ class _ModuleHook(TorchCallHook):
     def __call__(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self.is_on:
             with self._hooks.guard("torch.nn.Module"):
-                self._hooks.thread.module_device = _device_of_module(module)
+                self._hooks.thread.module_device = _device_of_module(module)  # `_describe_module` reads it
         return self._call(module, *args, **kwargs)
 
 
 def _describe_module(thread: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
-    """Describe the move of a model, which counts as setup, not as an upload."""
+    """Describe a call that may move a model. It is a BUILD event, because a script moves its model once.
+
+    `thread.module_device` is the device of the model before the call.
+    """
     module, source = args[0], thread.module_device
     device = _device_of_module(module)
     detail: dict[str, Any] = {"what": "Module", "function": type(module).__name__}

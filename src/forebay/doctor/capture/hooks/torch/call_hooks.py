@@ -35,7 +35,7 @@ Description = tuple[EventKind, int, dict[str, Any] | None]  # kind, bytes and de
 # (result, args, kwargs) -> description of the event; None: record nothing
 DescribeCall = Callable[[Any, tuple[Any, ...], dict[str, Any]], Description | None]
 
-# Start of the names of files of PyTorch: its folder, or the mark of code that PyTorch generates.
+# Prefixes of the names of PyTorch's files: its folder, or the mark of code that PyTorch generates.
 _TORCH_FILES = (str(Path(torch.__file__).parent) + "/", "<eval_with_key>")
 
 

@@ -16,16 +16,16 @@ _UNUSED = "find_unused_parameters"  # an argument of DistributedDataParallel
 _DEFAULT_DEBUG_MODES = (0, "default")  # values of `set_deterministic_debug_mode` without deterministic algorithms
 
 
-def _reads_debug_mode(debug_mode: Any) -> bool:
+def _debug_mode_state(debug_mode: Any) -> bool:
     return debug_mode not in _DEFAULT_DEBUG_MODES
 
 
-def _reads_unused(module: Any, *_: Any, find_unused_parameters: Any = False, **__: Any) -> bool | None:
+def _unused_parameters_state(module: Any, *_: Any, find_unused_parameters: Any = False, **__: Any) -> bool | None:
     return True if find_unused_parameters else None
 
 
-def _reads_parallel(module: Any, *_: Any, **__: Any) -> bool | None:
-    """Whether a DataParallel module uses several devices. With one device, it only calls its module."""
+def _data_parallel_state(module: Any, *_: Any, **__: Any) -> bool | None:
+    """Return True if a DataParallel module uses several devices, else None: it then only calls its module."""
     return True if len(getattr(module, "device_ids", ())) > 1 else None
 
 
@@ -34,19 +34,19 @@ def _reads_parallel(module: Any, *_: Any, **__: Any) -> bool | None:
 SWITCHES = (
     Switch(DebugSetting.ANOMALY, torch, "set_anomaly_enabled", first_argument),
     Switch(DebugSetting.DETERMINISTIC, torch, "use_deterministic_algorithms", first_argument),
-    Switch(DebugSetting.DETERMINISTIC, torch, "set_deterministic_debug_mode", _reads_debug_mode),
+    Switch(DebugSetting.DETERMINISTIC, torch, "set_deterministic_debug_mode", _debug_mode_state),
     Switch(
         DebugSetting.CUDNN_DETERMINISTIC,
         vars(type(torch.backends.cudnn)).get("deterministic"),
         "setter",
         first_argument,
     ),
-    Switch(DebugSetting.UNUSED_PARAMETERS, DistributedDataParallel, "__init__", _reads_unused, _UNUSED),
+    Switch(DebugSetting.UNUSED_PARAMETERS, DistributedDataParallel, "__init__", _unused_parameters_state, _UNUSED),
 )
 _RECORDED_ONLY = (  # an emulation of the profiler replaces other functions; DataParallel cannot be emulated
     Switch(DebugSetting.TORCH_PROFILER, profiler, "_enable_profiler", always),
     Switch(DebugSetting.TORCH_PROFILER, profiler, "_disable_profiler", never),
-    Switch(DebugSetting.DATA_PARALLEL, DataParallel, "__init__", _reads_parallel),
+    Switch(DebugSetting.DATA_PARALLEL, DataParallel, "__init__", _data_parallel_state),
 )
 
 

@@ -22,7 +22,7 @@ __all__ = [
     "describe_move",
     "describe_print",
     "describe_read",
-    "describe_view",
+    "describe_read_or_view",
     "describe_wait",
 ]
 
@@ -49,8 +49,8 @@ def describe_read(result: Any, args: Args, kwargs: Kwargs) -> Description | None
     return EventKind.DOWNLOAD, args[0].nbytes, _describe_tensor(args[0])
 
 
-def describe_view(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
-    """Describe `cpu` and `numpy`, which copy nothing if the tensor is on the host."""
+def describe_read_or_view(result: Any, args: Args, kwargs: Kwargs) -> Description | None:
+    """Describe `cpu` and `numpy`, which read a tensor back, or return a view of it if it is on the host."""
     tensor = args[0]
     if tensor.is_cpu:
         return EventKind.DOWNLOAD, 0, _describe_tensor(tensor) | {"copied": False}

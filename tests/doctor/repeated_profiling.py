@@ -8,31 +8,35 @@ from typing import TypeVar
 from forebay.doctor.analyse.steps import find_steps
 from forebay.doctor.model.capture import Capture
 
-__all__ = ["undisturbed"]
+__all__ = ["profile_until_right"]
 
 MAX_TRIES = 6  # runs; other test workers may share the cores
 LONG_STEP = 3  # times the median step; the script itself may cause shorter delays
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def undisturbed(
-    profile: Callable[[], tuple[Capture, Answer]], is_right: Callable[[Capture], bool]
-) -> tuple[Capture, Answer]:
-    """Return the first capture with a right diagnosis, and the answer of that run.
+def profile_until_right(
+    profile: Callable[[], tuple[Capture, Result]], is_right: Callable[[Capture], bool]
+) -> tuple[Capture, Result]:
+    """Profile up to MAX_TRIES times; return the first capture with a right diagnosis, and the result of its run.
 
-    If no diagnosis is right, return the least disturbed capture. A test then fails, because the doctor is wrong.
+    `profile` runs the script once and returns its capture and its result. If no diagnosis is right, return the run in
+    which other processes delayed the steps least: the test of the diagnosis then fails.
     """
     runs = []
     for _ in range(MAX_TRIES):
-        capture, answer = profile()
+        capture, result = profile()
         if is_right(capture):
-            return capture, answer
-        runs.append((capture, answer))
+            return capture, result
+        runs.append((capture, result))
     return min(runs, key=lambda run: _delay_share(run[0]))
 
 
 def _delay_share(capture: Capture) -> float:
-    """Return the delay of the longest step, as a share of the time of all steps."""
+    """Return how much the longest step exceeds the median step, as a share of the time of all steps.
+
+    Return 0.0 if no step is longer than LONG_STEP median steps.
+    """
     steps = find_steps(capture)
     if steps is None:
         return 0.0

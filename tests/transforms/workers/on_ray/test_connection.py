@@ -1,4 +1,4 @@
-"""Connecting to a cluster; each test runs its own process, because a process joins Ray once."""
+"""Connecting to a cluster. Each test runs its own process, because a process can join only one Ray cluster."""
 
 import os
 import signal
