@@ -71,8 +71,8 @@ def test_a_long_step_gets_several_samples_even_if_other_steps_get_none(monkeypat
 
 def test_an_end_before_the_last_one_is_no_step():
     monitor = StepMonitor(SourceLines(), pytest.fail)
-    for time in (*range(1, 12), 3, *range(12, 20)):
-        monitor.add_end(time * 1_000_000)
+    for end in (*range(1, 12), 3, *range(12, 20)):
+        monitor.add_end(end * 1_000_000)
     history = monitor.history()
     assert history.steps == 18
     assert history.seconds == pytest.approx(18e-3)
