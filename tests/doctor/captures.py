@@ -21,6 +21,7 @@ TORCH_GPU = {"torch": {"gpus": 1, "threads": 8}}
 TENSORFLOW = {"tensorflow": {"gpus": 0, "run_eagerly": False}}
 TENSORFLOW_GPU = {"tensorflow": {"gpus": 1, "run_eagerly": False}}
 JAX = {"jax": {"gpus": 0, "devices": 1, "jit_disabled": False}}
+NNX_CALL = "flax.nnx.transforms.compilation.JitWrapped.__call__"  # a sampled function
 
 
 def fresh(number: int) -> str:
@@ -134,6 +135,12 @@ def loop(
         if marked:
             events.append(LedgerEvent(EventKind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
     return capture_of(events, frameworks=frameworks, facts=facts, machine=machine, untraced=untraced)
+
+
+def script(*lines, first=1):
+    """Return the facts of a script whose first line has the number `first`."""
+    numbered = [[first + index, text] for index, text in enumerate(lines)]
+    return {"script": {"files": [{"file": "train.py", "lines": numbered}]}}
 
 
 def sampled(capture, *lines, thread=LOOP):

@@ -1,7 +1,7 @@
 """Edits of a script's text that name a variable, a call or a line, and quote no code.
 
 An edit keeps the number and the order of the lines, so that a report names the lines of the public file. Only
-`mark_steps`, `decorate` and `move_to_function` add lines.
+`mark_steps`, `decorate`, `move_to_function` and `insert_before` add lines.
 """
 
 import ast
@@ -184,6 +184,17 @@ def move_to_function(lines: tuple[int, int], loop: int, function: str, outputs: 
         moved = [*(outer + row for row in function.splitlines()), *body, f"{inner}return {outputs}"]
         call = f"{inner}{mark}{outputs} = {function.partition('def ')[2].rstrip(':')}"
         return "\n".join([*rows[: loop - 1], *moved, *rows[loop - 1 : first - 1], call, *rows[last:]]) + "\n"
+
+    return edit
+
+
+def insert_before(line: int, statement: str) -> Edit:
+    """Write a statement before a line, with the same indentation. This adds a line."""
+
+    def edit(text: str) -> str:
+        rows = text.splitlines()
+        row = rows[line - 1]
+        return "\n".join([*rows[: line - 1], row[: len(row) - len(row.lstrip())] + statement, *rows[line - 1 :]]) + "\n"
 
     return edit
 

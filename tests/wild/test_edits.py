@@ -6,6 +6,7 @@ from tests.wild.edits import (
     call_instead,
     drop_keyword,
     import_instead,
+    insert_before,
     mark_steps,
     move_to_function,
     rename_attribute,
@@ -93,3 +94,7 @@ def test_lines_of_a_loop_become_a_function_and_the_mark_stays_in_the_loop():
         "@fast\ndef step(x):\n    y = x + 1\n    y = y * 2\n    return y\n"
         'for x in rows:\n    __import__("step_clock").mark(); y = step(x)\n    use(y)\n'
     )
+
+
+def test_a_statement_is_inserted_with_the_indentation_of_its_line():
+    assert insert_before(2, "y = 0")("for x in rows:\n    use(x)\n") == "for x in rows:\n    y = 0\n    use(x)\n"

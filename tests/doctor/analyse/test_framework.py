@@ -1,7 +1,7 @@
 """Names of calls, devices and dtypes in the spelling of every framework."""
 
 import pytest
-from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, loop
+from tests.doctor.captures import JAX, TENSORFLOW, TORCH, batch, loop, run, upload
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import array_framework, dtype_bits, feed_framework, framework_of, is_device
@@ -29,6 +29,20 @@ def test_a_loop_inside_fit_belongs_to_keras():
     view = CaptureView(loop(batch("Model.fit"), frameworks=TENSORFLOW))
     assert feed_framework(view, "tf.constant") == "keras"
     assert array_framework(view, "Model.fit") == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("consumers", "framework"),
+    [
+        ([run("jax.jit"), upload("jax.jit: step(x)")], "jax"),
+        ([upload("cupy.asarray")], "cupy"),
+        ([run("jax.jit"), upload("torch.tensor")], "torch"),
+        ([], "torch"),
+    ],
+)
+def test_a_feed_hands_its_batches_to_the_framework_that_computes_with_them(consumers, framework):
+    view = CaptureView(loop(batch("DataLoader"), *consumers, marked=False, frameworks=TORCH | JAX))
+    assert feed_framework(view, "DataLoader") == framework
 
 
 @pytest.mark.parametrize(("facts", "framework"), [({"keras_backend": "jax"}, "jax"), ({}, "tensorflow")])

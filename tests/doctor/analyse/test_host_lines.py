@@ -5,14 +5,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doctor.captures import JAX, LOOP, MS, OTHER, TORCH, loop, run, run_of, sampled
+from tests.doctor.captures import JAX, LOOP, MS, OTHER, STEP_LINE, TORCH, loop, run, run_of, sampled, script
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
-from forebay.doctor.analyse.host_lines import host_lines, run_lines, trusted_share
+from forebay.doctor.analyse.host_lines import host_lines, run_lines
+from forebay.doctor.analyse.loop_samples import trusted_share
+from forebay.doctor.model.capture import Window
 from forebay.doctor.model.events import HostSample
 
 TRUSTED = 78 / 80  # `sampled` adds 78 samples to each line
+LOOP_CODE = script("for x in xs:", *["    f(x)"] * 30, first=10)
 
 
 def lines_of(capture):
@@ -51,6 +54,34 @@ def test_more_samples_are_trusted_more(samples):
 
 def test_samples_inside_recorded_calls_do_not_count():
     assert lines_of(sampled(loop(run(ms=10), frameworks=JAX), (14, "numpy.sort", 3))) == {}
+
+
+def with_short_window(capture, *samples):
+    """Profile only the last ten steps. Samples, as (line, function), lie in the steps before them."""
+    ends = [event.end for event in capture.events if event.kind == "step"]
+    window = Window(start=ends[-11], end=ends[-1], anchor=("step", "optimizer.step", STEP_LINE))
+    found = [HostSample(end - MS // 2, MS, LOOP, line, function) for end in ends[5:-10] for line, function in samples]
+    return replace(capture, window=window, samples=tuple(found))
+
+
+def test_short_steps_use_the_samples_of_other_steps():
+    capture = loop(run("jax.jit", 4, line=14), frameworks=JAX, facts=LOOP_CODE)
+    short = with_short_window(capture, (14, ""), (14, "jax.f"), (15, "numpy.sort"), (16, ""))
+    found, steps = lines_of(short), len(short.samples) // 4
+    assert [found[line].seconds for line in (15, 16)] == pytest.approx([2.5e-3 * trusted_share(steps)] * 2)
+    # Line 14 has half of the samples, so 5 of 10 ms. The compiled call takes 4 of them, first of those without a name.
+    assert dict(found[14].functions) == pytest.approx({"": 0.0, "jax.f": 1e-3 * trusted_share(2 * steps)})
+
+
+def test_samples_on_lines_outside_of_the_loop_do_not_count():
+    capture = loop(run("jax.jit", 4, line=14), frameworks=JAX, facts=LOOP_CODE)
+    assert set(lines_of(with_short_window(capture, (14, "jax.f"), (15, "jax.g"), (3, "numpy.load")))) == {14, 15}
+
+
+@given(st.lists(st.tuples(st.integers(-1, 39), st.sampled_from(["", "a", "b"])), min_size=1, max_size=12))
+def test_lines_of_other_steps_take_the_unexplained_time_at_most(samples):
+    view = CaptureView(with_short_window(loop(run("jax.jit", 4, line=14), frameworks=JAX), *samples))
+    assert sum(each.seconds for each in host_lines(view)) <= unexplained_seconds(view) * (1 + 1e-9)
 
 
 def test_without_a_loop_there_are_no_lines():

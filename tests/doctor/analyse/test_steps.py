@@ -145,3 +145,37 @@ def test_a_loop_that_waits_in_every_step_does_not_run_ahead():
     reads = [LedgerEvent("download", "float(array)", 1, MAIN, end - 9, end) for end in range(10, 400, 10)]
     events = [event for read in reads for event in (read, step(read.end))]
     assert not CaptureView(capture(events, Window(-1, 10**9, ("step", "optimizer.step", 0)))).runs_ahead
+
+
+def acting_and_learning(episodes, acts, updates, learn_ns=100):
+    """Return the events of a script that acts, reads each action, and then learns from all of them in a burst."""
+    now, events = 0, []
+    for _ in range(episodes):
+        for _ in range(acts):
+            now += 5_000
+            events.append(LedgerEvent("download", "int(array)", 7, MAIN, now - 100, now))
+        for _ in range(updates):
+            now += learn_ns
+            events.append(LedgerEvent("run", "jax.jit", 9, MAIN, now - 50, now))
+    return events, Window(start=0, end=now, anchor=("run", "jax.jit", 9), untraced=(1.0,) * 20)
+
+
+def test_between_bursts_of_steps_the_loop_that_takes_most_of_the_time_counts():
+    view = CaptureView(capture(*acting_and_learning(episodes=5, acts=20, updates=20)))
+    assert view.steps.anchor[2] == 7
+    assert view.step_seconds == pytest.approx(5e-6)
+    assert view.unprofiled_seconds == ()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"episodes": 2, "acts": 20, "updates": 20},  # one pause: perhaps the end of an epoch
+        {"episodes": 20, "acts": 1, "updates": 1},  # one loop with two calls
+        {"episodes": 5, "acts": 20, "updates": 20, "learn_ns": 20_000},  # learning takes most of the time
+    ],
+)
+def test_other_pauses_do_not_change_the_loop(script):
+    view = CaptureView(capture(*acting_and_learning(**script)))
+    assert view.steps.anchor[2] == 9
+    assert view.unprofiled_seconds

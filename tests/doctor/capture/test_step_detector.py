@@ -6,6 +6,7 @@ from forebay.doctor.capture.ledger import NEVER
 from forebay.doctor.capture.step_detector import StepDetector
 
 STEP, UPLOAD, BUILD = ("step", "optimizer.step", 3), ("upload", "tf.constant", 7), ("build", "Dataset", 9)
+OPS, RUN = ("ops", "jax operations", 4), ("run", "jax.jit", 5)
 MILLISECOND = 1_000_000
 
 
@@ -37,6 +38,21 @@ def test_a_recurring_site_ends_the_steps_if_no_framework_marks_them():
     detector = StepDetector(wait_seconds=0.03, sample_seconds=0.0)
     assert walk(detector, UPLOAD, 100) == 60
     assert detector.anchor == UPLOAD
+
+
+def test_operations_must_recur_for_longer():
+    detector = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
+    assert walk(detector, OPS, 80, each=100 * MILLISECOND) is None
+    assert walk(StepDetector(wait_seconds=3.0, sample_seconds=0.0), OPS, 200, each=100 * MILLISECOND) is not None
+
+
+def test_operations_that_built_a_model_are_not_the_loop_of_a_script_that_has_ended():
+    detector = StepDetector(wait_seconds=0.1, sample_seconds=0.0, seconds=10**6)
+    walk(detector, OPS, 70)
+    assert detector.paused_until
+    walk(detector, RUN, 30, start=400 * MILLISECOND)
+    detector.finish(10**5 * MILLISECOND)
+    assert (detector.anchor, detector.start) == (None, 0)
 
 
 def test_a_site_that_recurs_for_too_short_a_time_ends_no_step():

@@ -69,6 +69,15 @@ def test_a_long_step_gets_several_samples_even_if_other_steps_get_none(monkeypat
     assert "save" in names_in(monitor, run_loop(monitor, 200, 50).long_samples)
 
 
+def test_an_end_before_the_last_one_is_no_step():
+    monitor = StepMonitor(SourceLines(), pytest.fail)
+    for end in (*range(1, 12), 3, *range(12, 20)):
+        monitor.add_end(end * 1_000_000)
+    history = monitor.history()
+    assert history.steps == 18
+    assert history.seconds == pytest.approx(18e-3)
+
+
 def test_a_loop_that_has_ended_is_sampled_ever_more_rarely(monitor):
     run_loop(monitor)
     monitor._recorder.add_end(1, 1)

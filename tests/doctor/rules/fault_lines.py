@@ -62,6 +62,7 @@ LINES = {
         "conversion_in_loop": "weights = step(weights, jnp.array(batch))",
         "eager": "gradients = jax.grad(loss_of)(layers, images)",
         "eager_loop": "curvature = left - 2 * heat + right",
+        "eager_update": "velocity = 0.9 * velocity - 0.01 * gradient",
         "host_check": "if np.isnan(jax.device_get(activations)).any():",
         "many_small_copies": "rows = [jnp.asarray(row) for row in",
         "placement": "weights = step(weights, jax.device_put(table, here), number)",

@@ -2,6 +2,7 @@
 
 from tests.doctor.captures import (
     JAX,
+    NNX_CALL,
     OTHER,
     TENSORFLOW,
     TENSORFLOW_GPU,
@@ -227,6 +228,20 @@ FAULTS = {
         "eager",
         loop(transform(ms=9, line=13).containing(ops(6, 1, line=14, calling_seconds=1e-4)), frameworks=JAX),
         13,
+    ),
+    "operations of JAX beside a compiled call": (
+        "eager",
+        loop(
+            run("jax.jit", 1, line=16, function="step"),
+            ops(6, 4, api="jax operations", line=13, calling_seconds=3e-3),
+            frameworks=JAX,
+        ),
+        13,
+    ),
+    "modules that each call takes apart": (
+        "nnx_modules",
+        sampled(loop(run("jax.jit", 2, line=14), frameworks=JAX), (14, NNX_CALL, 7), (14, "", 1)),
+        14,
     ),
     "a Python loop of tiny operations": ("tiny_ops", loop(ops(900, 9, line=15, tiny=890), frameworks=TENSORFLOW), 15),
     "tiny operations beside a compiled call": (

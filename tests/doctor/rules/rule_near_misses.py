@@ -2,6 +2,7 @@
 
 from tests.doctor.captures import (
     JAX,
+    NNX_CALL,
     OTHER,
     TENSORFLOW,
     TENSORFLOW_GPU,
@@ -23,6 +24,7 @@ from tests.doctor.captures import (
     run,
     same,
     sampled,
+    script,
     sync,
     transform,
     upload,
@@ -162,6 +164,45 @@ NEAR_MISSES = {
     ),
     "a shuffle buffer of rows of unknown size": ("loader", loop(before=[build(shuffle_rows=10**9)])),
     "a compiled step": ("eager", loop(run(ms=8), ops(60, 0.5), frameworks=TENSORFLOW)),
+    "two operations of JAX beside a compiled call": (
+        "eager",
+        loop(run("jax.jit", 1), ops(2, 4, api="jax operations", calling_seconds=3e-3), frameworks=JAX),
+    ),
+    "quick operations of JAX beside a long compiled call": (
+        "eager",
+        loop(run("jax.jit", 9), ops(6, 0.1, api="jax operations", calling_seconds=1e-4), frameworks=JAX),
+    ),
+    "modules that a call takes apart quickly": (
+        "nnx_modules",
+        sampled(loop(run("jax.jit", 2, line=14), frameworks=JAX), (14, NNX_CALL, 0.5), (15, "numpy.sort", 7.5)),
+    ),
+    "modules that are taken apart before the loop": (
+        "nnx_modules",
+        sampled(
+            loop(
+                run("jax.jit", 2, line=14),
+                frameworks=JAX,
+                facts=script("cached = nnx.cached_partial(step, model)", "for x in xs:", "    cached(x)", first=12),
+            ),
+            (14, NNX_CALL, 8),
+        ),
+    ),
+    "an observation that follows from an action": (
+        "conversion_in_loop",
+        loop(
+            upload("jnp.array", 4, line=13, from_dtype="list"),
+            download("int(array)", 1, line=14, device="cpu:0"),
+            frameworks=JAX,
+            facts=script(
+                "while True:",
+                "    p = policy(params, jnp.array(seen))",
+                "    action = int(choose(p))",
+                "    result, reward = env.step(action)",
+                "    seen = result",
+                first=12,
+            ),
+        ),
+    ),
     "few operations": ("eager", loop(ops(30, 5), frameworks=TENSORFLOW)),
     "a gradient of few operations, most of them computing": (
         "eager",

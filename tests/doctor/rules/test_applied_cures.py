@@ -30,7 +30,6 @@ SKETCHES = {
 }
 # Cures whose code fits other scripts, but not these.
 UNFIT = {
-    "scripts/eager_loop: eager: compile the step",  # the operations are in no function
     "cures/overlap: copy_not_overlapped: let a feed prefetch the next batch",  # a function makes and uploads the batch
 }
 

@@ -13,7 +13,9 @@ from forebay.doctor.rules import (
     build_edits,
     compile_edits,
     input_edits,
+    jit_edits,
     loop_edits,
+    nnx_modules,
     pipeline_edits,
     read_edits,
 )
@@ -22,7 +24,8 @@ from forebay.doctor.rules.edits import format_edits
 DOCTOR = Path(__file__).parents[1]
 FAULTY = [path for path in sorted(DOCTOR.glob("scripts/*/*.py")) if not path.stem.endswith("_healthy")]
 SOURCES = [path.read_text() for path in [*FAULTY, *sorted(DOCTOR.glob("situations/*.py"))]]
-UNUSED = {"pin_array"}  # needs a tensor of PyTorch on the host, which no script has
+# No script has a tensor of PyTorch on the host, and none uses Flax.
+UNUSED = {"pin_array", "cache_modules"}
 MAKERS = {
     "feed_of_loop": partial(batch_edits.feed_of_loop, framework="torch"),
     "feed_of_lists": partial(batch_edits.feed_of_loop, framework="torch", list_dtype="float32"),
@@ -33,6 +36,8 @@ MAKERS = {
     "compile_function": partial(compile_edits.compile_function, framework="tensorflow"),
     "compile_torch_model": compile_edits.compile_torch_model,
     "compile_with_xla": compile_edits.compile_with_xla,
+    "jit_statements": lambda code, number: jit_loop(code, number),
+    "cache_modules": nnx_modules.cache_modules,
     "change_loader": partial(input_edits.change_loader, num_workers="2"),
     "copy_without_wait": input_edits.copy_without_wait,
     "feed_of_batches": partial(input_edits.feed_of_batches, framework="torch"),
@@ -55,6 +60,11 @@ MAKERS = {
     "read_few_times": partial(read_edits.read_few_times, framework="torch"),
     "receive_later": read_edits.receive_later,
 }
+
+
+def jit_loop(code, number):
+    loops = code.loops_around(code.statement_at(number))
+    return jit_edits.jit_statements(code, loops[0], {number}) if loops else []
 
 
 @pytest.fixture(scope="module")

@@ -114,8 +114,13 @@ class CaptureView:
 
     @property
     def unprofiled_seconds(self) -> tuple[float, ...]:
-        """The seconds of each unprofiled step; empty if there are fewer than FEWEST_UNPROFILED."""
-        unprofiled = self.capture.window.untraced
+        """The seconds of each unprofiled step; empty if there are fewer than FEWEST_UNPROFILED.
+
+        Also empty if the profiled steps are those of another loop than the unprofiled ones (`steps.find_steps`).
+        """
+        window = self.capture.window
+        is_other_loop = self.steps is not None and window.anchor is not None and self.steps.anchor != window.anchor
+        unprofiled = () if is_other_loop else window.untraced
         return unprofiled if len(unprofiled) >= FEWEST_UNPROFILED else ()
 
     @cached_property

@@ -17,6 +17,7 @@ __all__ = [
     "is_asynchronous",
     "array_framework",
     "is_framework_function",
+    "is_module_traversal",
 ]
 
 # Functions of these packages compute, or call functions that do.
@@ -24,6 +25,12 @@ _FRAMEWORK_PACKAGES = frozenset(
     {"torch", "torchvision", "tensorflow", "keras", "jax", "jaxlib", "flax", "optax", "haiku", "equinox", "cupy"}
     | {"lightning", "pytorch_lightning", "transformers", "accelerate", "forebay"}
 )
+
+# Modules of Flax NNX that call compiled functions with the arrays of modules.
+_NNX_TRAVERSALS = ("flax.nnx.transforms.compilation.", "flax.nnx.graph", "flax.nnx.extract.", "flax.nnx.statelib.")
+
+# Events of the framework that uses the batches. The hooks do not record all operations of PyTorch and TensorFlow.
+_COMPUTING_KINDS = (EventKind.STEP, EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS, EventKind.UPLOAD)
 
 # First part of an API name -> framework.
 _FRAMEWORK_PREFIXES = {
@@ -63,12 +70,17 @@ def framework_of(view: CaptureView, api: str) -> str:
 def feed_framework(view: CaptureView, api: str) -> str:
     """Return the framework to which a Forebay feed should hand its batches.
 
-    This is Keras if `fit` runs the loop, else the framework of the call.
+    This is Keras if `fit` runs the loop. It is JAX or CuPy if the loop computes only with this framework, although its
+    loader may be that of another one. Else it is the framework of the call.
     """
     is_keras_loop = any(
         framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT)
     )
-    return "keras" if is_keras_loop else framework_of(view, api)
+    if is_keras_loop:
+        return "keras"
+    sites = [site for site in view.sites_of(*_COMPUTING_KINDS) if site.in_loop]
+    consumers = {framework_of(view, site.api) for site in sites}
+    return consumers.pop() if len(consumers) == 1 and consumers <= {"jax", "cupy"} else framework_of(view, api)
 
 
 def array_framework(view: CaptureView, api: str) -> str:
@@ -107,6 +119,11 @@ def is_asynchronous(view: CaptureView, site: CallSite) -> bool:
 def is_framework_function(name: str) -> bool:
     """Whether a sampled function, such as `torch.nn.modules.conv.forward`, belongs to a framework."""
     return name.partition(".")[0] in _FRAMEWORK_PACKAGES
+
+
+def is_module_traversal(name: str) -> bool:
+    """Whether a sampled function of Flax NNX takes modules apart for a compiled call, or puts them together again."""
+    return name.startswith(_NNX_TRAVERSALS)
 
 
 def is_python_data(site: CallSite) -> bool:

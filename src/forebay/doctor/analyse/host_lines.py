@@ -1,22 +1,21 @@
 """Host time by line of the script, from samples: per step and outside of recorded calls, or of a whole run."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.intervals import Intervals
+from forebay.doctor.analyse.loop_samples import sampled_seconds, trusted_share
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside", "trusted_share", "unrecorded_samples"]
+__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
 
 FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
+ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
-# Samples that are taken to belong to other lines, whatever the samples of a line: so few samples never show that a line
-# takes all of the time, and removing it never promises a step without time.
-DOUBTED_SAMPLES = 2
 _RECORDED_KINDS = frozenset().union(*PARTS.values())
 
 
@@ -38,10 +37,15 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     """Return the lines of the loop's thread with their seconds per step, longest first; empty without enough samples.
 
     The seconds add up to less than `unexplained_seconds`: some samples have no line of the script, and the share of a
-    line with few samples is smaller (see `trusted_share`).
+    line with few samples is smaller (see `trusted_share`). If the profiled steps have few samples, those of other steps
+    of the loop count too.
     """
     samples = unrecorded_samples(view)
-    if len(samples) < FEWEST_SAMPLES:
+    if view.steps is not None and len(samples) < ENOUGH_SAMPLES:
+        seconds = sampled_seconds(view, ENOUGH_SAMPLES, FEWEST_LINE_SAMPLES)
+        if seconds or len(samples) < FEWEST_SAMPLES:
+            return _host_lines(view, seconds)
+    if not samples:
         return ()
     seconds_per_ns = unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples)
     return tuple(sorted(_doubt_few_samples(view, samples, seconds_per_ns), key=lambda each: -each.seconds))
@@ -64,11 +68,6 @@ def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
     return _group_by_line(view, samples, min(1e-9, view.capture.seconds / total))
 
 
-def trusted_share(samples: int) -> float:
-    """Return the share of a line's sampled time that counts for the line: n / (n + DOUBTED_SAMPLES)."""
-    return samples / (samples + DOUBTED_SAMPLES)
-
-
 def _doubt_few_samples(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> Iterator[HostLine]:
     """Yield the lines of these samples, each with its trusted share of the time."""
     counts = Counter(view.line(sample.line) for sample in samples)
@@ -83,6 +82,11 @@ def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per
     counts = Counter(sample.line for sample in samples)
     for sample in (sample for sample in samples if counts[sample.line] >= FEWEST_LINE_SAMPLES):
         functions[sample.line][sample.function] += sample.nanoseconds * seconds_per_ns
+    return _host_lines(view, functions)
+
+
+def _host_lines(view: CaptureView, functions: Mapping[int, Mapping[str, float]]) -> tuple[HostLine, ...]:
+    """Return the lines of the script, longest first, from seconds by line index and function."""
     found = []
     for index, by_function in functions.items():
         line = view.line(index)

@@ -11,6 +11,7 @@ __all__ = [
     "Conversion",
     "conversions_in",
     "counter_of",
+    "depends_on_lines",
     "is_constant_conversion",
     "is_invariant",
     "is_numpy",
@@ -100,6 +101,35 @@ def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
     """Whether a conversion has the same result in every step. A call in its data, such as `rng.random()`, may not."""
     is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
     return is_plain and is_invariant(part.node, loop)
+
+
+def depends_on_lines(code: ScriptCode, statement: ast.stmt, numbers: Set[int]) -> bool:
+    """Whether a loop computes the data that a statement converts from results of statements on these lines.
+
+    The results may come from the step before, as the observation of an environment depends on the last action.
+    """
+    loops = code.loops_around(statement)
+    inside = [node for node in ast.walk(loops[-1]) if isinstance(node, ast.stmt)] if loops else []
+    sources = names_in(*(part.data for part in conversions_in(statement)))
+    for _ in range(10):  # assignments between the result and the conversion
+        computed = [node for node in inside if sources & stored_names(*_own_targets(node))]
+        if any(set(range(node.lineno, _last_line(node) + 1)) & numbers for node in computed):
+            return True
+        sources = sources | names_in(*(node for each in computed for node in own_nodes(each)))
+    return False
+
+
+def _own_targets(statement: ast.stmt) -> list[ast.expr]:
+    """Return what a statement assigns, without the statements inside it."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign | ast.For) else []
+
+
+def _last_line(statement: ast.stmt) -> int:
+    """Return the last line of a statement, or of the header of a loop."""
+    end = statement.iter.end_lineno if isinstance(statement, ast.For) else statement.end_lineno
+    return end or statement.lineno
 
 
 @lru_cache(maxsize=64)

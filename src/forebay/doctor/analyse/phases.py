@@ -8,7 +8,8 @@ import re
 from collections import Counter
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.host_lines import FEWEST_SAMPLES, trusted_share, unrecorded_samples
+from forebay.doctor.analyse.host_lines import FEWEST_SAMPLES, unrecorded_samples
+from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.analyse.steps import REST
 from forebay.doctor.model.events import HostSample
 

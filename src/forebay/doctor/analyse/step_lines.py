@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.host_lines import HostLine, trusted_share, unrecorded_samples
+from forebay.doctor.analyse.host_lines import HostLine, unrecorded_samples
 from forebay.doctor.analyse.intervals import Intervals
+from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.analyse.steps import PARTS, REST
 
 __all__ = ["StepLines", "step_lines"]

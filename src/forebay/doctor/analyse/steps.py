@@ -17,6 +17,10 @@ FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a 
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
+FEWEST_BURSTS = 3  # bursts of steps in the profiled window, with another loop between them
+FEWEST_STEPS_OF_BURST = 3  # on average
+SMALLEST_LOOP = 0.5  # share of the window; another loop that takes more is the one to examine
+FEWEST_LOOP_STEPS = 10  # of another loop in the window
 # A burst: transfers of one line in direct succession, such as those of a list of arrays. It does not mark steps.
 LONGEST_BURST_NS = 50_000_000  # duration of a burst of up to FEW_TRANSFERS transfers
 LONGEST_LARGE_BURST_NS = 5_000_000  # duration of a burst of more transfers
@@ -68,12 +72,14 @@ def find_steps(capture: Capture) -> Steps | None:
     """Return the steps of the profiled window; None if there are too few.
 
     If the script ended before the detector found its steps, the most frequent call site of the most reliable kind marks
-    the steps. A burst of transfers does not.
+    the steps. A burst of transfers does not. If the steps come in bursts, and another loop takes most of the time, the
+    result has its steps: a script may act in many steps, and then learn from them.
     """
     window, events = capture.window, capture.events
     if window.anchor is not None:
-        marks = [event for event in events if event.site == window.anchor and window.start <= event.end <= window.end]
-        return _make_steps(window.anchor, marks, events)
+        inside = [event for event in events if window.start <= event.end <= window.end]
+        marks = [event for event in inside if event.site == window.anchor]
+        return _find_longer_loop(capture, marks, inside) or _make_steps(window.anchor, marks, events)
     burst_lines = _find_burst_lines(events)
     for kinds in LOOP_MARKS:
         frequent = _events_of_most_frequent_site(
@@ -82,6 +88,35 @@ def find_steps(capture: Capture) -> Steps | None:
         if frequent is not None:
             return _make_steps(frequent[0].site, frequent[int(len(frequent) * WARM_UP_SHARE) :], events)
     return _steps_of_operations(event for event in events if event.kind == EventKind.OPS)
+
+
+def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: list[LedgerEvent]) -> Steps | None:
+    """Return the steps of another loop that takes SMALLEST_LOOP of the window, between bursts of the marked steps.
+
+    Return None for steps that a framework marks, and if the device was recorded, because its record has other steps.
+    """
+    window = capture.window
+    if capture.device is not None or not marks or marks[0].kind in (EventKind.STEP, EventKind.INPUT):
+        return None
+    lengths = np.diff([mark.end for mark in marks])
+    pauses = lengths[lengths > PAUSE_FACTOR * np.median(lengths)] if len(lengths) else lengths
+    are_bursts = FEWEST_BURSTS - 1 <= len(pauses) <= len(lengths) / FEWEST_STEPS_OF_BURST
+    if not are_bursts or pauses.sum() < SMALLEST_LOOP * (window.end - window.start):
+        return None
+    sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
+    for event in events:
+        is_mark = any(event.kind in kinds for kinds in LOOP_MARKS) and event.thread == marks[-1].thread
+        if is_mark and event.line != marks[-1].line:
+            sites.setdefault(event.site, []).append(event)
+    loops = [_make_steps(site, of_site, events) for site, of_site in sites.items() if len(of_site) > FEWEST_LOOP_STEPS]
+    longest = max(filter(None, loops), key=_usual_nanoseconds, default=None)
+    is_long = longest is not None and _usual_nanoseconds(longest) >= SMALLEST_LOOP * (window.end - window.start)
+    return longest if is_long else None
+
+
+def _usual_nanoseconds(steps: Steps) -> float:
+    """Return the time of all steps without pauses between them."""
+    return len(steps) * steps.seconds * 1e9
 
 
 def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:

@@ -63,6 +63,12 @@ class Ledger:
         return len(self._events)
 
     @property
+    def last_end(self) -> int:
+        """The latest end of the last two events: a compiled call, and an upload inside of it; 0 without two events."""
+        events = self._events
+        return max(events[-1][5], events[-2][5]) if len(events) > 1 else 0
+
+    @property
     def calls_since_step(self) -> int:
         """The hook calls since the last step ended, while steps are timed."""
         return self._calls_since_step

@@ -16,6 +16,7 @@ from forebay.core.launchers import detect_process_rank
 from forebay.core.machine import Machine, installed_versions
 from forebay.core.nvml import PACKAGE, has_binding
 from forebay.doctor.capture.arithmetic import ArithmeticRecorder
+from forebay.doctor.capture.cpu_clock import CpuClock
 from forebay.doctor.capture.device.ledger import DeviceLedger, has_loaded_cuda
 from forebay.doctor.capture.gpu_sampler import GpuSampler
 from forebay.doctor.capture.host_sampler import HostSampler
@@ -74,6 +75,7 @@ class Session:
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._busy_cores = BusyCoreMeter()
+        self._cpu_clock = CpuClock()
         self._start = 0  # nanoseconds
 
     @classmethod
@@ -139,7 +141,7 @@ class Session:
             notes=tuple(self.ledger.notes),
             facts=process_facts()
             | {"memory": self._memory_sampler.samples, "gauges": self._gpu_sampler.gpus}
-            | {"busy_cores": self._busy_cores.busy_cores}
+            | {"busy_cores": self._busy_cores.busy_cores, "other_cores": self._other_cores()}
             | {"arithmetic": self._arithmetic.facts, "kernels": self._arithmetic.kernels}
             | {"script": self._excerpt() if text else {}},
             rank=detect_process_rank(),
@@ -148,6 +150,11 @@ class Session:
             history=self._monitor.history() if self._records_history else None,
             started=self._start,
         )
+
+    def _other_cores(self) -> float | None:
+        """Return how many cores other threads kept busy in the profiled and timed steps."""
+        ends = (self.detector.end, *self.detector.step_ends[-1:])
+        return self._cpu_clock.other_cores(self.detector.start, max(ends))
 
     def _excerpt(self) -> dict[str, Any]:
         """Return the statements of the script that the code of cures must fit."""
@@ -176,6 +183,7 @@ class Session:
         """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
+        self._cpu_clock.read(now)
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
             now = perf_counter_ns()  # the first step on the device starts when the operators are no longer noted
         if self.detector.on_site(site, count, now):

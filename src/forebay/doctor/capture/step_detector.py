@@ -33,6 +33,7 @@ Phase = Literal["profiling", "early tracing", "tracing", "timing", "done"]
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
+_OPS_WAITS = 3  # times `StepDetector.wait_seconds`; operations of one line may build a model for some seconds
 _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
@@ -148,10 +149,11 @@ class StepDetector:
 
         If it ends in the phase `profiling`, the sample that was taken before a pause or before `early tracing` becomes
         the profiled window, unless a more reliable site recurs or more steps of the same site were profiled since.
-        Otherwise the window is the whole run, without an anchor.
+        Operations do not become the window if a more reliable site has warmed up at any time: they may have built the
+        model. Otherwise the window is the whole run, without an anchor.
         """
         if self.phase in ("profiling", "early tracing"):
-            if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
+            if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
                 self.anchor = self._sampled_site
                 self._prefer_later_steps(self._sites[self._sampled_site])
             else:
@@ -159,6 +161,12 @@ class StepDetector:
             if self.anchor != self._early_site:  # the steps on the device are those of another loop
                 self.traced_step_ends = []
         self.phase = "done"
+
+    def _final_priority(self, now: int) -> int:
+        """Return the priority of the most reliable site that recurs. If operations compete, ended sites count too."""
+        is_of_operations = self._sampled_site is not None and self._sampled_site[0] == EventKind.OPS
+        ended = [site.priority for site in self._sites.values() if is_of_operations and site.count > self.warm_up]
+        return min([self._best_priority(now), *ended])
 
     def _prefer_later_steps(self, loop_site: _LoopSite) -> None:
         """Use the steps since the last warm-up as the window, if there are enough of them."""
@@ -251,7 +259,8 @@ class StepDetector:
         priority = _PRIORITY.get(site[0])
         if priority is None:
             return None
-        loop_site = self._sites[site] = _LoopSite(priority, now + int(self.wait_seconds * 1e9), now)
+        wait_seconds = self.wait_seconds * (_OPS_WAITS if site[0] == EventKind.OPS else 1)
+        loop_site = self._sites[site] = _LoopSite(priority, now + int(wait_seconds * 1e9), now)
         return loop_site
 
     def _best_priority(self, now: int, min_count: int = _MIN_COUNT) -> int:

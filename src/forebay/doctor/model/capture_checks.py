@@ -120,6 +120,7 @@ _FACTS = record(
         "script": optional(_SCRIPT),
         "peak_nbytes": optional(_count),
         "busy_cores": optional(number(0)),
+        "other_cores": optional(number(0)),
         "memory": optional(list_of(_MEMORY, most=1000)),
         "gauges": optional(list_of(_GPU, most=1000)),
         "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),

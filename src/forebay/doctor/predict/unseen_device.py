@@ -3,9 +3,11 @@
 When the host's wait ends, the device has finished. The device may have started with the first operation that the host
 queued after its previous wait. A cure that shortens the host during this time may save nothing. A cure that shortens
 the host while the device certainly has no work saves its time. If the host never waits, the device may limit each step.
+
+On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of the threads besides the loop's.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -29,10 +31,10 @@ def has_unseen_device(view: CaptureView) -> bool:
 
 def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
     """Return the timeline of the host with a device that works for as long as possible."""
-    actions = timeline.actions
+    actions, share = timeline.actions, _largest_device_share(view)
     waits = [index for index, action in enumerate(actions) if action.kind in WAIT_KINDS and action.seconds]
     if not waits:
-        return timeline.with_parts(min_step_seconds=steady_step_seconds(timeline))
+        return timeline.with_parts(min_step_seconds=steady_step_seconds(timeline) * share)
     queueing_kinds = _RECORDED_KINDS if _records_all_work(view) else None
     changed, operations = list(actions), []
     for number, wait in enumerate(waits):
@@ -44,12 +46,44 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
             (position for position, index in enumerate(between) if _may_queue(actions[index], queueing_kinds)), None
         )
         # The device is busy from the start of the first action that may queue work. So the action before queues it.
-        busy = [] if first is None else between[first:]
-        previous = between[first - 1] if first else waits[number - 1]
-        operations.append(DeviceOperation(sum(actions[index].seconds for index in (*busy, wait))))
+        idle, busy = (between, []) if first is None else (between[:first], between[first:])
+        idle, operation = _slowest_operation(actions, idle, busy, wait, share)
+        operations.append(operation)
+        previous = idle[-1] if idle and first is not None else waits[number - 1]
         changed[previous] = _with_queued(changed[previous], number)
         changed[wait] = replace(changed[wait], seconds=0.0, awaited_operations=(number,))
     return Timeline(tuple(changed), tuple(operations), timeline.min_step_seconds)
+
+
+def _slowest_operation(
+    actions: Sequence[HostAction], idle: list[int], busy: list[int], wait: int, share: float
+) -> tuple[list[int], DeviceOperation]:
+    """Return the longest operation for which the host may have waited, and the actions before it is queued.
+
+    It runs during the actions of `busy` and ends with the wait. If it can take only a `share` of the time since the
+    wait before, it starts later.
+    """
+    waited, worked = actions[wait].seconds, sum(actions[index].seconds for index in busy)
+    elapsed = waited + worked + sum(actions[index].seconds for index in idle)
+    seconds = min(waited + worked, max(waited, share * elapsed))
+    delay, queued = waited + worked - seconds, list(idle)
+    for index in busy:
+        if delay < actions[index].seconds:
+            break
+        delay -= actions[index].seconds
+        queued.append(index)
+    return queued, DeviceOperation(seconds, latency_seconds=delay)
+
+
+def _largest_device_share(view: CaptureView) -> float:
+    """Return the largest share of the time for which the device may work.
+
+    Several threads may share the work of the device, so their CPU time is at least the time of the device.
+    """
+    other_cores = view.capture.facts.get("other_cores")
+    if view.has_gpu or not isinstance(other_cores, int | float):
+        return 1.0
+    return min(1.0, float(other_cores))
 
 
 def _may_queue(action: HostAction, kinds: Collection[str] | None) -> bool:

@@ -8,10 +8,12 @@ from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
 __all__ = [
+    "can_compile",
     "compile_function",
     "compile_keras",
     "compile_torch_model",
     "compile_with_xla",
+    "is_compiled",
     "retrace_less",
     "step_function",
 ]
@@ -46,9 +48,9 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
     """Return the edit that compiles the function of the step; empty if it does not fit."""
     function = step_function(code, number, anchor)
     decorator = _DECORATORS.get(framework)
-    if function is None or decorator is None or not _can_compile(code, function, framework):
+    if function is None or decorator is None or not can_compile(code, function, framework):
         return []
-    if any(last_name(node) in _COMPILERS for node in function.decorator_list):
+    if is_compiled(function):
         return []
     return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
 
@@ -149,7 +151,13 @@ def _references(code: ScriptCode, function: Function) -> list[ast.Name]:
     return [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == function.name]
 
 
-def _can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
+def is_compiled(function: Function) -> bool:
+    """Whether a decorator compiles a function, also as an argument: `@partial(jax.jit, static_argnums=0)`."""
+    nodes = [node for decorator in function.decorator_list for node in (decorator, *getattr(decorator, "args", ()))]
+    return any(last_name(node) in _COMPILERS for node in nodes)
+
+
+def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
     """Whether a function reads no value on the host. JAX also needs functions without branches on arguments."""
     nodes = list(ast.walk(function))
     parameters = {argument.arg for argument in function.args.args}

@@ -9,7 +9,7 @@ from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_
 from forebay.doctor.predict.cure_changes import Changes
 from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_conversion, prefetch_with_feed, store_in_arrays
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_feed, fit_line
+from forebay.doctor.rules.fitted_code import fit_feed, fit_line, uses_read_values
 from forebay.doctor.rules.loop_edits import change_arrays
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import (
@@ -31,11 +31,15 @@ MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop i
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether synchronous conversions of the site take a reportable share of a step."""
+    """Whether synchronous conversions of the site take a reportable share of a step.
+
+    Data that the loop computes from a value that it has read back cannot be converted early.
+    """
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
     is_large = nbytes_per_call(site) >= SMALLEST_NBYTES or is_python_data(site)
     converts = site.in_loop and is_copy(site) and not is_asynchronous and is_large
-    return converts and cost_of(view, site.events) >= MIN_REPORTED_SHARE * view.step_seconds
+    is_reported = converts and cost_of(view, site.events) >= MIN_REPORTED_SHARE * view.step_seconds
+    return is_reported and not uses_read_values(view, site)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

@@ -1,21 +1,27 @@
-"""The rule for steps that Python runs operation by operation, instead of one compiled call."""
+"""The rule for steps that Python runs operation by operation, instead of one compiled call.
+
+In loops of JAX, it also reports single operations beside compiled calls: a call of each takes 20 us and more.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
-from forebay.doctor.analyse.framework import array_framework, framework_of
-from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.analyse.framework import array_framework, framework_of, is_framework_function, is_module_traversal
+from forebay.doctor.analyse.host_lines import host_lines
+from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Line
 from forebay.doctor.predict.cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, keras_setting
+from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import location
 
 __all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
-FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the two cases that `recognises` lists
+FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the cases that `recognises` lists
+FEWEST_OF_JAX = 3  # per step, for operations of JAX: most loops of JAX also make compiled calls
 TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
+MIN_CALLING_SHARE = 0.05  # of a step, for operations of JAX; if calling takes less, they mainly compute
 MIN_REPORTED_SHARE = 0.1  # of a step; less time in calls is not reported; XProf has the same limit for eager execution
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
@@ -24,20 +30,28 @@ LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer 
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop makes no compiled call, and calling operations takes a reportable share.
+    """Whether the loop calls many operations one by one, and this takes a reportable share.
 
-    The loop must also call at least FEWEST_OPERATIONS per step, with two exceptions. If JAX transforms functions for
-    TRANSFORM_SHARE of a step, any number is enough. If no call marks a step, one OPS event counts as a step. Its number
-    of operations is then arbitrary, so the rule requires short operations instead.
+    The loop must call at least FEWEST_OPERATIONS per step and nothing compiled, with three exceptions. If JAX
+    transforms functions for TRANSFORM_SHARE of a step, any number is enough. If no call marks a step, one OPS event
+    counts as a step. Its number of operations is then arbitrary, so the rule requires short operations instead. In
+    JAX, where the loop may also make compiled calls, FEWEST_OF_JAX are enough.
     """
-    has_compiled_call = any(run.in_loop for run in view.sites_of(EventKind.RUN))
     sites = list(view.sites_of(EventKind.OPS))
-    is_eager = sum(map(operations_per_step, sites)) >= FEWEST_OPERATIONS
-    is_eager = is_eager or (_is_step_inferred(view) and _are_short(view, sites))
+    count, (least, most) = sum(map(operations_per_step, sites)), calling_seconds(view, sites)
+    if framework_of(view, site.api) == "jax" and count >= FEWEST_OF_JAX and most >= _reported_seconds(view):
+        return least >= MIN_CALLING_SHARE * view.step_seconds
+    is_eager = count >= FEWEST_OPERATIONS or (_is_step_inferred(view) and _are_short(view, sites))
     is_eager = is_eager or _transform_share(view, sites) >= TRANSFORM_SHARE
-    return (
-        not has_compiled_call and is_eager and calling_seconds(view, sites)[0] >= MIN_REPORTED_SHARE * view.step_seconds
-    )
+    return is_eager and not _compiled_calls(view) and least >= _reported_seconds(view)
+
+
+def _reported_seconds(view: CaptureView) -> float:
+    return MIN_REPORTED_SHARE * view.step_seconds
+
+
+def _compiled_calls(view: CaptureView) -> list[CallSite]:
+    return [run for run in view.sites_of(EventKind.RUN) if run.in_loop]
 
 
 def _transform_share(view: CaptureView, sites: Sequence[CallSite]) -> float:
@@ -87,7 +101,8 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
 
     If the hooks measured the Python time between operations, that time is the minimum, and the maximum adds the call
     overhead of the operations. Function transforms of JAX count as Python time. Otherwise both values come from
-    CALL_SECONDS. Measured times are scaled from the profiled steps to `step_seconds`. No value exceeds
+    CALL_SECONDS. Measured times are scaled from the profiled steps to `step_seconds`. In JAX, the maximum is all time
+    of the lines that call operations, because JAX prepares each operation in Python. No value exceeds
     `unexplained_seconds`.
     """
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
@@ -108,7 +123,26 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
     else:
         low = sum(_fast_core_seconds(view, site) for site in sites)
         high = low * SLOW_CORE_FACTOR
+    if sites and framework_of(view, sites[0].api) == "jax":
+        high = max(high, _seconds_of_lines(view, sites))
     return min(low, unexplained_seconds(view)), min(high, unexplained_seconds(view))
+
+
+def _seconds_of_lines(view: CaptureView, sites: Sequence[CallSite]) -> float:
+    """Return the sampled seconds per step on the lines that call or transform operations, outside of recorded calls.
+
+    Time of other libraries, such as NumPy, does not count, and neither does what `nnx_modules` reports.
+    """
+    transforms = [site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop]
+    lines = {site.line for site in (*sites, *transforms)}
+    functions = (each for host_line in host_lines(view) if host_line.line in lines for each in host_line.functions)
+    return sum(seconds for function, seconds in functions if _belongs_to_operations(function))
+
+
+def _belongs_to_operations(function: str) -> bool:
+    if function in ("", PYTHON_CODE):
+        return True
+    return is_framework_function(function) and not is_module_traversal(function)
 
 
 def _total_seconds(sites: Iterable[CallSite]) -> float:
@@ -130,10 +164,11 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     sites = sites_for(view, "eager")
     if not sites:
         return
-    main_site = max(sites, key=operations_per_step)
+    main_site = max(sites, key=lambda site: (round(operations_per_step(site)), site.seconds))
     total = sum(map(operations_per_step, sites))
     framework = framework_of(view, main_site.api)
     least, most = calling_seconds(view, sites)
+    compiled = _compiled_calls(view)
     changes = compile_step(view, framework, CallingTime(least, most))
     yield Finding(
         rule="eager",
@@ -142,14 +177,22 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         seconds=least,
         cures=(
             Cure(
-                "compile the step",
+                "compile the step" if not compiled else "move the operations into a jitted function",
                 _compile_code(view, sites, framework),
-                f"{total:.0f} calls become one",
+                f"{total:.0f} calls become one" if not compiled else f"{total:.0f} calls become part of a compiled one",
                 changes,
             ),
         ),
-        evidence=("The loop makes no compiled call.", *_main_lines_evidence(view, sites, total)),
+        evidence=(_describe_compiled(compiled), *_main_lines_evidence(view, sites, total)),
     )
+
+
+def _describe_compiled(compiled: Sequence[CallSite]) -> str:
+    """Say which compiled functions the loop calls."""
+    names = dict.fromkeys(str(name) for site in compiled for name in site.values("function")[:1])
+    if not compiled:
+        return "The loop makes no compiled call."
+    return f"The operations run outside of the compiled functions of the loop ({', '.join(names) or compiled[0].api})."
 
 
 def _compile_code(view: CaptureView, sites: Sequence[CallSite], framework: str) -> str:
@@ -160,6 +203,8 @@ def _compile_code(view: CaptureView, sites: Sequence[CallSite], framework: str) 
             return code
     lines = [_transform_line(view), *(site.line for site in sorted(sites, key=operations_per_step, reverse=True))]
     arrays = array_framework(view, sites[0].api)
+    if arrays == "jax" and (code := fit_jit(view, [line for line in lines if line is not None])):
+        return code
     fitted = (fit_compile(view, line, arrays) for line in lines)
     return next(filter(None, fitted), _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]))
 
@@ -167,9 +212,12 @@ def _compile_code(view: CaptureView, sites: Sequence[CallSite], framework: str) 
 def _title(view: CaptureView, total: float) -> str:
     transform = next((site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
     if transform is None or total >= FEWEST_OPERATIONS:
-        return f"{total:.0f} operations per step are called one by one from Python"
+        where = " outside of jax.jit" if _compiled_calls(view) else ""
+        return f"{total:.0f} operations per step are called one by one from Python{where}"
     name = next((name for name in transform.values("function") if name), "a function")
-    return f"{transform.api} transforms {name} in Python in every step; nothing is compiled"
+    what = "the gradient is not compiled" if "grad" in transform.api else "the result is not compiled"
+    what = what if _compiled_calls(view) else "nothing is compiled"
+    return f"{transform.api} transforms {name} in Python in every step; {what}"
 
 
 def _transform_line(view: CaptureView) -> Line | None:

@@ -2,10 +2,12 @@
 
 import ast
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import array_framework, dtype_bits
+from forebay.doctor.analyse.loop_code import depends_on_lines
 from forebay.doctor.analyse.script_code import ScriptCode, script_code
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.rules import (
@@ -13,6 +15,7 @@ from forebay.doctor.rules import (
     build_edits,
     compile_edits,
     input_edits,
+    jit_edits,
     loop_edits,
     pipeline_edits,
     read_edits,
@@ -26,6 +29,7 @@ __all__ = [
     "fit_compile",
     "fit_conversion",
     "fit_feed",
+    "fit_jit",
     "fit_keep_on_device",
     "fit_keras_compile",
     "fit_line",
@@ -34,6 +38,7 @@ __all__ = [
     "fit_read",
     "has_excerpt",
     "keras_setting",
+    "uses_read_values",
 ]
 
 MakeEdits = Callable[[ScriptCode, int], list[Edit]]
@@ -127,7 +132,7 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
         if site.api == "DataLoader":
-            return input_edits.feed_of_dataset(code, number)
+            return input_edits.feed_of_dataset(code, number, framework)
         return pipeline_edits.feed_of_slices(code, number, framework)
 
     return fit_line(view, site.line, make_edits)
@@ -147,6 +152,17 @@ def has_excerpt(view: CaptureView, line: Line | None) -> bool:
     """Whether the capture has the code around a line, so that rules can tell which cures fit."""
     code = script_code(view, line)
     return code is not None and line is not None and code.statement_at(line.number) is not None
+
+
+def uses_read_values(view: CaptureView, site: CallSite) -> bool:
+    """Whether the loop computes the data of a conversion from values that it reads back, as far as known."""
+    code = script_code(view, site.line)
+    statement = code.statement_at(site.line.number) if code is not None and site.line is not None else None
+    if code is None or statement is None or site.line is None:
+        return False
+    lines = {view.line(event.line) for event in view.events_of(EventKind.DOWNLOAD)}
+    numbers = {line.number for line in lines if line is not None and line.file == site.line.file}
+    return depends_on_lines(code, statement, numbers)
 
 
 def fit_keep_on_device(view: CaptureView, site: CallSite) -> str:
@@ -171,6 +187,24 @@ def fit_compile(view: CaptureView, line: Line | None, framework: str) -> str:
     return fit_line(
         view, line, lambda code, number: compile_edits.compile_function(code, number, framework, anchor_number)
     )
+
+
+def fit_jit(view: CaptureView, lines: Sequence[Line | None]) -> str:
+    """Return code that moves operations on these lines of the loop into a jitted function; empty if none fits."""
+    calls = [site.line for site in view.sites_of(EventKind.RUN, EventKind.TRANSFORM) if site.in_loop]
+    anchor = view.line(view.steps.anchor[2]) if view.steps else None
+    places = [line for line in dict.fromkeys((anchor, *calls, *lines)) if line is not None]
+    for place in places:
+        numbers = {line.number for line in (*lines, *calls) if line is not None and line.file == place.file}
+        if code := fit_line(view, place, partial(_jit_edits, lines=numbers)):
+            return code
+    return ""
+
+
+def _jit_edits(code: ScriptCode, number: int, lines: Collection[int]) -> list[Edit]:
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    return jit_edits.jit_statements(code, loops[0], lines) if loops else []
 
 
 def fit_keras_compile(view: CaptureView, **keywords: str) -> str:

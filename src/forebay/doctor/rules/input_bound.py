@@ -153,7 +153,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     If the loader already prefetches, a prefetching thread gains nothing.
     """
     has_few_workers = count_workers(site) < count_cores(view) and workers_pay(site, wait)
-    if framework == "torch" and site.api == "DataLoader" and has_few_workers:
+    if framework != "keras" and site.api == "DataLoader" and has_few_workers:
         settings = worker_settings(view)
         code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
         code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"

@@ -127,7 +127,7 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     return [Edit.before(outer, *lines), *edit] if edit else []
 
 
-def feed_of_dataset(code: ScriptCode, number: int) -> list[Edit]:
+def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch") -> list[Edit]:
     """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not fit.
 
     A feed makes batches as the loader does, unless the loader has its own sampler or collation.
@@ -150,7 +150,7 @@ def feed_of_dataset(code: ScriptCode, number: int) -> list[Edit]:
     rows += f", drop_remainder={code.text(drop)}" if drop is not None else ""
     name, outer = code.new_name("feed"), outer_loop(code, statement)
     pipeline = f"fb.from_source({code.text(arguments['dataset'])}){order}.batch({rows})"
-    lines = [*import_lines(code), f"{name} = {pipeline}{feed_call(code, statement, 'torch')}"]
+    lines = [*import_lines(code), f"{name} = {pipeline}{feed_call(code, statement, framework)}"]
     return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
 
 

@@ -92,7 +92,8 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     stage_location = location(view, stage.line or site.line, site.api)
     pays, reason = workers_pay(site, wait), "so the loop itself makes the batches"
     small = f"A batch has {format_nbytes(nbytes_per_call(site))}. To get it from another process costs as much."
-    feed = fit_array_feed(view, "torch", site) or feed_code(view, "torch", site)
+    framework = feed_framework(view, site.api)
+    feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",

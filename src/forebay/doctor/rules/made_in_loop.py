@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, framework_of, is_framework_function
-from forebay.doctor.analyse.host_lines import samples_inside
+from forebay.doctor.analyse.host_lines import host_lines, samples_inside
 from forebay.doctor.analyse.idle_time import IDLE, PYTHON
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.upload_cures import prefetch_batches
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_feed
+from forebay.doctor.rules.fitted_code import fit_feed, uses_read_values
 from forebay.doctor.rules.input_producers import count_cores
 from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, batch_rows, location, nbytes_per_call
 
@@ -43,7 +43,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     for site in view.sites_of(EventKind.UPLOAD):
         gaps = _python_gaps(view, site, events, ends) if site.in_loop and _uploads_batch(view, site) else []
         cost = min(max(0.0, cost_of(view, gaps) - _operation_seconds(view)), _idle_seconds(view))
-        if cost >= MIN_REPORTED_SHARE * view.step_seconds > 0 and _makes_batches(view, site, gaps):
+        is_reported = cost >= MIN_REPORTED_SHARE * view.step_seconds > 0 and _makes_batches(view, site, gaps)
+        if is_reported and not uses_read_values(view, site):
             yield _finding(view, site, gaps, cost)
 
 
@@ -60,11 +61,16 @@ def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -
     """Whether the script itself works in these gaps, not a framework.
 
     The hooks do not see operations of PyTorch on the CPU, and no code of libraries around compiled calls. Samples of
-    the host show them. With few samples, a gap of PyTorch on the CPU may be computation.
+    the host show them. If the gaps have few samples, all time outside of recorded calls counts. Without samples, a gap
+    of PyTorch on the CPU may be computation.
     """
     samples = samples_inside(view, gaps)
     if len(samples) >= FEWEST_SAMPLES:
         return sum(is_framework_function(sample.function) for sample in samples) <= len(samples) / 2
+    functions = [each for host_line in host_lines(view) for each in host_line.functions]
+    if functions:
+        of_frameworks = sum(seconds for function, seconds in functions if is_framework_function(function))
+        return of_frameworks <= sum(seconds for _, seconds in functions) / 2
     return view.has_gpu or framework_of(view, site.api) != "torch"
 
 

@@ -25,6 +25,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "fits_on_device": "forebay.doctor.rules.fits_on_device",
     "placement": "forebay.doctor.rules.placement",
     "eager": "forebay.doctor.rules.eager",
+    "nnx_modules": "forebay.doctor.rules.nnx_modules",
     "tiny_ops": "forebay.doctor.rules.tiny_ops",
     "keras_steps": "forebay.doctor.rules.keras_steps",
     "launch_bound": "forebay.doctor.rules.launch_bound",

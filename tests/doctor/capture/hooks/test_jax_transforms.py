@@ -60,7 +60,8 @@ def test_many_small_operations_of_a_gradient_are_not_a_loop_over_elements():
 
 
 def test_a_gradient_of_few_long_operations_has_no_finding():
-    assert main_of(loop(gradient(9, operations(12, 8, line=LAYER)), frameworks=JAX)) is None
+    long_operations = ops(12, 8.8, api="jax operations", line=LAYER, calling_seconds=1e-4)
+    assert main_of(loop(gradient(9, long_operations), frameworks=JAX)) is None
 
 
 def test_a_loop_with_a_compiled_step_has_no_finding():

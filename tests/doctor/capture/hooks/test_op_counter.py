@@ -32,6 +32,11 @@ def run(counter, operations, *, each=10 * US, start=0):
     return now, samples
 
 
+def run_at(counter, start, end):
+    """Run one operation as a hook does."""
+    counter.sample(counter.thread.ops, start, end)
+
+
 def total(counter, name):
     return sum(event.detail[name] for event in counter.ledger.events)
 
@@ -67,6 +72,16 @@ def test_the_recorded_time_includes_operations_that_are_not_sampled(counter):
     counter.write_span()
     assert total(counter, "calling_seconds") == pytest.approx(operations * 5e-6, rel=0.02)
     assert sum(event.seconds for event in counter.ledger.events) == pytest.approx(operations * 5e-6, rel=0.02)
+
+
+def test_a_call_that_another_hook_recorded_is_no_calling_time(counter):
+    ops = counter.thread.ops
+    ops.last_end = 100 * US
+    counter.ledger.write(("run", "jit", 0), 110 * US, 400 * US)
+    counter.ledger.write(("upload", "jit", 0), 110 * US, 120 * US)
+    run_at(counter, 430 * US, 440 * US)
+    counter.write_span()
+    assert counter.ledger.events[-1].detail["calling_seconds"] == pytest.approx(30e-6)
 
 
 def test_long_operations_are_all_sampled(counter):

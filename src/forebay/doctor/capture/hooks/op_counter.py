@@ -8,7 +8,7 @@ Therefore the counter samples all of the first 1000 operations of a thread, and 
 that sampling takes about a fiftieth of the thread's time. Each sample stands for all operations since the previous one.
 
 The counter adds up two times: the time inside operations, and the calling time. The calling time of an operation is the
-gap since the previous operation ended, in which Python prepares the call.
+gap since the previous operation or recorded call ended, in which Python prepares the call.
 """
 
 import threading
@@ -151,6 +151,7 @@ class OpCounter:
             return -1
         line = self.ledger.lines.current_line(2)
         if line >= 0:
+            ops.last_end = max(ops.last_end, min(start, self.ledger.last_end))  # a compiled call is no calling time
             if ops.exact_ops_left > 0:
                 ops.loop.add_line(line)
             if self._ends_span(ops, line, start):

@@ -1,7 +1,8 @@
 """Hooks for eager operations of JAX: how many each user line starts.
 
 JAX has no single entry point for eager operations. `jax.lax`, `jax.grad` and `jax.vmap` run primitives, and one hook
-covers all primitives. Operators and functions of `jnp` are jitted functions that run in C++, so each gets its own hook.
+covers all primitives. Operators and functions of `jnp` and `jax.random` are jitted functions that run in C++, so each
+gets its own hook.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ def hook_operations(patches: Patches) -> None:
     patches.replace(core.EvalTrace, "process_primitive", eager_ops.hook_primitive, api=API)
     for name in (*_OPERATORS, *_METHODS):
         patches.replace(ArrayImpl, name, eager_ops.hook_method, api=API)
-    for module in (jnp, jax.nn):
+    for module in (jnp, jnp.linalg, jax.nn, jax.random):
         for name in _function_names(module):
             patches.replace(module, name, eager_ops.hook_function, api=API)
     patches.add_undo(eager_ops.counter.stop, api=API)
@@ -128,12 +129,17 @@ class _EagerOps:
         """
         if ops.ops_until_sample:
             ops.skip_op(end)
-        elif type(result) is ArrayImpl or (type(result) in _SEQUENCES and result and type(result[0]) is ArrayImpl):
+        elif _is_array(result) or (type(result) in _SEQUENCES and result and _is_array(result[0])):
             self.counter.sample(ops, start, end, min(end - start, TINY_NS))
 
 
+def _is_array(value: Any) -> bool:
+    """Whether a value is an array with data, or random keys."""
+    return type(value) is ArrayImpl or (isinstance(value, jax.Array) and not isinstance(value, core.Tracer))
+
+
 class _JnpFunctionProxy(FunctionProxy):
-    """Replaces a function of `jnp` or `jax.nn`."""
+    """Replaces a function of `jnp`, `jnp.linalg`, `jax.nn` or `jax.random`."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         super().__init__(original)

@@ -1,0 +1,115 @@
+"""Samples of a loop outside of its profiled steps, for steps that take too little time to be sampled often.
+
+The sampler also runs before the profiled steps: while steps warm up, and while the hooks pause until a call has
+recurred for some seconds. No events were recorded then. So the samples of a line give its share of a step, and the
+recorded calls of the line in the profiled steps are subtracted from it.
+"""
+
+from collections import defaultdict
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
+from forebay.doctor.analyse.loop_code import step_loop
+from forebay.doctor.analyse.script_code import script_code
+from forebay.doctor.analyse.steps import PARTS
+from forebay.doctor.model.events import HostSample, LedgerEvent
+
+__all__ = ["sampled_seconds", "trusted_share"]
+
+COMPILED_STEPS = 3  # the first steps compile functions, so their samples do not count
+# Samples that are taken to belong to other lines, whatever the samples of a line: so few samples never show that a line
+# takes all of the time, and removing it never promises a step without time.
+DOUBTED_SAMPLES = 2
+_RECORDED_KINDS = frozenset().union(*PARTS.values())
+
+SecondsByFunction = dict[str, float]
+
+
+def sampled_seconds(view: CaptureView, fewest: int, fewest_of_line: int) -> dict[int, SecondsByFunction]:
+    """Return the seconds per step outside of recorded calls, by line index and function.
+
+    The result is empty with less than `fewest` samples, and has no line with less than `fewest_of_line`.
+    """
+    samples = _loop_samples(view)
+    if len(samples) < fewest:
+        return {}
+    by_line: dict[int, list[HostSample]] = defaultdict(list)
+    for sample in samples:
+        by_line[sample.line].append(sample)
+    nanoseconds = sum(sample.nanoseconds for sample in samples)
+    seconds_per_ns = view.step_seconds / nanoseconds if nanoseconds else 0.0
+    recorded = _recorded_seconds(view)
+    found = {
+        line: _subtract(_by_function(of_line, seconds_per_ns), recorded.get(line, 0.0))
+        for line, of_line in by_line.items()
+        if len(of_line) >= fewest_of_line
+    }
+    limited = _limit(found, unexplained_seconds(view))
+    return {line: _scale(seconds, trusted_share(len(by_line[line]))) for line, seconds in limited.items()}
+
+
+def trusted_share(samples: int) -> float:
+    """Return the share of a line's sampled time that counts for the line: n / (n + DOUBTED_SAMPLES)."""
+    return samples / (samples + DOUBTED_SAMPLES)
+
+
+def _loop_samples(view: CaptureView) -> list[HostSample]:
+    """Return the samples of the loop's thread on lines of the loop, since its functions are compiled."""
+    steps = view.steps
+    assert steps is not None
+    ends = [event.end for event in view.capture.events if event.site == steps.anchor]
+    start = ends[min(COMPILED_STEPS, len(ends)) - 1] if ends else steps.start
+    samples = [sample for sample in view.capture.samples if sample.thread == steps.thread and sample.time > start]
+    lines = _loop_lines(view, {sample.line for sample in samples if steps.start < sample.time <= steps.end})
+    return [sample for sample in samples if sample.line in lines]
+
+
+def _loop_lines(view: CaptureView, sampled_lines: set[int]) -> set[int]:
+    """Return the lines that the profiled steps executed, as far as known, and those of the loop around them."""
+    steps = view.steps
+    assert steps is not None
+    executed = {event.line for site in view.sites for event in site.events[:1]} | sampled_lines | {steps.anchor[2]}
+    anchor = view.line(steps.anchor[2])
+    code = script_code(view, anchor)
+    statement = code.statement_at(anchor.number) if code is not None and anchor is not None else None
+    loop = step_loop(code, statement) if code is not None and statement is not None else None
+    if loop is None or anchor is None:
+        return executed
+    numbers = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+    lines = enumerate(view.capture.lines)
+    return executed | {index for index, line in lines if line.file == anchor.file and line.number in numbers}
+
+
+def _recorded_seconds(view: CaptureView) -> dict[int, float]:
+    """Return the seconds per step of the recorded calls of each line."""
+    events: dict[int, list[LedgerEvent]] = defaultdict(list)
+    for event in (event for site in view.sites if site.kind in _RECORDED_KINDS for event in site.events):
+        events[event.line].append(event)
+    return {line: cost_of(view, of_line) for line, of_line in events.items()}
+
+
+def _by_function(samples: list[HostSample], seconds_per_ns: float) -> SecondsByFunction:
+    seconds: SecondsByFunction = defaultdict(float)
+    for sample in samples:
+        seconds[sample.function] += sample.nanoseconds * seconds_per_ns
+    return dict(seconds)
+
+
+def _subtract(seconds: SecondsByFunction, recorded: float) -> SecondsByFunction:
+    """Subtract the time of recorded calls: first from functions without a name, which compiled functions have not."""
+    unnamed = min(recorded, seconds.get("", 0.0))
+    named = sum(each for function, each in seconds.items() if function)
+    kept = max(0.0, 1 - (recorded - unnamed) / named) if named else 0.0
+    return {function: each * kept if function else each - unnamed for function, each in seconds.items()}
+
+
+def _limit(seconds: dict[int, SecondsByFunction], most: float) -> dict[int, SecondsByFunction]:
+    """Scale all times down if they exceed `most` together, and omit lines without time."""
+    total = sum(each for by_function in seconds.values() for each in by_function.values())
+    factor = min(1.0, most / total) if total else 0.0
+    scaled = {line: _scale(found, factor) for line, found in seconds.items()}
+    return {line: found for line, found in scaled.items() if sum(found.values()) > 0}
+
+
+def _scale(seconds: SecondsByFunction, factor: float) -> SecondsByFunction:
+    return {function: each * factor for function, each in seconds.items()}

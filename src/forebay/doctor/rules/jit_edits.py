@@ -1,0 +1,229 @@
+"""Edits that move statements of a training loop into a function that JAX compiles."""
+
+import ast
+import builtins
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from forebay.doctor.analyse.script_code import (
+    ScriptCode,
+    last_name,
+    names_in,
+    root_name,
+    stored_names,
+)
+from forebay.doctor.rules.compile_edits import can_compile, is_compiled
+from forebay.doctor.rules.edits import Edit
+
+__all__ = ["jit_statements"]
+
+_MODULES = ("jax", "jax.numpy", "jax.nn", "jax.random", "jax.lax", "optax", "jax.scipy", "jax.tree_util")
+# Methods of arrays and of optimizers that run inside of a jitted function. Others may belong to any object.
+_METHODS = frozenset(
+    {"all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min", "prod"}
+    | {"ravel", "reshape", "set", "add", "sort", "squeeze", "std", "sum", "swapaxes", "transpose", "var", "update"}
+)
+_READERS = ("int", "float", "bool")  # builtins that read the value of an array
+_PLAIN_CALLS = frozenset({"zip", "len", "tuple", "list", "dict", "range", "enumerate", "sum", "abs", "min", "max"})
+
+
+def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collection[int]) -> list[Edit]:
+    """Return the edits that jit the statements of a loop's body that execute these lines; empty if none fit.
+
+    The new function contains consecutive assignments. Its parameters are the arrays that the loop changes and that the
+    script makes with JAX. Other names, such as functions and numbers, are those of the script. If the next statement
+    reads a value, as in `action = int(jax.random.choice(key, 4))`, the function computes the value as well.
+    """
+    block = _choose_block(code, loop, lines)
+    if not block:
+        return []
+    read = _following_read(code, loop, block, lines)
+    block = [*block, read.statement] if read is not None else block
+    outer = code.loops_around(loop)[-1]
+    changed = stored_names(*code.loops_around(loop))
+    called = {root_name(node.func) for each in block for node in ast.walk(each) if isinstance(node, ast.Call)}
+    free = [name for name in _read_first(block) if name not in called or name in changed]
+    parameters = [name for name in free if name in changed or _is_jax_array(code, name)]
+    outputs = [name for name in sorted(stored_names(*block)) if name in _names_outside(code, block)]
+    if not outputs:
+        return []
+    name = "train_step" if "train_step" not in code.all_names else code.new_name("jitted_step")
+    results = ", ".join(outputs)
+    jit_name, imports = _jit_name(code)
+    texts = [code.text(statement) for statement in block]
+    texts[-1:] = [f"{read.name} = {read.value}"] if read is not None else texts[-1:]
+    body = [f"    {line}" for text in texts for line in text.split("\n")]
+    tail = f"{read.name} = {read.reader}({read.name})" if read is not None else ""
+    head = f"def {name}({', '.join(parameters)}):"
+    last = block[-1].end_lineno or block[-1].lineno
+    return [
+        Edit.before(outer, *imports, f"@{jit_name}", head, *body, f"    return {results}"),
+        Edit("instead", block[0].lineno, last, f"{results} = {name}({', '.join(parameters)})\n{tail}".rstrip("\n")),
+    ]
+
+
+class _Read(NamedTuple):
+    """A statement that reads a value, such as `action = int(value)`."""
+
+    statement: ast.Assign
+    name: str  # such as `action`
+    reader: str  # such as `int`
+    value: str  # the text of the value
+
+
+def _following_read(
+    code: ScriptCode, loop: ast.For | ast.While, block: Sequence[ast.stmt], lines: Collection[int]
+) -> _Read | None:
+    """Return the statement after a block if it reads what JAX computes on these lines."""
+    following = loop.body[loop.body.index(block[-1]) + 1 :][:1]
+    statement = following[0] if following and isinstance(following[0], ast.Assign) else None
+    call = statement.value if statement is not None else None
+    if statement is None or not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+        return None
+    if not isinstance(call.func, ast.Name) or call.func.id not in _READERS or not _executes(code, statement, lines):
+        return None
+    computed = ast.copy_location(ast.Assign(targets=statement.targets, value=call.args[0]), statement)
+    is_one_name = len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)
+    if not is_one_name or not _can_jit(code, loop, computed) or code.replace_in_lines(statement, "") is not None:
+        return None
+    return _Read(statement, root_name(statement.targets[0]), call.func.id, code.text(call.args[0]))
+
+
+def _choose_block(code: ScriptCode, loop: ast.For | ast.While, lines: Collection[int]) -> list[ast.stmt]:
+    """Return the consecutive statements that can be jitted and execute most of the lines."""
+    blocks = [list(block) for can_jit, block in groupby(loop.body, lambda each: _can_jit(code, loop, each)) if can_jit]
+    trimmed = [_trim(block, [_executes(code, statement, lines) for statement in block]) for block in blocks]
+    best = max(trimmed, key=lambda block: sum(_executes(code, each, lines) for each in block), default=[])
+    is_one_line = [code.replace_in_lines(each, "") is None for each in best]
+    return best if all(is_one_line) else []
+
+
+def _trim(block: list[ast.stmt], is_wanted: list[bool]) -> list[ast.stmt]:
+    """Omit the statements before the first and after the last wanted one."""
+    wanted = [index for index, each in enumerate(is_wanted) if each]
+    return block[wanted[0] : wanted[-1] + 1] if wanted else []
+
+
+def _executes(code: ScriptCode, statement: ast.stmt, lines: Collection[int]) -> bool:
+    """Whether a statement, or a function of the script that it names, contains one of the lines."""
+    functions = [code.function(name) for name in names_in(statement)]
+    nodes = [statement, *(function for function in functions if function is not None)]
+    return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in nodes for line in lines)
+
+
+def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -> bool:
+    """Whether a statement assigns what JAX computes, without values that the host must know."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign):
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    if not all(_are_names(target) for target in targets):
+        return False
+    nodes = list(ast.walk(statement.value))
+    if any(isinstance(node, ast.Lambda | ast.Await | ast.NamedExpr | ast.IfExp | ast.JoinedStr) for node in nodes):
+        return False
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    subscripts = [node for node in nodes if isinstance(node, ast.Subscript)]
+    counters = stored_names(loop.target) if isinstance(loop, ast.For) else set()
+    is_computed = calls or subscripts or any(isinstance(node, ast.BinOp) for node in nodes)
+    is_computed = is_computed or (isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Name))
+    can_call = all(_can_call(code, call) for call in calls)
+    return bool(is_computed) and can_call and all(_can_index(code, loop, each, counters) for each in subscripts)
+
+
+def _are_names(target: ast.expr) -> bool:
+    elements = target.elts if isinstance(target, ast.Tuple) else [target]
+    return all(isinstance(element, ast.Name) for element in elements)
+
+
+def _can_call(code: ScriptCode, call: ast.Call) -> bool:
+    """Whether a call runs inside of a jitted function: one of JAX, or of a function that JAX can compile."""
+    if isinstance(call.func, ast.Call):  # such as jax.grad(loss)(params)
+        return _is_of_jax(code, call.func)
+    if _is_of_jax(code, call):
+        return last_name(call) not in ("device_put", "device_get", "block_until_ready", "print")
+    name = last_name(call)
+    if isinstance(call.func, ast.Attribute):
+        return name in _METHODS
+    function = code.function(name)
+    if function is not None:
+        is_of_modules = any(root_name(node) == "nnx" for node in function.decorator_list)
+        return not is_of_modules and (is_compiled(function) or can_compile(code, function, "jax"))
+    return name in _PLAIN_CALLS or _is_of_jax(code, code.value_of(name))
+
+
+def _can_index(code: ScriptCode, loop: ast.stmt, node: ast.Subscript, counters: Collection[str]) -> bool:
+    """Whether an index is constant, or an array of JAX that indexes another one.
+
+    A jitted function cannot slice from one variable to another, and cannot index an array of NumPy by one of JAX.
+    """
+    if not names_in(node.slice):
+        return True
+    has_slice = any(isinstance(each, ast.Slice) for each in ast.walk(node.slice))
+    array = root_name(node.value)
+    return not has_slice and not names_in(node.slice) & set(counters) and _is_jax_array(code, array)
+
+
+def _is_jax_array(code: ScriptCode, name: str) -> bool:
+    """Whether the script makes a name with JAX, and nowhere else."""
+    return _is_of_jax(code, code.value_of(name))
+
+
+def _is_of_jax(code: ScriptCode, node: ast.AST | None) -> bool:
+    """Whether an expression is a call of JAX or of optax, or a chain of calls that begins with one."""
+    return isinstance(node, ast.Call | ast.Attribute) and root_name(node) in _jax_names(code)
+
+
+def _jax_names(code: ScriptCode) -> set[str]:
+    """Return the names that the script imports from JAX."""
+    found: set[str] = set()
+    for node in code.statements:
+        if isinstance(node, ast.Import):
+            aliases = [alias for alias in node.names if alias.name in _MODULES]
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+        elif isinstance(node, ast.ImportFrom) and node.module in _MODULES:
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+def _read_first(block: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the names that the statements read before they assign them, in order."""
+    assigned, seen = set(dir(builtins)), set[str]()
+    for statement in block:
+        local = {name for node in ast.walk(statement) if isinstance(node, ast.comprehension) for name in _stored(node)}
+        loaded = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        names = [node.id for node in sorted(loaded, key=lambda node: (node.lineno, node.col_offset))]
+        if isinstance(statement, ast.AugAssign):
+            names.insert(0, root_name(statement.target))
+        for name in names:
+            if name not in assigned | local | seen:
+                seen.add(name)
+                yield name
+        assigned |= stored_names(statement)
+
+
+def _stored(node: ast.comprehension) -> set[str]:
+    return names_in(node.target)
+
+
+def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
+    """Return the names that the script reads outside of a block, and those that the block takes from the last step."""
+    inside = {node for statement in block for node in ast.walk(statement)}
+    scope = code.function_around(block[0]) or code.tree
+    read = {
+        node.id
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside
+    }
+    augmented = {
+        root_name(node.target) for node in ast.walk(scope) if isinstance(node, ast.AugAssign) and node not in inside
+    }
+    return read | augmented | set(_read_first(block))
+
+
+def _jit_name(code: ScriptCode) -> tuple[str, list[str]]:
+    """Return how the script calls `jax.jit`, and the imports that it needs."""
+    if code.imports("jax"):
+        return f"{code.module_alias('jax', 'jax')}.jit", []
+    name = code.imported_name("jax", "jit")
+    return (name, []) if name else ("jax.jit", ["import jax"])

@@ -1,0 +1,6 @@
+"""Jit the sampling of a batch."""
+
+from tests.wild.edits import move_to_function
+
+RULE = "eager"
+EDITS = [move_to_function((236, 243), 231, "@jax.jit\ndef make_batch(idx, key):", "batch, key")]

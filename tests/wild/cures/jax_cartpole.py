@@ -1,0 +1,10 @@
+"""Jit the policy and the choice of an action, and read the action after the call."""
+
+from tests.wild.edits import call_instead, move_to_function, set_arguments
+
+RULE = "eager"
+EDITS = [
+    call_instead("int", "jnp.asarray"),
+    move_to_function((57, 59), 50, "@jax.jit\ndef choose_action(key, params, obs):", "action, key"),
+    set_arguments("step", "int(action)"),
+]

@@ -1,0 +1,7 @@
+"""Jit the gradient, the update and the loss together."""
+
+from tests.wild.edits import move_to_function
+
+RULE = "eager"
+HEAD = "@jit\ndef train_step(params, mini_batch_x, mini_batch_y):"
+EDITS = [move_to_function((75, 77), 71, HEAD, "params, loss")]

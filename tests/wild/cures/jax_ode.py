@@ -1,0 +1,7 @@
+"""Move the update into one jitted function."""
+
+from tests.wild.edits import move_to_function
+
+RULE = "eager"
+# The mark of the step is a line of its own, so the lines of the update are one further down.
+EDITS = [move_to_function((57, 59), 53, "@jit\ndef train_step(params, velocity):", "params, velocity")]
