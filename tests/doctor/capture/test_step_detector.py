@@ -62,6 +62,15 @@ def test_some_steps_are_recorded_on_the_device():
     assert (detector.phase, len(detector.traced_step_ends)) == ("timing", 5)
 
 
+def test_the_input_of_some_steps_is_traced_after_the_window():
+    detector = StepDetector(warm_up=1, steps=2, input_steps=3, can_trace_input=lambda: True)
+    assert walk(detector, STEP, 3) == 3
+    assert detector.phase == "input tracing"
+    assert walk(detector, UPLOAD, 50) is None
+    assert walk(detector, STEP, 10, start=10 * MILLISECOND) == 4
+    assert (detector.phase, detector.end, detector.traced_step_ends) == ("tracing", 3 * MILLISECOND, [])
+
+
 def test_some_steps_are_timed_after_the_window():
     detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
     assert walk(detector, STEP, 3) == 3

@@ -59,6 +59,7 @@ class Session:
         self.detector = detector or StepDetector()
         if records_history:  # a run that only repeats the timed steps needs no device records
             self.detector.can_trace = has_loaded_cuda
+            self.detector.can_trace_input = self._can_trace_input
         self.ledger = Ledger(on_site=self._on_site)
         self._patches = Patches(self.ledger)
         self._imports = PostImportActions({name: partial(self._install, name) for name in HOOKS})
@@ -190,6 +191,11 @@ class Session:
 
     def _apply_phase(self, site: SiteKey) -> None:
         """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
+        if self.detector.phase == "input tracing":
+            self._host_sampler.stop()
+            self._start_input_trace()
+            return
+        self._stop_input_trace()
         if self.detector.phase == "early tracing" and not self._device.start():
             self.detector.skip_tracing()
         elif self.detector.phase == "profiling":
@@ -219,6 +225,18 @@ class Session:
                 self.ledger.is_on = False
                 self._patches.restore()
             self._on_enough()
+
+    def _can_trace_input(self) -> bool:
+        trace = self._patches.input_trace
+        return trace is not None and trace.can_trace()
+
+    def _start_input_trace(self) -> None:
+        if self._patches.input_trace is not None:
+            self._patches.input_trace.start()
+
+    def _stop_input_trace(self) -> None:
+        if self._patches.input_trace is not None:
+            self._patches.input_trace.stop()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
         """Go on recording the ends of steps, unless this would slow them; return whether it does not."""

@@ -3,9 +3,10 @@
 Some events mark the end of a step: an optimizer step, a batch of `fit`. Without such an event, the detector chooses a
 call site whose events recur. Profiling has these phases:
 
-    profiling -> tracing -> timing -> done
+    profiling -> input tracing -> tracing -> timing -> done
 
-`profiling` records events of the host. `tracing` also records some steps on the device, if CUPTI can. Then the session
+`profiling` records events of the host. `input tracing` also traces the input of some steps, if a framework reads its
+batches where no hook runs. `tracing` also records some steps on the device, if CUPTI can. Then the session
 removes all hooks except the hook that marks a step, and `timing` measures unprofiled steps. The difference between
 profiled and unprofiled steps is the cost of profiling.
 
@@ -26,12 +27,13 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
 
-Phase = Literal["profiling", "early tracing", "tracing", "timing", "done"]
+Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timing", "done"]
 
 # How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
+_NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
@@ -69,6 +71,7 @@ class StepDetector:
     warm_up: int = 10  # steps
     steps: int = 50  # to profile
     traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
+    input_steps: int = 10  # whose input is traced; few, because a trace slows them by up to a half
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
     seconds: float = 10.0  # after this time, a phase or the warm-up ends with fewer steps
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
@@ -77,6 +80,7 @@ class StepDetector:
     early_traced_steps: int = 5  # to record on the device in `early tracing`
     warm_up_again: int = 3  # steps after `early tracing`
     can_trace: Callable[[], bool] = lambda: False  # whether steps can be recorded on a device
+    can_trace_input: Callable[[], bool] = lambda: False  # whether the input of some steps must be traced
     short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
     phase: Phase = "profiling"
     anchor: SiteKey | None = None  # the site that ends a step
@@ -86,6 +90,7 @@ class StepDetector:
     paused_until: int = 0  # nanoseconds; the hooks pause until this time
     traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
+    _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
     _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
@@ -101,15 +106,20 @@ class StepDetector:
             return self._on_early_traced_site(site, now)
         if site != self.anchor or self.phase == "done":
             return False
-        if self.phase == "tracing":
-            self.traced_step_ends.append(now)
-            has_enough = self._is_enough(self.traced_step_ends, self.traced_steps)
-        else:
-            self._add_step_ends(now)
-            has_enough = self._is_enough(self.step_ends, self.untraced_steps) and not self._needs_more_steps()
+        has_enough = self._add_step(now)
         if has_enough:
-            self.phase = "timing" if self.phase == "tracing" else "done"
+            self.phase = _NEXT_PHASES[self.phase]
         return has_enough
+
+    def _add_step(self, now: int) -> bool:
+        """Add a step after the profiled ones; return whether its phase has enough steps."""
+        if self.phase == "timing":
+            self._add_step_ends(now)
+            return self._is_enough(self.step_ends, self.untraced_steps) and not self._needs_more_steps()
+        is_input = self.phase == "input tracing"
+        ends = self._input_step_ends if is_input else self.traced_step_ends
+        ends.append(now)
+        return self._is_enough(ends, self.input_steps if is_input else self.traced_steps)
 
     def next_report(self, site: SiteKey, now: int) -> NextReport:
         """Return when the ledger must report the site again.
@@ -215,7 +225,8 @@ class StepDetector:
         if loop_site.priority and now < loop_site.wait_until:
             self._pause(site, loop_site, now)
             return False
-        self.phase, self.anchor, self.start, self.end = "tracing", site, loop_site.warm_at, now
+        self.phase = "input tracing" if self.can_trace_input() else "tracing"
+        self.anchor, self.start, self.end = site, loop_site.warm_at, now
         self.traced_step_ends = []
         return True
 

@@ -24,6 +24,8 @@ from forebay.doctor.capture.hooks.tensorflow import functions as tensorflow_func
 from forebay.doctor.capture.hooks.tensorflow import input_waits as tensorflow_waits
 from forebay.doctor.capture.hooks.tensorflow import tensors as tensorflow_values
 from forebay.doctor.capture.hooks.tensorflow import transfers as tensorflow_transfers
+from forebay.doctor.capture.hooks.tensorflow.host_trace import BatchRead
+from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 from forebay.doctor.capture.process_facts import process_facts
 
@@ -324,6 +326,36 @@ def test_an_input_wait_of_a_compiled_function_is_inside_its_run():
     assert all(any(start <= wait[0] <= wait[1] <= end for start, end in runs) for wait in waits)
     assert {event.nbytes for event in seen.of("input")} == {160}
     assert seen.lines("input") == {"total(batches)"}
+
+
+def test_calls_outside_a_trace_wait_as_long_as_the_traced_calls():
+    batches = iter(tf.data.Dataset.range(2000).batch(40))
+    total = tf.function(lambda batches: tf.reduce_sum(next(batches)))
+    with watched() as seen:
+        for _ in range(tensorflow_waits.WARM_UP_CALLS + tensorflow_waits.EARLY_CALLS + 4):
+            total(batches)
+    traced = [event for event in seen.of("input") if "estimated" not in event.detail]
+    assert len(traced) == tensorflow_waits.EARLY_CALLS
+    assert len(seen.of("input")) == len(seen.of("run"))
+    shares = sorted((event.end - event.start) / (run.end - run.start) for event, run in _pairs(seen))
+    assert shares[0] > 0
+    assert shares[-1] < 1
+
+
+def _pairs(seen):
+    return zip(sorted(seen.of("input"), key=lambda event: event.start), seen.of("run"), strict=True)
+
+
+def test_a_trace_after_the_profiled_steps_replaces_the_early_one():
+    calls = [tensorflow_waits._ReadingCall(1, start, start + 100, 0, {}, trace) for start, trace in ((0, 1), (200, 2))]
+    calls.append(tensorflow_waits._ReadingCall(1, 400, 800, 0, {}))
+    reads = [BatchRead(10, 90, 8), BatchRead(225, 250, 8)]
+    ledger = Ledger()
+    waits = tensorflow_waits.InputWaits(ledger, None)
+    waits._traced_calls, waits._reads = calls[:2], reads
+    waits._other_calls.append(calls[2])
+    waits.finish()
+    assert [(event.start, event.end) for event in ledger.events] == [(10, 90), (225, 250), (500, 600)]
 
 
 def test_a_profiler_can_start_while_input_waits_are_recorded(tmp_path):

@@ -22,6 +22,7 @@ class Pipelines:
     def __init__(self) -> None:
         self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by dataset
         self._root_details: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # root -> detail of its event
+        self._descriptions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by last dataset
 
     def add_root(self, dataset: Any, detail: dict[str, Any], **facts: Any) -> None:
         """Add a root. `add_stage` later adds the facts of further stages to `detail`."""
@@ -39,10 +40,14 @@ class Pipelines:
             self._root_details.get(ancestor, {}).update(event_facts)
 
     def describe(self, dataset: Any) -> dict[str, Any]:
-        """Return the detail of an input event.
+        """Return the detail of an input event. The loop asks for it in every step, so it is computed once."""
+        description = self._descriptions.get(dataset)
+        if description is None:
+            description = self._descriptions[dataset] = self._describe(dataset)
+        return dict(description)
 
-        A prefetch counts only if no later stage does work.
-        """
+    def _describe(self, dataset: Any) -> dict[str, Any]:
+        """Return the detail of an input event. A prefetch counts only if no later stage does work."""
         detail: dict[str, Any] = {"loader": "tf.data", "prefetch": 0}
         does_later_stage_work = False
         for stage in _with_ancestors(dataset):  # from the last stage to the first
