@@ -179,7 +179,7 @@ class Session:
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
             now = perf_counter_ns()  # the first step on the device starts when the operators are no longer noted
         if self.detector.on_site(site, count, now):
-            self._apply_phase(site)
+            self._apply_phase(self.detector.anchor or site)
             self.ledger.report_all_sites()
             self._monitor.discard_step()
         elif site == self.ledger.timed_site:

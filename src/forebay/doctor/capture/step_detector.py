@@ -38,6 +38,10 @@ _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
+# The same for sites with many EventKind.STEP: at the end of an epoch, a script may draw images for some seconds.
+_MANY_STEPS = 10
+_STEPS_GONE_NS = 10_000_000_000
+_STEPS_GONE_INTERVALS = 20
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
 _MAX_REPORT_NS = 100_000_000  # while profiling, a site that may mark steps is reported at its first event after this
@@ -61,7 +65,10 @@ class _LoopSite:
         if self.count < min_count:
             return False
         interval = (self.last - self.first) // max(1, self.count - 1)
-        return now - self.last <= _GONE_NS + _GONE_INTERVALS * interval
+        longest = _GONE_NS + _GONE_INTERVALS * interval
+        if not self.priority and self.count >= _MANY_STEPS:
+            longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
+        return now - self.last <= longest
 
 
 @dataclass(slots=True)
@@ -160,7 +167,9 @@ class StepDetector:
         Otherwise the window is the whole run, without an anchor.
         """
         if self.phase in ("profiling", "early tracing"):
-            if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
+            if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():
+                self._use_training()
+            elif self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._best_priority(now):
                 self.anchor = self._sampled_site
                 self._prefer_later_steps(self._sites[self._sampled_site])
             else:
@@ -222,6 +231,10 @@ class StepDetector:
             return False  # a more reliable site recurs too, and marks the steps
         if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:
             return False  # the sample is too short to be reliable
+        if loop_site.priority and self._find_training():
+            self._use_training()
+            self.phase = "timing"
+            return True
         if loop_site.priority and now < loop_site.wait_until:
             self._pause(site, loop_site, now)
             return False
@@ -229,6 +242,26 @@ class StepDetector:
         self.anchor, self.start, self.end = site, loop_site.warm_at, now
         self.traced_step_ends = []
         return True
+
+    def _find_training(self) -> SiteKey | None:
+        """Return the STEP site with the most profiled steps, or None if there are fewer than `early_steps`.
+
+        A script may use its model in a loop after a training that was too short for all steps. The training matters.
+        """
+        found = [
+            (loop_site.count - loop_site.count_at_start - self.warm_up, site)
+            for site, loop_site in self._sites.items()
+            if not loop_site.priority and loop_site.warm_at
+        ]
+        steps, site = max(found, default=(0, None))
+        return site if steps >= self.early_steps else None
+
+    def _use_training(self) -> None:
+        """Make the steps of the training, which has ended, the profiled window."""
+        self.anchor = self._find_training()
+        assert self.anchor is not None
+        loop_site = self._sites[self.anchor]
+        self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _may_trace_early(self, loop_site: _LoopSite, now: int) -> bool:
         """Whether no more reliable site recurs, and only less reliable ones were recorded early."""
