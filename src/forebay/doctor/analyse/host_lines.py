@@ -10,7 +10,7 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside"]
+__all__ = ["FEWEST_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
 
 FEWEST_SAMPLES = 20  # of all lines; fewer say too little about a step
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
@@ -36,7 +36,7 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
 
     Their seconds add up to at most `unexplained_seconds`: some samples have no line of the script.
     """
-    samples = _unrecorded_samples(view) if view.steps is not None else []
+    samples = unrecorded_samples(view) if view.steps is not None else []
     if len(samples) < FEWEST_SAMPLES:
         return ()
     return _group_by_line(view, samples, unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples))
@@ -83,7 +83,7 @@ def samples_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Hos
     return [sample for sample, inside in zip(samples, is_inside, strict=True) if inside]
 
 
-def _unrecorded_samples(view: CaptureView) -> list[HostSample]:
+def unrecorded_samples(view: CaptureView) -> list[HostSample]:
     """Return the samples of the loop's thread in the profiled steps, without those inside recorded calls."""
     steps = view.steps
     assert steps is not None

@@ -20,7 +20,8 @@ not know. The keys by event kind:
               changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
-    ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
+    ops       count, tiny (number of very short operations), calling_seconds (Python time between operations),
+              small and small_seconds (operations on small tensors, and the time inside them)
 
 An event of kind "setting" lasts from when a debug setting was switched on until it was switched off, or until profiling
 ended. Its `api` is a value of `model.debug_settings.DebugSetting`, and its line is the line that switched it on.

@@ -328,6 +328,22 @@ def test_an_input_wait_of_a_compiled_function_is_inside_its_run():
     assert seen.lines("input") == {"total(batches)"}
 
 
+def test_operations_on_small_tensors_are_counted_separately():
+    small, large = tf.ones(8), tf.ones(5000)
+    with watched() as seen:
+        for _ in range(30):
+            tf.square(small)
+        for _ in range(20):
+            tf.concat([small, large], 0)
+    counts = {text: [0, 0] for text in seen.lines("ops")}
+    for event in seen.of("ops"):
+        counts[seen.session.ledger.lines.read()[event.line].text][0] += event.detail["count"]
+        counts[seen.session.ledger.lines.read()[event.line].text][1] += event.detail["small"]
+        assert event.detail["small_seconds"] <= event.seconds
+    assert counts["tf.square(small)"] == [30, 30]
+    assert counts["tf.concat([small, large], 0)"] == [20, 0]
+
+
 def test_calls_outside_a_trace_wait_as_long_as_the_traced_calls():
     batches = iter(tf.data.Dataset.range(2000).batch(40))
     total = tf.function(lambda batches: tf.reduce_sum(next(batches)))
