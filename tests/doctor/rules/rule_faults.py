@@ -3,6 +3,7 @@
 from tests.doctor.captures import (
     JAX,
     OTHER,
+    STEP_LINE,
     TENSORFLOW,
     TENSORFLOW_GPU,
     TORCH,
@@ -15,6 +16,7 @@ from tests.doctor.captures import (
     callback,
     compile_,
     download,
+    fitted,
     loop,
     move,
     ops,
@@ -209,6 +211,11 @@ FAULTS = {
         "loader",
         loop(upload("Tensor.to", 4, line=12, nbytes=32 * MiB, non_blocking=True, **ON_GPU)),
         12,
+    ),
+    "short steps of fit on the CPU": (
+        "keras_steps",
+        fitted(run(ms=1.2, line=21).containing(batch("keras arrays", 0.05, line=21, loader="arrays", batch_rows=64))),
+        STEP_LINE,
     ),
     "an eager step": ("eager", loop(ops(120, 8, line=13), ops(110, 1, line=14), frameworks=TENSORFLOW), 13),
     "few operations at a time, held up now and then by others on the core": (
