@@ -212,6 +212,24 @@ FAULTS = {
         loop(upload("Tensor.to", 4, line=12, nbytes=32 * MiB, non_blocking=True, **ON_GPU)),
         12,
     ),
+    "predict in the loop, which compiles its pipeline": (
+        "rebuilt",
+        loop(
+            build("Model.predict", 1, line=16, what="iterator"),
+            compile_("tf.function", 3, line=16, function="Dataset_map_permutation", reason="first"),
+            frameworks=TENSORFLOW,
+        ),
+        16,
+    ),
+    "a pipeline with a map in each step": (
+        "rebuilt",
+        loop(
+            build("Dataset.from_tensor_slices", 1, line=16, what="Dataset"),
+            compile_("tf.function", 3, line=17, function="Dataset_map_prepare", reason="first"),
+            frameworks=TENSORFLOW,
+        ),
+        16,
+    ),
     "short steps of fit on the CPU": (
         "keras_steps",
         fitted(run(ms=1.2, line=21).containing(batch("keras arrays", 0.05, line=21, loader="arrays", batch_rows=64))),

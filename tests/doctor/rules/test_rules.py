@@ -294,3 +294,10 @@ def test_the_cure_for_small_uploads_uploads_to_the_same_device(device, code):
     copies = upload(ms=0.05, times=100, nbytes=4096, device=device)
     (finding,) = findings(loop(copies, frameworks=TORCH_GPU), "many_small_copies")
     assert code in [cure.code for cure in finding.cures]
+
+
+def test_a_pipeline_that_is_built_once_is_also_compiled_once():
+    _, capture, _ = FAULTS["predict in the loop, which compiles its pipeline"]
+    (finding,) = findings(capture, "rebuilt")
+    assert finding.best_cure.low > 3e-3
+    assert findings(capture, "retracing") == []
