@@ -195,6 +195,15 @@ FAULTS = {
         ),
         11,
     ),
+    "a map of rows on busy cores": (
+        "loader",
+        loop(
+            batch("tf.data", 4, line=9, prefetch=False, batch_rows=100, row_map=10),
+            frameworks=TENSORFLOW,
+            facts={"busy_cores": 7.9},
+        ),
+        9,
+    ),
     "tf.data without prefetch": (
         "loader",
         loop(batch("tf.data", 4, line=9, prefetch=False), frameworks=TENSORFLOW_GPU),

@@ -301,3 +301,12 @@ def test_a_pipeline_that_is_built_once_is_also_compiled_once():
     (finding,) = findings(capture, "rebuilt")
     assert finding.best_cure.low > 3e-3
     assert findings(capture, "retracing") == []
+
+
+def test_batches_are_mapped_whole_instead_of_prefetched_if_no_core_is_free():
+    _, capture, _ = FAULTS["a map of rows on busy cores"]
+    (finding,) = findings(capture, "loader")
+    best, *others = finding.cures
+    assert "batch first" in best.title
+    assert best.low > 2e-3
+    assert all(cure.high < 0.2e-3 for cure in others)

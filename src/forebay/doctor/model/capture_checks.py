@@ -63,7 +63,7 @@ _DETAIL = record(
     | _optional_values(boolean, "estimated", "run_eagerly", "timed")
     | {"flops": optional(number(0, MAX_FLOPS))}
     | _optional_values(_seconds, "calling_seconds", "small_seconds")
-    | {"mapped_at": optional(integer()), "prefetch": _plain_fact}
+    | {"mapped_at": optional(integer()), "row_map": optional(integer()), "prefetch": _plain_fact}
     | {"shape": optional(list_of(optional(integer()), most=100))},
 )
 _EVENT = row(_event_kind, text, integer(-1), integer(), _time, _time, _count, optional(_DETAIL), fewest=6)

@@ -9,8 +9,9 @@ not know. The keys by event kind:
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
-              (the line of a map that handles one row per call), estimated (True if the wait was not measured, but is
-              that of other calls of the function); `nbytes` is the size of the batch
+              (the line of a map that handles one row per call), row_map (the line of a map before `batch`),
+              estimated (True if the wait was not measured, but is that of other calls of the function); `nbytes` is
+              the size of the batch
     prepare   what (row, collate, map, generator), count (of calls or rows)
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
               (of the products in the graph)

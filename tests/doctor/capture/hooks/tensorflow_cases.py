@@ -148,7 +148,7 @@ def test_an_error_in_a_py_function_of_a_pipeline_passes_unchanged():
 
 def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     monkeypatch.setattr(tensorflow_values, "fingerprint", lambda array: 1 / 0)
-    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
+    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_, **__: 1 / 0)
     with watched() as seen:
         assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
     assert [note.partition(" in tensorflow_cases.py:")[0] for note in sorted(seen.notes)] == [
@@ -403,8 +403,10 @@ def test_a_pipeline_records_its_settings():
         next(iter(rows.map(tf.square, num_parallel_calls=3).batch(5).prefetch(2)))
         next(iter(rows.prefetch(4).batch(6).take(1)))
     shared = {"loader": "tf.data", "shuffle_rows": 7}
+    row_map = seen.detail("input", "row_map")[0]
+    assert seen.session.ledger.lines.read()[row_map].text.startswith("next(iter(rows.map(")
     assert [event.detail for event in seen.of("input")] == [
-        shared | {"workers": 3, "batch_rows": 5, "prefetch": 2},
+        shared | {"workers": 3, "batch_rows": 5, "prefetch": 2, "row_map": row_map},
         shared | {"batch_rows": 6, "prefetch": 0},
     ]
     assert [event.nbytes for event in seen.of("input")] == [5 * 120, 6 * 120]
@@ -414,6 +416,12 @@ def test_a_pipeline_records_its_settings():
         ("iter(dataset)", 0),
     ]
     assert seen.detail("build", "shuffle_rows") == [7, None, None]
+
+
+def test_a_map_of_whole_batches_is_no_map_of_rows():
+    with watched() as seen:
+        next(iter(tf.data.Dataset.from_tensor_slices(DATA).batch(5).map(tf.square)))
+    assert seen.detail("input", "row_map") == [None]
 
 
 def test_a_map_with_parallel_calls_from_a_tensor_is_not_serial():
