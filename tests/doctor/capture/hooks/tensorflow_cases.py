@@ -352,26 +352,19 @@ def test_calls_outside_a_trace_wait_as_long_as_the_traced_calls():
             total(batches)
     traced = [event for event in seen.of("input") if "estimated" not in event.detail]
     assert len(traced) == tensorflow_waits.EARLY_CALLS
-    assert len(seen.of("input")) == len(seen.of("run"))
-    shares = sorted((event.end - event.start) / (run.end - run.start) for event, run in _pairs(seen))
-    assert shares[0] > 0
-    assert shares[-1] < 1
-
-
-def _pairs(seen):
-    return zip(sorted(seen.of("input"), key=lambda event: event.start), seen.of("run"), strict=True)
+    assert len(traced) < len(seen.of("input")) < len(seen.of("run"))  # the first call compiles the function
 
 
 def test_a_trace_after_the_profiled_steps_replaces_the_early_one():
     calls = [tensorflow_waits._ReadingCall(1, start, start + 100, 0, {}, trace) for start, trace in ((0, 1), (200, 2))]
-    calls.append(tensorflow_waits._ReadingCall(1, 400, 800, 0, {}))
+    others = [tensorflow_waits._ReadingCall(1, start, end, 0, {}) for start, end in ((400, 700), (800, 1200))]
     reads = [BatchRead(10, 90, 8), BatchRead(225, 250, 8)]
     ledger = Ledger()
     waits = tensorflow_waits.InputWaits(ledger, None)
-    waits._traced_calls, waits._reads = calls[:2], reads
-    waits._other_calls.append(calls[2])
+    waits._traced_calls, waits._reads = calls, reads
+    waits._other_calls.extend(others)  # the last one is too long to be compared with the traced calls
     waits.finish()
-    assert [(event.start, event.end) for event in ledger.events] == [(10, 90), (225, 250), (500, 600)]
+    assert [(event.start, event.end) for event in ledger.events] == [(10, 90), (225, 250), (475, 550)]
 
 
 def test_a_profiler_can_start_while_input_waits_are_recorded(tmp_path):

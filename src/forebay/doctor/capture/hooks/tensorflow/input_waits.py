@@ -29,6 +29,7 @@ WARM_UP_CALLS = 3  # calls before the first trace starts; they compile the funct
 EARLY_CALLS = 6  # traced calls of the warm-up; the profiled steps start at the eleventh call
 MAX_CALLS = 150  # a trace stops after this many traced calls
 MAX_NS = 15_000_000_000  # a trace stops after 15 s
+LONGEST_RATIO = 3  # to the longest traced call of a function; longer calls contain a compilation or a pause
 KEPT_CALLS = 20_000  # calls without a trace; earlier ones get no waits
 API = "waits inside compiled functions"
 # This module is imported on first use, because some versions of TensorFlow lack the private modules that it imports.
@@ -45,6 +46,10 @@ class _ReadingCall:
     line: int  # index of the user line
     detail: dict[str, Any]  # details of its input events
     trace: int = 0  # number of the trace that covers the call; 0: none
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +153,19 @@ class InputWaits:
                 latest[call.function], reads_by_function[call.function] = call.trace, []
             reads_by_function[call.function].append(reads)
         templates = {function: cycle(reads) for function, reads in reads_by_function.items()}
+        longest = {
+            function: max(call.length for call in self._traced_calls if call.function == function)
+            for function in templates
+        }
         for call in self._other_calls:
-            if call.function in templates:
+            if call.length <= LONGEST_RATIO * longest.get(call.function, -1):
                 self._write_reads(call, next(templates[call.function]), {"estimated": True})
         self._reads, self._traced_calls = [], []
         self._other_calls.clear()
 
     def _write_reads(self, call: _ReadingCall, reads: list[_ReadShare], facts: dict[str, Any] | None = None) -> None:
-        length = call.end - call.start
         for read in reads:
-            start, end = call.start + int(length * read.start), call.start + int(length * read.end)
+            start, end = (call.start + int(call.length * share) for share in (read.start, read.end))
             site = (EventKind.INPUT, api_of(call.detail), call.line)
             self._ledger.write(site, start, end, read.nbytes, detail=call.detail | (facts or {}))
 
@@ -175,7 +183,7 @@ def _match_reads(calls: list[_ReadingCall], reads: list[Any]) -> list[tuple[_Rea
             position += 1
         if position < len(calls) and calls[position].start <= middle:
             call = calls[position]
-            length = max(1, call.end - call.start)
+            length = max(1, call.length)
             shares = (
                 (max(read.start, call.start) - call.start) / length,
                 (min(read.end, call.end) - call.start) / length,
