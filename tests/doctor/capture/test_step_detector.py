@@ -281,3 +281,9 @@ def test_a_script_that_ends_after_a_short_training_is_reported_by_its_training()
     walk(detector, STEP, 30, each=10 * MILLISECOND, start=4000 * MILLISECOND)
     detector.finish(60_000 * MILLISECOND)
     assert detector.anchor == STEP
+
+
+def test_steps_of_seconds_are_preferred_to_operations():
+    detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
+    detector.on_site(STEP, 1, 3_000 * MILLISECOND)
+    assert walk(detector, OPS, 500, each=6 * MILLISECOND, start=3_000 * MILLISECOND) is None

@@ -38,7 +38,8 @@ _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
-# The same for sites with many EventKind.STEP: at the end of an epoch, a script may draw images for some seconds.
+# The same for sites with many EventKind.STEP, and for all of them compared with OPS: steps may take seconds, and at the
+# end of an epoch, a script may draw images for some seconds.
 _MANY_STEPS = 10
 _STEPS_GONE_NS = 10_000_000_000
 _STEPS_GONE_INTERVALS = 20
@@ -66,7 +67,7 @@ class _LoopSite:
             return False
         interval = (self.last - self.first) // max(1, self.count - 1)
         longest = _GONE_NS + _GONE_INTERVALS * interval
-        if not self.priority and self.count >= _MANY_STEPS:
+        if not self.priority and (self.count >= _MANY_STEPS or min_count == 1):
             longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
         return now - self.last <= longest
 
