@@ -69,7 +69,7 @@ KERAS_KERNEL_SECONDS = 5e-6, 6e-6  # per kernel
 # Seconds of a compiled call that 50 steps per call save on the CPU, per second that Keras spends outside of the call.
 # Measured on two cores (2026-11-17): 1.3 of 2.0 ms for two dense layers, 1.2 of 2.2 ms for an embedding, 2.0 of 7.9 ms
 # for two convolutions; Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
-KERAS_CALL_SHARES = 1.1, 0.7
+KERAS_CALL_SHARES = 0.9, 0.3
 # Share of the time of launching that remains with torch.compile. Measured on an H200: 0.44 for a small transformer with
 # mode="reduce-overhead" (9.9 to 4.9 ms per step, 2026-11-17).
 COMPILED_LAUNCH_SHARES = 0.35, 0.55
