@@ -143,6 +143,14 @@ def script(*lines, first=1):
     return {"script": {"files": [{"file": "train.py", "lines": numbered}]}}
 
 
+def fitted(*happenings, ms=2.0, backend="tensorflow", **settings):
+    """Build the capture of `Model.fit` on the CPU, with settings of `model.compile`."""
+    compiled = build("Model.compile", 0.01, what="Model", **{"steps_per_execution": 1, "run_eagerly": False} | settings)
+    capture = loop(*happenings, ms=ms, before=[compiled], frameworks=TENSORFLOW, facts={"keras_backend": backend})
+    events = [event._replace(api="Model.fit") if event.kind == EventKind.STEP else event for event in capture.events]
+    return replace(capture, events=tuple(events))
+
+
 def sampled(capture, *lines, thread=LOOP):
     """Add two samples per step for each (line, function, milliseconds), at the end of the step."""
     ends = [event.end for event in capture.events if event.kind == EventKind.STEP]

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
@@ -152,6 +153,9 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     capture = _load_or_record(arguments, terminal)
     if capture.rank is not None and not is_capture(arguments.script):
         rename_for_rank(arguments, capture.rank)
+    if capture.ended == "terminated" and arguments.capture and not is_capture(arguments.script):
+        with suppress(OSError):  # `write_outputs` reports it
+            _without_user_data(capture, arguments).save(arguments.capture)  # the process may be killed soon
     diagnosis = _diagnose(capture, arguments)
     if arguments.verify:
         verification = verify_cure(capture, arguments, terminal)
@@ -186,9 +190,13 @@ def _read_document(path: str) -> Document:
 
 def _diagnose(capture: Capture, arguments: argparse.Namespace) -> Diagnosis:
     """Diagnose the capture without the user data that the options exclude."""
-    if not arguments.with_arguments:
-        capture = (without_source if arguments.no_source else without_arguments)(capture)
-    return diagnose(capture, device=arguments.device, link=arguments.link)
+    return diagnose(_without_user_data(capture, arguments), device=arguments.device, link=arguments.link)
+
+
+def _without_user_data(capture: Capture, arguments: argparse.Namespace) -> Capture:
+    if arguments.with_arguments:
+        return capture
+    return (without_source if arguments.no_source else without_arguments)(capture)
 
 
 def _compare_ranks(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
@@ -212,7 +220,11 @@ def _load_or_record(arguments: argparse.Namespace, terminal: DoctorTerminal) -> 
         _check_script(arguments.script, module=arguments.module)
         _warn_of_misplaced_options(arguments, terminal)
         terminal.status(f"profiling {arguments.script}. Ctrl-C ends it and prints the report.", style="dim")
-        capture = profile(arguments, lambda capture: _report_early(capture, arguments, terminal))
+        capture = profile(
+            arguments,
+            lambda capture: _report_early(capture, arguments, terminal),
+            lambda capture: _report_last(capture, arguments, terminal),
+        )
         terminal.end_script_output()
         return capture
     if arguments.arguments:
@@ -245,6 +257,16 @@ def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: Doc
         write_outputs(_diagnose(capture, arguments), arguments, terminal, announces=False)
     except Exception as error:  # must not end the script
         terminal.status(f"there is no report yet: {describe_error(error)}", style="red")
+
+
+def _report_last(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
+    """Report on a script that does not end after SIGTERM. The process ends afterwards."""
+    terminal.end_script_output()
+    if capture.rank is not None:
+        rename_for_rank(arguments, capture.rank)
+    diagnosis = _diagnose(capture, arguments)
+    write_outputs(diagnosis, arguments, terminal)
+    terminal.report(render(diagnosis, width=terminal.width))
 
 
 def _check_script(script: str, *, module: bool) -> None:

@@ -123,14 +123,17 @@ def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -
     path.write_text(json.dumps(to_document(diagnosis, ranks), indent=1) + "\n", encoding="utf-8")
 
 
-def profile(arguments: argparse.Namespace, report_early: Callable[[Capture], None]) -> Capture:
+def profile(
+    arguments: argparse.Namespace, report_early: Callable[[Capture], None], report_last: Callable[[Capture], None]
+) -> Capture:
     """Profile the script.
 
     With --verify it runs in a subprocess, whose end frees its memory for the second run. Without --verify,
-    `report_early` gets a capture when enough steps were recorded and the script goes on.
+    `report_early` gets a capture when enough steps were recorded and the script goes on, and `report_last` gets it if
+    the script does not end after SIGTERM.
     """
     run = _run_request(arguments)
-    return profile_in_subprocess(run) if arguments.verify else profile_run(run, report_early)
+    return profile_in_subprocess(run) if arguments.verify else profile_run(run, report_early, report_last)
 
 
 def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> Verification:

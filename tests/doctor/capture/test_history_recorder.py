@@ -92,3 +92,13 @@ def test_reading_the_history_does_not_change_it():
 def test_a_history_survives_json(milliseconds):
     history = recorded([[(FORWARD, ms)] for ms in milliseconds])
     assert StepHistory.from_json(history.to_json()) == history
+
+
+def test_an_end_before_the_last_one_is_ignored():
+    recorder = HistoryRecorder()
+    for step in range(100):
+        recorder.add_end(START + step * 1_000_000, 1)
+        recorder.add_end(START + (step - 5) * 1_000_000, 1)
+    history = recorder.history(())
+    assert all(block.seconds > 0 for block in history.blocks)
+    assert history.seconds == pytest.approx(99e-3)

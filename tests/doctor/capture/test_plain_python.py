@@ -10,6 +10,8 @@ import zipfile
 import pytest
 from tests.doctor.capture import plain_scripts as scripts
 
+from forebay.doctor.model.capture import Capture
+
 DOCTOR = ["-m", "forebay", "doctor"]
 
 
@@ -154,6 +156,18 @@ def test_sigterm_ends_a_script_that_does_not_end_by_itself(write, tmp_path, text
         assert running.stdout.readline() == b"begun\n"
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) in (2, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("text", [SWALLOWS, WAITS_IN_C])
+def test_a_script_that_does_not_end_after_sigterm_is_reported(write, tmp_path, text):
+    command = [sys.executable, *DOCTOR, f"--capture={tmp_path / 'run.gz'}", write(text)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as running:
+        assert running.stdout.readline() == b"begun\n"
+        running.send_signal(signal.SIGTERM)
+        said, _ = running.communicate(timeout=90)
+    assert running.returncode == 2
+    assert b"The script was terminated" in said
+    assert Capture.load(tmp_path / "run.gz").ended == "terminated"
 
 
 def test_a_forked_child_with_its_own_sigterm_handler_does_not_end_the_doctor(write, tmp_path):

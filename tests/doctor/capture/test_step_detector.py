@@ -78,6 +78,15 @@ def test_some_steps_are_recorded_on_the_device():
     assert (detector.phase, len(detector.traced_step_ends)) == ("timing", 5)
 
 
+def test_the_input_of_some_steps_is_traced_after_the_window():
+    detector = StepDetector(warm_up=1, steps=2, input_steps=3, can_trace_input=lambda: True)
+    assert walk(detector, STEP, 3) == 3
+    assert detector.phase == "input tracing"
+    assert walk(detector, UPLOAD, 50) is None
+    assert walk(detector, STEP, 10, start=10 * MILLISECOND) == 4
+    assert (detector.phase, detector.end, detector.traced_step_ends) == ("tracing", 3 * MILLISECOND, [])
+
+
 def test_some_steps_are_timed_after_the_window():
     detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
     assert walk(detector, STEP, 3) == 3
@@ -252,3 +261,45 @@ def test_a_site_is_reported_when_its_early_records_are_due():
     for number in range(1, 8):
         without_device.on_site(STEP, number, number * MILLISECOND)
     assert without_device.next_report(STEP, 7 * MILLISECOND)[0] == 22
+
+
+OPS = ("ops", "tf operations", 20)
+
+
+def test_a_pause_of_seconds_does_not_replace_marked_steps():
+    detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
+    walk(detector, STEP, 40, each=130 * MILLISECOND)
+    end_of_epoch = 40 * 130 * MILLISECOND
+    assert walk(detector, OPS, 1000, each=5 * MILLISECOND, start=end_of_epoch) is None
+    assert detector.anchor is None
+
+
+def test_a_loop_after_the_training_does_not_replace_it():
+    detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
+    walk(detector, STEP, 30, each=10 * MILLISECOND)
+    assert walk(detector, UPLOAD, 4000, each=10 * MILLISECOND, start=300 * MILLISECOND) is not None
+    assert (detector.phase, detector.anchor) == ("timing", STEP)
+    assert (detector.start, detector.end) == (100 * MILLISECOND, 300 * MILLISECOND)
+
+
+def test_a_loop_after_a_training_of_few_steps_replaces_it():
+    detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
+    walk(detector, STEP, 12, each=10 * MILLISECOND)
+    assert walk(detector, UPLOAD, 4000, each=10 * MILLISECOND, start=300 * MILLISECOND) is not None
+    assert (detector.phase, detector.anchor) == ("tracing", UPLOAD)
+
+
+def test_a_script_that_ends_after_a_short_training_is_reported_by_its_training():
+    detector = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
+    walk(detector, UPLOAD, 100)
+    assert detector.paused_until
+    detector.paused_until = 0
+    walk(detector, STEP, 30, each=10 * MILLISECOND, start=4000 * MILLISECOND)
+    detector.finish(60_000 * MILLISECOND)
+    assert detector.anchor == STEP
+
+
+def test_steps_of_seconds_are_preferred_to_operations():
+    detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
+    detector.on_site(STEP, 1, 3_000 * MILLISECOND)
+    assert walk(detector, OPS, 500, each=6 * MILLISECOND, start=3_000 * MILLISECOND) is None

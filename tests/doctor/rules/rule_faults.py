@@ -4,6 +4,7 @@ from tests.doctor.captures import (
     JAX,
     NNX_CALL,
     OTHER,
+    STEP_LINE,
     TENSORFLOW,
     TENSORFLOW_GPU,
     TORCH,
@@ -15,6 +16,7 @@ from tests.doctor.captures import (
     callback,
     compile_,
     download,
+    fitted,
     keys_in_turn,
     loop,
     move,
@@ -196,6 +198,15 @@ FAULTS = {
         ),
         11,
     ),
+    "a map of rows on busy cores": (
+        "loader",
+        loop(
+            batch("tf.data", 4, line=9, prefetch=False, batch_rows=100, row_map=10),
+            frameworks=TENSORFLOW,
+            facts={"busy_cores": 7.9},
+        ),
+        9,
+    ),
     "tf.data without prefetch": (
         "loader",
         loop(batch("tf.data", 4, line=9, prefetch=False), frameworks=TENSORFLOW_GPU),
@@ -212,6 +223,29 @@ FAULTS = {
         "loader",
         loop(upload("Tensor.to", 4, line=12, nbytes=32 * MiB, non_blocking=True, **ON_GPU)),
         12,
+    ),
+    "predict in the loop, which compiles its pipeline": (
+        "rebuilt",
+        loop(
+            build("Model.predict", 1, line=16, what="iterator"),
+            compile_("tf.function", 3, line=16, function="Dataset_map_permutation", reason="first"),
+            frameworks=TENSORFLOW,
+        ),
+        16,
+    ),
+    "a pipeline with a map in each step": (
+        "rebuilt",
+        loop(
+            build("Dataset.from_tensor_slices", 1, line=16, what="Dataset"),
+            compile_("tf.function", 3, line=17, function="Dataset_map_prepare", reason="first"),
+            frameworks=TENSORFLOW,
+        ),
+        16,
+    ),
+    "short steps of fit on the CPU": (
+        "keras_steps",
+        fitted(run(ms=1.2, line=21).containing(batch("keras arrays", 0.05, line=21, loader="arrays", batch_rows=64))),
+        STEP_LINE,
     ),
     "an eager step": ("eager", loop(ops(120, 8, line=13), ops(110, 1, line=14), frameworks=TENSORFLOW), 13),
     "few operations at a time, sometimes delayed by other processes": (

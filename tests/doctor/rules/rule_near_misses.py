@@ -15,6 +15,7 @@ from tests.doctor.captures import (
     callback,
     compile_,
     download,
+    fitted,
     keys_in_turn,
     loop,
     move,
@@ -163,6 +164,14 @@ NEAR_MISSES = {
         loop(batch("tf.data", 0.1, batch_rows=4, nbytes=4 * KiB), before=[build(shuffle_rows=20_000)]),
     ),
     "a shuffle buffer of rows of unknown size": ("loader", loop(before=[build(shuffle_rows=10**9)])),
+    "fit with 50 steps per call": ("keras_steps", fitted(run(ms=1.2), steps_per_execution=50)),
+    "fit on JAX": ("keras_steps", fitted(run(ms=1.2), backend="jax")),
+    "fit that computes for most of a step": ("keras_steps", fitted(run(ms=1.95))),
+    "long steps of fit": ("keras_steps", fitted(run(ms=8), ms=12)),
+    "fit with a small batch": (
+        "keras_steps",
+        fitted(run(ms=1.2).containing(batch("keras arrays", 0.05, loader="arrays", batch_rows=1, nbytes=80))),
+    ),
     "a compiled step": ("eager", loop(run(ms=8), ops(60, 0.5), frameworks=TENSORFLOW)),
     "two operations of JAX beside a compiled call": (
         "eager",

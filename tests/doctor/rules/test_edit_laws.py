@@ -24,8 +24,8 @@ from forebay.doctor.rules.edits import format_edits
 DOCTOR = Path(__file__).parents[1]
 FAULTY = [path for path in sorted(DOCTOR.glob("scripts/*/*.py")) if not path.stem.endswith("_healthy")]
 SOURCES = [path.read_text() for path in [*FAULTY, *sorted(DOCTOR.glob("situations/*.py"))]]
-# No script has a tensor of PyTorch on the host, and none uses Flax.
-UNUSED = {"pin_array", "cache_modules"}
+# No script has a tensor of PyTorch on the host or a map of rows, and none uses Flax.
+UNUSED = {"pin_array", "cache_modules", "batch_before_map"}
 MAKERS = {
     "feed_of_loop": partial(batch_edits.feed_of_loop, framework="torch"),
     "feed_of_lists": partial(batch_edits.feed_of_loop, framework="torch", list_dtype="float32"),
@@ -55,6 +55,7 @@ MAKERS = {
     "feed_of_rows": partial(pipeline_edits.feed_of_rows, framework="tensorflow", in_batches=True),
     "feed_of_slices": partial(pipeline_edits.feed_of_slices, framework="keras"),
     "map_in_parallel": lambda code, number: pipeline_edits.map_in_parallel(code, None, number),
+    "batch_before_map": pipeline_edits.batch_before_map,
     "prefetch_dataset": pipeline_edits.prefetch_dataset,
     "check_on_device": partial(read_edits.check_on_device, framework="jax"),
     "read_few_times": partial(read_edits.read_few_times, framework="torch"),

@@ -16,6 +16,7 @@ from forebay.doctor.rules.input_edits import (
     workers_of_dataset,
 )
 from forebay.doctor.rules.pipeline_edits import (
+    batch_before_map,
     feed_of_files,
     feed_of_rows,
     feed_of_slices,
@@ -238,3 +239,29 @@ def test_worker_processes_need_the_main_guard(guard, comments):
 def test_a_map_that_already_runs_in_processes_is_not_changed():
     source = 'import forebay as fb\nfeed = fb.from_arrays(x).map(f, where="process").batch(4).feed("torch")'
     assert map_elsewhere(ScriptCode(source), "process") == []
+
+
+ROW_MAP = """
+import tensorflow as tf
+def prepare(x, y):
+    return tf.cast(x, tf.float32) / 255.0, tf.cast(y, tf.int64)
+dataset = tf.data.Dataset.from_tensor_slices((x, y)).map(prepare).shuffle(1000).batch(100)
+for x, y in dataset:
+    train(x, y)
+"""
+
+
+def test_a_map_that_calculates_moves_behind_the_batch():
+    text = cured(ROW_MAP, batch_before_map(ScriptCode(ROW_MAP), 6))
+    assert "from_tensor_slices((x, y)).shuffle(1000).batch(100).map(prepare)" in text
+
+
+@pytest.mark.parametrize("body", ["tf.reshape(x, [784]), y", "tf.io.decode_jpeg(x), y", "x[0], y"])
+def test_a_map_of_single_rows_stays_before_the_batch(body):
+    source = ROW_MAP.replace("tf.cast(x, tf.float32) / 255.0, tf.cast(y, tf.int64)", body)
+    assert batch_before_map(ScriptCode(source), 6) == []
+
+
+def test_a_map_behind_the_batch_stays_there():
+    source = ROW_MAP.replace(".map(prepare).shuffle(1000).batch(100)", ".batch(100).map(prepare)")
+    assert batch_before_map(ScriptCode(source), 6) == []

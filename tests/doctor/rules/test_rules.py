@@ -295,3 +295,19 @@ def test_the_cure_for_small_uploads_uploads_to_the_same_device(device, code):
     copies = upload(ms=0.05, times=100, nbytes=4096, device=device)
     (finding,) = findings(loop(copies, frameworks=TORCH_GPU), "many_small_copies")
     assert code in [cure.code for cure in finding.cures]
+
+
+def test_a_pipeline_that_is_built_once_is_also_compiled_once():
+    _, capture, _ = FAULTS["predict in the loop, which compiles its pipeline"]
+    (finding,) = findings(capture, "rebuilt")
+    assert finding.best_cure.low > 3e-3
+    assert findings(capture, "retracing") == []
+
+
+def test_batches_are_mapped_whole_instead_of_prefetched_if_no_core_is_free():
+    _, capture, _ = FAULTS["a map of rows on busy cores"]
+    (finding,) = findings(capture, "loader")
+    best, *others = finding.cures
+    assert "batch first" in best.title
+    assert best.low > 2e-3
+    assert all(cure.high < 0.2e-3 for cure in others)

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.loop_samples import sampled_seconds, trusted_share
 from forebay.doctor.analyse.steps import PARTS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
+__all__ = ["FEWEST_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
 
 FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too

@@ -89,7 +89,12 @@ class HistoryRecorder:
         self._samples.append((time, frame, is_random))
 
     def add_end(self, time: int, steps: int) -> None:
-        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one."""
+        """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
+
+        An end before the last one is ignored: a hook that is removed may still report operations.
+        """
+        if time < self._last_end:
+            return
         if steps and self._last_end:
             measured = _MeasuredStep((time - self._last_end) / 1e9, steps)
             self._assign_samples(measured, time)

@@ -2,16 +2,26 @@
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["OnReturn", "Patches", "make_hook", "make_open_hook"]
+__all__ = ["InputTrace", "OnReturn", "Patches", "make_hook", "make_open_hook"]
 
 # describe(result, *args, **kwargs) -> bytes and detail of the event; None: record no event
 Describe = Callable[..., tuple[int, dict[str, Any] | None] | None]
 _MISSING = object()
+
+
+class InputTrace(Protocol):
+    """Traces the input of a framework in some steps after the profiled ones, because a trace slows them."""
+
+    def can_trace(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Patches:
@@ -20,6 +30,7 @@ class Patches:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.hook_apis: dict[str, str] = {}  # API name of an event -> API name of its hook, if they differ
+        self.input_trace: InputTrace | None = None
         self._replaced: list[tuple[str, Any, str, Any, Any]] = []  # api, owner, name, original, replacement
         self._undo: list[tuple[str, Callable[[], None]]] = []  # api, function that removes the hook
 

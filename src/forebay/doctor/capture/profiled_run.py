@@ -4,13 +4,14 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import thread as pools
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import monotonic
 
 from forebay.doctor.capture.run_script import run_module, run_script
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.signal_handlers import SigtermReceived, raise_on_sigterm
-from forebay.doctor.capture.sigterm_deadline import sigterm_deadline
+from forebay.doctor.capture.sigterm_deadline import report_at_deadline, sigterm_deadline
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.capture import STILL_RUNNING, Capture
 
@@ -29,10 +30,15 @@ class RunRequest:
     steps: int = 50  # to profile
 
 
-def profile_run(run: RunRequest, report_early: Callable[[Capture], None] | None = None) -> Capture:
+def profile_run(
+    run: RunRequest,
+    report_early: Callable[[Capture], None] | None = None,
+    report_last: Callable[[Capture], None] | None = None,
+) -> Capture:
     """Run a script in a new session and return the capture.
 
-    If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps.
+    If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps. If it does
+    not end after SIGTERM, `report_last` gets the capture in another thread, and the process ends.
     """
 
     def on_enough() -> None:
@@ -41,8 +47,14 @@ def profile_run(run: RunRequest, report_early: Callable[[Capture], None] | None 
         if report_early is not None:
             report_early(session.capture(run.script, run.arguments, ended=STILL_RUNNING))
 
+    def on_deadline() -> None:
+        if report_last is not None:
+            session.stop()
+            report_last(session.capture(run.script, run.arguments, ended="terminated"))
+
     session = Session(StepDetector(warm_up=run.warm_up, steps=run.steps), on_enough=on_enough, covers_script=True)
-    return run_profiled(run, session)
+    with report_at_deadline(on_deadline) if report_last is not None else nullcontext():
+        return run_profiled(run, session)
 
 
 def run_profiled(run: RunRequest, session: Session) -> Capture:

@@ -61,6 +61,7 @@ class Session:
         self.detector = detector or StepDetector()
         if records_history:  # without a history, the session only times steps, so it needs no device records
             self.detector.can_trace = has_loaded_cuda
+            self.detector.can_trace_input = self._can_trace_input
         self.ledger = Ledger(on_site=self._on_site)
         self._patches = Patches(self.ledger)
         self._imports = PostImportActions({name: partial(self._install, name) for name in HOOKS})
@@ -187,7 +188,7 @@ class Session:
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
             now = perf_counter_ns()  # the first step on the device starts when the operators are no longer noted
         if self.detector.on_site(site, count, now):
-            self._apply_phase(site)
+            self._apply_phase(self.detector.anchor or site)
             self.ledger.report_all_sites()
             self._monitor.discard_step()
         elif site == self.ledger.timed_site:
@@ -199,6 +200,11 @@ class Session:
 
     def _apply_phase(self, site: SiteKey) -> None:
         """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
+        if self.detector.phase == "input tracing":
+            self._host_sampler.stop()
+            self._start_input_trace()
+            return
+        self._stop_input_trace()
         if self.detector.phase == "early tracing" and not self._device.start():
             self.detector.skip_tracing()
         elif self.detector.phase == "profiling":
@@ -229,6 +235,18 @@ class Session:
                 self.ledger.is_on = False
                 self._patches.restore()
             self._on_enough()
+
+    def _can_trace_input(self) -> bool:
+        trace = self._patches.input_trace
+        return trace is not None and trace.can_trace()
+
+    def _start_input_trace(self) -> None:
+        if self._patches.input_trace is not None:
+            self._patches.input_trace.start()
+
+    def _stop_input_trace(self) -> None:
+        if self._patches.input_trace is not None:
+            self._patches.input_trace.stop()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
         """Continue to record the ends of steps, if this slows them by almost nothing; return whether it does."""

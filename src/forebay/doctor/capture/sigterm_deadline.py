@@ -2,33 +2,68 @@
 
 In plain Python, SIGTERM ends a script at once. The doctor raises an exception in the script instead, so that it can
 still report. The script may swallow the exception, hang in its cleanup, or never run Python code again because a
-library waits. After the deadline, the process ends without a report.
+library waits. After the deadline, a thread reports what was recorded until then, and ends the process.
 """
 
 import _thread
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from time import monotonic
 
 from forebay.doctor.capture.signal_handlers import is_sigterm_pending, repeat_unhandled_sigterm
 
-__all__ = ["GRACE_SECONDS", "sigterm_deadline"]
+__all__ = ["GRACE_SECONDS", "report_at_deadline", "sigterm_deadline"]
 
 GRACE_SECONDS = 5.0  # from SIGTERM until the script must have ended
 _REPEAT_SECONDS = 0.2  # until SIGTERM is sent again if its handler has not run
 _EXIT_CODE = 2  # of the doctor, if the script was terminated
-_MESSAGE = (
-    "forebay doctor: the script did not end within {:.0f} s after SIGTERM, so the doctor ended it without a report.\n"
-)
+_MESSAGE = "forebay doctor: the script did not end within {:.0f} s after SIGTERM, so the doctor ends it{}.\n"
+REPORT_SECONDS = 20.0  # for the report after the deadline; a library that hangs may block it
+
+
+class _LastReport:
+    """The report after the deadline, and whether it has begun."""
+
+    def __init__(self) -> None:
+        self.report: Callable[[], None] | None = None
+        self.has_begun = threading.Event()
+
+    def run(self, seconds: float) -> None:
+        """Report in a thread of its own, and wait for it at most `seconds`."""
+        if self.report is None:
+            return
+        self.has_begun.set()
+        done, report = threading.Event(), self.report
+        _thread.start_new_thread(_report_and_set, (report, done))
+        done.wait(seconds)
+
+
+def _report_and_set(report: Callable[[], None], done: threading.Event) -> None:
+    with suppress(Exception):
+        report()
+    done.set()
+
+
+_last_report = _LastReport()
+
+
+@contextmanager
+def report_at_deadline(report: Callable[[], None]) -> Iterator[None]:
+    """Call `report` if the deadline passes inside the block. The process ends afterwards."""
+    _last_report.report = report
+    try:
+        yield
+    finally:
+        _last_report.report = None
 
 
 @contextmanager
 def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
-    """End the process if the block does not end within `seconds` after SIGTERM.
+    """End the process if the block does not end within `seconds` after SIGTERM, after a last report.
 
     Python writes the number of a signal to the wakeup file descriptor as soon as it arrives, even while the main thread
     executes no Python code. Does nothing outside of the main thread, or if the descriptor is in use.
@@ -46,6 +81,8 @@ def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
         yield
     finally:
         ended.set()
+        if _last_report.has_begun.is_set():
+            threading.Event().wait()  # the thread that reports ends the process
         _clear_wakeup(writer)
         with suppress(OSError):  # the script may have closed it
             os.close(writer)  # ends the thread
@@ -59,7 +96,9 @@ def _watch(reader: int, ended: threading.Event, seconds: float) -> None:
                 continue
             if not _wait_for_end(ended, seconds):
                 with suppress(OSError):
-                    os.write(2, _MESSAGE.format(seconds).encode())
+                    how = "" if _last_report.report is not None else " without a report"
+                    os.write(2, _MESSAGE.format(seconds, how).encode())
+                _last_report.run(REPORT_SECONDS)
                 os._exit(_EXIT_CODE)
         os.close(reader)
 

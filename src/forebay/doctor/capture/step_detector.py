@@ -3,9 +3,10 @@
 Some events mark the end of a step: an optimizer step, a batch of `fit`. Without such an event, the detector chooses a
 call site whose events recur. Profiling has these phases:
 
-    profiling -> tracing -> timing -> done
+    profiling -> input tracing -> tracing -> timing -> done
 
-`profiling` records events of the host. `tracing` also records some steps on the device, if CUPTI can. Then the session
+`profiling` records events of the host. `input tracing` also traces the input of some steps, if a framework reads its
+batches where no hook runs. `tracing` also records some steps on the device, if CUPTI can. Then the session
 removes all hooks except the hook that marks a step, and `timing` measures unprofiled steps. The difference between
 profiled and unprofiled steps is the cost of profiling. In names, `traced` steps are those recorded on the device, and
 `untraced` steps are unprofiled.
@@ -27,17 +28,23 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
 
-Phase = Literal["profiling", "early tracing", "tracing", "timing", "done"]
+Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timing", "done"]
 
 # How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
 _OPS_WAITS = 3  # times `StepDetector.wait_seconds`; operations of one line may build a model for some seconds
+_NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
+# The same for sites with many EventKind.STEP, and for all of them compared with OPS: steps may take seconds, and at the
+# end of an epoch, a script may draw images for some seconds.
+_MANY_STEPS = 10
+_STEPS_GONE_NS = 10_000_000_000
+_STEPS_GONE_INTERVALS = 20
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
 _MAX_REPORT_NS = 100_000_000  # while profiling, a site that may mark steps is reported at its first event after this
@@ -61,7 +68,10 @@ class _LoopSite:
         if self.count < min_count:
             return False
         interval = (self.last - self.first) // max(1, self.count - 1)
-        return now - self.last <= _GONE_NS + _GONE_INTERVALS * interval
+        longest = _GONE_NS + _GONE_INTERVALS * interval
+        if not self.priority and (self.count >= _MANY_STEPS or min_count == 1):
+            longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
+        return now - self.last <= longest
 
 
 @dataclass(slots=True)
@@ -71,6 +81,7 @@ class StepDetector:
     warm_up: int = 10  # steps
     steps: int = 50  # to profile
     traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
+    input_steps: int = 10  # whose input is traced; few, because a trace slows them by up to a half
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
     seconds: float = 10.0  # after this time, a phase or the warm-up ends with fewer steps
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
@@ -79,6 +90,7 @@ class StepDetector:
     early_traced_steps: int = 5  # to record on the device in `early tracing`
     warm_up_again: int = 3  # steps after `early tracing`
     can_trace: Callable[[], bool] = lambda: False  # whether steps can be recorded on a device
+    can_trace_input: Callable[[], bool] = lambda: False  # whether the input of some steps must be traced
     short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
     phase: Phase = "profiling"
     anchor: SiteKey | None = None  # the site that ends a step
@@ -88,6 +100,7 @@ class StepDetector:
     paused_until: int = 0  # nanoseconds; the hooks pause until this time
     traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
+    _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
     _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
@@ -103,15 +116,20 @@ class StepDetector:
             return self._on_early_traced_site(site, now)
         if site != self.anchor or self.phase == "done":
             return False
-        if self.phase == "tracing":
-            self.traced_step_ends.append(now)
-            has_enough = self._is_enough(self.traced_step_ends, self.traced_steps)
-        else:
-            self._add_step_ends(now)
-            has_enough = self._is_enough(self.step_ends, self.untraced_steps) and not self._needs_more_steps()
+        has_enough = self._add_step(now)
         if has_enough:
-            self.phase = "timing" if self.phase == "tracing" else "done"
+            self.phase = _NEXT_PHASES[self.phase]
         return has_enough
+
+    def _add_step(self, now: int) -> bool:
+        """Add a step after the profiled ones; return whether its phase has enough steps."""
+        if self.phase == "timing":
+            self._add_step_ends(now)
+            return self._is_enough(self.step_ends, self.untraced_steps) and not self._needs_more_steps()
+        is_input = self.phase == "input tracing"
+        ends = self._input_step_ends if is_input else self.traced_step_ends
+        ends.append(now)
+        return self._is_enough(ends, self.input_steps if is_input else self.traced_steps)
 
     def next_report(self, site: SiteKey, now: int) -> NextReport:
         """Return when the ledger must report the site again.
@@ -153,7 +171,9 @@ class StepDetector:
         model. Otherwise the window is the whole run, without an anchor.
         """
         if self.phase in ("profiling", "early tracing"):
-            if self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
+            if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():
+                self._use_training()
+            elif self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
                 self.anchor = self._sampled_site
                 self._prefer_later_steps(self._sites[self._sampled_site])
             else:
@@ -221,12 +241,37 @@ class StepDetector:
             return False  # a more reliable site recurs too, and marks the steps
         if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:
             return False  # the sample is too short to be reliable
+        if loop_site.priority and self._find_training():
+            self._use_training()
+            self.phase = "timing"
+            return True
         if loop_site.priority and now < loop_site.wait_until:
             self._pause(site, loop_site, now)
             return False
-        self.phase, self.anchor, self.start, self.end = "tracing", site, loop_site.warm_at, now
+        self.phase = "input tracing" if self.can_trace_input() else "tracing"
+        self.anchor, self.start, self.end = site, loop_site.warm_at, now
         self.traced_step_ends = []
         return True
+
+    def _find_training(self) -> SiteKey | None:
+        """Return the STEP site with the most profiled steps, or None if there are fewer than `early_steps`.
+
+        A script may use its model in a loop after a training that was too short for all steps. The training matters.
+        """
+        found = [
+            (loop_site.count - loop_site.count_at_start - self.warm_up, site)
+            for site, loop_site in self._sites.items()
+            if not loop_site.priority and loop_site.warm_at
+        ]
+        steps, site = max(found, default=(0, None))
+        return site if steps >= self.early_steps else None
+
+    def _use_training(self) -> None:
+        """Make the steps of the training, which has ended, the profiled window."""
+        self.anchor = self._find_training()
+        assert self.anchor is not None
+        loop_site = self._sites[self.anchor]
+        self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _may_trace_early(self, loop_site: _LoopSite, now: int) -> bool:
         """Whether no more reliable site recurs, and only less reliable ones were recorded early."""

@@ -9,7 +9,9 @@ not know. The keys by event kind:
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
-              (the line of a map that handles one row per call); `nbytes` is the size of the batch
+              (the line of a map that handles one row per call), row_map (the line of a map before `batch`),
+              estimated (True if the wait was not measured, but is that of other calls of the function); `nbytes` is
+              the size of the batch
     prepare   what (row, collate, map, generator), count (of calls or rows)
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
               (of the products in the graph)
@@ -19,7 +21,8 @@ not know. The keys by event kind:
               changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model)
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
-    ops       count, tiny (number of very short operations), calling_seconds (Python time between operations)
+    ops       count, tiny (number of very short operations), calling_seconds (Python time between operations),
+              small and small_seconds (operations on small tensors, and the time inside them)
 
 An event of kind "setting" lasts from when a debug setting was switched on until it was switched off, or until profiling
 ended. Its `api` is a value of `model.debug_settings.DebugSetting`, and its line is the line that switched it on.

@@ -239,18 +239,23 @@ def prefetch_input(*, producer_seconds: float) -> Change:
 
 
 def launch_as_graph(
-    *, seconds_per_operation: float, device_share: float = 1.0, seconds_per_step: float = 0.0
+    *,
+    seconds_per_operation: float,
+    device_share: float = 1.0,
+    seconds_per_step: float = 0.0,
+    longest_launch: float = LONGEST_LAUNCH_SECONDS,
 ) -> Change:
     """Queue the operations of a step as one graph.
 
     The host needs `seconds_per_operation` and `seconds_per_step`, but no more than the recorded queueing of the step.
-    The device needs `device_share` of its present time, because a compiler fuses small operations.
+    The device needs `device_share` of its present time, because a compiler fuses small operations. Host work between
+    two launches that takes more than `longest_launch` seconds remains.
     """
 
     def change(timeline: Timeline) -> Timeline:
         actions, unused = [], 0.0  # `unused`: recorded queueing seconds of this step that the graph has not used
         for action in timeline.actions:
-            if _is_launch(action):
+            if _is_launch(action, longest_launch):
                 unused += action.seconds
                 seconds = min(unused, seconds_per_operation * len(action.queued_operations))
                 unused -= seconds
@@ -270,9 +275,9 @@ def launch_as_graph(
     return change
 
 
-def _is_launch(action: HostAction) -> bool:
+def _is_launch(action: HostAction, longest: float = LONGEST_LAUNCH_SECONDS) -> bool:
     """Whether an action only launches kernels, so that a graph replaces it."""
-    is_short = action.kind in LAUNCHING_KINDS and action.seconds <= LONGEST_LAUNCH_SECONDS
+    is_short = action.kind in LAUNCHING_KINDS and action.seconds <= longest
     return action.kind in QUEUEING_KINDS or is_short
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
+from forebay.doctor.analyse.eager_time import eager_time
 from forebay.doctor.analyse.framework import array_framework, framework_of, is_framework_function, is_module_traversal
 from forebay.doctor.analyse.host_lines import host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Line
-from forebay.doctor.predict.cure_changes import CallingTime, compile_step
+from forebay.doctor.predict.cure_changes import CallingTime, compile_eager_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import sites_for
@@ -168,13 +169,13 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     total = sum(map(operations_per_step, sites))
     framework = framework_of(view, main_site.api)
     least, most = calling_seconds(view, sites)
-    compiled = _compiled_calls(view)
-    changes = compile_step(view, framework, CallingTime(least, most))
+    compiled, time = _compiled_calls(view), eager_time(view, sites)
+    changes = compile_eager_step(view, framework, CallingTime(least, most), time)
     yield Finding(
         rule="eager",
         title=_title(view, total),
         line=_transform_line(view) or main_site.line,
-        seconds=least,
+        seconds=time.calling if time is not None and time.computing is not None else least,
         cures=(
             Cure(
                 "compile the step" if not compiled else "move the operations into a jitted function",

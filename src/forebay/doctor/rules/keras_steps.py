@@ -2,6 +2,7 @@
 
 `Model.fit` on TensorFlow calls a compiled function in every step, reads its logs, and gets its batch from a `tf.data`
 pipeline that Keras builds. `steps_per_execution` makes several steps in one call. A feed replaces the pipeline.
+Without a record of a device, the time outside of the compiled function shows what a call costs.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import run_keras_steps
+from forebay.doctor.predict.cure_changes import group_keras_steps, run_keras_steps
+from forebay.doctor.rules import small_batch
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, keras_setting
 from forebay.doctor.rules.wording import feed_code, feed_fits
@@ -19,17 +21,45 @@ __all__ = ["examine", "is_reported"]
 FIT = "Model.fit"  # API name of a step of Keras
 LONGEST_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
 MOST_COMPUTING_SHARE = 0.6  # of the step; if the device computes for longer, the overhead is hidden
+LEAST_CALLING_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if Keras runs short steps one by one on a device that computes for a small part of a step."""
+    """Yield a finding if Keras runs short steps one by one, and calling them takes a reportable part of a step."""
     if not is_reported(view):
         return
+    if view.device is None and any(small_batch.examine(view)):
+        return  # a larger batch of few rows shares the cost of all operations
+    yield _host_finding(view) if view.device is None else _device_finding(view)
+
+
+def _host_finding(view: CaptureView) -> Finding:
+    """Return the finding for steps without a record of a device."""
+    assert view.steps is not None
+    outside = _seconds_outside(view)
+    basis = "one call of Python makes 50 steps, and Keras reads their logs once; callbacks run once per call"
+    cure = Cure("make 50 steps per call", fit_more_steps(view), basis, group_keras_steps(view, outside))
+    return Finding(
+        rule="keras_steps",
+        title=f"Keras spends {format_percent(outside / view.step_seconds)} of a short step outside of its compiled "
+        "training function",
+        line=view.line(view.steps.anchor[2]),
+        seconds=outside,
+        cures=(cure,),
+        evidence=(
+            f"The compiled function takes {format_seconds(max(0.0, view.step_seconds - outside))} of "
+            f"{format_seconds(view.step_seconds)}. Part of this time is the cost of calling it.",
+        ),
+    )
+
+
+def _device_finding(view: CaptureView) -> Finding:
+    """Return the finding for steps on a recorded device."""
     assert view.steps is not None
     assert view.device is not None
     computing = view.device.working.length / 1e9 / len(view.device)
     overhead = max(0.0, view.step_seconds - computing)
-    yield Finding(
+    return Finding(
         rule="keras_steps",
         title=f"Keras calls and feeds its training function for {format_percent(overhead / view.step_seconds)} of a "
         "step",
@@ -45,14 +75,30 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def is_reported(view: CaptureView) -> bool:
     """Whether this rule explains the time of the steps."""
-    if view.steps is None or view.device is None or view.steps.anchor[1] != FIT:
+    if view.steps is None or view.steps.anchor[1] != FIT or view.step_seconds > LONGEST_STEP_SECONDS:
         return False
     is_tensorflow = view.capture.facts.get("keras_backend") == "tensorflow"
     has_single_steps = keras_setting(view, "steps_per_execution") in (1, None)
     if not is_tensorflow or keras_setting(view, "run_eagerly") or not has_single_steps:
         return False
+    if view.device is None:
+        return _is_reported_on_host(view)
     computing = view.device.working.length / 1e9 / len(view.device)
-    return view.step_seconds <= LONGEST_STEP_SECONDS and computing <= MOST_COMPUTING_SHARE * view.step_seconds
+    return computing <= MOST_COMPUTING_SHARE * view.step_seconds
+
+
+def _is_reported_on_host(view: CaptureView) -> bool:
+    """Whether calls of the compiled function take a reportable part of a step without a GPU."""
+    has_calls = any(site.in_loop for site in view.sites_of(EventKind.RUN))
+    is_large = _seconds_outside(view) >= LEAST_CALLING_SHARE * view.step_seconds
+    return not view.has_gpu and has_calls and is_large
+
+
+def _seconds_outside(view: CaptureView) -> float:
+    """Return the seconds per step outside of compiled calls and of waits for input: Python of Keras, and its reads."""
+    inside = sum(view.host_parts[part] for part in ("compiled calls", "waiting for input", "compiling"))
+    total = sum(view.host_parts.values())
+    return view.step_seconds * max(0.0, 1 - inside / total) if total else 0.0
 
 
 def _cures(view: CaptureView) -> Iterator[Cure]:

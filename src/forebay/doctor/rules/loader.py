@@ -9,10 +9,11 @@ from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import prefetch_input, shorten_input
+from forebay.doctor.predict.input_cures import limit_to_cores, map_whole_batches
 from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader
+from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader, has_excerpt
 from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS
 from forebay.doctor.rules.input_edits import copy_without_wait
 from forebay.doctor.rules.input_producers import (
@@ -25,7 +26,7 @@ from forebay.doctor.rules.input_producers import (
     workers_pay,
 )
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
-from forebay.doctor.rules.pipeline_edits import prefetch_dataset
+from forebay.doctor.rules.pipeline_edits import batch_before_map, prefetch_dataset
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes_per_call
 
@@ -130,13 +131,14 @@ def _index_cure(view: CaptureView, site: CallSite) -> Cure:
 def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for a tf.data pipeline without prefetch."""
     wait = cost_of(view, site.events)
-    overlap = prefetch_input(view, site, wait, in_worker_processes=False)
+    overlap = limit_to_cores(view, prefetch_input(view, site, wait, in_worker_processes=False))
     return Finding(
         rule="loader",
         title=f"{site.api} makes each batch only when the loop asks for it, without prefetch",
         line=loader_line(view, site),
         seconds=wait,
         cures=(
+            *_whole_batch_cures(view, site),
             Cure("prefetch", fit_line(view, site.line, prefetch_dataset) or _PREFETCH_CODE, OVERLAP_BASIS, overlap),
             Cure(
                 "let a feed prefetch batches",
@@ -147,6 +149,19 @@ def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:
         ),
         evidence=(f"The loop waited for {len(site.events)} batches in {site.steps} steps.",),
     )
+
+
+def _whole_batch_cures(view: CaptureView, site: CallSite) -> Iterator[Cure]:
+    """Yield the cure for a map before `batch`, unless the script shows that its function needs single rows."""
+    rows = batch_rows(site)
+    if not site.values("row_map") or rows in ("1", 1):
+        return
+    code = fit_line(view, site.line, batch_before_map)
+    if not code and has_excerpt(view, site.line):
+        return
+    code = code or f"dataset = dataset.batch({rows}).map(prepare)   # `prepare` gets whole batches"
+    basis = f"TensorFlow calls the mapped function once per batch, not once for each of its {rows} rows"
+    yield Cure("batch first, then map whole batches", code, basis, map_whole_batches(view))
 
 
 def _pinning_finding(view: CaptureView, site: CallSite) -> Finding:

@@ -14,8 +14,10 @@ from forebay.doctor.rules.input_edits import (
     tree_text,
 )
 
-__all__ = ["feed_of_files", "feed_of_rows", "feed_of_slices", "map_in_parallel", "prefetch_dataset"]
+__all__ = ["batch_before_map", "feed_of_files", "feed_of_rows", "feed_of_slices", "map_in_parallel", "prefetch_dataset"]
 
+# Functions of TensorFlow that give the same numbers for whole batches as for single rows.
+_ELEMENTWISE = frozenset({"cast", "divide", "multiply", "subtract", "add", "truediv", "one_hot", "to_float", "abs"})
 _PLAIN_STAGES = frozenset({"prefetch", "cache", "shuffle", "batch", "from_tensor_slices"})
 
 
@@ -147,6 +149,38 @@ def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
     if statement is None or batches is None or _has_call(resolve(code, batches[0]), "prefetch", last=True):
         return []
     return patch_statement(code, statement, code.append(batches[0], f".prefetch({_autotune(code)})"))
+
+
+def batch_before_map(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that map whole batches of a tf.data pipeline instead of rows; empty if they do not fit.
+
+    They fit a map whose function only casts and calculates, so that it accepts batches too.
+    """
+    statement = code.statement_at(number)
+    batches = batches_at(code, statement)
+    stages = _stages(code, batches[0]) if batches else {}
+    if not {"map", "batch"} <= {*stages} or [*stages].index("map") < [*stages].index("batch"):
+        return []  # `_stages` lists the last stage first
+    mapped, batch = stages["map"], stages["batch"]
+    if not isinstance(mapped.func, ast.Attribute) or not mapped.args or not _is_elementwise(code, mapped.args[0]):
+        return []
+    arguments = ", ".join(map(code.text, mapped.args))
+    patches: dict[ast.stmt, list[Patch]] = {}
+    patches.setdefault(code.statement_of(mapped), []).append(code.replace(mapped, code.text(mapped.func.value)))
+    patches.setdefault(code.statement_of(batch), []).append(code.append(batch, f".map({arguments})"))
+    return [edit for changed, changes in patches.items() for edit in patch_statement(code, changed, *changes)]
+
+
+def _is_elementwise(code: ScriptCode, mapped: ast.expr) -> bool:
+    """Whether a mapped function only casts and calculates."""
+    function = code.function(mapped.id) if isinstance(mapped, ast.Name) else mapped
+    if not isinstance(function, ast.FunctionDef | ast.Lambda):
+        return False
+    body = function.body if isinstance(function.body, list) else [function.body]
+    nodes = [node for part in body for node in ast.walk(part)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    has_indices = any(isinstance(node, ast.Subscript | ast.If | ast.While | ast.For) for node in nodes)
+    return not has_indices and all(last_name(call) in _ELEMENTWISE for call in calls)
 
 
 def map_in_parallel(code: ScriptCode, map_number: int | None, number: int) -> list[Edit]:

@@ -21,6 +21,7 @@ ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
+STAGE_PREFIX = "Dataset_"  # of the names of functions that TensorFlow compiles for the stages of a pipeline
 # The new objects that cause later events of each kind: a new pipeline starts, a new function is compiled, and a new
 # session prepares its graph in its first run.
 _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.RUN: frozenset({"Session"})}
@@ -35,27 +36,37 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
         return _is_repeated(site)
     if site.kind is EventKind.RUN and not any(site.values("first")):
         return False
-    causes = _CAUSES.get(site.kind, frozenset())
+    causes = _causes(site)
     builds = [
         build for build in view.sites_of(EventKind.BUILD) if _is_repeated(build) and _built_object(build) in causes
     ]
     return sum(len(build.events) for build in builds) >= len(site.events) / 2
 
 
+def _causes(site: CallSite) -> frozenset[str]:
+    """Return the new objects that may cause the later events of a site.
+
+    TensorFlow compiles the functions of a pipeline, such as that of a map, whenever the pipeline is built.
+    """
+    functions = [str(name) for name in site.values("function")]
+    if site.kind is EventKind.COMPILE and functions and all(name.startswith(STAGE_PREFIX) for name in functions):
+        return PIPELINES
+    return _CAUSES.get(site.kind, frozenset())
+
+
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per build site.
 
-    Later work is what `_CAUSES` lists. The work of one kind counts only once, for the first build site that causes it.
+    Later work is what `_causes` lists. It counts only once, for the first build site that causes it.
     """
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
-    later_by_kind = {kind: sites_for(view, "rebuilt", kind) for kind in _CAUSES}
+    unused = [site for kind in _CAUSES for site in sites_for(view, "rebuilt", kind)]
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     for build in builds:
         if _built_object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
-        later_sites = next(
-            (later_by_kind.pop(kind) for kind in [*later_by_kind] if _built_object(build) in _CAUSES[kind]), []
-        )
+        later_sites = [site for site in unused if _built_object(build) in _causes(site)]
+        unused = [site for site in unused if site not in later_sites]
         if build in loaders[:1]:
             later_sites += [other for other in builds if _built_object(other) == ITERATOR]
         yield _finding(view, build, later_sites)
@@ -86,9 +97,9 @@ def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> 
 
 def _changes(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Changes:
     """Return the outcomes of building once. A new function must always be compiled; other later work may remain."""
-    if _built_object(site) in FUNCTIONS:
-        return remove_calls(view, site, *later_sites)
-    return remove_calls(view, site, later_sites=tuple(later_sites))
+    is_function = _built_object(site) in FUNCTIONS
+    certain = [later for later in later_sites if is_function or later.kind is EventKind.COMPILE]
+    return remove_calls(view, site, *certain, later_sites=tuple(later for later in later_sites if later not in certain))
 
 
 def _is_repeated(build: CallSite) -> bool:

@@ -280,7 +280,7 @@ def test_a_read_inside_an_operation_is_recorded():
 
 
 def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
-    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
+    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_, **__: 1 / 0)
     seen = watched(lambda: jnp.ones(3) * 2)
     assert seen.result.tolist() == [2.0, 2.0, 2.0]
     assert any(note.startswith("jax operations is recorded only in part: ZeroDivisionError in ") for note in seen.notes)

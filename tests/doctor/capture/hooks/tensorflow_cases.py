@@ -27,6 +27,8 @@ from forebay.doctor.capture.hooks.tensorflow import functions as tensorflow_func
 from forebay.doctor.capture.hooks.tensorflow import input_waits as tensorflow_waits
 from forebay.doctor.capture.hooks.tensorflow import tensors as tensorflow_values
 from forebay.doctor.capture.hooks.tensorflow import transfers as tensorflow_transfers
+from forebay.doctor.capture.hooks.tensorflow.host_trace import BatchRead
+from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.memory_samples import tensorflow_memory_limits
 from forebay.doctor.capture.process_facts import process_facts
 
@@ -149,7 +151,7 @@ def test_an_error_in_a_py_function_of_a_pipeline_passes_unchanged():
 
 def test_an_error_in_a_hook_is_noted_and_the_call_succeeds(monkeypatch):
     monkeypatch.setattr(tensorflow_values, "fingerprint", lambda array: 1 / 0)
-    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_: 1 / 0)
+    monkeypatch.setattr(ThreadOps, "add_sample", lambda *_, **__: 1 / 0)
     with watched() as seen:
         assert tf.reduce_sum(tf.constant(DATA)).numpy() == DATA.sum()
     assert [note.partition(" in tensorflow_cases.py:")[0] for note in sorted(seen.notes)] == [
@@ -329,6 +331,45 @@ def test_an_input_wait_of_a_compiled_function_is_inside_its_run():
     assert seen.lines("input") == {"total(batches)"}
 
 
+def test_operations_on_small_tensors_are_counted_separately():
+    small, large = tf.ones(8), tf.ones(5000)
+    with watched() as seen:
+        for _ in range(30):
+            tf.square(small)
+        for _ in range(20):
+            tf.concat([small, large], 0)
+    counts = {text: [0, 0] for text in seen.lines("ops")}
+    for event in seen.of("ops"):
+        counts[seen.session.ledger.lines.read()[event.line].text][0] += event.detail["count"]
+        counts[seen.session.ledger.lines.read()[event.line].text][1] += event.detail["small"]
+        assert event.detail["small_seconds"] <= event.seconds
+    assert counts["tf.square(small)"] == [30, 30]
+    assert counts["tf.concat([small, large], 0)"] == [20, 0]
+
+
+def test_calls_outside_a_trace_wait_as_long_as_the_traced_calls():
+    batches = iter(tf.data.Dataset.range(2000).batch(40))
+    total = tf.function(lambda batches: tf.reduce_sum(next(batches)))
+    with watched() as seen:
+        for _ in range(tensorflow_waits.WARM_UP_CALLS + tensorflow_waits.EARLY_CALLS + 4):
+            total(batches)
+    traced = [event for event in seen.of("input") if "estimated" not in event.detail]
+    assert len(traced) == tensorflow_waits.EARLY_CALLS
+    assert len(traced) < len(seen.of("input")) < len(seen.of("run"))  # the first call compiles the function
+
+
+def test_a_trace_after_the_profiled_steps_replaces_the_early_one():
+    calls = [tensorflow_waits._ReadingCall(1, start, start + 100, 0, {}, trace) for start, trace in ((0, 1), (200, 2))]
+    others = [tensorflow_waits._ReadingCall(1, start, end, 0, {}) for start, end in ((400, 700), (800, 1200))]
+    reads = [BatchRead(10, 90, 8), BatchRead(225, 250, 8)]
+    ledger = Ledger()
+    waits = tensorflow_waits.InputWaits(ledger, None)
+    waits._traced_calls, waits._reads = calls, reads
+    waits._other_calls.extend(others)  # the last one is too long to be compared with the traced calls
+    waits.finish()
+    assert [(event.start, event.end) for event in ledger.events] == [(10, 90), (225, 250), (475, 550)]
+
+
 def test_a_profiler_can_start_while_input_waits_are_recorded(tmp_path):
     batches = iter(tf.data.Dataset.range(100))
     total = tf.function(lambda batches: next(batches) + 1)
@@ -358,8 +399,10 @@ def test_a_pipeline_records_its_settings():
         next(iter(rows.map(tf.square, num_parallel_calls=3).batch(5).prefetch(2)))
         next(iter(rows.prefetch(4).batch(6).take(1)))
     shared = {"loader": "tf.data", "shuffle_rows": 7}
+    row_map = seen.detail("input", "row_map")[0]
+    assert seen.session.ledger.lines.read()[row_map].text.startswith("next(iter(rows.map(")
     assert [event.detail for event in seen.of("input")] == [
-        shared | {"workers": 3, "batch_rows": 5, "prefetch": 2},
+        shared | {"workers": 3, "batch_rows": 5, "prefetch": 2, "row_map": row_map},
         shared | {"batch_rows": 6, "prefetch": 0},
     ]
     assert [event.nbytes for event in seen.of("input")] == [5 * 120, 6 * 120]
@@ -369,6 +412,12 @@ def test_a_pipeline_records_its_settings():
         ("iter(dataset)", 0),
     ]
     assert seen.detail("build", "shuffle_rows") == [7, None, None]
+
+
+def test_a_map_of_whole_batches_is_no_map_of_rows():
+    with watched() as seen:
+        next(iter(tf.data.Dataset.from_tensor_slices(DATA).batch(5).map(tf.square)))
+    assert seen.detail("input", "row_map") == [None]
 
 
 def test_a_map_with_parallel_calls_from_a_tensor_is_not_serial():

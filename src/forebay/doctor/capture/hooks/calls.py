@@ -56,7 +56,7 @@ def hook_call(patches: Patches, owner: Any, name: str, hook: CallHook) -> None:
     patches.replace(owner, name, wrap_original, api=hook.api)
 
 
-def run_guarded(ledger: Ledger, api: str, function: Callable[..., None], *args: Any) -> None:
+def run_guarded(ledger: Ledger, api: str, function: Callable[..., object], *args: Any) -> None:
     """Call `function`, which is a part of a hook.
 
     An error in `function` becomes a note, because the script must not see errors of hooks.
@@ -75,11 +75,12 @@ def record_call(
     *,
     nbytes: int = 0,
     detail: dict[str, Any] | None = None,
-) -> None:
-    """Write an event for a call.
+) -> int:
+    """Write an event for a call, and return the index of its user line.
 
-    Do nothing if no user line is on the stack, as in a thread of the framework.
+    If no user line is on the stack, as in a thread of the framework, write nothing and return -1.
     """
     line = ledger.lines.current_line()
     if line >= 0:
         ledger.write((kind, api, line), call.start, call.end, nbytes, detail=detail)
+    return line

@@ -8,7 +8,8 @@ Therefore the counter samples all of the first 1000 operations of a thread, and 
 that sampling takes about a fiftieth of the thread's time. Each sample stands for all operations since the previous one.
 
 The counter adds up two times: the time inside operations, and the calling time. The calling time of an operation is the
-gap since the previous operation or recorded call ended, in which Python prepares the call.
+gap since the previous operation or recorded call ended, in which Python prepares the call. Operations whose tensors are
+small are also added up separately: their time inside is that of a call without computation.
 """
 
 import threading
@@ -58,7 +59,8 @@ class ThreadOps:
 
     def __init__(self) -> None:
         self.span_start = self.last_end = self.last_sample_end = perf_counter_ns()
-        # Line -> [operations, tiny operations, time inside operations, calling time, end of the last sample].
+        # Line -> [operations, tiny operations, time inside operations, calling time, end of the last sample, operations
+        # on small tensors, time inside these].
         self.by_line: dict[int, list[int]] = {}
         self.exact_ops_left = EXACT_OPS  # while positive, every operation is sampled
         self.sample_cost_ns = SAMPLE_COST_BOUNDS_NS[0]  # running mean; each new sample has a weight of 1/8
@@ -81,7 +83,7 @@ class ThreadOps:
         self.ops_until_sample -= 1
         self.last_end = end
 
-    def add_sample(self, line: int, start: int, end: int, dispatch_ns: int = 0) -> None:
+    def add_sample(self, line: int, start: int, end: int, dispatch_ns: int = 0, *, is_small: bool = False) -> None:
         """Add a sampled operation, which stands for `stride` operations.
 
         `dispatch_ns` is the part of the call that counts as calling time.
@@ -90,7 +92,7 @@ class ThreadOps:
         calling_ns = calling_ns if calling_ns < MAX_CALLING_NS else 0
         counts = self.by_line.get(line)
         if counts is None:
-            counts = self.by_line[line] = [0, 0, 0, 0, 0]
+            counts = self.by_line[line] = [0] * 7
         counts[0] += stride
         # An operation is tiny if it takes less than TINY_NS, or less than its calling time, or less than both twice its
         # calling time and `max_tiny_ns`. On a slow machine, samples and operations take longer, so `max_tiny_ns` grows.
@@ -99,6 +101,8 @@ class ThreadOps:
         counts[2] += stride * (spent_ns - dispatch_ns)
         counts[3] += stride * (calling_ns + dispatch_ns)
         counts[4] = end
+        counts[5] += stride * is_small
+        counts[6] += stride * spent_ns * is_small
 
     def choose_next_sample(self, end: int) -> None:
         """Choose at random which operation is sampled next.
@@ -135,11 +139,15 @@ class OpCounter:
         self.ledger, self.api = ledger, api
         self.thread = _ThreadLocalOps()
         self.is_on = True
+        self._knows_sizes = False  # whether the hook says which operations have small tensors
         self._span_count = 0
 
-    def sample(self, ops: ThreadOps, start: int, end: int, dispatch_ns: int = 0) -> int:
+    def sample(
+        self, ops: ThreadOps, start: int, end: int, dispatch_ns: int = 0, *, is_small: bool | None = None
+    ) -> int:
         """Sample an operation and choose the next sample.
 
+        `is_small` says whether all tensors of the operation are small; None: unknown for all operations of the counter.
         Return the index of the operation's user line, or -1. While steps are timed, only write the event of a span, and
         return -1. After counting has ended, count nothing and return -1.
         """
@@ -156,7 +164,8 @@ class OpCounter:
                 ops.loop.add_line(line)
             if self._ends_span(ops, line, start):
                 self.write_span()
-            ops.add_sample(line, start, end, dispatch_ns)
+            self._knows_sizes = is_small is not None
+            ops.add_sample(line, start, end, dispatch_ns, is_small=bool(is_small))
         ops.choose_next_sample(end)
         return line
 
@@ -176,8 +185,10 @@ class OpCounter:
         by_line, ops.by_line, ops.span_start = ops.by_line, {}, perf_counter_ns()
         ops.op_count += sum(count for count, *_ in by_line.values())
         ops.span_count += 1
-        for line, (count, tiny, spent_ns, calling_ns, end) in by_line.items():
+        for line, (count, tiny, spent_ns, calling_ns, end, small, small_ns) in by_line.items():
             detail = {"count": count, "tiny": tiny, "calling_seconds": calling_ns / 1e9}
+            if self._knows_sizes:
+                detail |= {"small": small, "small_seconds": small_ns / 1e9}
             start = end - spent_ns  # the event lasts as long as its operations together
             self.ledger.write((EventKind.OPS, self.api, line), start, end, detail=detail)
         self._span_count += 1

@@ -22,6 +22,7 @@ API = "tf operations"
 # An operation is plain if it causes no transfer. Inputs of these types need no upload. If TensorFlow has a device
 # besides the CPU, the hook also checks whether the tensors are on different devices.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
+SMALL_ELEMENTS = 1024  # a kernel needs about a microsecond for so many numbers, a call tens of them
 MIN_PLAIN_CALLS = 16  # after this many consecutive calls without a transfer, an operation counts as plain
 # Prefixes of names of compiled functions, which are not eager operations.
 _COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")
@@ -54,7 +55,7 @@ class EagerOps:
             line = self.ledger.lines.current_line(1) if may_upload or may_move else -1
         else:
             self._waits.stop_trace_if_due(start)
-            line = self.counter.sample(ops, start, end)
+            line = self.counter.sample(ops, start, end, is_small=_are_small(inputs, result))
         if line < 0:
             return
         if may_upload:
@@ -142,6 +143,17 @@ def _make_recorded_call(eager_ops: EagerOps) -> Callable[..., Any]:
             ledger.end()
 
     return call_and_record
+
+
+def _are_small(inputs: Any, result: Any) -> bool:
+    """Whether all tensors of an operation have at most SMALL_ELEMENTS numbers."""
+    results = result if type(result) is list else (result,)
+    values = (*inputs, *results, *_inputs_of_type(inputs, EagerTensor), *_inputs_of_type(inputs, np.ndarray))
+    return not any(
+        (type(value) is EagerTensor and value._num_elements() > SMALL_ELEMENTS)
+        or (type(value) is np.ndarray and value.size > SMALL_ELEMENTS)
+        for value in values
+    )
 
 
 def _are_on_several_devices(inputs: Any, result: Any) -> bool:

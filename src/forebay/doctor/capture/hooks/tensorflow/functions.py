@@ -101,7 +101,7 @@ def _record_created(ledger: Ledger, call: HookedCall) -> None:
 def _record_run(
     ledger: Ledger, waits: InputWaits, traces: "_TraceHooks", xla_shapes: XlaShapes, call: HookedCall
 ) -> None:
-    record_call(ledger, EventKind.RUN, API, call, detail={"function": call.args[0].name})
+    line = record_call(ledger, EventKind.RUN, API, call, detail={"function": call.args[0].name})
     compilation = xla_shapes.describe_compilation(call)
     if compilation is not None:
         record_call(ledger, EventKind.COMPILE, "XLA", call, detail=compilation)
@@ -110,7 +110,7 @@ def _record_run(
     if iterator is None:
         waits.stop_trace_if_due(call.end)
     else:
-        waits.on_call(iterator, call.start, call.end)
+        waits.on_call(call, iterator, line)
 
 
 def _iterator_in(arguments: Iterable[Any]) -> Any:

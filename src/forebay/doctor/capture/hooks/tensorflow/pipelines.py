@@ -22,6 +22,7 @@ class Pipelines:
     def __init__(self) -> None:
         self._facts: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by dataset
         self._root_details: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # root -> detail of its event
+        self._descriptions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # by last dataset
 
     def add_root(self, dataset: Any, detail: dict[str, Any], **facts: Any) -> None:
         """Add a root. `add_stage` later adds the facts of further stages to `detail`."""
@@ -31,18 +32,22 @@ class Pipelines:
     def add_stage(self, dataset: Any, **facts: Any) -> None:
         """Add the facts of a stage, also to the events of its roots.
 
-        The fact "works" is not added to events. Only `describe` reads it.
+        The facts "works" and "map_line" are not added to events. Only `describe` reads them.
         """
         self._facts[dataset] = facts
-        event_facts = {name: value for name, value in facts.items() if name != "works"}
+        event_facts = {name: value for name, value in facts.items() if name not in ("works", "map_line")}
         for ancestor in _with_ancestors(dataset):
             self._root_details.get(ancestor, {}).update(event_facts)
 
     def describe(self, dataset: Any) -> dict[str, Any]:
-        """Return the detail of an input event.
+        """Return the detail of an input event. The loop asks for it in every step, so it is computed once."""
+        description = self._descriptions.get(dataset)
+        if description is None:
+            description = self._descriptions[dataset] = self._describe(dataset)
+        return dict(description)
 
-        A prefetch counts only if no later stage does work.
-        """
+    def _describe(self, dataset: Any) -> dict[str, Any]:
+        """Return the detail of an input event. A prefetch counts only if no later stage does work."""
         detail: dict[str, Any] = {"loader": "tf.data", "prefetch": 0}
         does_later_stage_work = False
         for stage in _with_ancestors(dataset):  # from the last stage to the first
@@ -50,10 +55,14 @@ class Pipelines:
             prefetch = facts.pop("prefetch", None)
             if prefetch is not None and not does_later_stage_work:
                 detail["prefetch"] = prefetch
+            map_line = facts.pop("map_line", None)
+            if map_line is not None and "batch_rows" in detail:  # a later stage makes the batches
+                detail.setdefault("row_map", map_line)
             does_later_stage_work = facts.pop("works", False) or does_later_stage_work
             detail |= {name: value for name, value in facts.items() if name == "loader" or name not in detail}
         if detail["loader"] == "arrays":
-            detail.pop("workers", None)  # Keras chose the number of workers, not the user
+            for name in ("workers", "row_map"):  # Keras chose them, not the user
+                detail.pop(name, None)
         return detail
 
 

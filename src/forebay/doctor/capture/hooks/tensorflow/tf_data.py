@@ -87,10 +87,11 @@ def _write_root(ledger: Ledger, pipelines: Pipelines, api: str, call: HookedCall
 
 
 def _add_stage(ledger: Ledger, pipelines: Pipelines, read_facts: Any, call: HookedCall) -> None:
-    """Store the facts of a stage; for a serial map, also its line."""
+    """Store the facts of a stage; for a map, also its line."""
     facts = {name: value for name, value in read_facts(call).items() if value is not None}
-    if facts.pop("is_serial", False):
-        facts["mapped_at"] = ledger.lines.current_line()
+    if "is_serial" in facts:
+        line = ledger.lines.current_line()
+        facts |= {"map_line": line} | ({"mapped_at": line} if facts.pop("is_serial") else {})
     pipelines.add_stage(call.result, **facts)
 
 
