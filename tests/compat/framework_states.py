@@ -26,7 +26,7 @@ EPOCH, STEP = 1, 2  # the first state of a fit is taken after three batches of t
 def keras_states() -> States:
     """Return states that a callback takes inside `fit`, on the backend of KERAS_BACKEND.
 
-    Keras on TensorFlow prefetches a batch.
+    Keras on JAX prefetches a batch.
     """
     import keras
 

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.eager_time import eager_time
 from forebay.doctor.analyse.framework import array_framework, framework_of, is_framework_function, is_module_traversal
 from forebay.doctor.analyse.host_lines import host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Line
-from forebay.doctor.predict.cure_changes import CallingTime, compile_eager_step
+from forebay.doctor.predict.compile_cures import CallingTime, compile_eager_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import sites_for

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import group_keras_steps, run_keras_steps
+from forebay.doctor.predict.compile_cures import group_keras_steps, run_keras_steps
 from forebay.doctor.rules import small_batch
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, keras_setting

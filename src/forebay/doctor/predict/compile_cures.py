@@ -1,0 +1,153 @@
+"""The outcomes of compiling a step, and of more steps of Keras per call, as changes of a timeline.
+
+Each function returns one change of the timeline per possible outcome: the best and the worst.
+"""
+
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.eager_time import EagerTime
+from forebay.doctor.predict import changes
+from forebay.doctor.predict.changes import Change
+from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.predict.outcomes import Changes, choose_outcomes
+
+__all__ = [
+    "CallingTime",
+    "compile_eager_step",
+    "compile_model",
+    "compile_step",
+    "group_keras_steps",
+    "run_keras_steps",
+]
+
+GRAPH_SECONDS = 5e-7  # host time per operation of a CUDA graph
+# Host time to call a jitted function with ten arrays, at best and at worst; 90 % of the measured calls are in between.
+JITTED_CALL_SECONDS = 2.5e-4, 6e-4
+# Host time of a tf.function, at best and at worst. Its executor launches kernels one by one. Measured calls without
+# waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
+TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
+TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
+# A tf.function on the CPU, at best and at worst. Two cores run independent operations at the same time. XLA was off.
+TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
+TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
+# Keras on TensorFlow, at best and at worst. Measured on an H200 with three dense layers and batches of 64 rows from
+# arrays (2026-11-17): 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both; 72 kernels.
+KERAS_STEPS_PER_CALL = 50
+KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
+KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
+KERAS_KERNEL_SECONDS = 5e-6, 6e-6  # per kernel
+# Seconds of a compiled call that 50 steps per call save on the CPU, per second that Keras spends outside of the call.
+# Measured on two cores (2026-11-17): 1.3 of 2.0 ms for two dense layers, 1.2 of 2.2 ms for an embedding, 2.0 of 7.9 ms
+# for two convolutions; Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
+KERAS_CALL_SHARES = 0.9, 0.3
+# Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
+# for a small transformer with mode="reduce-overhead", whose step went from 9.9 to 4.9 ms.
+COMPILED_LAUNCH_SHARES = 0.35, 0.55
+FUSED_SHARE = 0.6  # of the device time remains at best, if a compiler fuses the operations between matrix products
+
+
+@dataclass(frozen=True, slots=True)
+class CallingTime:
+    """The seconds per step that Python spends on calling operations."""
+
+    least: float
+    most: float
+
+
+def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Changes:
+    """Compile the step into one call: a graph of its operations, or a fused program.
+
+    Without device records, compiling removes the time of calling operations: at best `calling.most`, at worst half of
+    `calling.least`. In JAX, it removes all of `calling.least`: no Python runs inside of a jitted function.
+    """
+    # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
+    if framework in ("tensorflow", "keras"):
+        outcomes = [
+            (per_kernel, 1.0, per_step)
+            for per_kernel, per_step in zip(TF_KERNEL_SECONDS, TF_FUNCTION_SECONDS, strict=True)
+        ]
+    elif framework == "jax":
+        outcomes = [
+            (0.0, share, per_step) for share, per_step in zip((FUSED_SHARE, 1.0), JITTED_CALL_SECONDS, strict=True)
+        ]
+    else:
+        outcomes = [(GRAPH_SECONDS, share, 0.0) for share in ((1.0,) if framework == "torch" else (1.0, FUSED_SHARE))]
+    return choose_outcomes(
+        view,
+        lambda speeds: tuple(
+            changes.launch_as_graph(seconds_per_operation=per_operation, device_share=share, seconds_per_step=per_step)
+            for per_operation, share, per_step in outcomes
+        ),
+        lambda: remove_work(
+            view,
+            calling.most,
+            least=calling.least if framework == "jax" else calling.least / 2,
+            kinds=("work", "transform"),
+        ),
+    )
+
+
+def compile_eager_step(view: CaptureView, framework: str, calling: CallingTime, time: EagerTime | None) -> Changes:
+    """Compile a step of eager operations. `time` is its time by samples of the stack; None if it has too few.
+
+    For TensorFlow, samples show which part of the host's time the framework takes. A graph needs the computing time of
+    the operations, and little time per operation; other work of the script remains.
+    """
+    if time is None or framework not in ("tensorflow", "keras"):
+        return compile_step(view, framework, calling)
+    if view.device is not None:
+        costs = zip(TF_KERNEL_SECONDS, TF_FUNCTION_SECONDS, strict=True)
+        return tuple(
+            changes.chain((_launch_all_as_graph(per_kernel, per_step), changes.add_work(time.other_seconds)))
+            for per_kernel, per_step in costs
+        )
+    if time.computing is None:
+        return compile_step(view, framework, calling)
+    outcomes = zip(TF_OPERATION_SECONDS, TF_COMPUTING_SHARES, TF_FUNCTION_SECONDS, strict=True)
+    kept = [time.operations * each + time.computing * share + per_step for each, share, per_step in outcomes]
+    return tuple(changes.remove_work(max(0.0, time.seconds - seconds)) for seconds in kept)
+
+
+def _launch_all_as_graph(seconds_per_kernel: float, seconds_per_step: float) -> Change:
+    return changes.launch_as_graph(
+        seconds_per_operation=seconds_per_kernel, seconds_per_step=seconds_per_step, longest_launch=float("inf")
+    )
+
+
+def compile_model(view: CaptureView) -> Changes:
+    """Compile a PyTorch model. COMPILED_LAUNCH_SHARES of the launch time remain, at best and at worst."""
+    return tuple(changes.scale_launches(share) for share in COMPILED_LAUNCH_SHARES)
+
+
+def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Changes:
+    """Let Keras make many steps per call (`is_grouped`), or take its batches from a feed (`is_fed`), or both.
+
+    Without a feed, each step also takes a batch from the pipeline that Keras builds for arrays.
+    """
+    calls = KERAS_STEPS_PER_CALL if is_grouped else 1
+    kernels = view.device.kernels_per_step if view.device is not None else 0.0
+    outcomes = zip(KERAS_CALL_SECONDS, KERAS_ARRAYS_SECONDS, KERAS_KERNEL_SECONDS, strict=True)
+    per_step = [
+        call / calls + (0.0 if is_fed else arrays) + kernels * per_kernel for call, arrays, per_kernel in outcomes
+    ]
+    return tuple(
+        changes.chain(
+            (changes.remove_waits, changes.launch_as_graph(seconds_per_operation=0.0, seconds_per_step=seconds))
+        )
+        for seconds in per_step
+    )
+
+
+def group_keras_steps(view: CaptureView, outside: float) -> Changes:
+    """Let Keras make many steps per call on the CPU. It now spends `outside` seconds per step outside of the call.
+
+    This time is then spent once per call. A part of the call is saved too: preparing its arguments and its results.
+    """
+    seconds = outside * (1 - 1 / KERAS_STEPS_PER_CALL)
+    return tuple(
+        changes.chain(
+            (changes.remove_work(seconds, ("work", "download")), changes.remove_work(outside * share, ("run",)))
+        )
+        for share in KERAS_CALL_SHARES
+    )
