@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a 
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
-FEWEST_BURSTS = 3  # bursts of steps in the profiled window, with another loop between them
+FEWEST_BURSTS = 3  # bursts of steps in a capture, with another loop between them
 FEWEST_STEPS_OF_BURST = 3  # on average
-SMALLEST_LOOP = 0.5  # share of the window; another loop that takes more is the one to examine
+LONG_PAUSES = 0.5  # share of the window between bursts; if they take more, another loop may be the one to examine
+SMALLEST_LOOP = 0.25  # share of the window that the usual steps of this loop take at least
 FEWEST_LOOP_STEPS = 10  # of another loop in the window
 # A burst: transfers of one line in direct succession, such as those of a list of arrays. It does not mark steps.
 LONGEST_BURST_NS = 50_000_000  # duration of a burst of up to FEW_TRANSFERS transfers
@@ -91,7 +93,7 @@ def find_steps(capture: Capture) -> Steps | None:
 
 
 def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: list[LedgerEvent]) -> Steps | None:
-    """Return the steps of another loop that takes SMALLEST_LOOP of the window, between bursts of the marked steps.
+    """Return the steps of another loop between bursts of the marked steps, if it takes most of the time.
 
     Return None for steps that a framework marks, and if the device was recorded, because its record has other steps.
     """
@@ -99,24 +101,44 @@ def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: li
     if capture.device is not None or not marks or marks[0].kind in (EventKind.STEP, EventKind.INPUT):
         return None
     lengths = np.diff([mark.end for mark in marks])
-    pauses = lengths[lengths > PAUSE_FACTOR * np.median(lengths)] if len(lengths) else lengths
-    are_bursts = FEWEST_BURSTS - 1 <= len(pauses) <= len(lengths) / FEWEST_STEPS_OF_BURST
-    if not are_bursts or pauses.sum() < SMALLEST_LOOP * (window.end - window.start):
+    longest_step = PAUSE_FACTOR * np.median(lengths) if len(lengths) else 0.0
+    pauses = lengths[lengths > longest_step]
+    are_bursts = 0 < len(pauses) <= len(lengths) / FEWEST_STEPS_OF_BURST
+    if not are_bursts or pauses.sum() < LONG_PAUSES * (window.end - window.start):
+        return None
+    if _count_bursts(capture.events, marks[-1], longest_step) < FEWEST_BURSTS:
         return None
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
         is_mark = any(event.kind in kinds for kinds in LOOP_MARKS) and event.thread == marks[-1].thread
         if is_mark and event.line != marks[-1].line:
             sites.setdefault(event.site, []).append(event)
-    loops = [_make_steps(site, of_site, events) for site, of_site in sites.items() if len(of_site) > FEWEST_LOOP_STEPS]
-    longest = max(filter(None, loops), key=_usual_nanoseconds, default=None)
-    is_long = longest is not None and _usual_nanoseconds(longest) >= SMALLEST_LOOP * (window.end - window.start)
-    return longest if is_long else None
+    found = [
+        of_site for of_site in sites.values() if len(of_site) > FEWEST_LOOP_STEPS and not _share_steps(of_site, marks)
+    ]
+    longest = max(found, key=_usual_nanoseconds, default=[])
+    is_long = longest and _usual_nanoseconds(longest) >= SMALLEST_LOOP * (window.end - window.start)
+    return _make_steps(longest[0].site, longest, events) if is_long else None
 
 
-def _usual_nanoseconds(steps: Steps) -> float:
-    """Return the time of all steps without pauses between them."""
-    return len(steps) * steps.seconds * 1e9
+def _count_bursts(events: Sequence[LedgerEvent], mark: LedgerEvent, longest_step: float) -> int:
+    """Return the number of bursts of steps in the whole capture. Between two bursts are other events of the thread."""
+    own = [event for event in events if event.thread == mark.thread]
+    marks = [index for index, event in enumerate(own) if event.site == mark.site]
+    pauses = [after for before, after in pairwise(marks) if own[after].end - own[before].end > longest_step]
+    return 1 + sum(own[after - 1].site != mark.site for after in pauses)
+
+
+def _share_steps(events: Sequence[LedgerEvent], marks: Sequence[LedgerEvent]) -> bool:
+    """Whether most steps between these events contain a mark, so that both belong to one loop."""
+    ends, mark_ends = [event.end for event in events], [mark.end for mark in marks]
+    return len(np.unique(np.searchsorted(ends, mark_ends))) > len(ends) / 2
+
+
+def _usual_nanoseconds(events: Sequence[LedgerEvent]) -> float:
+    """Return the time from the first to the last of these events, without pauses between them."""
+    lengths = np.diff([event.end for event in events])
+    return float(np.median(lengths)) * len(lengths)
 
 
 def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
