@@ -12,7 +12,7 @@ from forebay.doctor.report.html import render_card, save_page
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
-TRACKS = "#tracks"
+TRACKS, CROSSINGS = "#tracks", ".transfers.sortable"
 expect.set_options(timeout=60_000)  # milliseconds; a busy machine draws pages slowly
 
 
@@ -117,7 +117,7 @@ def test_the_color_scheme_follows_the_system_until_the_user_chooses(opened):
 
 def test_a_heading_sorts_the_table_in_both_directions(opened):
     page = opened(samples.ordinary())
-    calls = page.locator(".transfers .call")
+    calls = page.locator(CROSSINGS + " .call")
     expect(calls).to_contain_text(["torch.tensor", "DataLoader", "Tensor.item"])
     heading(page, "Bytes").click()
     expect(calls).to_contain_text(["torch.tensor", "Tensor.item", "DataLoader"])
@@ -125,7 +125,7 @@ def test_a_heading_sorts_the_table_in_both_directions(opened):
     expect(calls).to_contain_text(["DataLoader", "Tensor.item", "torch.tensor"])
     expect(page.locator("th[aria-sort]")).to_have_text("Bytes")
     heading(page, "Line").click()
-    expect(page.locator(".transfers .line span")).to_have_text(["train.py:31", "train.py:34", "train.py:41"])
+    expect(page.locator(CROSSINGS + " .line span")).to_have_text(["train.py:31", "train.py:34", "train.py:41"])
 
 
 def test_a_heading_can_be_used_with_the_keyboard(opened):
@@ -212,7 +212,7 @@ def test_a_page_can_be_read_without_its_script(opened):
     page = opened(samples.ordinary(), java_script_enabled=False)
     expect(page.locator("h1")).to_be_visible()
     expect(page.locator(".finding")).to_have_count(3)
-    expect(page.locator(".transfers tbody tr")).to_have_count(3)
+    expect(page.locator(CROSSINGS + " tbody tr")).to_have_count(3)
 
 
 def test_a_card_is_shown_in_a_notebook_cell(browser):

@@ -19,7 +19,7 @@ def alter(image, kind):
 rows = tf.data.Dataset.from_tensor_slices((images, kinds)).map(alter, num_parallel_calls=tf.data.AUTOTUNE)
 batches = rows.batch(32).prefetch(tf.data.AUTOTUNE)
 
-layers = [keras.layers.Conv2D(8, 5, strides=4, activation="relu"), keras.layers.Flatten()]
+layers = [keras.layers.Conv2D(2, 5, strides=8, activation="relu"), keras.layers.Flatten()]
 model = keras.Sequential([keras.Input((side, side, 3)), *layers, keras.layers.Dense(10, activation="softmax")])
 model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
 model.fit(batches, epochs=2, verbose=0)

@@ -91,7 +91,7 @@ class HistoryRecorder:
     def add_end(self, time: int, steps: int) -> None:
         """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
 
-        An end before the last one is ignored: a hook that is removed may still report operations.
+        An end before the last one is ignored: a removed hook may still report operations from before the timed steps.
         """
         if time < self._last_end:
             return

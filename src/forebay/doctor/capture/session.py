@@ -16,12 +16,12 @@ from forebay.core.launchers import detect_process_rank
 from forebay.core.machine import Machine, installed_versions
 from forebay.core.nvml import PACKAGE, has_binding
 from forebay.doctor.capture.arithmetic import ArithmeticRecorder
-from forebay.doctor.capture.cpu_clock import CpuClock
 from forebay.doctor.capture.device.ledger import DeviceLedger, has_loaded_cuda
 from forebay.doctor.capture.gpu_sampler import GpuSampler
 from forebay.doctor.capture.host_sampler import HostSampler
 from forebay.doctor.capture.ledger import Ledger, NextReport, SiteKey
 from forebay.doctor.capture.memory_samples import MemorySampler
+from forebay.doctor.capture.other_threads_clock import OtherThreadsClock
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import BusyCoreMeter, process_facts
@@ -76,7 +76,7 @@ class Session:
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._busy_cores = BusyCoreMeter()
-        self._cpu_clock = CpuClock()
+        self._other_threads_clock = OtherThreadsClock()
         self._start = 0  # nanoseconds
 
     @classmethod
@@ -155,7 +155,7 @@ class Session:
     def _other_cores(self) -> float | None:
         """Return how many cores other threads kept busy in the profiled and timed steps."""
         ends = (self.detector.end, *self.detector.step_ends[-1:])
-        return self._cpu_clock.other_cores(self.detector.start, max(ends))
+        return self._other_threads_clock.other_cores(self.detector.start, max(ends))
 
     def _excerpt(self) -> dict[str, Any]:
         """Return the statements of the script that the code of cures must fit."""
@@ -184,7 +184,7 @@ class Session:
         """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
-        self._cpu_clock.read(now)
+        self._other_threads_clock.read(now)
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
             now = perf_counter_ns()  # the first step on the device starts when the operators are no longer noted
         if self.detector.on_site(site, count, now):

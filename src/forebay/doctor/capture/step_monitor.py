@@ -115,7 +115,5 @@ class StepMonitor:
         """Pass the queued step ends to the recorder, up to a time."""
         while self._ends and (until is None or self._ends[0][0] <= until):
             time, steps = self._ends.popleft()
-            if time < self._recorder.last_end:
-                continue  # operations from before the timed steps, which are counted when the script ends
             self._block_steps = steps or self._block_steps
             self._recorder.add_end(time, steps)

@@ -4,7 +4,10 @@ import pytest
 from tests.support.framework_processes import Captures
 from tests.support.paths import DOCTOR
 
+from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.events import EventKind
+
+INPUT_STEPS = StepDetector().input_steps
 
 SCRIPTS = sorted(path.stem for path in (DOCTOR / "scripts" / "keras").glob("*.py"))
 
@@ -56,8 +59,9 @@ def test_a_fit_records_its_input_waits_inside_its_runs(captures, script, api, lo
 def test_only_steps_are_timed_after_the_window(captures):
     capture = captures["fit_arrays"]
     assert capture.window.anchor[:2] == ("step", "Model.fit")
-    assert len(capture.window.untraced) >= 60
-    assert [event for event in events(capture, EventKind.RUN) if event.start > capture.window.end] == []
+    assert len(capture.window.untraced) >= 50
+    later_runs = [event for event in events(capture, EventKind.RUN) if event.start > capture.window.end]
+    assert len(later_runs) <= INPUT_STEPS + 1  # the steps whose input is traced, and the call that stops the hooks
 
 
 def test_a_pipeline_records_its_settings(captures):

@@ -7,7 +7,7 @@ import time
 from threading import get_ident
 from typing import NamedTuple
 
-__all__ = ["CpuClock"]
+__all__ = ["OtherThreadsClock"]
 
 INTERVAL_NS = 10_000_000  # between two readings; a reading takes about 1 us
 MAX_READINGS = 2000  # of a run; at least 20 seconds
@@ -20,7 +20,7 @@ class _Reading(NamedTuple):
     thread_seconds: float  # CPU time of this thread
 
 
-class CpuClock:
+class OtherThreadsClock:
     """Reads the CPU time of the process and of the thread that calls `read`."""
 
     def __init__(self) -> None:
