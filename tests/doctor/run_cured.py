@@ -1,9 +1,4 @@
-"""Applies every cure to the script it was offered for, and runs the result. One process per framework.
-
-python -m tests.doctor.run_cured torch FOLDER
-
-FOLDER has the captures of the scripts. The program writes cured.json: how each cured script ended.
-"""
+"""Applies every cure to the script it was offered for, and runs the result."""
 
 import ast
 import json
@@ -16,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tests.doctor.applied_cures import apply_cure, is_fitted, with_excerpt
-from tests.doctor.watch_scripts import RUNNERS, SCRIPTS, restore
+from tests.doctor.watch_scripts import SCRIPTS, restore
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
@@ -117,15 +112,14 @@ def scripts_with_captures(framework, folder):
                 yield script, capture
 
 
-if __name__ == "__main__":
-    framework, results = sys.argv[1], Path(sys.argv[2])
+def run_cures(framework: str, folder: Path) -> None:
+    """Apply the cures to the scripts whose captures are in a folder. Write how each ended to cured.json there."""
     sys.modules["stopwatch"] = SimpleNamespace(Stopwatch=Stopwatch)
-    RUNNERS.get(framework, lambda: None)()
-    cured = results / "cured"
+    cured = folder / "cured"
     cured.mkdir(exist_ok=True)
     found = [
         result
-        for script, capture in scripts_with_captures(framework, results)
+        for script, capture in scripts_with_captures(framework, folder)
         for result in results_of(script, capture, cured)
     ]
-    (results / "cured.json").write_text(json.dumps(dict(found), indent=1))
+    (folder / "cured.json").write_text(json.dumps(dict(found), indent=1))

@@ -56,7 +56,7 @@ def profile_situations(folder: Path, settings: dict[str, str]) -> dict[str, Summ
 
 
 def to_snapshot(summary: Summary, snapshot: Summary) -> Summary:
-    """Convert a summary to the form of a snapshot: omit optional rules, and use one name per cause."""
+    """Convert a summary to the form of a snapshot: omit optional rules, and rename rules that `same_as` lists."""
     same_as, optional = snapshot.get("same_as", {}), snapshot.get("optional", ())
     findings = [(same_as.get(rule, rule), line) for rule, line in summary["findings"] if rule not in optional]
     rules = [rule for rule, _ in findings]

@@ -65,7 +65,7 @@ def test_memory_over_50_epochs_is_flat_and_within_the_budget(pipeline):
     """)
     assert planned <= 32 << 20
     assert max(early, late) - before < planned + (16 << 20)  # the plan and an allowance of 16 MiB
-    assert late - early < 2 * slot + (2 << 20)  # only the last pages of the planned slots may be touched late
+    assert late - early < 2 * slot + (2 << 20)  # a page is resident after its first write, so two slots may still grow
 
 
 def test_memory_of_process_maps_with_their_shared_memory_is_flat():
@@ -113,4 +113,4 @@ def test_only_few_batches_larger_than_planned_are_held():
         feed = fb.from_source(rows).batch(4, pad=0).feed("numpy", host_bytes="64MiB")
         print(before, max(epochs(feed, 1)))
     """)
-    assert peak - before < (64 + 96) << 20  # rows of 4 MiB: each thread stacks one batch in addition to the slots
+    assert peak - before < (64 + 96) << 20  # the budget, and 6 batches of 16 MiB that threads stack outside of slots

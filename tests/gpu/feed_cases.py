@@ -57,7 +57,7 @@ def test_every_batch_equals_the_host_batch(framework, rows, resident):
     assert transport is not None
 
 
-def test_sequential_rows_are_copied_in_runs(framework):
+def test_batches_of_rows_in_order_equal_the_host_batches(framework):
     assert_same(framework, fb.from_arrays(ROWS["large"]()).batch(64), resident="never")
     assert_same(framework, fb.from_arrays(ROWS["small"]()).batch(1000), resident="never")
 
@@ -72,7 +72,7 @@ def test_shards_and_block_shuffles_equal_the_host_batches(framework):
 def test_64_bit_numbers_arrive_in_the_frameworks_dtype(framework, resident):
     rows = 4_000
     data = {"x": RNG.normal(size=(rows, 30)), "y": RNG.integers(-(2**62), 2**62, rows), "row": np.arange(float(rows))}
-    data["large"] = np.arange(rows * 7_000.0).reshape(rows, 7_000)  # copied by DMA
+    data["large"] = np.arange(rows * 7_000.0).reshape(rows, 7_000)  # rows so long that they are pulled by DMA
     pipeline = shuffled(data, 250)
     transport, explained = assert_same(framework, pipeline, resident=resident)
     assert transport is not None
@@ -97,7 +97,7 @@ def test_rows_that_cannot_be_pulled_are_staged(framework):
     assert_same(framework, fb.from_batches(batches))
 
 
-def test_maps_in_processes_fill_page_locked_memory(framework):
+def test_maps_in_processes_equal_the_host_batches(framework):
     assert_same(framework, shuffled(ROWS["odd"](), 500).map(halve, where="process"))
 
 
@@ -127,11 +127,13 @@ def test_two_feeds_of_one_array_share_its_page_locks(framework):
     data = ROWS["small"]()
     halves = [{name: leaf[part] for name, leaf in data.items()} for part in (slice(0, 60_000), slice(40_000, None))]
     feeds = [shuffled(half, 200).feed(FRAMEWORK, device="cuda", resident="never") for half in halves]
-    for feed, half in zip(feeds, halves, strict=True):
+    for feed in feeds:
+        count = 0
         for batch in feed:
             rows = framework.read(batch["row"])
             assert np.array_equal(framework.read(batch["x"]), data["x"][rows])
-        assert len(half["row"]) == 60_000
+            count += len(rows)
+        assert count == 60_000
     feeds[0].close()
     assert sum(len(framework.read(batch["row"])) for batch in feeds[1]) == 60_000
     feeds[1].close()

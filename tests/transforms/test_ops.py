@@ -244,7 +244,7 @@ def test_padded_rows_of_another_dtype_are_refused():
         all_batches(fb.from_generator(lambda: iter(rows)).batch(1, pad=0))
 
 
-def test_padding_does_not_change_the_generator():
+def test_padding_one_pipeline_does_not_affect_another_of_the_same_generator():
     pipeline = fb.from_generator(sentences)
     all_batches(pipeline.batch(2, pad=0))
     with pytest.raises(SpecError, match="row 1"):

@@ -20,7 +20,7 @@ HELP = {
     "doctor": "profile a training script: which lines slow it down, their cost, their cure",
     "demo": "make data, load it with NumPy and with Forebay, and compare their speeds (a few seconds)",
     "probe": "measure memory, disk, GPU link and kernel launches of this machine (10 seconds; results are saved)",
-    "plan": "show the plan of a feed of this data, and measure its speed on this machine",
+    "plan": "show the plan for the given data, and measure its speed on this machine",
     "bench": "compare Forebay with tf.data, DataLoader, Grain and others on this machine (10 minutes; 2 with --quick)",
     "scale": "simulate a feed on a cluster: its speed, its bottleneck, the GPU hours lost",
     "info": "print versions and hardware for a bug report",

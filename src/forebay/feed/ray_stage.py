@@ -28,8 +28,8 @@ __all__ = ["RayTransformStage"]
 class RayTransformStage(TransformStage):
     """A transform stage on Ray workers.
 
-    If the workers read files or the object store, this stage is also the remote filler of the feed. Otherwise the feed
-    sends them the rows.
+    If the workers read the rows themselves, from files or from Ray's object store, this stage also fills slots.
+    Otherwise the feed sends them the rows.
     """
 
     def __init__(

@@ -134,3 +134,32 @@ def test_the_code_of_a_line_is_that_of_its_file():
     facts = {"script": {"files": [{"file": "train.py", "lines": [[3, "x = 1"]]}]}}
     code = script_code(CaptureView(capture_of([], facts=facts)), Line("train.py", 3, "<module>"))
     assert code.text(code.statement_at(3)) == "x = 1"
+
+
+@pytest.mark.parametrize(
+    ("source", "without"),
+    [
+        ("f(k=1)", "f()"),
+        ("f(k=1, b=2)", "f(b=2)"),
+        ("f(a, k=1)", "f(a)"),
+        ("f((a), k=(1), b=2)", "f((a), b=2)"),
+        ("f(a, k=1,)", "f(a,)"),
+        ("f(b=2)", None),
+    ],
+)
+def test_a_keyword_is_removed_with_one_comma(source, without):
+    code = ScriptCode(source)
+    (call,) = code.calls("f")
+    patch = code.remove_keyword(call, "k")
+    assert (patch and code.rewrite(code.tree.body[0], patch)) == without
+
+
+@pytest.mark.parametrize(
+    "source", ["f()", "f(a)", "f(a,)", "f(\n    a,  # one, two\n)", "f(\n    a  # one, two\n)", "f((a))"]
+)
+def test_a_new_keyword_gets_a_comma_if_it_needs_one(source):
+    code = ScriptCode(source)
+    (call,) = code.calls("f")
+    changed = ast.parse(code.rewrite(code.tree.body[0], code.set_keyword(call, "k", "1")))
+    assert [keyword.arg for keyword in changed.body[0].value.keywords] == ["k"]
+    assert ast.dump(ast.Module(changed.body[0].value.args, [])) == ast.dump(ast.Module(call.args, []))

@@ -95,13 +95,13 @@ def test_an_unknown_value_of_external_files_is_refused(tmp_path):
         open_hdf5(write_external(tmp_path), external_files=True)
 
 
-def test_more_chunks_than_the_budget_can_record_are_refused_with_their_number(tmp_path):
+def test_more_chunks_than_the_budget_has_memory_to_index_are_refused_with_their_number(tmp_path):
     path = claim(tmp_path, (200_000_000,), chunks=(1,), compression="gzip")
     with pytest.raises(BudgetError, match=r"'x' in .* claims 200000000 chunks.*max_held_bytes=12800000000"):
         open_hdf5(path)
 
 
-def test_more_chunks_in_one_row_than_the_budget_can_record_are_refused(tmp_path):
+def test_more_chunks_in_one_row_than_the_budget_has_memory_to_index_are_refused(tmp_path):
     path = claim(tmp_path, (2, 10**9), chunks=(1, 1), compression="gzip")
     with pytest.raises(BudgetError, match="claims 1000000000 chunks"):
         open_hdf5(path)
@@ -116,7 +116,7 @@ def test_rows_larger_than_the_memory_are_refused(tmp_path, options):
 def test_chunks_larger_than_the_budget_of_the_user_are_refused(tmp_path):
     path = claim(tmp_path, (2**30,), chunks=(2**25,), compression="gzip")
     with pytest.raises(BudgetError, match=rf"needs {2**27} bytes of memory, more than the limit of 64.0 MiB"):
-        open_hdf5(path, max_held_nbytes=2**20)
+        open_hdf5(path, max_held_nbytes=2**20)  # a smaller budget than 64 MiB counts as 64 MiB
     assert len(open_hdf5(path, max_held_nbytes=2**27)) == 2**30
 
 
@@ -153,7 +153,7 @@ def test_a_chunk_whose_writer_skipped_a_filter_is_checked_too(tmp_path):
         source.gather(slice(0, 4), [np.empty(4, "u1")])
 
 
-def test_a_chunk_that_is_compressed_twice_is_refused(tmp_path):
+def test_a_bomb_that_is_compressed_twice_is_refused(tmp_path):
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk((2**16,))
     properties.set_deflate(9)

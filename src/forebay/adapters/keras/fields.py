@@ -113,7 +113,8 @@ class ClassWeights:
         """Raise PipelineError for a batch with sample weights or without one array of labels."""
         if len(parts) == 3:
             raise PipelineError(
-                "fit(class_weight=) cannot be used with a feed that has sample weights. Multiply them in the pipeline."
+                "fit(class_weight=) cannot be used with a feed that has sample weights. "
+                "Multiply the sample weights by the class weights in the pipeline."
             )
         if len(parts) == 1 or isinstance(parts[1], Mapping | tuple | list):
             raise PipelineError(

@@ -13,14 +13,14 @@ __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
 FEWEST_OF_LINE = 2  # long steps in which a line must have been sampled
 FEWEST_WITHOUT_LINE = 6  # long steps without a line; fewer may be equally far apart by chance
 MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
-MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must exceed what it takes in as many usual steps
+MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must come on top of its time in as many usual steps
 MAX_USUAL_SHARE = 0.05  # of the time of usual steps; a frame that only long steps execute has a few stray samples there
 MIN_SHARE = 0.02  # of the time of all long steps; shorter frames have too few samples
 MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause; a line of the same steps with less is left out
 MIN_SINGLE_SHARE = 0.3  # of the intervals must be one period; a long step without samples doubles an interval
 MIN_REGULAR_SHARE = 0.9  # of the intervals must be one or several periods
 MAX_CHANCE = 0.05  # largest probability that random intervals are multiples of one of them
-DEEP_SHARE = 0.6  # of the time of a line; the innermost line that it calls takes at least this share
+DEEP_SHARE = 0.6  # of the time of a line; `inner_line` is the innermost line below it with this share
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Pause:
     count: int
     period: int  # number of steps from one of these steps to the next; 0 if irregular
     seconds: float  # the median of these steps
-    usual_seconds: float  # the median of all steps
+    usual_seconds: float  # of a step: the mean of the medians of all blocks
     seconds_per_step: float  # cost, spread over all steps
     first_seconds: float  # the median of the first third of these steps
     last_seconds: float  # the median of the last third
@@ -96,7 +96,7 @@ def _is_multiple(interval: int, period: int, resolution: int) -> bool:
 def _group_lines(history: StepHistory) -> list[tuple[list[PauseLine], list[LongStep]]]:
     """Return groups of lines, most time first, and the long steps of the first line of each group.
 
-    A line belongs to the group with which it shares most of its long steps.
+    A line belongs to the first group with which it shares half of its long steps.
     """
     groups: list[tuple[list[PauseLine], dict[int, LongStep]]] = []
     for line, line_steps in sorted(_exclusive_lines(history), key=lambda item: -item[0].share):

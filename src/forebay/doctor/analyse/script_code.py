@@ -1,6 +1,7 @@
 """The excerpt of a script in a capture, parsed: which statements, loops, functions and names a line belongs to."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -102,16 +103,21 @@ class ScriptCode:
             if keyword.arg == name:
                 return self.replace(keyword.value, value)
         end = self._end(call) - 1
-        has_comma = self._source[:end].rstrip().endswith((b",", b"("))
-        return Patch(end, end, f"{'' if has_comma else ', '}{name}={value}")
+        ends = [*map(self._end, call.args), *map(self._end, call.keywords)]
+        rest = re.sub(rb"#.*", b"", self._source[max(ends, default=end) : end])  # after the last argument
+        return Patch(end, end, f"{', ' if ends and b',' not in rest else ''}{name}={value}")
 
     def remove_keyword(self, call: ast.Call, name: str) -> Patch | None:
-        """Return the change that removes a keyword argument with the comma before it; None if it is not there."""
+        """Return the change that removes a keyword argument with a comma beside it; None if it is not there."""
         arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-        for previous, argument in zip([call.func, *arguments], arguments, strict=False):
+        for index, argument in enumerate(arguments):
             if isinstance(argument, ast.keyword) and argument.arg == name:
-                start = self._end(previous) + (previous is call.func)
-                return Patch(start, self._end(argument.value), "")
+                start, end = self._offset(argument.lineno, argument.col_offset), self._end(argument)
+                if index:
+                    start = self._source.rindex(b",", 0, start)
+                elif len(arguments) > 1:
+                    end = self._offset(arguments[1].lineno, arguments[1].col_offset)
+                return Patch(start, end, "")
         return None
 
     def replace_in_lines(self, statement: ast.stmt, text: str) -> str | None:
@@ -192,7 +198,7 @@ class ScriptCode:
         return None
 
     def is_alone(self, statement: ast.stmt) -> bool:
-        """Whether a statement is the only one of its block, which cannot be empty."""
+        """Whether a statement is the only one of its block. Python refuses empty blocks."""
         parent = self.parents.get(statement)
         blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
         return [statement] in blocks
@@ -221,7 +227,7 @@ class ScriptCode:
         return values[0] if len(values) == 1 else None
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return the calls of functions with these last names, in the order of the source."""
+        """Return the calls of functions with these names after their last dot, in the order of the source."""
         found = [node for node in self.parents if isinstance(node, ast.Call) and last_name(node.func) in names]
         return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 

@@ -63,7 +63,7 @@ def report_at_deadline(report: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
-    """End the process if the block does not end within `seconds` after SIGTERM, after a last report.
+    """If the block does not end within `seconds` after SIGTERM, write a last report and end the process.
 
     Python writes the number of a signal to the wakeup file descriptor as soon as it arrives, even while the main thread
     executes no Python code. Does nothing outside of the main thread, or if the descriptor is in use.
@@ -89,7 +89,7 @@ def sigterm_deadline(seconds: float = GRACE_SECONDS) -> Iterator[None]:
 
 
 def _watch(reader: int, ended: threading.Event, seconds: float) -> None:
-    """Read the numbers of signals, and end the process `seconds` after the first SIGTERM that must end the script."""
+    """Read the numbers of signals, and end the process `seconds` after a SIGTERM that the script does not handle."""
     with suppress(OSError):
         while number := os.read(reader, 1):
             if number[0] != signal.SIGTERM or not is_sigterm_pending():

@@ -25,7 +25,7 @@ __all__ = ["StepMonitor", "steps_per_measurement"]
 
 SECONDS = 0.05  # between two samples, on average
 LONG_STEP_SECONDS = 0.005  # between two samples of a long step, at first
-LONG_STEP_SHARE = 0.05  # of the time since the long step began: the time between two later samples
+LONG_STEP_SHARE = 0.05  # between two later samples, as a share of the time since the long step began
 MAX_SECONDS = 2.0  # between two samples
 MAX_ENDS = 100_000  # step ends in the queue; the thread empties it often
 MAX_HOOK_SHARE = 0.003  # of a step, for the hook that reports its end

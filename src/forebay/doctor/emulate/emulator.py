@@ -25,7 +25,7 @@ FRAMEWORKS |= {"sys": "forebay.doctor.emulate.python"}
 class Emulator:
     """Runs one emulation between `start` and `stop`.
 
-    Start the emulator before the session, so that the hooks wrap the replaced calls.
+    Start the emulator before a `Session` installs its hooks, so that the hooks wrap the replacements.
     """
 
     def __init__(self, emulation: Emulation) -> None:

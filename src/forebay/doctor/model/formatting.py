@@ -170,7 +170,7 @@ def _choose_unit(value: float) -> tuple[float, str]:
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if value * factor >= 0.9995:  # rounds to 1.00 of this unit
             return factor, unit
-    return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")  # shorter times read 0 s or 0.00 s
+    return (1e9, "ns") if value * 1e9 >= 0.5 else (1.0, "s")  # 0 reads 0 s, and other times below 0.5 ns read 0.00 s
 
 
 def _format_three_digits(value: float) -> str:

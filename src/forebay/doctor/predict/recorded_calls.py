@@ -30,7 +30,7 @@ def find_calls(device_view: DeviceView, steps: Sequence[Sequence[HostInterval]])
     loop = LoopIntervals([interval for intervals in steps for interval in intervals])
     starts, ends = device_view.operations["start"].astype(np.int64), device_view.operations["end"].astype(np.int64)
     queue_times = np.full(len(starts), NO_MATCH, np.int64)
-    # The preparation of a copy ends when the copy starts.
+    # The second half of the end times belongs to preparations: that of an operation ends when the operation starts.
     loop_calls = LoopCalls([], queue_times, starts, np.concatenate([ends, starts]))
     if device_view.lags_behind:
         loop_calls.start_times = expected_starts(len(starts), device_view.period, steps)
@@ -98,8 +98,8 @@ def _order_by_stream(device_view: DeviceView, queue_times: Any, operation_indice
 def _is_queued_by_call(device_view: DeviceView, index: int, is_own: Any) -> bool:
     """Whether the recorded call of an operation shows when the loop queued the operation.
 
-    If another thread makes a copy for an event of the loop, the call of that thread is later than the event, and the
-    event counts.
+    If another thread makes a copy for an event of the loop, its call is later than the event. The loop queued the copy
+    in the event, so the time of the event counts as the queueing time.
     """
     owner = int(device_view.event_of[index])
     if is_own[device_view.call_of[index]] or owner < 0 or device_view.events[owner].thread != device_view.thread:
@@ -167,7 +167,7 @@ def _add_event_waits(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopI
     """Add the waits of events without a recorded wait.
 
     These events are read-backs, explicit waits, uploads and moves that end after their copy, and compiled calls that
-    wait for their batch or for the preparation of an upload.
+    wait for their batch, or until the host has prepared an upload.
     """
     by_end_time = _OperationsByEndTime(loop_calls.end_times[: len(loop_calls.start_times)])
     copies = _copies_by_event(device_view)

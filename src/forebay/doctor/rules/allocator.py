@@ -26,7 +26,7 @@ __all__ = ["examine"]
 MIN_REPORTED_SHARE = 0.03  # of a step
 LEAST_INACTIVE_SHARE = 0.25  # of the reserved memory; smaller fragmentation is usual
 LEAST_RESERVED_SHARE = 0.5  # of the memory of the device; below it, there is room for other tensors
-LEAST_SAVED_SHARE = 0.5  # of the time of allocations, if a cure may leave some of them
+LEAST_SAVED_SHARE = 0.5  # of the time of allocations: the least that a cure saves if some of them may remain
 _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 
@@ -50,7 +50,7 @@ _SETTINGS = (
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield a finding if allocations take a reportable share of a step, or a warning about retries."""
+    """Yield a finding if allocations take a reportable share of a step, else warnings about failures or fragments."""
     device_view = view.device
     allocations = find_allocations(view, device_view) if device_view is not None and view.step_seconds else None
     retries = count_retries(view)
@@ -92,7 +92,7 @@ def _warning(view: CaptureView, retries: int) -> Finding:
 
 
 def _is_severe(found: Fragmentation) -> bool:
-    """Whether pieces between tensors are much of the reserved memory, on a device that is rather full."""
+    """Whether much of the reserved memory is free, but in pieces between tensors, on a device that is rather full."""
     is_full = found.reserved_nbytes >= LEAST_RESERVED_SHARE * found.total_nbytes
     return is_full and found.inactive_nbytes >= LEAST_INACTIVE_SHARE * found.reserved_nbytes
 
@@ -103,15 +103,19 @@ def _fragmentation_warnings(view: CaptureView, found: Fragmentation) -> Iterator
     if "expandable_segments:true" in _allocator_options(settings):
         return
     share = format_percent(found.inactive_nbytes / found.reserved_nbytes)
-    cure = Cure("let segments grow", _REUSE_CODE["torch"], basis="this saves memory; it saves time if retries follow")
+    cure = Cure(
+        "let segments grow",
+        _REUSE_CODE["torch"],
+        basis="this saves memory; it saves time only if allocations would fail later",
+    )
     yield Finding(
         rule="allocator",
-        title=f"{share} of the memory that PyTorch reserves on {found.device} are pieces between tensors",
+        title=f"{share} of the memory that PyTorch reserves on {found.device} is free, but in pieces between tensors",
         line=None,
         seconds=0.0,
         cures=(cure,),
         evidence=(
-            f"{format_nbytes(found.inactive_nbytes)} of {format_nbytes(found.reserved_nbytes)} are free in such "
+            f"{format_nbytes(found.inactive_nbytes)} of {format_nbytes(found.reserved_nbytes)} are free in these "
             f"pieces; the device has {format_nbytes(found.total_nbytes)}. A tensor that is larger than each piece does "
             "not fit.",
         ),
@@ -133,7 +137,7 @@ def _find_emptying(view: CaptureView) -> HostLine | None:
 
 
 def _cures(view: CaptureView, seconds: float, emptying: HostLine | None) -> Iterator[Cure]:
-    """Yield the cure that fits: without the setting or call that causes the allocations, or with another setting."""
+    """Yield the cure that fits: remove what causes the allocations, add a setting, or use equal shapes."""
     settings: Mapping[str, str] = view.capture.facts.get("settings") or {}
     framework = _framework(view)
     setting = next((each for each in _SETTINGS if _applies(each, settings, framework)), None)
@@ -168,7 +172,7 @@ def _applies(setting: _Setting, settings: Mapping[str, str], framework: str) -> 
 
 
 def _allocator_options(settings: Mapping[str, str]) -> str:
-    """Return the options of PyTorch's allocator in lower case; newer versions use the first name."""
+    """Return the options of PyTorch's allocator in lower case; newer versions read PYTORCH_ALLOC_CONF."""
     return (settings.get("PYTORCH_ALLOC_CONF", "") + settings.get("PYTORCH_CUDA_ALLOC_CONF", "")).lower()
 
 

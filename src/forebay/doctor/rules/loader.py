@@ -31,7 +31,7 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes
 
 __all__ = ["examine", "recognises"]
 
-INDEXED_SHARE = 0.2  # of the wait; one gather and its random rows take this share at most
+INDEXED_SHARE = 0.2  # of the wait; one gather per batch and its random indices take this share at most
 BUFFER_SHARE = 0.25  # of the host memory; the rule reports shuffle buffers that take more
 _PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
 
@@ -77,7 +77,7 @@ def _loads_unpinned(view: CaptureView) -> bool:
 
 
 def _loads_pinned(view: CaptureView) -> bool:
-    """Whether a DataLoader of the script has `pin_memory`. Pageable data is then not the data that it loads."""
+    """Whether a DataLoader of the script has `pin_memory`. If so, an upload from pageable memory has other data."""
     return any(_pin_settings(view))
 
 
@@ -91,7 +91,8 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
     stage_location = location(view, stage.line or site.line, site.api)
     pays, reason = workers_pay(site, wait), "so the loop itself makes the batches"
-    small = f"A batch has {format_nbytes(nbytes_per_call(site))}. To get it from another process costs as much."
+    size = format_nbytes(nbytes_per_call(site))
+    small = f"A batch has {size}. Getting it from a worker process takes as long as making it."
     framework = feed_framework(view, site.api)
     feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)

@@ -167,8 +167,8 @@ def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random
     return ready
 
 
-def _stage_maker(copies: int) -> Callable[..., Iterator[RouteStage]]:
-    """Return a function that makes a stage: a `Server` that stands for `copies` equal devices that move bytes.
+def _stage_maker(count: int) -> Callable[..., Iterator[RouteStage]]:
+    """Return a function that makes a stage: a `Server` that stands for `count` equal parts, such as one disk per host.
 
     The function yields one stage, or none if no bytes move or the servers cause no delay.
     """
@@ -178,7 +178,7 @@ def _stage_maker(copies: int) -> Callable[..., Iterator[RouteStage]]:
     ) -> Iterator[RouteStage]:
         if nbytes and (latency or bytes_per_second != math.inf):
             seconds = nbytes / bytes_per_second
-            server = Server(name, copies)
+            server = Server(name, count)
             yield RouteStage(server, parameter, seconds, latency_seconds=latency, latency_jitter=jitter)
 
     return make_stage

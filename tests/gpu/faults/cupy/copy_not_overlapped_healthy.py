@@ -1,4 +1,4 @@
-"""A second stream copies the next window while the step runs.
+"""A second stream copies the next rows of the recording while the step runs.
 
 The doctor must not report `copy_not_overlapped` here.
 """

@@ -14,7 +14,7 @@ __all__ = ["BatchRead", "HostTrace"]
 # The start of the profiler takes about 50 us. The times in a trace count from a moment during this start. The moment is
 # estimated as this share of the start.
 CLOCK_ZERO_SHARE = 0.75
-MAX_START_NS = 1_000_000  # another process interrupted a longer start, so the estimate would be wrong
+MAX_START_NS = 1_000_000  # another process has interrupted a start that takes longer, so the estimate would be wrong
 MAX_STARTS = 5  # attempts to start without an interruption; the last one counts in any case
 _READ_OPERATIONS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute")
 
