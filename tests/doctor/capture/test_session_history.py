@@ -33,7 +33,7 @@ def test_all_steps_after_the_profiled_ones_are_in_the_history(session):
     history = session.capture("train.py").history
     assert session.is_done()
     assert history.steps == 200 - 6 - 1  # 6 profiled; the step in which the doctor ended the timing is discarded
-    assert {step.position % 25 for step in history.long_steps if step.seconds > 0.08} == {18}
+    assert {step.position for step in history.long_steps} >= set(range(18, history.steps, 25))
 
 
 def test_the_steps_of_the_history_are_no_events(session):
@@ -51,9 +51,11 @@ def test_short_steps_end_the_history_with_the_timed_steps(session):
 def test_the_time_of_a_callback_of_the_doctor_is_no_long_step():
     session = Session(StepDetector(warm_up=1, steps=5, untraced_steps=20), on_enough=lambda: time.sleep(0.5))
     session.start()
+    started = time.perf_counter()
     run_steps(session, 100, 0.004)
+    seconds = time.perf_counter() - started
     session.stop()
-    assert session.capture("train.py").history.seconds < 0.5 + 100 * 0.004
+    assert session.capture("train.py").history.seconds <= seconds - 0.5
 
 
 def test_a_session_without_a_history_ends_with_the_timed_steps():
