@@ -39,8 +39,14 @@ def test_every_cure_runs_in_its_script(framework_processes, framework):
     ended = framework_processes.cured_scripts(framework)
     assert sum(result == "ran" for result in ended.values()) >= 8
     assert {name: result for name, result in ended.items() if result not in ("ran", "sketch")} == {}
-    sketches = {name for name, result in ended.items() if result == "sketch"} - UNFIT
+    sketches = {name for name, result in ended.items() if result == "sketch" and is_certain(name)} - UNFIT
     assert {name.split(": ", 2)[2] for name in sketches} <= SKETCHES
+
+
+def is_certain(name):
+    """Whether the doctor finds this on every machine: a recorded capture, or the fault that names the script."""
+    script, rule, _ = name.split(": ", 2)
+    return script.startswith("cures/") or script.removeprefix("scripts/").startswith(rule)
 
 
 def test_code_is_pasted_at_its_lines_with_their_indentation():
