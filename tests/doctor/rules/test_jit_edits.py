@@ -108,3 +108,13 @@ def test_calls_without_constant_modules_are_not_cached(decorator, call):
 def test_a_function_that_the_script_jits_later_is_cached():
     source = "step = nnx.jit(train, donate_argnums=0)\nfor x in xs:\n    step(model, x)\n"
     assert "cached_step = nnx.cached_partial(step, model)\nfor x in xs:\n    cached_step(x)\n" in cached(source, 3)
+
+
+def test_converted_data_becomes_a_parameter():
+    text = jitted(body("batch = jnp.asarray(data)[rows]\nw = w - batch\n"), 6, 7)
+    assert "def train_step(data, w):" in text  # `rows` never changes, so it may be a constant
+
+
+def test_nothing_is_moved_if_most_operations_would_stay():
+    source = body("rows = xs[i : i + 2]\nprint(rows)\ncolumns = ys[i : i + 2]\nw = w + jnp.sum(rows)\n")
+    assert jitted(source, 6, 8, 9) == ""

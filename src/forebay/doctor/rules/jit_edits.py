@@ -24,6 +24,7 @@ _METHODS = frozenset(
     {"all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min", "prod"}
     | {"ravel", "reshape", "set", "add", "sort", "squeeze", "std", "sum", "swapaxes", "transpose", "var", "update"}
 )
+MOVED_SHARE = 0.5  # of the lines with operations; else the cure would leave most of the time that it promises to save
 _READERS = ("int", "float", "bool")  # builtins that read the value of an array
 _PLAIN_CALLS = frozenset({"zip", "len", "tuple", "list", "dict", "range", "enumerate", "sum", "abs", "min", "max"})
 
@@ -44,7 +45,8 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     changed = stored_names(*code.loops_around(loop))
     called = {root_name(node.func) for each in block for node in ast.walk(each) if isinstance(node, ast.Call)}
     free = [name for name in _read_first(block) if name not in called or name in changed]
-    parameters = [name for name in free if name in changed or _is_jax_array(code, name)]
+    # Data that JAX converts is a parameter too: as a name of the script, it would be a constant of the function.
+    parameters = [name for name in free if name in changed | _converted(block) or _is_jax_array(code, name)]
     outputs = [name for name in sorted(stored_names(*block)) if name in _names_outside(code, block)]
     if not outputs:
         return []
@@ -96,7 +98,8 @@ def _choose_block(code: ScriptCode, loop: ast.For | ast.While, lines: Collection
     trimmed = [_trim(block, [_executes(code, statement, lines) for statement in block]) for block in blocks]
     best = max(trimmed, key=lambda block: sum(_executes(code, each, lines) for each in block), default=[])
     is_one_line = [code.replace_in_lines(each, "") is None for each in best]
-    return best if all(is_one_line) else []
+    moved = sum(any(_executes(code, each, {line}) for each in best) for line in lines)
+    return best if all(is_one_line) and moved >= MOVED_SHARE * len(lines) else []
 
 
 def _trim(block: list[ast.stmt], is_wanted: list[bool]) -> list[ast.stmt]:
@@ -131,6 +134,13 @@ def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -
     return bool(is_computed) and can_call and all(_can_index(code, loop, each, counters) for each in subscripts)
 
 
+def _converted(block: Sequence[ast.stmt]) -> set[str]:
+    """Return the names that statements pass to `jnp.asarray` or `jnp.array`."""
+    nodes = (node for statement in block for node in ast.walk(statement))
+    calls = (node for node in nodes if isinstance(node, ast.Call) and last_name(node) in ("asarray", "array"))
+    return {name for call in calls for name in names_in(*call.args)}
+
+
 def _are_names(target: ast.expr) -> bool:
     elements = target.elts if isinstance(target, ast.Tuple) else [target]
     return all(isinstance(element, ast.Name) for element in elements)
@@ -161,7 +171,8 @@ def _can_index(code: ScriptCode, loop: ast.stmt, node: ast.Subscript, counters: 
         return True
     has_slice = any(isinstance(each, ast.Slice) for each in ast.walk(node.slice))
     array = root_name(node.value)
-    return not has_slice and not names_in(node.slice) & set(counters) and _is_jax_array(code, array)
+    is_of_jax = _is_of_jax(code, node.value) or _is_jax_array(code, array)
+    return not has_slice and not names_in(node.slice) & set(counters) and is_of_jax
 
 
 def _is_jax_array(code: ScriptCode, name: str) -> bool:
