@@ -1,4 +1,9 @@
-"""Applies every cure to the script it was offered for, and runs the result."""
+"""Applies every cure to the script it was offered for, and runs the result. One process per framework.
+
+python -m tests.doctor.run_cured torch FOLDER
+
+FOLDER has the captures of the scripts. The program writes cured.json: how each cured script ended.
+"""
 
 import ast
 import json
@@ -11,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tests.doctor.applied_cures import apply_cure, is_fitted, with_excerpt
-from tests.doctor.watch_scripts import SCRIPTS, restore
+from tests.doctor.watch_scripts import RUNNERS, SCRIPTS, restore
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
@@ -112,14 +117,15 @@ def scripts_with_captures(framework, folder):
                 yield script, capture
 
 
-def run_cures(framework: str, folder: Path) -> None:
-    """Apply the cures to the scripts whose captures are in a folder. Write how each ended to cured.json there."""
+if __name__ == "__main__":
+    framework, results = sys.argv[1], Path(sys.argv[2])
     sys.modules["stopwatch"] = SimpleNamespace(Stopwatch=Stopwatch)
-    cured = folder / "cured"
+    RUNNERS.get(framework, lambda: None)()
+    cured = results / "cured"
     cured.mkdir(exist_ok=True)
     found = [
         result
-        for script, capture in scripts_with_captures(framework, folder)
+        for script, capture in scripts_with_captures(framework, results)
         for result in results_of(script, capture, cured)
     ]
-    (folder / "cured.json").write_text(json.dumps(dict(found), indent=1))
+    (results / "cured.json").write_text(json.dumps(dict(found), indent=1))

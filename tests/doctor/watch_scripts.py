@@ -1,4 +1,7 @@
-"""Profiles the scripts of one framework in one process, and saves their captures and results."""
+"""Profiles all scripts of one framework in one process and saves their captures and results.
+
+python -m tests.doctor.watch_scripts torch FOLDER
+"""
 
 import gc
 import json
@@ -113,10 +116,9 @@ def with_two_devices() -> Callable[[Path], dict]:
 # Framework -> function that prepares this process and returns the function that runs a script.
 RUNNERS = {"jax": count_compilations, "keras": without_time_limits, "tensorflow": with_two_devices}
 
-
-def save_captures(framework: str, folder: Path) -> None:
-    """Profile all scripts of a framework, and save their captures and results in a folder."""
+if __name__ == "__main__":
+    framework, folder = sys.argv[1:]
     runner = RUNNERS.get(framework, lambda: run_for_answer)()
     gc.freeze()  # collecting the objects of TensorFlow after each script takes a quarter of a second
     for script in sorted((SCRIPTS / framework).glob("*.py")):
-        save_capture(script, folder, runner)
+        save_capture(script, Path(folder), runner)

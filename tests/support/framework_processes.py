@@ -6,8 +6,8 @@ Frameworks conflict in one process, and importing one takes seconds. So the case
     def test_every_framework_passes_the_same_cases(framework_processes, framework):
         framework_processes.check_cases(framework, CASES)
 
-`scripts NAME` profiles all scripts of `tests/doctor/scripts/NAME` and keeps their captures. Then it applies the cures
-of the doctor to these scripts and runs the results.
+`scripts NAME` profiles all scripts of `tests/doctor/scripts/NAME` and keeps their captures. `cured NAME` then applies
+the cures of the doctor to these scripts and runs the results.
 """
 
 import fcntl
@@ -118,7 +118,11 @@ class FrameworkProcesses:
 
     def cured_scripts(self, framework: str) -> dict[str, str]:
         """Return how each cured script of a framework ended, by script, rule and cure."""
-        ended: dict[str, str] = json.loads(self.script_result(framework, "cured", "json").read_text())
+        self._run_once(f"scripts {framework}")
+        self._run_once(f"cured {framework}")
+        path = self._folder / framework / "cured.json"
+        assert path.exists(), self._output(f"cured {framework}")
+        ended: dict[str, str] = json.loads(path.read_text())
         return ended
 
     def _load_capture(self, framework: str, script: str) -> Capture:
@@ -149,6 +153,8 @@ class FrameworkProcesses:
         return f"{done.stdout}\n{name} ended with status {done.returncode}"
 
     def _command(self, kind: str, framework: str) -> list[Any]:
+        if kind == "cured":
+            return ["tests.doctor.run_cured", framework, str(self._folder / framework)]
         return self._scripts(framework) if kind == "scripts" else self._cases(framework)
 
     def _environment(self, framework: str) -> dict[str, str]:
@@ -168,7 +174,7 @@ class FrameworkProcesses:
         results = self._folder / framework
         shutil.rmtree(results, ignore_errors=True)  # left by a test worker that was stopped
         results.mkdir()
-        return ["tests.doctor.run_scripts", framework, str(results)]
+        return ["tests.doctor.watch_scripts", framework, str(results)]
 
     def _cases(self, framework: str) -> list[Any]:
         results = ["-o", "junit_family=xunit1", "--junitxml", str(self._folder / f"cases {framework}.xml")]
