@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from jax._src import callback as callbacks
+from jax._src import source_info_util
 from jax._src.interpreters import mlir
 
 from forebay.doctor.capture.hooks.calls import run_guarded
@@ -59,7 +60,9 @@ class _CallbackTimer:
         if ctx.module_context.platforms[0] == "tpu":
             return
         name = getattr(ctx.primitive, "name", "")
-        line = self._ledger.lines.first_user_line(_frames(getattr(ctx, "traceback", None)))
+        # In older versions of JAX, the context has no traceback.
+        traceback = getattr(ctx, "traceback", None) or source_info_util.current().traceback
+        line = self._ledger.lines.first_user_line(_frames(traceback))
         if line < 0:
             line = self._ledger.lines.current_line()
         callback[0] = self._make_timed(callback[0], (EventKind.CALLBACK, _API_NAMES.get(name, name), line))
