@@ -110,19 +110,24 @@ def test_a_compiled_function_in_the_loop_is_not_compiled_again():
     assert titles(replace(capture, events=(*capture.events, *calls))) == ["compute in bfloat16"]
 
 
-@pytest.mark.parametrize(
-    ("frameworks", "code"),
-    [(TENSORFLOW_GPU, "@tf.function(jit_compile=True)"), (JAX, "@jax.jit"), ({"cupy": {"gpus": 1}}, "@cupy.fuse()")],
-)
-def test_the_cure_is_code_of_the_framework(frameworks, code):
-    capture = step_of(("cupy_add__float32_float32_float32", 47), frameworks=frameworks)
+def without_torch(capture):
+    """Return the capture with steps that batches mark, instead of optimizer steps and waits of PyTorch."""
     events = tuple(
         event._replace(api="batch") if event.kind == EventKind.STEP else event
         for event in capture.events
         if event.kind != EventKind.SYNC
     )
     window = replace(capture.window, anchor=("step", "batch", capture.window.anchor[2]))
-    (finding,) = examine(CaptureView(replace(capture, events=events, window=window)))
+    return replace(capture, events=events, window=window)
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "code"),
+    [(TENSORFLOW_GPU, "@tf.function(jit_compile=True)"), (JAX, "@jax.jit"), ({"cupy": {"gpus": 1}}, "@cupy.fuse()")],
+)
+def test_the_cure_is_code_of_the_framework(frameworks, code):
+    capture = step_of(("cupy_add__float32_float32_float32", 47), frameworks=frameworks)
+    (finding,) = examine(CaptureView(without_torch(capture)))
     assert finding.cures[0].code.startswith(code)
 
 
@@ -136,13 +141,7 @@ def test_the_simulated_gain_of_a_fusion_leaves_the_longest_kernel():
 
 def test_another_framework_gains_only_by_the_fusion():
     capture = step_of((ADD, 400), (GELU, 600), frameworks={"cupy": {"gpus": 1}})
-    events = tuple(
-        event._replace(api="batch") if event.kind == EventKind.STEP else event
-        for event in capture.events
-        if event.kind != EventKind.SYNC
-    )
-    window = replace(capture.window, anchor=("step", "batch", capture.window.anchor[2]))
-    (finding,) = examine(CaptureView(replace(capture, events=events, window=window)))
+    (finding,) = examine(CaptureView(without_torch(capture)))
     assert "launches" not in finding.cures[0].basis
 
 

@@ -35,7 +35,7 @@ def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None
     A sample belongs to the framework if its line calls a function of a framework, or if operations were called on its
     line and the function is unknown. The shares of the samples apply to the time outside of recorded calls.
     """
-    samples = unrecorded_samples(view) if view.steps is not None else []
+    samples = unrecorded_samples(view)
     total = sum(sample.nanoseconds for sample in samples)
     if len(samples) < FEWEST_SAMPLES or not total:
         return None

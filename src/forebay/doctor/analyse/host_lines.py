@@ -8,7 +8,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.analyse.loop_samples import sampled_seconds, trusted_share
-from forebay.doctor.analyse.steps import PARTS
+from forebay.doctor.analyse.steps import RECORDED_KINDS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
 __all__ = ["FEWEST_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
@@ -16,7 +16,6 @@ __all__ = ["FEWEST_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_ins
 FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
 FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
-_RECORDED_KINDS = frozenset().union(*PARTS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def unrecorded_samples(view: CaptureView) -> list[HostSample]:
         for sample in view.capture.samples
         if sample.thread == steps.thread and steps.start < sample.time <= steps.end
     ]
-    events = [event for event in view.capture.events if event.thread == steps.thread and event.kind in _RECORDED_KINDS]
+    events = [event for event in view.capture.events if event.thread == steps.thread and event.kind in RECORDED_KINDS]
     recorded = Intervals([event.start for event in events], [event.end for event in events])
     is_recorded = recorded.contains([sample.time for sample in samples]).tolist()
     return [sample for sample, is_inside in zip(samples, is_recorded, strict=True) if not is_inside]

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import cost_of, unexplained_seconds
 from forebay.doctor.analyse.loop_code import step_loop
 from forebay.doctor.analyse.script_code import script_code
-from forebay.doctor.analyse.steps import PARTS
+from forebay.doctor.analyse.steps import RECORDED_KINDS
 from forebay.doctor.model.events import HostSample, LedgerEvent
 
 __all__ = ["sampled_seconds", "trusted_share"]
@@ -20,7 +20,6 @@ COMPILED_STEPS = 3  # the first steps compile functions, so their samples do not
 # Samples that are taken to belong to other lines, whatever the samples of a line: so few samples never show that a line
 # takes all of the time, and removing it never promises a step without time.
 DOUBTED_SAMPLES = 2
-_RECORDED_KINDS = frozenset().union(*PARTS.values())
 
 SecondsByFunction = dict[str, float]
 
@@ -83,7 +82,7 @@ def _loop_lines(view: CaptureView, sampled_lines: set[int]) -> set[int]:
 def _recorded_seconds(view: CaptureView) -> dict[int, float]:
     """Return the seconds per step of the recorded calls of each line."""
     events: dict[int, list[LedgerEvent]] = defaultdict(list)
-    for event in (event for site in view.sites if site.kind in _RECORDED_KINDS for event in site.events):
+    for event in (event for site in view.sites if site.kind in RECORDED_KINDS for event in site.events):
         events[event.line].append(event)
     return {line: cost_of(view, of_line) for line, of_line in events.items()}
 

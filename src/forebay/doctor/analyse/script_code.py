@@ -108,7 +108,7 @@ class ScriptCode:
         return Patch(end, end, f"{', ' if ends and b',' not in rest else ''}{name}={value}")
 
     def remove_keyword(self, call: ast.Call, name: str) -> Patch | None:
-        """Return the change that removes a keyword argument with a comma beside it; None if it is not there."""
+        """Return the change that removes a keyword argument and one comma; None if the call lacks the argument."""
         arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
         for index, argument in enumerate(arguments):
             if isinstance(argument, ast.keyword) and argument.arg == name:

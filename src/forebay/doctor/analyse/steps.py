@@ -11,7 +11,7 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
-__all__ = ["CROSSING_KINDS", "PARTS", "Steps", "find_steps", "split_step"]
+__all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_steps", "split_step"]
 
 FEWEST_STEPS = 3  # a loop has at least this many steps
 FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
@@ -40,6 +40,7 @@ PARTS: dict[str, frozenset[str]] = {
     "device to host": frozenset({EventKind.DOWNLOAD, EventKind.SYNC}),
     "compiled calls": frozenset({EventKind.RUN}),
 }
+RECORDED_KINDS = frozenset().union(*PARTS.values())
 REST = "everything else"  # time in no part of PARTS
 
 

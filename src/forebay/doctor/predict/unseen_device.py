@@ -18,7 +18,7 @@ from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timelin
 __all__ = ["has_unseen_device", "with_slowest_device"]
 
 # If the hooks record every compiled call and operation of a framework, nothing else queues work for its device.
-_RECORDED_KINDS = frozenset({EventKind.RUN, EventKind.TRANSFORM})
+_LAUNCHING_KINDS = frozenset({EventKind.RUN, EventKind.TRANSFORM})
 
 
 def has_unseen_device(view: CaptureView) -> bool:
@@ -35,7 +35,7 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
     waits = [index for index, action in enumerate(actions) if action.kind in WAIT_KINDS and action.seconds]
     if not waits:
         return timeline.with_parts(min_step_seconds=steady_step_seconds(timeline) * share)
-    queueing_kinds = _RECORDED_KINDS if _records_all_work(view) else None
+    queueing_kinds = _LAUNCHING_KINDS if _records_all_work(view) else None
     changed, operations = list(actions), []
     for number, wait in enumerate(waits):
         # The simulation repeats the timeline, so the last wait precedes the first.
@@ -98,5 +98,5 @@ def _with_queued(action: HostAction, operation: int) -> HostAction:
 
 def _records_all_work(view: CaptureView) -> bool:
     """Whether only compiled calls queue work: the loop has such calls, and no single operations."""
-    has_runs = any(site.in_loop for site in view.sites_of(*_RECORDED_KINDS))
+    has_runs = any(site.in_loop for site in view.sites_of(*_LAUNCHING_KINDS))
     return has_runs and not any(view.sites_of(EventKind.OPS)) and "torch" not in view.frameworks

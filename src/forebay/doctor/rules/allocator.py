@@ -19,6 +19,7 @@ from forebay.doctor.model.formatting import format_count, format_percent, format
 from forebay.doctor.predict.kernel_changes import remove_cuda_calls
 from forebay.doctor.rules.avoidable_calls import EMPTY_CACHE
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_removal
 from forebay.doctor.rules.wording import source_text
 
 __all__ = ["examine"]
@@ -145,7 +146,8 @@ def _cures(view: CaptureView, seconds: float, emptying: HostLine | None) -> Iter
         code = f"unset {setting.name}   # {setting.effect}"
         yield _cure(f"remove the setting {setting.name}", code, seconds, setting.removes_all)
     elif emptying is not None:
-        code = f"# remove this line: {source_text(emptying.line, 'torch.cuda.empty_cache()')}"
+        code = fit_removal(view, emptying.line, "empty_cache")
+        code = code or f"# remove this line: {source_text(emptying.line, 'torch.cuda.empty_cache()')}"
         yield _cure("keep the memory for the next step", code, seconds, True)
     elif framework in _REUSE_CODE and "expandable_segments:true" not in _allocator_options(settings):
         yield _cure("let the framework reuse its memory", _REUSE_CODE[framework], seconds, False)

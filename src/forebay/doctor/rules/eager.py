@@ -1,6 +1,6 @@
 """The rule for steps that Python runs operation by operation, instead of one compiled call.
 
-In loops of JAX, it also reports single operations beside compiled calls: a call of each takes 20 us and more.
+In loops of JAX that make compiled calls, it also reports few other operations: each call takes 20 us or more.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

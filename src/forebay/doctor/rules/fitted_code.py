@@ -36,6 +36,7 @@ __all__ = [
     "fit_loader",
     "fit_more_steps",
     "fit_read",
+    "fit_removal",
     "has_excerpt",
     "keras_setting",
     "uses_read_values",
@@ -146,6 +147,11 @@ def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 def fit_loader(view: CaptureView, line: Line | None, **keywords: str) -> str:
     """Return the call of a DataLoader with other keyword arguments; empty if none fits."""
     return fit_line(view, line, lambda code, number: input_edits.change_loader(code, number, **keywords))
+
+
+def fit_removal(view: CaptureView, line: Line | None, *names: str) -> str:
+    """Return code that removes a call of one of these functions from the loop; empty if none fits."""
+    return fit_line(view, line, lambda code, number: loop_edits.remove_call(code, number, *names))
 
 
 def has_excerpt(view: CaptureView, line: Line | None) -> bool:

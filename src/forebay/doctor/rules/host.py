@@ -12,8 +12,8 @@ from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_line
-from forebay.doctor.rules.loop_edits import every_hundredth_step, remove_call
+from forebay.doctor.rules.fitted_code import fit_line, fit_removal
+from forebay.doctor.rules.loop_edits import every_hundredth_step
 from forebay.doctor.rules.pauses import reported_lines
 from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.wording import source_text
@@ -97,7 +97,7 @@ def _fitted_code(view: CaptureView, line: Line | None, avoidable: AvoidableCall)
     every = re.search(r"step % (\d+)", avoidable.code)
     if every is None:
         names = [name.rpartition(".")[2] for name in avoidable.names]
-        return fit_line(view, line, lambda code, number: remove_call(code, number, *names))
+        return fit_removal(view, line, *names)
     return fit_line(view, line, lambda code, number: every_hundredth_step(code, number, int(every[1])))
 
 
