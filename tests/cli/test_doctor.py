@@ -35,6 +35,7 @@ def folder(tmp_path):
     """A folder with a capture, and scripts that end, raise, exit or change the folder."""
     samples.ordinary().view.capture.save(tmp_path / "run.gz")
     (tmp_path / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:], end='')\n")
+    (tmp_path / "report.json").write_text("{}")
     (tmp_path / "raises.py").write_text("raise ValueError('no such column')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "moves.py").write_text(
@@ -240,6 +241,7 @@ def test_a_script_may_close_its_output(folder):
         (["tran.py"], "there is no script 'tran.py'. Did you mean train.py?"),
         (["nothing.txt"], "Pass its path, or -m"),
         (["."], ". is a directory. Pass the script in it"),
+        (["report.json"], "report.json is a JSON file, not a script. Compare such files with --compare A B."),
         (["-m", "no_such_module"], "there is no module 'no_such_module'"),
         (["--html", "missing/a.html", "train.py"], "there is no directory missing"),
         (["--json", ".", "train.py"], "--json . is a directory"),

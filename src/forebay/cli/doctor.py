@@ -270,7 +270,7 @@ def _report_last(capture: Capture, arguments: argparse.Namespace, terminal: Doct
 
 
 def _check_script(script: str, *, module: bool) -> None:
-    """Raise CaptureError if the script, or the top-level package of the module, does not exist."""
+    """Raise CaptureError if the script is no script, or if the top-level package of the module does not exist."""
     path = Path(script)
     if module:
         if PathFinder.find_spec(script.partition(".")[0], [str(Path.cwd()), *sys.path]) is None:
@@ -287,6 +287,8 @@ def _check_script(script: str, *, module: bool) -> None:
         raise CaptureError(f"there is no script {script!r}. {hint}")
     elif not os.access(path, os.R_OK):
         raise CaptureError(f"{script} cannot be read: permission denied. Change its permissions.")
+    elif path.suffix == ".json":  # Python would run it and fail with a confusing error
+        raise CaptureError(f"{script} is a JSON file, not a script. Compare such files with --compare A B.")
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
