@@ -76,6 +76,12 @@ def test_in_a_loop_with_only_ops_events_each_of_them_is_a_step():
     assert find_steps(capture(frequent + few)).edges == tuple(range(44, 200, 5))
 
 
+def test_operations_during_a_compilation_mark_no_steps():
+    operations = [LedgerEvent("ops", "tf operations", 5, MAIN, at, at + 4) for at in range(0, 200, 5)]
+    compilation = LedgerEvent("compile", "tf.function", 5, MAIN, 0, 150)
+    assert find_steps(capture([*operations, compilation])) is None
+
+
 def test_events_of_other_threads_are_not_part_of_a_step():
     events = [step(end) for end in range(0, 100, 10)]
     events += [LedgerEvent("prepare", "row", 1, OTHER, 0, 90), LedgerEvent("input", "DataLoader", 1, OTHER, 0, 90)]

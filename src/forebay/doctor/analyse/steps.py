@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def find_steps(capture: Capture) -> Steps | None:
         )
         if frequent is not None:
             return _make_steps(frequent[0].site, frequent[int(len(frequent) * WARM_UP_SHARE) :], events)
-    return _steps_of_operations(event for event in events if event.kind == EventKind.OPS)
+    return _steps_of_operations(events)
 
 
 def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: list[LedgerEvent]) -> Steps | None:
@@ -165,9 +165,16 @@ def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
     return event.kind in CROSSING_KINDS and event.line in burst_lines
 
 
-def _steps_of_operations(operations: Iterable[LedgerEvent]) -> Steps | None:
-    """Return the steps of a loop that has only OPS events. Each OPS event is one step."""
-    marks = _events_of_most_frequent_site(operations) or []
+def _steps_of_operations(events: Iterable[LedgerEvent]) -> Steps | None:
+    """Return the steps of a loop that has only OPS events. Each OPS event is one step.
+
+    Operations during a compilation belong to the compiled call, which may be the first one of a script.
+    """
+    compilations = [event for event in events if event.kind == EventKind.COMPILE]
+    compiling = Intervals([event.start for event in compilations], [event.end for event in compilations])
+    operations = [event for event in events if event.kind == EventKind.OPS]
+    lengths = compiling.covered_lengths([event.start for event in operations], [event.end for event in operations])
+    marks = _events_of_most_frequent_site(compress(operations, lengths == 0)) or []
     has_enough = len(marks) >= FEWEST_OPS_EVENTS
     return _make_steps(marks[0].site, marks[int(len(marks) * WARM_UP_SHARE) :], ()) if has_enough else None
 
