@@ -245,9 +245,16 @@ def test_a_model_is_compiled_unless_it_is_compiled_already():
 
 def test_keras_settings_change_in_the_call_as_written():
     code = ScriptCode('model.compile("sgd", "mse", run_eagerly=True)')
-    assert format_edits(compile_keras(code)) == '# instead of line 1:\nmodel.compile("sgd", "mse")'
+    assert format_edits(compile_keras(code, 1)) == '# instead of line 1:\nmodel.compile("sgd", "mse")'
     done = ScriptCode('model.compile("sgd", "mse", jit_compile=True)')
-    assert compile_keras(done, jit_compile="True") == []
+    assert compile_keras(done, 1, jit_compile="True") == []
+
+
+def test_the_compile_call_of_the_trained_model_is_edited():
+    code = ScriptCode('a.compile("sgd")\nb.compile("adam")\nhistory = b.fit(x, y)\nplot(history)\n')
+    edits = compile_keras(code, 3, steps_per_execution="50")
+    assert format_edits(edits) == '# instead of line 2:\nb.compile("adam", steps_per_execution=50)'
+    assert compile_keras(code, 4, steps_per_execution="50") == []
 
 
 def test_objects_and_iterators_are_built_once():

@@ -1,6 +1,7 @@
 """Edits that compile the step of a script: a decorator, `model.compile`, or settings of an existing compilation."""
 
 import ast
+from collections.abc import Collection
 
 from forebay.doctor.analyse.loop_code import step_loop
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in
@@ -20,6 +21,7 @@ __all__ = [
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DECORATORS = {"tensorflow": "@{tf}.function", "jax": "@jax.jit"}
+_TRAINING_CALLS = ("fit", "train_on_batch")
 _COMPILERS = frozenset({"function", "jit", "pmap", "compile", "filter_jit"})
 # Calls that read a value on the host, which no compiled function can do.
 _HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "print", "append", "device_get"})
@@ -95,9 +97,15 @@ def _tf(code: ScriptCode) -> str:
     return code.module_alias("tensorflow", "tf")
 
 
-def compile_keras(code: ScriptCode, **keywords: str) -> list[Edit]:
-    """Return the edit of the only `model.compile` of the script. It drops `run_eagerly` and sets other arguments."""
+def compile_keras(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
+    """Return the edit of `model.compile`. It drops `run_eagerly` and sets other arguments.
+
+    In a script with several models, line `number` must train the model that is compiled.
+    """
     calls = [call for call in code.calls("compile") if isinstance(call.func, ast.Attribute) and _is_keras(call)]
+    if len(calls) > 1:
+        trained = _objects_of_calls(code, code.statement_at(number), _TRAINING_CALLS)
+        calls = [call for call in calls if _objects_of_calls(code, call, ("compile",)) & trained]
     if len(calls) != 1:
         return []
     call = calls[0]
@@ -106,6 +114,12 @@ def compile_keras(code: ScriptCode, **keywords: str) -> list[Edit]:
         return set_keywords(code, call, **keywords)
     patches = [code.set_keyword(call, name, value) for name, value in keywords.items()]
     return patch_statement(code, code.statement_of(call), eager, *patches)
+
+
+def _objects_of_calls(code: ScriptCode, node: ast.AST | None, methods: Collection[str]) -> set[str]:
+    """Return the source text of the objects whose methods a statement calls, such as `model` in `model.fit(x)`."""
+    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)] if node is not None else []
+    return {code.text(each.value) for each in calls if isinstance(each, ast.Attribute) and each.attr in methods}
 
 
 def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:

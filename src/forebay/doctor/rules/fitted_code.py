@@ -218,7 +218,7 @@ def fit_keras_compile(view: CaptureView, **keywords: str) -> str:
     lines = [view.line(event.line) for event in view.events_of(EventKind.BUILD) if event.api == "Model.compile"]
     lines += [site.line for site in view.sites_of(EventKind.STEP, EventKind.OPS)]
     for line in dict.fromkeys(lines):
-        code = fit_line(view, line, lambda code, number: compile_edits.compile_keras(code, **keywords))
+        code = fit_line(view, line, lambda code, number: compile_edits.compile_keras(code, number, **keywords))
         if code:
             return code
     return ""
