@@ -18,11 +18,13 @@ _marks: list[int] = []  # nanoseconds
 _limit = int(os.environ.get("STEP_CLOCK_STEPS", "0")) or sys.maxsize
 
 
-def mark() -> None:
-    """Record the start of a step."""
-    if len(_marks) % BLOCK == 0:
+def mark(steps: int = 1) -> None:
+    """Record the start of a step, after a call that made `steps` steps. All of them took the same time."""
+    if len(_marks) % BLOCK == 0 or steps >= BLOCK:
         _wait_for_device()
-    _marks.append(perf_counter_ns())
+    now = perf_counter_ns()
+    before = _marks[-1] if _marks else now
+    _marks.extend(before + (now - before) * number // steps for number in range(1, steps + 1))
     if len(_marks) > _limit:
         _write()
         sys.stdout.flush()
@@ -30,12 +32,16 @@ def mark() -> None:
 
 
 def mark_batches(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `fit` with a callback that marks each batch."""
+    """Return `fit` with a callback that marks each batch. With `steps_per_execution`, a call makes several steps."""
     import keras
 
     class Marks(keras.callbacks.Callback):  # type: ignore[misc]
+        last, steps = 0, 1  # number of the batch at the last call, and steps per call
+
         def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-            mark()
+            self.steps = batch - self.last if batch > self.last else self.steps
+            self.last = batch
+            mark(self.steps if _marks else 1)
 
     def marked_fit(*arguments: Any, **options: Any) -> Any:
         options["callbacks"] = [*(options.get("callbacks") or []), Marks()]

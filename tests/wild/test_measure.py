@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.doctor.captures import LOOP, MS, OTHER, capture_of
+from tests.wild import step_clock
 from tests.wild.measure import compare, profiling_cost, reported_share, sampled_share, step_seconds, steps_between
 
 from forebay.doctor.model.capture import Window
@@ -18,6 +19,16 @@ def test_a_long_block_of_steps_does_not_change_the_step_time():
     times = marks(100)
     late = [time + 500 * MS for time in times[75:]]
     assert step_seconds(times[:75] + late) == pytest.approx(0.002)
+
+
+def test_a_call_that_makes_several_steps_marks_each_of_them(monkeypatch):
+    times = iter([0, 500 * MS, 1000 * MS])
+    monkeypatch.setattr(step_clock, "_marks", [])
+    monkeypatch.setattr(step_clock, "perf_counter_ns", lambda: next(times))
+    step_clock.mark()
+    step_clock.mark(50)
+    step_clock.mark(50)
+    assert step_seconds(step_clock._marks) == pytest.approx(0.010)
 
 
 def test_few_steps_have_the_median_of_single_steps():
