@@ -43,7 +43,7 @@ SLOW = (
     "doctor/test_situations",
     "engines/cuda/pull/test_row_puller",
     "examples",
-    "feed/test_faults",
+    "feed/test_faults_in_",
     "feed/test_memory",
     "gpu",
     "measure/bench/test_bench_command",

@@ -1,0 +1,17 @@
+"""The batches and the rows that a feed yields, as lists."""
+
+
+def batches_of(feed):
+    """Return the batches of the next epoch."""
+    return [batch.tolist() for batch in feed]
+
+
+def rows_of(feed):
+    """Return the rows of the next epoch."""
+    return [row for batch in feed for row in batch.tolist()]
+
+
+def collect_rows(feed, rows):
+    """Add the rows of the next epoch to `rows`, which keeps them if the feed raises an error."""
+    for batch in feed:
+        rows.extend(batch.tolist())
