@@ -1,0 +1,91 @@
+"""The state of a feed: it counts received batches, and another feed resumes from it."""
+
+import json
+import threading
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.received import batches_of, rows_of
+
+import forebay as fb
+from forebay.errors import StateError
+
+
+def resumed(pipeline, state):
+    feed = pipeline.feed("numpy")
+    feed.load_state_dict(json.loads(json.dumps(state)))
+    return feed
+
+
+@given(rows=st.integers(1, 300), batch=st.integers(1, 40), part=st.floats(0, 1), passes=st.integers(1, 2))
+def test_a_resumed_feed_yields_the_same_rest_and_the_same_next_epoch(rows, batch, part, passes):
+    pipeline = fb.from_arrays(np.arange(rows)).shuffle(seed=4).batch(batch).repeat(passes)
+    with pipeline.feed("numpy") as feed:
+        iterator = iter(feed)
+        for _ in range(round(part * len(feed))):
+            next(iterator)
+        state = feed.state_dict()
+        rest, following = batches_of(iterator), batches_of(feed)
+    with resumed(pipeline, state) as other:
+        assert batches_of(other) == rest
+        assert batches_of(other) == following
+
+
+def test_state_counts_received_batches_and_not_prepared_ones():
+    feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
+    iterator = iter(feed)
+    assert feed.state_dict()["position"] == 0
+    next(iterator)
+    assert feed.state_dict()["position"] == 10
+    threading.Event().wait(0.05)
+    assert feed.state_dict()["position"] == 10
+
+
+def test_state_survives_leaving_the_loop():
+    feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
+    for step, _ in enumerate(feed):
+        if step == 4:
+            break
+    assert feed.state_dict()["position"] == 50
+
+
+def test_state_after_an_epoch_is_the_start_of_the_next():
+    feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
+    batches_of(feed)
+    assert (feed.state_dict()["epoch"], feed.state_dict()["position"]) == (1, 0)
+
+
+@pytest.mark.parametrize("counts", [(2, 3), (3, 1), (1, 4)])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_feed_resumes_in_mid_epoch_on_another_number_of_shards(counts, steps):
+    def shards(count):
+        return [fb.from_arrays(np.arange(1000)).shuffle(seed=6).shard(index, count).batch(16) for index in range(count)]
+
+    feeds = [pipeline.feed("numpy") for pipeline in shards(counts[0])]
+    seen = [row for feed in feeds for _, batch in zip(range(steps), feed, strict=False) for row in batch.tolist()]
+    for pipeline in shards(counts[1]):
+        seen += rows_of(resumed(pipeline, feeds[0].state_dict()))
+    assert sorted(seen) == list(range(1000))
+
+
+def test_a_feed_with_another_batch_size_resumes_at_the_same_row():
+    source = fb.from_arrays(np.arange(1000)).shuffle(seed=6)
+    feed = source.batch(100).feed("numpy")
+    first = rows_of(islice(feed, 3))
+    rest = rows_of(resumed(source.batch(7), feed.state_dict()))
+    assert sorted(first + rest) == list(range(1000))
+
+
+def test_a_state_of_another_pipeline_is_refused():
+    state = fb.from_arrays(np.arange(1000)).shuffle(seed=1).batch(10).feed("numpy").state_dict()
+    with pytest.raises(StateError, match="another pipeline"):
+        fb.from_arrays(np.arange(1000)).shuffle(seed=2).batch(10).feed("numpy").load_state_dict(state)
+
+
+def test_a_state_beyond_the_data_is_refused():
+    feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
+    with pytest.raises(StateError, match="beyond the 1000 rows"):
+        feed.load_state_dict(feed.state_dict() | {"position": 5000})
