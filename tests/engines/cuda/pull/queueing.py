@@ -8,7 +8,7 @@ import time
 from collections import deque
 from itertools import islice
 
-from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
+from tests.engines.cuda.pull.host_comparison import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.support.fake_cuda import wait_until_located
 
 import forebay as fb

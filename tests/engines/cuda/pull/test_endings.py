@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from tests.engines.cuda.pull.host_comparison import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.engines.cuda.pull.queueing import (
     TIMEOUT_SECONDS,
     ConsumerThread,
@@ -16,7 +17,6 @@ from tests.engines.cuda.pull.queueing import (
     wait_until_idle,
     warm,
 )
-from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.support.fake_cuda import MarkerFramework, fake_cuda, wait_until_located
 from tests.support.paths import ROOT
 
@@ -119,7 +119,7 @@ def test_exit_with_an_open_feed_unlocks_no_memory_that_a_copy_reads():
         import numpy as np
         import forebay as fb
         from tests.support.fake_cuda import fake_cuda
-        from tests.engines.cuda.pull.test_row_puller import feed_of
+        from tests.engines.cuda.pull.host_comparison import feed_of
         driver = fake_cuda(pace="late")
         framework = driver.__enter__()
         feed = feed_of(fb.from_arrays(np.arange(100_000)).batch(10), framework, resident="never")

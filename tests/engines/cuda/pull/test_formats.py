@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.engines.cuda.pull.test_row_puller import assert_same_as_host, random_rows
+from tests.engines.cuda.pull.host_comparison import assert_same_as_host, random_rows
 
 import forebay as fb
 

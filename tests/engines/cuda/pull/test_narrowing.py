@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engines.cuda.pull.test_row_puller import (
-    KINDS,
-    assert_same,
-    feed_of,
-    host_epoch,
-    random_rows,
-    read_all,
-)
+from tests.engines.cuda.pull.host_comparison import KINDS, assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.support.fake_cuda import PACES, ImportSyncFramework, fake_cuda, wait_until_located
 
 import forebay as fb

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.engines.cuda.pull.host_comparison import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.engines.cuda.pull.queueing import (
     CONSUMER_THREAD,
     TIMEOUT_SECONDS,
@@ -18,7 +19,6 @@ from tests.engines.cuda.pull.queueing import (
     unaligned_rows,
     warm,
 )
-from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.support.fake_cuda import PACES, MarkerFramework, StreamFramework, fake_cuda
 
 import forebay as fb

@@ -6,6 +6,7 @@ import time
 from itertools import islice
 
 import pytest
+from tests.engines.cuda.pull.host_comparison import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.engines.cuda.pull.queueing import (
     CONSUMER_THREAD,
     TIMEOUT_SECONDS,
@@ -18,7 +19,6 @@ from tests.engines.cuda.pull.queueing import (
     wait_until_idle,
     warm,
 )
-from tests.engines.cuda.pull.test_row_puller import assert_same, feed_of, host_epoch, random_rows, read_all
 from tests.support.fake_cuda import clear_order_caches, fake_cuda, feed_threads, wait_until_located
 
 import forebay as fb

@@ -1,6 +1,5 @@
 """Feeds on the CUDA engine with a fake driver: every batch equals the host batch at every pace."""
 
-import itertools
 import threading
 from itertools import islice
 
@@ -8,92 +7,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fake_cuda import (
-    FIRST_CONSUMER_STREAM,
-    KERNELS,
-    PACES,
-    ImportSyncFramework,
-    MarkerFramework,
-    StreamFramework,
-    fake_cuda,
-    feed_threads,
-    wait_until_located,
+from tests.engines.cuda.pull.host_comparison import (
+    KINDS,
+    aligned_rows,
+    assert_same,
+    assert_same_as_host,
+    feed_of,
+    host_batches,
+    host_epoch,
+    random_rows,
+    read_all,
 )
+from tests.support.fake_cuda import KERNELS, PACES, fake_cuda, feed_threads, wait_until_located
 from tests.support.profiles import FEW_EXAMPLES
 
 import forebay as fb
-from forebay.engines.cuda.engine import CudaEngine
-from forebay.engines.cuda.memory import CudaMemory
 
-KINDS = [StreamFramework, MarkerFramework, ImportSyncFramework]
 DTYPES = ["u1", "i2", "f4", "f8", "c16", "?", "M8[s]", "S5"]
-RNG = np.random.default_rng(0)
 
 
-@pytest.fixture(
-    params=[(kind, pace) for kind in KINDS for pace in PACES], ids=lambda made: f"{made[0].__name__}-{made[1]}"
-)
-def framework(request):
-    kind, pace = request.param
-    with fake_cuda(kind=kind, pace=pace) as made:
-        yield made
-
-
-def feed_of(pipeline, framework, **options):
-    return pipeline.feed("numpy", device=CudaEngine(framework), **options)
-
-
-def host_batches(pipeline, epochs=1):
-    return [host_epoch(pipeline, number) for number in range(epochs)]
-
-
-def host_epoch(pipeline, number):
-    with pipeline.feed("numpy", device="cpu") as feed:
-        feed.set_epoch(number)
-        return [{name: leaf.copy() for name, leaf in named(batch).items()} for batch in feed]
-
-
-def named(batch):
-    return batch if isinstance(batch, dict) else {"": batch}
-
-
-def read_all(framework, batches):
-    return [{name: framework.read(leaf) for name, leaf in named(batch).items()} for batch in batches]
-
-
-def assert_same(actual, expected):
-    assert len(actual) == len(expected) > 0
-    for one, other in zip(actual, expected, strict=True):
-        assert one.keys() == other.keys()
-        assert all(one[name].tobytes() == other[name].tobytes() for name in other)
-        assert all(one[name].dtype == other[name].dtype and one[name].shape == other[name].shape for name in other)
-
-
-def assert_same_as_host(pipeline, framework, *, epochs=3, **options):
-    """Compare all batches, the first ones staged and the others pulled. Return `explain()`."""
-    expected = host_batches(pipeline, epochs)
-    with feed_of(pipeline, framework, **options) as feed:
-        assert feed.plan.transport is not None
-        for batches in expected:
-            epoch = iter(feed)
-            actual = read_all(framework, islice(epoch, 1))
-            wait_until_located()
-            assert_same(actual + read_all(framework, epoch), batches)
-        return feed.explain()
-
-
-def random_rows(rows, length, dtype, *, apart=0, offset=0):
-    """Make rows of random bytes, with a gap of `apart` bytes after each and `offset` bytes before all."""
-    row_nbytes = length * np.dtype(dtype).itemsize
-    stride = row_nbytes + apart
-    raw = RNG.integers(0, 2 if dtype == "?" else 120, rows * stride + offset, dtype=np.uint8)
-    return np.ndarray((rows, length), dtype, buffer=raw, offset=offset, strides=(stride, np.dtype(dtype).itemsize))
-
-
-def aligned_rows(rows, row_nbytes):
-    raw = random_rows(rows + 1, row_nbytes, "u1").reshape(-1)
-    start = -raw.ctypes.data % 16
-    return raw[start : start + rows * row_nbytes].reshape(rows, row_nbytes)
+@pytest.fixture
+def framework(every_framework):
+    return every_framework
 
 
 leaves = st.tuples(  # the arguments length, dtype, apart and offset of `random_rows`
@@ -318,104 +253,3 @@ def test_a_loaded_state_continues_with_the_same_batches(framework):
     with feed_of(pipeline, framework) as feed:
         feed.load_state_dict(state)
         assert_same(read_all(framework, feed), host_batches(pipeline)[0][7:])
-
-
-# A fill waits for the work that the consumer queued
-
-
-def queue_reads(framework, feed, *, streams=(0,), epochs=2):
-    """Queue a read of every batch and drop the batch at once."""
-    turns, reads = itertools.cycle(streams), []
-    for _ in range(epochs):
-        epoch = iter(feed)
-        while True:
-            with framework.using(next(turns)):
-                batch = next(epoch, None)
-                if batch is None:
-                    break
-                reads.append({name: framework.queue_read(leaf) for name, leaf in batch.items()})
-                del batch
-        wait_until_located()
-    return reads
-
-
-def two_leaves():
-    data = {"x": random_rows(800, 100, "u1"), "y": random_rows(800, 2000, "u1")}
-    return fb.from_arrays(data).shuffle(seed=1).batch(8)
-
-
-@pytest.mark.parametrize("resident", ["never", "always"])
-@pytest.mark.parametrize("streams", [(0,), (1, 2), (3, 0, 4)])
-def test_queued_work_of_the_consumer_reads_its_own_batch(framework, resident, streams):
-    pipeline = two_leaves()
-    with feed_of(pipeline, framework, resident=resident) as feed:
-        reads = queue_reads(framework, feed, streams=streams)
-        framework.synchronize()
-    assert_same(reads, list(itertools.chain(*host_batches(pipeline, 2))))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fill_that_does_not_wait_is_detected(kind, monkeypatch):
-    monkeypatch.setattr(CudaMemory, "wait_for_release", lambda memory: None)
-    pipeline = two_leaves()
-    with fake_cuda(kind=kind, pace="early") as framework, feed_of(pipeline, framework, resident="never") as feed:
-        reads = queue_reads(framework, feed)
-        framework.synchronize()
-        expected = list(itertools.chain(*host_batches(pipeline, 2)))
-        assert any(one["x"].tobytes() != other["x"].tobytes() for one, other in zip(reads, expected, strict=True))
-
-
-@pytest.mark.parametrize("pace", PACES)
-def test_two_threads_with_their_own_streams_share_an_epoch(pace):
-    pipeline = fb.from_arrays({"row": np.arange(4000)}).shuffle(seed=1).batch(8)
-    with fake_cuda(pace=pace) as framework, feed_of(pipeline, framework, resident="never") as feed:
-        epoch, reads = iter(feed), []
-
-        def take(stream):
-            with framework.using(stream):
-                for batch in epoch:
-                    reads.append(framework.queue_read(batch["row"]))
-                    del batch
-
-        threads = [threading.Thread(target=take, args=(stream,)) for stream in (1, 2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        framework.synchronize()
-        assert sorted(np.concatenate(reads).tolist()) == list(range(4000))
-
-
-@pytest.mark.parametrize("pace", PACES)
-def test_batches_taken_during_a_capture_have_arrived_and_are_not_refilled(pace):
-    pipeline = two_leaves()
-    with fake_cuda(pace=pace) as framework, feed_of(pipeline, framework) as feed, framework.using(1):
-        epoch = iter(feed)
-        with framework.capturing():
-            captured = [{name: leaf.copy() for name, leaf in batch.items()} for batch in islice(epoch, 60)]
-        assert_same(captured + read_all(framework, epoch), host_batches(pipeline)[0])
-
-
-def test_every_stream_that_takes_a_batch_is_recorded_for_the_pool():
-    with fake_cuda() as framework, feed_of(two_leaves(), framework) as feed:
-        queue_reads(framework, feed, streams=(1, 2), epochs=1)
-        framework.synchronize()
-        assert set(framework.recorded_streams) == {FIRST_CONSUMER_STREAM + 1, FIRST_CONSUMER_STREAM + 2}
-
-
-@pytest.mark.parametrize("resident", ["never", "always"])
-@pytest.mark.parametrize("pace", PACES)
-def test_queued_batches_use_no_more_memory_than_planned(resident, pace):
-    data = random_rows(64, 4000, "f4")
-    pipeline = fb.from_arrays(data).shuffle(seed=1).batch(8)
-    with (
-        fake_cuda(kind=ImportSyncFramework, pace=pace) as framework,
-        feed_of(pipeline, framework, resident=resident) as feed,
-    ):
-        taken = []
-        framework.refuse = lambda nbytes: taken.append(sum(framework.machine.memory.values()) + nbytes)
-        actual = [framework.queue_read(batch) for _ in range(30) for batch in feed]
-        framework.synchronize()
-        expected = [batch for epoch in host_batches(pipeline, 30) for batch in epoch]
-        assert_same([{"": array} for array in actual], expected)
-        assert max(taken) <= feed.plan.transport.device_nbytes
