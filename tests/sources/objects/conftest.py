@@ -1,4 +1,7 @@
-"""A real S3 server on loopback (moto, in its own process), behind a proxy that injects faults."""
+"""Servers on loopback: a scripted HTTP server, and a real S3 server behind a proxy that injects faults.
+
+The S3 server is moto, in its own process.
+"""
 
 import io
 import itertools
@@ -13,6 +16,8 @@ import boto3
 import numpy as np
 import pytest
 from tests.sources.objects.faulty_proxy import FaultyProxy
+from tests.sources.objects.http_rows import ROWS
+from tests.sources.objects.scripted_server import ScriptedServer
 
 from forebay.sources.objects import prefetch
 
@@ -55,6 +60,12 @@ def npy_bytes(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+@pytest.fixture
+def server():
+    with ScriptedServer({"/a.npy": npy_bytes(ROWS)}, {"ETag": '"v1"'}) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

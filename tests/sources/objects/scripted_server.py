@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Reply", "Request", "ScriptedServer"]
+__all__ = ["Reply", "Request", "ScriptedServer", "empty_reply"]
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,15 @@ class ScriptedServer:
     def _reply(self, request: Request) -> Reply:
         data = self.objects.get(request.path.partition("?")[0])
         if data is None:
-            return Reply(404, {"Content-Length": "0"}, b"")
+            return empty_reply(404)
         if not request.is_range:
             return Reply(200, {"Content-Length": str(len(data)), **self.headers}, data)
         start, stop = (int(number) for number in request.headers["range"].removeprefix("bytes=").split("-"))
         body = data[start : stop + 1]
         content_range = f"bytes {start}-{start + len(body) - 1}/{len(data)}"
         return Reply(206, {"Content-Length": str(len(body)), "Content-Range": content_range, **self.headers}, body)
+
+
+def empty_reply(status: int, **headers: str) -> Reply:
+    """Return a response without a body."""
+    return Reply(status, {"Content-Length": "0", **headers}, b"")
