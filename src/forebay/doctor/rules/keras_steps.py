@@ -20,8 +20,8 @@ __all__ = ["examine", "is_reported"]
 
 FIT = "Model.fit"  # API name of a step of Keras
 LONGEST_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
-MOST_COMPUTING_SHARE = 0.6  # of the step; if the device computes for longer, the overhead is hidden
-LEAST_CALLING_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
+LEAST_DEVICE_SHARE = 0.4  # of the step; the device hides a smaller overhead, because it computes meanwhile
+LEAST_HOST_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -30,46 +30,18 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         return
     if view.device is None and any(small_batch.examine(view)):
         return  # a larger batch of few rows shares the cost of all operations
-    yield _host_finding(view) if view.device is None else _device_finding(view)
-
-
-def _host_finding(view: CaptureView) -> Finding:
-    """Return the finding for steps without a record of a device."""
     assert view.steps is not None
-    outside = _seconds_outside(view)
-    basis = "one call of Python makes 50 steps, and Keras reads their logs once; callbacks run once per call"
-    cure = Cure("make 50 steps per call", fit_more_steps(view), basis, group_keras_steps(view, outside))
-    return Finding(
+    overhead = _overhead_seconds(view)
+    share = format_percent(overhead / view.step_seconds)
+    host_title = f"Keras spends {share} of a short step outside of its compiled training function"
+    device_title = f"Keras calls and feeds its training function for {share} of a step"
+    yield Finding(
         rule="keras_steps",
-        title=f"Keras spends {format_percent(outside / view.step_seconds)} of a short step outside of its compiled "
-        "training function",
-        line=view.line(view.steps.anchor[2]),
-        seconds=outside,
-        cures=(cure,),
-        evidence=(
-            f"The compiled function takes {format_seconds(max(0.0, view.step_seconds - outside))} of "
-            f"{format_seconds(view.step_seconds)}. Part of this time is the cost of calling it.",
-        ),
-    )
-
-
-def _device_finding(view: CaptureView) -> Finding:
-    """Return the finding for steps on a recorded device."""
-    assert view.steps is not None
-    assert view.device is not None
-    computing = view.device.working.length / 1e9 / len(view.device)
-    overhead = max(0.0, view.step_seconds - computing)
-    return Finding(
-        rule="keras_steps",
-        title=f"Keras calls and feeds its training function for {format_percent(overhead / view.step_seconds)} of a "
-        "step",
+        title=host_title if view.device is None else device_title,
         line=view.line(view.steps.anchor[2]),
         seconds=overhead,
-        cures=tuple(_cures(view)),
-        evidence=(
-            f"The device computes for {format_seconds(computing)} per step.",
-            f"A step launches {view.device.kernels_per_step:.0f} operations.",
-        ),
+        cures=tuple(_cures(view, overhead)),
+        evidence=tuple(_evidence(view, view.step_seconds - overhead)),
     )
 
 
@@ -81,29 +53,43 @@ def is_reported(view: CaptureView) -> bool:
     has_single_steps = keras_setting(view, "steps_per_execution") in (1, None)
     if not is_tensorflow or keras_setting(view, "run_eagerly") or not has_single_steps:
         return False
-    if view.device is None:
-        return _is_reported_on_host(view)
-    computing = view.device.working.length / 1e9 / len(view.device)
-    return computing <= MOST_COMPUTING_SHARE * view.step_seconds
-
-
-def _is_reported_on_host(view: CaptureView) -> bool:
-    """Whether calls of the compiled function take a reportable part of a step without a GPU."""
+    if view.device is not None:
+        return _overhead_seconds(view) >= LEAST_DEVICE_SHARE * view.step_seconds
     has_calls = any(site.in_loop for site in view.sites_of(EventKind.RUN))
-    is_large = _seconds_outside(view) >= LEAST_CALLING_SHARE * view.step_seconds
-    return not view.has_gpu and has_calls and is_large
+    return not view.has_gpu and has_calls and _overhead_seconds(view) >= LEAST_HOST_SHARE * view.step_seconds
 
 
-def _seconds_outside(view: CaptureView) -> float:
-    """Return the seconds per step outside of compiled calls and of waits for input: Python of Keras, and its reads."""
+def _overhead_seconds(view: CaptureView) -> float:
+    """Return the seconds per step in which the device does not compute.
+
+    Without a record of a device: the seconds outside of compiled calls and of waits for input, which are Python of
+    Keras and its reads.
+    """
+    if view.device is not None:
+        return max(0.0, view.step_seconds - view.device.working.length / 1e9 / len(view.device))
     inside = sum(view.host_parts[part] for part in ("compiled calls", "waiting for input", "compiling"))
     total = sum(view.host_parts.values())
     return view.step_seconds * max(0.0, 1 - inside / total) if total else 0.0
 
 
-def _cures(view: CaptureView) -> Iterator[Cure]:
+def _evidence(view: CaptureView, computing: float) -> Iterator[str]:
+    if view.device is None:
+        yield (
+            f"The compiled function takes {format_seconds(computing)} of {format_seconds(view.step_seconds)}. "
+            "Part of this time is the cost of calling it."
+        )
+        return
+    yield f"The device computes for {format_seconds(computing)} per step."
+    yield f"A step launches {view.device.kernels_per_step:.0f} operations."
+
+
+def _cures(view: CaptureView, overhead: float) -> Iterator[Cure]:
     grouped = fit_more_steps(view)
     basis = "one call of Python makes 50 steps, and Keras reads their logs once"
+    if view.device is None:
+        changes = group_keras_steps(view, overhead)
+        yield Cure("make 50 steps per call", grouped, f"{basis}; callbacks run once per call", changes)
+        return
     arrays = _array_input(view)
     if arrays is not None and feed_fits(view, "keras", arrays):
         feed, feed_basis = feed_code(view, "keras", arrays), "a feed replaces the pipeline that Keras builds"
