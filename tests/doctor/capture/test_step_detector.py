@@ -6,7 +6,7 @@ from forebay.doctor.capture.ledger import NEVER
 from forebay.doctor.capture.step_detector import StepDetector
 
 STEP, UPLOAD, BUILD = ("step", "optimizer.step", 3), ("upload", "tf.constant", 7), ("build", "Dataset", 9)
-OPS, RUN = ("ops", "jax operations", 4), ("run", "jax.jit", 5)
+OPS, RUN = ("ops", "tf operations", 20), ("run", "jax.jit", 5)
 MILLISECOND = 1_000_000
 
 
@@ -16,6 +16,12 @@ def walk(detector, site, count, each=MILLISECOND, start=0):
         if detector.on_site(site, number, start + number * each):
             return number
     return None
+
+
+def report(detector, site, count, start=0):
+    """Report calls of a site, whatever they change."""
+    for number in range(1, count + 1):
+        detector.on_site(site, number, start + number * MILLISECOND)
 
 
 def test_the_window_starts_after_the_warm_up():
@@ -87,10 +93,16 @@ def test_the_input_of_some_steps_is_traced_after_the_window():
     assert (detector.phase, detector.end, detector.traced_step_ends) == ("tracing", 3 * MILLISECOND, [])
 
 
-def test_some_steps_are_timed_after_the_window():
+def timing_detector():
+    """Return a detector after its window, which times three steps more."""
     detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
     assert walk(detector, STEP, 3) == 3
     detector.skip_tracing()
+    return detector
+
+
+def test_some_steps_are_timed_after_the_window():
+    detector = timing_detector()
     assert walk(detector, UPLOAD, 50) is None
     assert walk(detector, STEP, 10, start=10 * MILLISECOND) == 4
     assert detector.phase == "done"
@@ -104,30 +116,33 @@ def test_a_script_that_ends_early_ends_the_window():
     assert (detector.phase, detector.end, detector.anchor) == ("done", 99, None)
 
 
-def test_hooks_pause_until_a_site_has_recurred_for_long_enough():
+def paused_detector():
+    """Return a detector that pauses, because an upload recurs and no framework marks steps."""
     detector = StepDetector(wait_seconds=3.0, sample_seconds=0.25)
     walk(detector, UPLOAD, 260)
+    return detector
+
+
+def test_hooks_pause_until_a_site_has_recurred_for_long_enough():
+    detector = paused_detector()
     assert detector.paused_until == 3_000 * MILLISECOND + MILLISECOND
     assert detector.phase == "profiling"
 
 
 def test_profiling_resumes_after_the_pause():
-    detector = StepDetector(wait_seconds=3.0, sample_seconds=0.25)
-    walk(detector, UPLOAD, 260)
+    detector = paused_detector()
     assert walk(detector, UPLOAD, 300, start=3_001 * MILLISECOND) == 260
     assert (detector.start, detector.end) == (3_011 * MILLISECOND, 3_261 * MILLISECOND)
 
 
 def test_a_more_reliable_site_ends_the_pause():
-    detector = StepDetector(wait_seconds=3.0, sample_seconds=0.25)
-    walk(detector, UPLOAD, 260)
+    detector = paused_detector()
     assert walk(detector, STEP, 100, start=300 * MILLISECOND) == 63
     assert (detector.anchor, detector.paused_until) == (STEP, 0)
 
 
 def test_a_script_that_ends_during_the_pause_keeps_the_steps_before_it():
-    detector = StepDetector(wait_seconds=3.0, sample_seconds=0.25)
-    walk(detector, UPLOAD, 260)
+    detector = paused_detector()
     detector.finish(2_000 * MILLISECOND)
     assert (detector.anchor, detector.start, detector.end) == (UPLOAD, 10 * MILLISECOND, 260 * MILLISECOND)
 
@@ -140,13 +155,13 @@ def test_a_site_of_an_earlier_loop_is_ignored_after_some_seconds():
 
 def test_operations_mark_a_loop_if_nothing_else_does():
     detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
-    assert walk(detector, ("ops", "jax operations", 4), 100) == 60
+    assert walk(detector, OPS, 100) == 60
 
 
 def test_operations_mark_no_loop_if_another_site_exists():
     detector = StepDetector(wait_seconds=0.0)
     walk(detector, UPLOAD, 1)
-    assert walk(detector, ("ops", "jax operations", 4), 1000) is None
+    assert walk(detector, OPS, 1000) is None
 
 
 def test_a_frequent_site_is_reported_rarely():
@@ -164,9 +179,7 @@ def test_a_site_that_marks_no_loop_is_never_reported_again():
 
 
 def test_very_short_steps_are_timed_in_blocks():
-    detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
-    walk(detector, STEP, 3)
-    detector.skip_tracing()
+    detector = timing_detector()
     assert walk(detector, STEP, 4, each=10_000, start=10 * MILLISECOND) is None
     assert (detector.block_steps, len(detector.step_ends)) == (16, 1)
     assert walk(detector, STEP, 1000, each=160_000, start=10 * MILLISECOND + 40_000) == 313
@@ -174,9 +187,7 @@ def test_very_short_steps_are_timed_in_blocks():
 
 
 def test_short_steps_that_cannot_be_skipped_are_timed_for_the_same_time():
-    detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
-    walk(detector, STEP, 3)
-    detector.skip_tracing()
+    detector = timing_detector()
     walk(detector, STEP, 4, each=10_000, start=10 * MILLISECOND)
     detector.block_steps = 1
     assert walk(detector, STEP, 10_000, each=10_000, start=10 * MILLISECOND + 40_000) == 5_000
@@ -198,8 +209,7 @@ def test_the_first_steps_are_recorded_on_the_device_early():
 
 def test_a_loop_that_ends_soon_keeps_its_early_records():
     detector = with_device()
-    for number in range(1, 13):
-        detector.on_site(STEP, number, number * MILLISECOND)
+    report(detector, STEP, 12)
     detector.finish(13 * MILLISECOND)
     assert (detector.anchor, detector.start, detector.end) == (STEP, 2 * MILLISECOND, 6 * MILLISECOND)
     assert len(detector.traced_step_ends) == 4
@@ -207,8 +217,7 @@ def test_a_loop_that_ends_soon_keeps_its_early_records():
 
 def test_a_loop_that_ends_later_uses_the_steps_after_the_early_records():
     detector = with_device()
-    for number in range(1, 26):
-        detector.on_site(STEP, number, number * MILLISECOND)
+    report(detector, STEP, 25)
     detector.finish(26 * MILLISECOND)
     assert (detector.start, detector.end) == (12 * MILLISECOND, 25 * MILLISECOND)
     assert len(detector.traced_step_ends) == 4
@@ -216,8 +225,7 @@ def test_a_loop_that_ends_later_uses_the_steps_after_the_early_records():
 
 def test_a_long_loop_is_recorded_again():
     detector = with_device()
-    for number in range(1, 41):
-        detector.on_site(STEP, number, number * MILLISECOND)
+    report(detector, STEP, 40)
     assert detector.phase == "tracing"
     assert detector.traced_step_ends[0] > detector.end
 
@@ -232,20 +240,16 @@ def test_if_early_steps_cannot_be_recorded_profiling_goes_on():
 
 def test_early_records_of_another_site_are_dropped():
     detector = with_device(wait_seconds=100.0)
-    for number in range(1, 13):
-        detector.on_site(UPLOAD, number, number * MILLISECOND)
-    for number in range(1, 6):
-        detector.on_site(STEP, number, (12 + number) * MILLISECOND)
+    report(detector, UPLOAD, 12)
+    report(detector, STEP, 5, start=12 * MILLISECOND)
     detector.finish(20 * MILLISECOND)
     assert (detector.anchor, detector.traced_step_ends) == (None, [])
 
 
 def test_a_more_reliable_site_is_recorded_early_again():
     detector = with_device(wait_seconds=100.0)
-    for number in range(1, 13):
-        detector.on_site(UPLOAD, number, number * MILLISECOND)
-    for number in range(1, 16):
-        detector.on_site(STEP, number, (12 + number) * MILLISECOND)
+    report(detector, UPLOAD, 12)
+    report(detector, STEP, 15, start=12 * MILLISECOND)
     detector.finish(30 * MILLISECOND)
     assert detector.anchor == STEP
     assert len(detector.traced_step_ends) == 4
@@ -254,16 +258,11 @@ def test_a_more_reliable_site_is_recorded_early_again():
 
 def test_a_site_is_reported_when_its_early_records_are_due():
     detector = with_device()
-    for number in range(1, 4):
-        detector.on_site(STEP, number, number * MILLISECOND)
+    report(detector, STEP, 3)
     assert detector.next_report(STEP, 3 * MILLISECOND)[0] == 6
     without_device = StepDetector(warm_up=2, steps=20, early_steps=4)
-    for number in range(1, 8):
-        without_device.on_site(STEP, number, number * MILLISECOND)
+    report(without_device, STEP, 7)
     assert without_device.next_report(STEP, 7 * MILLISECOND)[0] == 22
-
-
-OPS = ("ops", "tf operations", 20)
 
 
 def test_a_pause_of_seconds_does_not_replace_marked_steps():
