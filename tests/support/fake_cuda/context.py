@@ -1,0 +1,97 @@
+"""The context manager that replaces the driver of the CUDA engine, and helpers for the tests inside it."""
+
+import gc
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from tests.support.fake_cuda.driver import (
+    BatchCopy,
+    Device,
+    Event,
+    SingleCopies,
+    Stream,
+    is_capturing,
+    make_stream_wait,
+)
+from tests.support.fake_cuda.frameworks import MarkerFramework, StreamFramework
+from tests.support.fake_cuda.machine import Machine
+
+from forebay.engines.cuda import engine, memory, row_mover
+from forebay.engines.cuda.page_locks import PageLocks
+from forebay.engines.cuda.pull import resident, row_locations, row_puller, staged_rows
+from forebay.order import block_shuffle, permutation
+from forebay.pipeline import transport
+
+__all__ = ["clear_order_caches", "fake_cuda", "feed_threads", "wait_until_located"]
+
+_THREADS_BEFORE = []  # threads that other tests left running
+
+
+@contextmanager
+def fake_cuda(
+    *,
+    kind=StreamFramework,
+    pace="late",
+    seed=0,
+    is_single_call=True,
+    available=1 << 28,
+    capability=(9, 0),
+    min_dma_cores=1,
+):
+    """Yield a framework whose engine uses this driver. At the end, no memory and no page-lock may be left.
+
+    All size limits are small, so that small data takes every path.
+    """
+    machine = Machine(pace, seed, capability)
+    device = Device(machine)
+    locks = PageLocks(device)
+    _THREADS_BEFORE[:] = threading.enumerate()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine, memory, staged_rows):
+            patch.setattr(module, "Event", Event)
+        patch.setattr(engine, "Stream", Stream)
+        patch.setattr(engine, "device_at", lambda index: device)
+        patch.setattr(row_locations, "process_page_locks", lambda device: locks)
+        patch.setattr(engine, "is_capturing", partial(is_capturing, machine))
+        patch.setattr(memory, "make_stream_wait", partial(make_stream_wait, machine))
+        patch.setattr(row_mover, "BatchCopy", BatchCopy if is_single_call else SingleCopies)
+        # The device computes the rows of longer permutations.
+        patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)
+        patch.setattr(transport, "DMA_ROW_NBYTES", 1024)
+        patch.setattr(transport, "MIN_DMA_CORES", min_dma_cores)
+        patch.setattr(row_locations, "LOCK_STEP_NBYTES", 8192)
+        patch.setattr(row_puller, "MIN_SORTED_ROWS", 16)
+        patch.setattr(row_mover, "BUCKET_NBYTES", 1024)
+        patch.setattr(row_mover, "MIN_BULK_ROW_NBYTES", 1024)
+        patch.setattr(staged_rows, "STAGING_STEP_NBYTES", 8192)
+        patch.setattr(resident, "STEP_NBYTES", 16384)
+        clear_order_caches()
+        framework = kind(machine, available=available)
+        yield framework
+        framework.synchronize()
+    clear_order_caches()
+    gc.collect()
+    assert machine.faults == []
+    assert machine.locked == {}, "page-locks were left behind"
+    assert len(machine.memory) == issubclass(kind, MarkerFramework), "device memory was left behind"
+
+
+def clear_order_caches():
+    """Clear permutations that were computed with another TABLE_LENGTH."""
+    permutation.cached_permutation.cache_clear()
+    block_shuffle.cached_epoch.cache_clear()
+
+
+def wait_until_located():
+    """Wait until all rows are page-locked and uploaded. Call this after the first batch."""
+    while any(thread.name == "forebay-lock" for thread in threading.enumerate()):
+        time.sleep(0.0005)
+
+
+def feed_threads():
+    """Return the names of threads that feeds on the last device started."""
+    started = [thread for thread in threading.enumerate() if thread not in _THREADS_BEFORE]
+    return [thread.name for thread in started if thread.name.startswith("forebay")]

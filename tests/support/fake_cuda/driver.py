@@ -1,0 +1,167 @@
+"""The classes and functions of `forebay.engines.cuda.driver`, for the fake device."""
+
+import ctypes
+from functools import partial
+
+import numpy as np
+from tests.support.fake_cuda.kernels import KERNELS
+from tests.support.fake_cuda.machine import FIRST_CONSUMER_STREAM, Point, Work, spans_of
+
+from forebay.errors import DeviceError
+
+__all__ = ["BatchCopy", "Device", "Event", "SingleCopies", "Stream", "is_capturing", "make_stream_wait"]
+
+
+class Device:
+    index = 0
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def __enter__(self):
+        self.machine.inside.depth = getattr(self.machine.inside, "depth", 0) + 1
+        return self
+
+    def __exit__(self, *error):
+        self.machine.inside.depth -= 1
+
+    def make_current(self):
+        self.__enter__()
+
+    def memory(self):
+        return 1 << 30, 1 << 30
+
+    def check_owns(self, pointer):
+        assert pointer in self.machine.memory
+
+    @property
+    def capability(self):
+        return self.machine.capability
+
+    def kernel(self, name):
+        return Kernel(self.machine, name)
+
+    def page_lock(self, address, nbytes, *, read_only=False):
+        machine = self.machine
+        machine.before_lock(address, nbytes)
+        overlaps = any(start < address + nbytes and address < stop for start, stop in spans_of(machine.locked))
+        if overlaps or machine.refuse_lock(address, nbytes):
+            raise DeviceError(f"page-locking {nbytes} bytes was refused")
+        machine.locked[address] = nbytes
+
+    def page_unlock(self, address):
+        if self.machine.locked.pop(address, None) is None:
+            raise self.machine.fault("memory was unlocked that was not page-locked")
+
+    def is_page_locked(self, address):
+        return any(start <= address < stop for start, stop in spans_of(self.machine.locked))
+
+
+class Event:
+    def __init__(self, device):
+        self.machine, self.point, self._closed = device.machine, None, False
+
+    def record(self, stream):
+        self.machine.check_current()
+        assert not self._closed
+        handle = stream if isinstance(stream, int) else stream.handle
+        point = Point(self.machine.queue(handle))
+        self.machine.put(handle, Work(point.reach))
+        self.point = point
+
+    @property
+    def has_fired(self):
+        self.machine.check_current()
+        return self.point is None or self.point.reached
+
+    def wait(self):
+        if not self.has_fired:
+            point = self.point
+            self.machine.finish(point.queue.handle, lambda: point.reached)
+
+    def hold(self, handle):
+        """Make a stream wait for the last recorded position."""
+        point = self.point
+        if point is not None:
+            self.machine.put(handle, Work(lambda: None, lambda: point.reached, point.queue))
+
+    def close(self):
+        self._closed = True
+
+
+class Stream:
+    made = 0
+
+    def __init__(self, device, *, high_priority=False):
+        Stream.made += 1
+        self.machine, self.handle = device.machine, Stream.made % (FIRST_CONSUMER_STREAM - 1) + 1
+
+    def wait_for(self, event):
+        self.machine.check_current()
+        event.hold(self.handle)
+
+    def wait_for_value(self, pointer, value):
+        self.machine.check_current()
+        self.machine.check_device([pointer], [4], "a number to wait for")
+        number = ctypes.c_uint32.from_address(pointer)
+        self.machine.put(self.handle, Work(lambda: None, lambda: (number.value - value) % (1 << 32) < 1 << 31))
+
+    def upload(self, target, source, nbytes):
+        self.machine.check_current()
+        self.machine.copy(self.handle, *(np.array([value], np.uint64) for value in (target, source, nbytes)))
+
+    def clear(self, pointer, nbytes):
+        self.machine.check_current()
+        self.machine.check_device([pointer], [nbytes], "clearing")
+        self.machine.put(self.handle, Work(partial(ctypes.memset, pointer, 0, nbytes)))
+
+    def wait(self):
+        self.machine.check_current()
+        self.machine.finish(self.handle)
+
+    def close(self):
+        self.machine.finish(self.handle)
+
+
+class BatchCopy:
+    """Many copies in one call. The arrays are read before it returns."""
+
+    is_single_call = True
+
+    def upload(self, stream, targets, sources, nbytes):
+        stream.machine.check_current()
+        assert targets.dtype == sources.dtype == nbytes.dtype == np.uint64
+        assert all(array.flags.c_contiguous for array in (targets, sources, nbytes))
+        if len(targets):
+            stream.machine.copy(stream.handle, targets.copy(), sources.copy(), nbytes.copy())
+
+
+class SingleCopies(BatchCopy):
+    """A driver without a call for many copies."""
+
+    is_single_call = False
+
+
+class Kernel:
+    def __init__(self, machine, name):
+        self._machine, self._name, self._act = machine, name, KERNELS[name]
+
+    def launch(self, stream, job, *, blocks, threads):
+        self._machine.check_current()
+        assert blocks > 0
+        assert 0 < threads <= 1024
+        held = type(job).from_buffer_copy(job)
+        self._machine.launched.append(self._name)
+        self._machine.put(stream.handle, Work(partial(self._act, self._machine, held)))
+
+
+def is_capturing(machine, stream):
+    machine.check_current()
+    return machine.queue(stream).capturing
+
+
+def make_stream_wait(machine, stream, event):
+    if is_capturing(machine, stream):
+        return False
+    event.hold(stream)
+    return True
