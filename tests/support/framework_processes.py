@@ -38,7 +38,7 @@ _FAST_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expen
 SETTINGS |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {_FAST_COMPILATION}"}
 SETTINGS |= {"KERAS_BACKEND": "tensorflow"}
 
-_HOOKS, _HANDOFF = "doctor/capture/hooks", "adapters/handoff"
+_HOOKS, _HANDOFF, _KERAS_FEED = "doctor/capture/hooks", "adapters/handoff", "adapters/keras"
 _REGISTRY = "core/registry_cases.py"
 _EVERY_FRAMEWORK = (
     f"{_HANDOFF}/cases.py",
@@ -50,7 +50,7 @@ _EVERY_FRAMEWORK = (
 _KERAS = (
     f"{_HOOKS}/keras_cases.py",
     "doctor/keras_callback_cases.py",
-    "adapters/keras/keras_cases.py",
+    *(f"{_KERAS_FEED}/{part}_cases.py" for part in ("result", "field", "fit_argument", "epoch", "state", "lifetime")),
     "measure/bench/keras_fit_cases.py",
 )
 # The doctor's files come first: some of them look at a framework before Keras has added its dtypes to NumPy.
@@ -76,8 +76,8 @@ CASES = {
         *_EVERY_FRAMEWORK,
     ),
     "cupy": (f"{_HOOKS}/cupy_cases.py", "doctor/emulate/cupy_cases.py"),  # a stand-in for CuPy
-    "keras on tensorflow": _KERAS,
-    "keras on jax": (*_KERAS, _REGISTRY),
+    "keras on tensorflow": (*_KERAS, f"{_KERAS_FEED}/tensorflow_cases.py"),
+    "keras on jax": (*_KERAS, f"{_KERAS_FEED}/jax_cases.py", _REGISTRY),
     "keras on torch": _KERAS,
 }
 
