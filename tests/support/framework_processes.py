@@ -69,7 +69,7 @@ CASES = {
         *_EVERY_FRAMEWORK,
     ),
     "tensorflow": (
-        *(f"{_HOOKS}/{part}_cases.py" for part in ("tensorflow", "tensorflow_settings")),
+        *(f"{_HOOKS}/tensorflow_{part}_cases.py" for part in ("untouched", "tensor", "function", "data", "settings")),
         "doctor/capture/tensorflow_arithmetic_cases.py",
         "doctor/emulate/tensorflow_cases.py",
         f"{_HANDOFF}/function_cases.py",

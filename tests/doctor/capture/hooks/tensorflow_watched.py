@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.events import LedgerEvent
+
+DATA = np.arange(600, dtype="float32").reshape(20, 30)  # host data that cases upload
 
 
 class RecordedEvents:
