@@ -58,7 +58,7 @@ CASES = {
     "torch": (
         *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile", "settings")),
         "doctor/capture/torch_arithmetic_cases.py",
-        "doctor/emulate/torch_cases.py",
+        *(f"doctor/emulate/torch_{part}_cases.py" for part in ("transfer", "batch", "setting")),
         *_EVERY_FRAMEWORK,
     ),
     "jax": (

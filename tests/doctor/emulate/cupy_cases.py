@@ -8,16 +8,9 @@ from operator import methodcaller
 import cupy
 import numpy as np
 import pytest
-from tests.doctor.emulate.emulated import emulated, emulating
+from tests.doctor.emulate.emulated import DATA, OTHERS, distinct_count, emulated, emulating
 
 from forebay.doctor.model.emulation import EmulationKind
-
-DATA = np.arange(4096, dtype="float32")
-OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
-
-
-def distinct_count(values):
-    return len({id(value) for value in values})
 
 
 @pytest.mark.parametrize("convert", ["array", "asarray", "asanyarray", "ascontiguousarray"])

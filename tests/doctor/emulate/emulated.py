@@ -5,11 +5,16 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from forebay.doctor.capture.session import Session
 from forebay.doctor.emulate.emulator import Emulator
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 
 MARK = "# target"
+# Host data that the cases upload.
+DATA = np.arange(4096, dtype="float32")
+OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
 
 
 def emulator_for(function: Callable[..., Any], kind: EmulationKind, every: int = 0) -> Emulator:
@@ -29,26 +34,28 @@ def without_setting(
     A callback is left out on the marked line of `target`.
     """
     file, number = (target.__code__.co_filename, _marked_line(target)) if target else ("", 0)
-    emulator, session = Emulator(Emulation(EmulationKind.OFF, file, number, setting=setting)), Session()
-    emulator.start()
-    session.start()
-    try:
+    emulator = Emulator(Emulation(EmulationKind.OFF, file, number, setting=setting))
+    with running(emulator):
         result = function()
-    finally:
-        session.stop()
-        emulator.stop()
     assert emulator.notes == ()
     return result, emulator.replaced
 
 
 @contextmanager
 def emulating(function, kind, every=0):
+    emulator = emulator_for(function, kind, every)
+    with running(emulator):
+        yield emulator
+
+
+@contextmanager
+def running(emulator):
     """Run an emulator below the hooks, as in a real run."""
-    emulator, session = emulator_for(function, kind, every), Session()
+    session = Session()
     emulator.start()
     session.start()
     try:
-        yield emulator
+        yield
     finally:
         session.stop()
         emulator.stop()
@@ -60,3 +67,7 @@ def emulated(function: Callable[[], Any], kind: EmulationKind, every: int = 0) -
         result = function()
     assert emulator.notes == ()
     return result, emulator.replaced
+
+
+def distinct_count(values):
+    return len({id(value) for value in values})

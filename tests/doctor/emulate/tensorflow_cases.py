@@ -11,16 +11,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import constant_op
-from tests.doctor.emulate.emulated import emulated, emulating, without_setting
+from tests.doctor.emulate.emulated import DATA, OTHERS, distinct_count, emulated, emulating, without_setting
 
 from forebay.doctor.model.emulation import EmulationKind
-
-DATA = np.arange(4096, dtype="float32")
-OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
-
-
-def distinct_count(values):
-    return len({id(value) for value in values})
 
 
 @pytest.mark.parametrize("convert", [tf.constant, tf.convert_to_tensor, tf.Variable])

@@ -1,28 +1,26 @@
-"""Emulations of cures for PyTorch.
+"""Emulations of cures for the uploads, reads and waits of PyTorch.
 
 `test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
 """
 
-from itertools import repeat
 from operator import methodcaller
 
 import numpy as np
 import pytest
 import torch
-from tests.doctor.emulate.emulated import emulated, emulating, without_setting
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from tests.doctor.emulate.emulated import DATA, OTHERS, distinct_count, emulated, emulating
 
-from forebay.doctor.capture.session import Session
-from forebay.doctor.emulate.batches import MAX_BATCHES
-from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Emulation, EmulationKind
-
-DATA = np.arange(4096, dtype="float32")
-OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
+from forebay.doctor.model.emulation import EmulationKind
 
 
-def distinct_count(values):
-    return len({id(value) for value in values})
+@pytest.fixture
+def sent(monkeypatch):
+    """Return the arguments of all calls of `Tensor.to`."""
+    calls, move = [], torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda *args, **kwargs: calls.append((args, kwargs)) or move(*args, **kwargs)
+    )
+    return calls
 
 
 def test_the_same_data_is_uploaded_once():
@@ -146,12 +144,7 @@ def test_waits_for_the_device_are_skipped(monkeypatch):
     assert len(waits) == 1
 
 
-def test_uploads_use_one_page_locked_buffer_and_do_not_block(monkeypatch):
-    sent, move = [], torch.Tensor.to
-    monkeypatch.setattr(
-        torch.Tensor, "to", lambda *args, **kwargs: sent.append((args, kwargs)) or move(*args, **kwargs)
-    )
-
+def test_uploads_use_one_page_locked_buffer_and_do_not_block(sent):
     def loop():
         return [torch.from_numpy(data).to("meta") for data in OTHERS]  # target
 
@@ -161,12 +154,7 @@ def test_uploads_use_one_page_locked_buffer_and_do_not_block(monkeypatch):
     assert [kwargs for _, kwargs in sent] == [{"non_blocking": True}] * 4
 
 
-def test_a_positional_non_blocking_flag_is_set(monkeypatch):
-    sent, move = [], torch.Tensor.to
-    monkeypatch.setattr(
-        torch.Tensor, "to", lambda *args, **kwargs: sent.append((args, kwargs)) or move(*args, **kwargs)
-    )
-
+def test_a_positional_non_blocking_flag_is_set(sent):
     def loop():
         return torch.from_numpy(DATA).to("meta", torch.float32, False)  # target
 
@@ -193,121 +181,17 @@ def test_an_upload_starts_one_step_early():
     assert emulated(loop, EmulationKind.PREFETCH) == ([2, 2, 4, 4], 2)
 
 
-class Rows(Dataset):
-    """Counts the rows it has made, in this process."""
-
-    def __init__(self):
-        self.made = 0
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        self.made += 1
-        return DATA, index
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return repeat(DATA)
-
-
-def test_a_loader_returns_its_first_batch_for_every_batch():
-    rows = Rows()
-
-    def loop():
-        loader = DataLoader(rows, batch_size=4)
-        return [batch for _ in range(3) for batch in loader]  # target
-
-    batches, replaced = emulated(loop, EmulationKind.RESIDENT)
-    assert (len(batches), distinct_count(batches), rows.made, replaced) == (30, 1, 4, 29)
-
-
-def test_a_moved_batch_is_kept_on_its_device():
-    def loop():
-        moved = []
-        for pictures, labels in DataLoader(Rows(), batch_size=4):  # target
-            moved.append((pictures.to("meta"), labels.to("meta", non_blocking=True)))
-        return moved
-
-    moved, _ = emulated(loop, EmulationKind.RESIDENT)
-    assert distinct_count(pictures for pictures, _ in moved) == distinct_count(labels for _, labels in moved) == 1
-
-
-def test_results_computed_from_a_batch_are_not_kept():
-    def loop():
-        return [(pictures * 2).to("meta") for pictures, _ in DataLoader(Rows(), batch_size=4)]  # target
-
-    assert distinct_count(emulated(loop, EmulationKind.RESIDENT)[0]) == 10
-
-
-def test_a_loader_with_persistent_workers_returns_whole_epochs():
-    def loop():
-        loader = DataLoader(Rows(), batch_size=4, num_workers=1, persistent_workers=True)
-        return [batch for _ in range(2) for batch in loader]  # target
-
-    batches, _ = emulated(loop, EmulationKind.RESIDENT)
-    assert (len(batches), distinct_count(batches)) == (20, 1)
-
-
-def test_workers_make_the_batches_of_a_loader_on_any_line():
-    rows = Rows()
-
-    def loop():
-        loader = DataLoader(rows, batch_size=4)
-        next(iter(loader))
-        return [batch for _ in range(2) for batch in loader]
-
-    emulator, session = Emulator(Emulation(EmulationKind.WORKERS, "train.py", 1, workers=2)), Session()
-    emulator.start()
-    session.start()
-    try:
-        batches = loop()
-    finally:
-        session.stop()
-        emulator.stop()
-    assert (len(batches), distinct_count(batches), rows.made, emulator.replaced) == (20, 20, 0, 1)
-    assert [label for _, labels in batches[:10] for label in labels.tolist()] == list(range(40))
-    assert next(iter(DataLoader(rows, batch_size=4)))[1].tolist() == [0, 1, 2, 3]
-    assert rows.made == 4  # without the emulation, the loop makes its batches
-
-
-def test_a_loader_with_enough_workers_stays_as_it_is():
-    loader = DataLoader(Rows(), batch_size=4, num_workers=2)
-    emulator = Emulator(Emulation(EmulationKind.WORKERS, "train.py", 1, workers=2))
-    emulator.start()
-    try:
-        assert len([*loader]) == 10
-    finally:
-        emulator.stop()
-    assert (emulator.replaced, loader.persistent_workers) == (0, False)
-
-
-def test_an_endless_loader_ends_after_max_batches():
-    def loop():
-        return [batch for batch in DataLoader(Stream(), batch_size=4)]  # noqa: C416  # target
-
-    assert len(emulated(loop, EmulationKind.RESIDENT)[0]) == MAX_BATCHES
-
-
-def test_two_loaders_on_one_line_keep_separate_batches():
-    def loop():
-        first, second = DataLoader(Rows(), batch_size=4), DataLoader(Rows(), batch_size=8)
-        return [(len(a[0]), len(b[0])) for a, b in zip(first, second, strict=False)]  # target
-
-    assert emulated(loop, EmulationKind.RESIDENT)[0] == [(4, 8)] * 5
-
-
 def test_all_replacements_are_removed():
-    before = [torch.tensor, torch.as_tensor, torch.Tensor.to, torch.Tensor.item, torch.cuda.synchronize]
+    def functions():
+        return [torch.tensor, torch.as_tensor, torch.Tensor.to, torch.Tensor.item, torch.cuda.synchronize]
 
     def loop():
         return torch.tensor(DATA)  # target
 
+    before = functions()
     for kind in EmulationKind:
         emulated(loop, kind)
-    after = [torch.tensor, torch.as_tensor, torch.Tensor.to, torch.Tensor.item, torch.cuda.synchronize]
-    assert all(one is other for one, other in zip(before, after, strict=True))
+    assert all(one is other for one, other in zip(before, functions(), strict=True))
 
 
 def test_a_replacement_equals_its_original():
@@ -340,37 +224,3 @@ def test_compiled_functions_stay_compiled():
 
     assert emulated(loop, EmulationKind.REMEMBER)[1] == 4
     assert len(graphs) == 1
-
-
-def test_anomaly_mode_is_kept_off():
-    def loop():
-        torch.autograd.set_detect_anomaly(True)
-        with torch.autograd.set_detect_anomaly(True):
-            return torch.is_anomaly_enabled()
-
-    assert without_setting("torch.autograd.set_detect_anomaly", loop) == (False, 2)
-    assert not torch.is_anomaly_enabled()
-
-
-def test_another_setting_is_left_as_it_is():
-    def loop():
-        torch.use_deterministic_algorithms(True)
-        is_on = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(False)
-        return is_on
-
-    assert without_setting("torch.autograd.set_detect_anomaly", loop) == (True, 0)
-    assert without_setting("torch.use_deterministic_algorithms", loop) == (False, 1)
-
-
-def test_the_profiler_is_kept_off():
-    def loop():
-        with torch.profiler.profile() as profiler:
-            profiler.step()
-            inside = torch.autograd._profiler_enabled()
-        with torch.autograd.profiler.profile():
-            return inside, torch.autograd._profiler_enabled()
-
-    result, replaced = without_setting("torch.profiler", loop)
-    assert result == (False, False)
-    assert replaced
