@@ -5,8 +5,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from tests.doctor.captures import LINES, LOOP, MS, OTHER, STEP_LINE, capture_of
-from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
-from tests.doctor.rules.rule_near_misses import NEAR_MISSES
+from tests.doctor.rules.rule_captures import FAULTS, NEAR_MISSES, WARNINGS
 
 from forebay.doctor.model.capture import Window
 from forebay.doctor.model.events import EventKind, LedgerEvent

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from forebay.doctor.model.capture import Capture, Window
@@ -64,6 +65,11 @@ def happening(kind, api, ms=1.0, *, line=0, nbytes=0, times=1, every=1, thread=L
 
 def upload(api="torch.tensor", ms=1.0, **given):
     return happening(EventKind.UPLOAD, api, ms, **{"key": fresh, "dtype": "float32", "nbytes": MiB} | given)
+
+
+def to_gpu(ms=1.0, **given):
+    """Return an upload of PyTorch from pageable memory to the GPU."""
+    return upload("Tensor.to", ms, **{"device": "cuda:0", "pinned": False} | given)
 
 
 def download(api="Tensor.item", ms=1.0, **given):
@@ -135,6 +141,11 @@ def loop(
         if marked:
             events.append(LedgerEvent(EventKind.STEP, "optimizer.step", STEP_LINE, LOOP, now, now))
     return capture_of(events, frameworks=frameworks, facts=facts, machine=machine, untraced=untraced)
+
+
+torch_loop = partial(loop, frameworks=TORCH)
+tensorflow_loop = partial(loop, frameworks=TENSORFLOW)
+jax_loop = partial(loop, frameworks=JAX)
 
 
 def script(*lines, first=1):

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from tests.doctor.captures import JAX, TORCH, loop, with_setting
 from tests.doctor.report.test_document import SCHEMA
-from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
+from tests.doctor.rules.rule_captures import FAULTS, WARNINGS
 from tests.support.paths import DOCTOR
 
 from forebay.doctor.analyse.capture_view import CaptureView

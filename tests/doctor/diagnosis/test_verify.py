@@ -11,7 +11,7 @@ import pytest
 from tests.doctor.captures import TORCH, batch, loop, prepare
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
-from tests.doctor.rules.rule_faults import FAULTS
+from tests.doctor.rules.rule_captures import FAULTS
 from tests.support.paths import DOCTOR
 
 from forebay.doctor.diagnosis import subprocess_run

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from tests.doctor.captures import JAX, loop, run, run_of, sampled
 from tests.doctor.report import report_samples as samples
-from tests.doctor.rules.rule_faults import WARNINGS
+from tests.doctor.rules.rule_captures import WARNINGS
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.html import render_card, render_page, save_page

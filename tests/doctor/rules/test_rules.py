@@ -8,6 +8,7 @@ from tests.doctor.captures import (
     JAX,
     LINES,
     TENSORFLOW,
+    TORCH,
     TORCH_GPU,
     MiB,
     batch,
@@ -23,13 +24,36 @@ from tests.doctor.captures import (
     sync,
     upload,
 )
-from tests.doctor.rules.rule_faults import FAULTS, WARNINGS
-from tests.doctor.rules.rule_near_misses import HEALTHY, NEAR_MISSES
+from tests.doctor.rules.rule_captures import FAULTS, NEAR_MISSES, WARNINGS
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import RULES, diagnose
 from forebay.doctor.diagnosis.savings import Simulation
 from forebay.doctor.rules.precedence import PRECEDENCE
+
+HEALTHY = {
+    "nothing but computing": loop(),
+    "a well-fed GPU": loop(
+        batch(ms=0.05, workers=8, pinned=True, batch_rows=256, nbytes=32 * MiB),
+        upload("Tensor.to", 0.05, nbytes=32 * MiB, device="cuda:0", pinned=True, non_blocking=True),
+        download(ms=0.5, every=50),
+        before=[build()],
+    ),
+    "a compiled step on tf.data": loop(
+        batch("tf.data", 0.1, prefetch=True, batch_rows=256, nbytes=8 * MiB),
+        run(ms=9),
+        before=[build("tf.data", what="Dataset", shuffle_rows=1000), compile_(ms=900, reason="first")],
+        frameworks=TENSORFLOW,
+    ),
+    "PyTorch on the CPU": loop(
+        batch(ms=0.3, workers=0, pinned=False).containing(prepare("row", 0.2)),
+        download(ms=0.01, device="cpu"),
+        frameworks=TORCH,
+    ),
+    "JAX that reads every tenth step": loop(
+        run("jax.jit", 0.1), download("float(array)", 3, every=10, device="cpu:0"), frameworks=JAX
+    ),
+}
 
 
 def findings(capture, rule):
