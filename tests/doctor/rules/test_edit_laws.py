@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.doctor.applied_cures import apply_cure
 
+from forebay.core.parsing import parse_with_retries
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.rules import (
     batch_edits,
@@ -86,5 +87,5 @@ def test_an_edited_script_is_valid_python(maker, lines):
     for source, code, number in lines:
         edits = MAKERS[maker](code, number)
         edited += bool(edits)
-        ast.parse(apply_cure(source, format_edits(edits)) if edits else "")
+        parse_with_retries(partial(ast.parse, apply_cure(source, format_edits(edits)) if edits else ""))
     assert edited or maker in UNUSED

@@ -4,7 +4,7 @@ The counter collects the operations of a thread in spans of more than 5 ms. When
 event for each user line in it.
 
 To sample an operation, the counter finds its user line and adds its times. This can take longer than the operation.
-Therefore the counter samples all of the first 1000 operations of a thread, and then operations chosen at random, so
+Therefore the counter samples all of the first 300 operations of a thread, and then operations chosen at random, so
 that sampling takes about a fiftieth of the thread's time. Each sample stands for all operations since the previous one.
 
 The counter adds up two times: the time inside operations, and the calling time. The calling time of an operation is the
@@ -26,7 +26,7 @@ MAX_SPAN_NS = 2_000_000_000  # a longer span ends at the next sample, even in th
 TINY_NS = 20_000  # a shorter operation does little more than launch its work
 TINY_COST_FACTOR = 6  # `max_tiny_ns` in `add_sample` is at least this many times the cost of a sample
 MAX_CALLING_NS = 1_000_000  # in a longer gap the script did other work, so the gap does not count as calling time
-EXACT_OPS = 1000  # the counter samples each of the first 1000 operations of a thread, and of a new loop
+EXACT_OPS = 300  # the counter samples each of the first 300 operations of a thread, and of a new loop
 SAMPLING_DIVISOR = 50  # sampling takes about 1/50 of a thread's time; more if MAX_STRIDE limits the stride
 # The measured cost of a sample is limited to this range. A higher value includes time of other processes on the core.
 SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)
