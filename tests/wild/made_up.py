@@ -141,3 +141,33 @@ def write_image(path: Path, width: int, height: int, seed: int = 0) -> None:
     """Write a random colour image; the suffix of the path says which format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(numbers(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)).save(path)
+
+
+def write_photograph(path: Path, width: int, height: int, seed: int = 0) -> None:
+    """Write a colour image of smooth areas and little noise, which compresses like a photograph."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    generator = numbers(seed)
+    areas = Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((width, height))
+    noise = generator.integers(-12, 13, (height, width, 1))
+    Image.fromarray((np.asarray(areas) + noise).clip(0, 255).astype(np.uint8)).save(path)
+
+
+def write_transactions(path: Path, rows: int, distinct: int = 20_000) -> None:
+    """Write 30 columns of numbers and a class, which is rarely 1. The rows repeat after `distinct` of them."""
+    generator = numbers()
+    lines = [
+        ",".join([*(f"{value:.9f}" for value in row), f'"{int(index % 500 == 0)}"\n'])
+        for index, row in enumerate(generator.normal(size=(min(rows, distinct), 30)))
+    ]
+    header = ",".join(f'"V{column}"' for column in range(30)) + ',"Class"\n'
+    path.write_text(header + "".join(lines[index % distinct] for index in range(rows)))
+
+
+def write_series(path: Path, rows: int, columns: int) -> None:
+    """Write hours and columns of random walks; the last column is called OT."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hours = np.arange(rows).astype("datetime64[h]").astype(str)
+    values = numbers().normal(size=(rows, columns)).cumsum(axis=0)
+    names = ["date", *(f"column{index}" for index in range(columns - 1)), "OT"]
+    lines = (",".join([hour, *(f"{value:.4f}" for value in row)]) for hour, row in zip(hours, values, strict=True))
+    path.write_text("\n".join([",".join(names), *lines]) + "\n")

@@ -1,0 +1,12 @@
+"""The script makes its own points. It trains for more steps."""
+
+from pathlib import Path
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {"total_steps": "30_000"}
+STEP: int | str = 89
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

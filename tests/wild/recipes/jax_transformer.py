@@ -1,0 +1,40 @@
+"""A text of random words, with smaller batches of shorter parts for a smaller model.
+
+The repository's layers do not run with this JAX: they pass two values one by one where a list is expected, and JAX
+compares arrays that layers of the same shape have of their own. Here they get one list and share one array. The loss
+uses a keyword that JAX no longer has.
+"""
+
+from pathlib import Path
+
+from tests.wild.edits import call_instead, drop_keyword, wrap_call
+from tests.wild.made_up import text, write_module
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"BATCH_SIZE": "4", "MAX_SEQ_LEN": "64", "MODEL_DIM": "192", "NUM_STEPS": "200"}
+STEP: int | str = 109
+FILES: list[tuple[str, str]] = [(f"{name}.py", f"{name}.py") for name in ("data", "loss", "model", "modules", "opt")]
+SHARED = '''
+    """One result of a function for all callers."""
+
+    import functools
+
+
+    @functools.cache
+    def once(function, *arguments):
+        return function(*arguments)
+'''
+
+
+def prepare(folder: Path) -> None:
+    write_module(folder, "shared", SHARED)
+    layers = folder / "modules.py"
+    text_of_layers = call_instead("get_training_mask", '__import__("shared").once', "cls.get_training_mask")(
+        layers.read_text()
+    )
+    layers.write_text(wrap_call("once", "", "; heads = [heads, mask]")(text_of_layers))
+    loss = folder / "loss.py"
+    loss.write_text(drop_keyword("log_softmax", "initial")(loss.read_text()))
+    (folder / ".training").mkdir()
+    (folder / ".training" / "data.txt").write_text(text(200_000))

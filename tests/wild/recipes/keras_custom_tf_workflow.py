@@ -1,0 +1,18 @@
+"""The script makes its own random arrays, and more of them."""
+
+from pathlib import Path
+
+from tests.wild.edits import import_instead, set_literal
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+STEP: int | str = 82
+CHANGES = [
+    import_instead("backend", "from keras.src import backend"),
+    set_literal(20, "5000"),
+]
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

@@ -1,0 +1,18 @@
+"""A text of random words with a smaller vocabulary, for a smaller network."""
+
+from pathlib import Path
+
+from tests.wild.edits import set_literal
+from tests.wild.made_up import text
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {"num_epochs": "1", "hidden_size": "128"}
+STEP: int | str = 68
+CHANGES = [set_literal(1000, "100")]
+FILES: list[tuple[str, str]] = [("tutorials/02-intermediate/language_model/data_utils.py", "data_utils.py")]
+
+
+def prepare(folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "train.txt").write_text(text(1_000_000))
