@@ -12,7 +12,13 @@ from tests.wild.made_up import text, write_module
 
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
-SETTINGS: dict[str, str] = {"BATCH_SIZE": "4", "MAX_SEQ_LEN": "64", "MODEL_DIM": "192", "NUM_STEPS": "200"}
+SETTINGS: dict[str, str] = {
+    "BATCH_SIZE": "4",
+    "MAX_SEQ_LEN": "64",
+    "MODEL_DIM": "192",
+    "NUM_TRANSFORMER_BLOCKS": "2",
+    "NUM_STEPS": "150",
+}
 STEP: int | str = 109
 FILES: list[tuple[str, str]] = [(f"{name}.py", f"{name}.py") for name in ("data", "loss", "model", "modules", "opt")]
 SHARED = '''
