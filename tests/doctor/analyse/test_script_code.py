@@ -157,9 +157,11 @@ def test_a_keyword_is_removed_with_one_comma(source, without):
 @pytest.mark.parametrize(
     "source", ["f()", "f(a)", "f(a,)", "f(\n    a,  # one, two\n)", "f(\n    a  # one, two\n)", "f((a))"]
 )
-def test_a_new_keyword_gets_a_comma_if_it_needs_one(source):
+@pytest.mark.parametrize("names", [["k"], ["k", "m"]])
+def test_new_keywords_get_the_commas_that_they_need(source, names):
     code = ScriptCode(source)
     (call,) = code.calls("f")
-    changed = ast.parse(code.rewrite(code.tree.body[0], code.set_keyword(call, "k", "1")))
-    assert [keyword.arg for keyword in changed.body[0].value.keywords] == ["k"]
+    patches = code.set_keywords(call, dict.fromkeys(names, "1"))
+    changed = ast.parse(code.rewrite(code.tree.body[0], *patches))
+    assert [keyword.arg for keyword in changed.body[0].value.keywords] == names
     assert ast.dump(ast.Module(changed.body[0].value.args, [])) == ast.dump(ast.Module(call.args, []))

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -99,13 +99,19 @@ class ScriptCode:
 
     def set_keyword(self, call: ast.Call, name: str, value: str) -> Patch:
         """Return the change that sets a keyword argument of a call."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                return self.replace(keyword.value, value)
+        return self.set_keywords(call, {name: value})[0]
+
+    def set_keywords(self, call: ast.Call, values: Mapping[str, str]) -> list[Patch]:
+        """Return the changes that set keyword arguments of a call."""
+        present = {keyword.arg: keyword.value for keyword in call.keywords}
+        patches = [self.replace(present[name], value) for name, value in values.items() if name in present]
+        new = ", ".join(f"{name}={value}" for name, value in values.items() if name not in present)
+        if not new:
+            return patches
         end = self._end(call) - 1
         ends = [*map(self._end, call.args), *map(self._end, call.keywords)]
         rest = re.sub(rb"#.*", b"", self._source[max(ends, default=end) : end])  # after the last argument
-        return Patch(end, end, f"{', ' if ends and b',' not in rest else ''}{name}={value}")
+        return [*patches, Patch(end, end, f"{', ' if ends and b',' not in rest else ''}{new}")]
 
     def remove_keyword(self, call: ast.Call, name: str) -> Patch | None:
         """Return the change that removes a keyword argument and one comma; None if the call lacks the argument."""

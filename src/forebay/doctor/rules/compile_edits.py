@@ -88,7 +88,7 @@ def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> l
             text = ", ".join(f"{key}={value}" for key, value in keywords.items())
             new = f"{code.text(decorator)}({text})"
             if call is not None:
-                new = code.rewrite(call, *(code.set_keyword(call, key, value) for key, value in keywords.items()))
+                new = code.rewrite(call, *code.set_keywords(call, keywords))
             return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, f"@{new}")]
     return []
 
@@ -112,8 +112,7 @@ def compile_keras(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
     eager = code.remove_keyword(call, "run_eagerly")
     if eager is None:
         return set_keywords(code, call, **keywords)
-    patches = [code.set_keyword(call, name, value) for name, value in keywords.items()]
-    return patch_statement(code, code.statement_of(call), eager, *patches)
+    return patch_statement(code, code.statement_of(call), eager, *code.set_keywords(call, keywords))
 
 
 def _objects_of_calls(code: ScriptCode, node: ast.AST | None, methods: Collection[str]) -> set[str]:

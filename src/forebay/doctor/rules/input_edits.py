@@ -35,10 +35,8 @@ _WRAPPERS = ("enumerate", "tqdm", "trange", "iter")  # functions that iterate ov
 def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit]:
     """Return the edit that sets keyword arguments of a call; an empty list if they have these values already."""
     current = {keyword.arg: code.text(keyword.value) for keyword in call.keywords}
-    changed = [(name, value) for name, value in keywords.items() if current.get(name) != value]
-    if not changed:
-        return []
-    return patch_statement(code, code.statement_of(call), *(code.set_keyword(call, *pair) for pair in changed))
+    changed = {name: value for name, value in keywords.items() if current.get(name) != value}
+    return patch_statement(code, code.statement_of(call), *code.set_keywords(call, changed)) if changed else []
 
 
 def change_loader(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
