@@ -82,6 +82,19 @@ def test_operations_during_a_compilation_mark_no_steps():
     assert find_steps(capture([*operations, compilation])) is None
 
 
+@pytest.mark.parametrize(("kind", "seconds"), [("input", 26e-9), ("sync", 10e-9)])
+def test_if_batches_arrive_four_at_a_time_the_step_time_is_the_mean(kind, seconds):
+    """Steps of 10 ns; before every fourth of them, the loop waits for 64 ns."""
+    events, now = [], 0
+    for number in range(40):
+        wait = 0 if number % 4 else 64
+        events += [LedgerEvent(kind, "DataLoader", 3, MAIN, now, now + wait), step(now + wait + 10)]
+        now += wait + 10
+    view = CaptureView(capture(events, Window(10, now, ("step", "optimizer.step", 0))))
+    assert view.step_seconds == pytest.approx(seconds, rel=0.05)
+    assert view.input_comes_in_bursts == (kind == "input")
+
+
 def test_events_of_other_threads_are_not_part_of_a_step():
     events = [step(end) for end in range(0, 100, 10)]
     events += [LedgerEvent("prepare", "row", 1, OTHER, 0, 90), LedgerEvent("input", "DataLoader", 1, OTHER, 0, 90)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.doctor.analyse.device_view import DeviceView, build_device_view
 from forebay.doctor.analyse.step_parts import split_recorded_step
-from forebay.doctor.analyse.steps import Steps, find_steps, split_step
+from forebay.doctor.analyse.steps import Steps, find_steps, split_step, waits_in_bursts
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
@@ -78,14 +78,31 @@ class CaptureView:
     def median_seconds(self) -> float:
         """The median of the unprofiled steps, or of the profiled steps if these are too few; 0 without a loop.
 
-        If the loop runs ahead and waits for the device only now and then, this is the mean instead.
+        This is the mean instead if the loop runs ahead and waits for the device only now and then, or if its input
+        comes in bursts.
         """
         if self.steps is None:
             return 0.0
-        if self.runs_ahead and self.device is None:  # with device records, `step_seconds` uses the time of the device
-            mean = (self.steps.end - self.steps.start) / 1e9 / len(self.steps)
-            return fmean(self.unprofiled_seconds) if self.unprofiled_seconds else mean
-        return median(self.unprofiled_seconds) if self.unprofiled_seconds else self.steps.seconds
+        # With device records, `step_seconds` uses the time of the device for a loop that runs ahead.
+        if self.runs_ahead and self.device is None:
+            return fmean(self.unprofiled_seconds) if self.unprofiled_seconds else self.steps.mean_seconds
+        average = fmean if self.input_comes_in_bursts else median
+        return average(self.unprofiled_seconds) if self.unprofiled_seconds else self.profiled_seconds
+
+    @property
+    def profiled_seconds(self) -> float:
+        """The median of the profiled steps, or their mean if the input comes in bursts; 0 without a loop."""
+        if self.steps is None:
+            return 0.0
+        return self.steps.mean_seconds if self.input_comes_in_bursts else self.steps.seconds
+
+    @cached_property
+    def input_comes_in_bursts(self) -> bool:
+        """Whether several batches arrive at the same time, so that the loop waits a long time in some steps only.
+
+        The worker processes of a loader start at the same time. If all of them are slow, their batches arrive together.
+        """
+        return self.steps is not None and waits_in_bursts(self.steps, self.capture.events)
 
     @cached_property
     def runs_ahead(self) -> bool:
@@ -110,7 +127,8 @@ class CaptureView:
         """The share by which profiling makes a step longer; None if not measured."""
         if self.steps is None or not self.unprofiled_seconds:
             return None
-        return max(0.0, self.steps.seconds / median(self.unprofiled_seconds) - 1)
+        average = fmean if self.input_comes_in_bursts else median
+        return max(0.0, self.profiled_seconds / average(self.unprofiled_seconds) - 1)
 
     @property
     def unprofiled_seconds(self) -> tuple[float, ...]:

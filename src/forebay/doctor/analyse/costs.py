@@ -19,13 +19,14 @@ def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     Profiling lengthens events and steps by the same factor. So the result is the share of the events in a profiled
     step, times the unprofiled step time. The step times are medians, which leave out events that occur in few steps.
     `excess`, the mean time of the events minus their median time, makes up for this: it lengthens the profiled step.
+    If the input comes in bursts, the step times are means.
     """
     if not view.steps or not view.step_seconds:
         return 0.0
-    profiled_seconds = max(view.steps.seconds, view.step_seconds)
+    profiled_seconds = max(view.profiled_seconds, view.step_seconds)
     seconds_by_step = _seconds_in_each_step(view.steps, events)
     mean = fmean(seconds_by_step)
-    excess = mean - min(mean, median(seconds_by_step))
+    excess = 0.0 if view.input_comes_in_bursts else mean - min(mean, median(seconds_by_step))
     return view.step_seconds * min(1.0, mean / (profiled_seconds + excess))
 
 

@@ -11,13 +11,14 @@ from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
-__all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_steps", "split_step"]
+__all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_steps", "split_step", "waits_in_bursts"]
 
 FEWEST_STEPS = 3  # a loop has at least this many steps
 FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
+BURST_SHARE = 0.5  # of the time of long steps; if they wait for input for longer, the input comes in bursts
 FEWEST_BURSTS = 3  # bursts of steps in a capture, with another loop between them
 FEWEST_STEPS_OF_BURST = 3  # on average
 LONG_PAUSES = 0.5  # share of the window between bursts; if they take more, another loop may be the one to examine
@@ -69,6 +70,11 @@ class Steps:
         durations = sorted(after - before for before, after in zip(self.edges, self.edges[1:], strict=False))
         middle = len(durations) // 2
         return (durations[middle] if len(durations) % 2 else (durations[middle - 1] + durations[middle]) / 2) / 1e9
+
+    @property
+    def mean_seconds(self) -> float:
+        """The mean step time in seconds."""
+        return (self.end - self.start) / 1e9 / len(self)
 
 
 def find_steps(capture: Capture) -> Steps | None:
@@ -218,6 +224,16 @@ def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
     starts, ends = [0, *(long_steps + 1).tolist()], [*long_steps.tolist(), len(lengths)]
     start, end = max(zip(starts, ends, strict=True), key=lambda stretch: stretch[1] - stretch[0])
     return edges[start : end + 1] if end - start >= FEWEST_STRETCH * len(lengths) else edges
+
+
+def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
+    """Whether more than MOST_PAUSES of the steps, but not most of them, are long because they wait for input."""
+    waits = [event for event in events if event.kind in PARTS["waiting for input"] and event.thread == steps.thread]
+    waiting = Intervals([event.start for event in waits], [event.end for event in waits])
+    edges = np.array(steps.edges)
+    lengths, waited = np.diff(edges), waiting.covered_lengths(edges[:-1], edges[1:])
+    is_long = lengths > PAUSE_FACTOR * np.median(lengths)
+    return bool(is_long.mean() > MOST_PAUSES and waited[is_long].sum() > BURST_SHARE * lengths[is_long].sum())
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from statistics import median
+from statistics import fmean, median
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
@@ -204,11 +204,12 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
 
 
 def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
-    """Format the step time and its origin: the median of `steps`, or the device if it needs longer."""
+    """Format the step time and its origin: the median or the mean of `steps`, or the device if it needs longer."""
     step, middle = format_seconds(view.step_seconds), format_seconds(view.median_seconds)
+    average = "mean" if view.input_comes_in_bursts else "median"
     if step == middle:
-        return f"{step} (median of {steps}{steps_end})"
-    return f"{step}, as long as the device needs (median of {steps}{steps_end}: {middle})"
+        return f"{step} ({average} of {steps}{steps_end})"
+    return f"{step}, as long as the device needs ({average} of {steps}{steps_end}: {middle})"
 
 
 def _describe_mean(diagnosis: Diagnosis) -> str:
@@ -225,7 +226,8 @@ def _describe_overhead(view: CaptureView, overhead: float) -> str:
     If profiled steps were much shorter than unprofiled ones, step times vary, because profiling cannot speed up steps.
     """
     assert view.steps is not None
-    shorter = 1 - view.steps.seconds / median(view.unprofiled_seconds)
+    average = fmean if view.input_comes_in_bursts else median
+    shorter = 1 - view.profiled_seconds / average(view.unprofiled_seconds)
     if shorter > LARGEST_DEVIATION:
         return f"Step times vary widely: profiled steps were {format_percent(shorter)} shorter"
     if overhead >= 0.0005:  # reads 0.1% or more

@@ -161,8 +161,9 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     title = "if the data is in arrays, replace the loader by a feed"
     code = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     if count_producers(site):
-        basis = "the read speed was not measured; at most the whole wait is saved"
-        yield Cure(title, code, basis, hide_waits(view, site))
+        if "from_batches" not in code:  # a feed of the same loader is not faster than the loader
+            basis = "the read speed was not measured; at most the whole wait is saved"
+            yield Cure(title, code, basis, hide_waits(view, site))
         return
     prefetch = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
     yield _overlap_cure(view, site, wait, "prefetch batches during the step", prefetch)

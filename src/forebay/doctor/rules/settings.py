@@ -151,5 +151,5 @@ def _callback_finding(view: CaptureView, site: CallSite) -> Finding:
 
 def _callback_seconds(view: CaptureView, site: CallSite) -> float:
     """Return the seconds per step of callbacks on any thread, scaled from the profiled to the unprofiled steps."""
-    profiled_seconds = max(view.steps.seconds if view.steps else 0.0, view.step_seconds)
+    profiled_seconds = max(view.profiled_seconds, view.step_seconds)
     return view.step_seconds * min(1.0, site.seconds / profiled_seconds) if profiled_seconds else 0.0
