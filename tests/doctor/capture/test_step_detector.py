@@ -230,6 +230,14 @@ def test_a_long_loop_is_recorded_again():
     assert detector.traced_step_ends[0] > detector.end
 
 
+def test_a_loop_that_ends_while_its_input_is_traced_keeps_its_early_records():
+    detector = with_device(can_trace_input=lambda: True)
+    report(detector, STEP, 34)
+    assert detector.phase == "input tracing"
+    detector.finish(35 * MILLISECOND)
+    assert len(detector.traced_step_ends) == 4
+
+
 def test_if_early_steps_cannot_be_recorded_profiling_goes_on():
     detector = with_device()
     walk(detector, STEP, 6)

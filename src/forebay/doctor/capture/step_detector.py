@@ -118,8 +118,14 @@ class StepDetector:
             return False
         has_enough = self._add_step(now)
         if has_enough:
-            self.phase = _NEXT_PHASES[self.phase]
+            self._begin(_NEXT_PHASES[self.phase])
         return has_enough
+
+    def _begin(self, phase: Phase) -> None:
+        """Change the phase. The steps of `early tracing` count until other steps are recorded on the device."""
+        self.phase = phase
+        if phase == "tracing" or (phase == "input tracing" and self.anchor != self._early_site):
+            self.traced_step_ends = []
 
     def _add_step(self, now: int) -> bool:
         """Add a step after the profiled ones; return whether its phase has enough steps."""
@@ -248,9 +254,8 @@ class StepDetector:
         if loop_site.priority and now < loop_site.wait_until:
             self._pause(site, loop_site, now)
             return False
-        self.phase = "input tracing" if self.can_trace_input() else "tracing"
         self.anchor, self.start, self.end = site, loop_site.warm_at, now
-        self.traced_step_ends = []
+        self._begin("input tracing" if self.can_trace_input() else "tracing")
         return True
 
     def _find_training(self) -> SiteKey | None:
