@@ -91,17 +91,23 @@ def add_work(seconds: float) -> Change:
     return change
 
 
-def compute_on_host(seconds: float) -> Change:
-    """Compute on the host, `seconds` per step, without the device: no kernels, copies, launches or waits.
+def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
+    """Compute on the host, `seconds` per step, without the device: no kernels, copies or waits.
 
-    Input and longer work of the script remain.
+    `calling_share` of the launch time remains: the framework still prepares each call. Input and longer work of the
+    script remain too.
     """
+
+    def remaining_share(action: HostAction) -> float:
+        if action.kind in (*READ_KINDS, "upload", "move"):
+            return 0.0
+        return calling_share if _is_launch(action) or action.kind == "run" else 1.0
 
     def change(timeline: Timeline) -> Timeline:
         actions = [
-            replace(action, seconds=0.0, queued_operations=(), awaited_operations=())
-            if _is_launch(action) or action.kind in (*READ_KINDS, "upload", "move", "run")
-            else replace(action, queued_operations=(), awaited_operations=())
+            replace(
+                action, seconds=action.seconds * remaining_share(action), queued_operations=(), awaited_operations=()
+            )
             for action in timeline.actions
         ]
         return add_work(seconds)(timeline.with_parts(actions=actions))

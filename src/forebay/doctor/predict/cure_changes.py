@@ -48,6 +48,7 @@ __all__ = [
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
 CPU_CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
 CPU_NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
+CPU_CALLING_SHARES = 0.4, 0.9  # of the time to launch on a device, a framework needs to call operations on the CPU
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
 # Share of the wait that remains if a map handles whole batches instead of rows. Measured on two cores with a cast and a
@@ -200,13 +201,14 @@ def move_to_device(view: CaptureView, *sites: CallSite, untimed_seconds: float =
 
 
 def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Changes:
-    """Compute on one CPU core instead of the device. Input and other host work remain.
+    """Compute on one CPU core instead of the device. Input, other host work, and a part of the calling time remain.
 
     A step has `operations` operations, which compute `numbers` array elements in total.
     """
+    outcomes = zip(CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, CPU_CALLING_SHARES, strict=True)
     return tuple(
-        changes.compute_on_host(operations * per_call + numbers * per_number)
-        for per_call, per_number in zip(CPU_CALL_SECONDS, CPU_NUMBER_SECONDS, strict=True)
+        changes.compute_on_host(operations * per_call + numbers * per_number, calling_share=share)
+        for per_call, per_number, share in outcomes
     )
 
 

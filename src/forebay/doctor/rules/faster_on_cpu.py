@@ -63,8 +63,8 @@ def _finding(view: CaptureView, device_view: DeviceView) -> Finding:
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.STEP)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
     basis = (
-        f"a CPU core computes {count:.0f} operations of {numbers:,.0f} numbers, without launches, copies and waits; "
-        "input and other work of the script remain"
+        f"a CPU core computes {count:.0f} operations of {numbers:,.0f} numbers, without copies and waits; "
+        "the framework still prepares each call, and input and other work of the script remain"
     )
     computing = seconds_per_step(device_view, device_view.computing)
     return Finding(
