@@ -51,6 +51,23 @@ def test_arrays_of_fit_keep_their_names_and_batch_size():
     assert "256" not in code
 
 
+@pytest.mark.parametrize(("passed", "is_fed"), [("data", True), ("data[0] / 255", False), ("other", False)])
+def test_a_feed_takes_the_batches_that_the_loop_converts(passed, is_fed):
+    source = f"def batches():\n    yield x, y\nfor data in batches():\n    loss = train({passed})"
+    copy = upload("tf.function", 4, line=LINE + 3, nbytes=MiB)
+    (code,) = [code for code in codes(source, copy, rule="conversion_in_loop") if "import forebay" in code]
+    assert ('feed = fb.from_batches(batches).feed("tensorflow")' in code) == is_fed
+
+
+def test_a_feed_of_a_slow_loader_is_not_offered():
+    """The workers of the loader would still make the batches."""
+    source = (
+        "loader = DataLoader(make(), batch_size=8, num_workers=2, sampler=other)\nfor x, y in loader:\n    train(x, y)"
+    )
+    wait = batch(ms=8, line=LINE + 1, workers=2, batch_rows=8)
+    assert not any("from_batches" in code for code in codes(source, wait, rule="input_bound", frameworks=TORCH_GPU))
+
+
 def test_workers_are_added_to_the_loader_as_written():
     source = "for x, y in loader:\n    train(x, y)\nloader = DataLoader(cats, batch_size=8, shuffle=True)"
     made = batch(ms=8, line=LINE, workers=0, batch_rows=8).containing(prepare("row", 7))

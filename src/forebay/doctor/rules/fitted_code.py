@@ -8,7 +8,7 @@ from functools import partial
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import array_framework, dtype_bits
 from forebay.doctor.analyse.loop_code import depends_on_lines
-from forebay.doctor.analyse.script_code import ScriptCode, script_code
+from forebay.doctor.analyse.script_code import ScriptCode, names_in, script_code
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.rules import (
     batch_edits,
@@ -84,7 +84,19 @@ def _feed_edits(
         edits = pipeline_edits.feed_of_slices(code, number, framework)
     if not edits and not _takes_no_batches(statement):
         edits = input_edits.feed_of_batches(code, number, arrays if isinstance(statement, ast.For) else framework)
-    return edits or batch_edits.feed_of_loop(code, number, arrays, _list_dtype(site, arrays))
+    edits = edits or batch_edits.feed_of_loop(code, number, arrays, _list_dtype(site, arrays))
+    loop = _loop_of_batches(code, statement) if not edits else None
+    return input_edits.feed_of_batches(code, loop.lineno, arrays) if loop is not None else edits
+
+
+def _loop_of_batches(code: ScriptCode, statement: ast.stmt) -> ast.For | None:
+    """Return the loop whose batches a statement passes to a call as they are; None if there is none."""
+    loops = code.loops_around(statement)
+    if not loops or not isinstance(loops[0], ast.For) or _takes_no_batches(loops[0]):
+        return None
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    passed = {argument.id for call in calls for argument in call.args if isinstance(argument, ast.Name)}
+    return loops[0] if passed & names_in(loops[0].target) else None
 
 
 def _fits_arrays(view: CaptureView) -> bool:
