@@ -12,7 +12,7 @@ __all__ = ["FEW_EXAMPLES"]
 # A busy machine may pause for a second, so no example has a deadline.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("dev", _UNTIMED, max_examples=20, derandomize=True)
+settings.register_profile("dev", _UNTIMED, max_examples=12, derandomize=True)
 settings.register_profile("ci", _UNTIMED, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

@@ -78,7 +78,7 @@ def test_a_node_with_another_version_is_reported_with_both_versions(tmp_path):
     shutil.copytree(Path(fb.__file__).parent, other, ignore=shutil.ignore_patterns("__pycache__"))
     text = (other / "__init__.py").read_text()
     (other / "__init__.py").write_text(text.replace(f'"{fb.__version__}"', '"0.0.1"'))
-    pipeline = fb.from_arrays(rows()).batch(30).map(narrow, where="ray")
+    pipeline = fb.from_arrays(rows()).batch(30).map(narrow, where="ray", workers=1)
     with (
         workers_with_path(tmp_path),
         pipeline.feed() as on_ray,
@@ -90,7 +90,7 @@ def test_a_node_with_another_version_is_reported_with_both_versions(tmp_path):
 @pytest.mark.usefixtures("cluster")
 def test_a_node_without_forebay_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "forebay.py").write_text("raise ModuleNotFoundError('No module named forebay')")
-    pipeline = fb.from_arrays(rows()).batch(30).map(narrow, where="ray")
+    pipeline = fb.from_arrays(rows()).batch(30).map(narrow, where="ray", workers=1)
     with (
         workers_with_path(tmp_path),
         pipeline.feed() as on_ray,
