@@ -5,7 +5,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from tests.pipeline.transport_cases import GIB, MIB, NUMBER, SPARE, decision_of, device_of, slot_needs
+from tests.pipeline.transport_choices import GIB, MIB, NUMBER, SPARE, decision_of, device_of, slot_needs
 from tests.support.fake_device import Device
 
 from forebay.core.spec import DEVICE_ALIGNMENT, ArraySpec, Structure, parse_nbytes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.transport_cases import GIB, cases, decision_of, transport_of
+from tests.pipeline.transport_choices import GIB, cases, decision_of, transport_of
 
 import forebay as fb
 from forebay.core.spec import ArraySpec

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.transport_cases import (
+from tests.pipeline.transport_choices import (
     GIB,
     MIB,
     MIN_ALL_SLOTS,

@@ -99,11 +99,12 @@ def _sort_key(finding: Finding, step_seconds: float) -> tuple[float, bool, float
     """Return the key by which findings are sorted: largest gain first, warnings last.
 
     Gains that differ by less than EQUAL_SHARE of a step count as equal. Of these, the finding whose best cure has the
-    largest minimum gain comes first.
+    largest minimum gain comes first. A larger batch also changes the training, so its gain counts half.
     """
     if not finding.gain or not step_seconds:
         return 0.0, True, 0.0
-    return -(finding.gain // (EQUAL_SHARE * step_seconds)), False, -finding.best_cure.low
+    gain = finding.gain / 2 if finding.rule == "small_batch" else finding.gain
+    return -(gain // (EQUAL_SHARE * step_seconds)), False, -finding.best_cure.low
 
 
 def _build_simulation(view: CaptureView, failures: list[str]) -> Simulation:

@@ -14,7 +14,7 @@ from forebay.doctor.analyse.device_time import count_blocks
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.predict.calls import CudaCall, LoopCalls
-from forebay.doctor.predict.dependencies import find_releases, stream_gaps
+from forebay.doctor.predict.dependencies import find_releases, merge_serial_streams, stream_gaps
 from forebay.doctor.predict.host_time import WORK, HostInterval, host_intervals
 from forebay.doctor.predict.recorded_calls import find_calls
 from forebay.doctor.predict.timeline import DeviceEngine, DeviceOperation, HostAction, Timeline
@@ -162,6 +162,7 @@ def _operations(
     count = len(device_view.operations)
     releases = {} if device_view.lags_behind else find_releases(device_view.operations, loop_calls.queue_times)
     gaps = stream_gaps(device_view.operations, loop_calls.queue_times)
+    streams = merge_serial_streams(device_view.operations)
     blocks = count_blocks(device_view.operations)
     is_product = [bool(_MATRIX_PRODUCTS.search(name)) for name in device_view.names]
     for index in numbers:
@@ -176,7 +177,7 @@ def _operations(
         is_copy = record["kind"] == RecordKind.MEMCPY
         yield DeviceOperation(
             seconds=(int(record["end"]) - int(record["start"])) / 1e9,
-            stream=int(record["stream"]),
+            stream=int(streams[index]),
             engine=_ENGINES.get(int(record["what"]), "compute") if is_copy else "compute",
             line=int(device_view.lines[index]),
             nbytes=int(record["nbytes"]) if is_copy else 0,

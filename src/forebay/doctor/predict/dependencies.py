@@ -9,13 +9,31 @@ from typing import Any
 
 import numpy as np
 
+from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import CopyKind, RecordKind
 
-__all__ = ["find_releases", "stream_gaps"]
+__all__ = ["find_releases", "merge_serial_streams", "stream_gaps"]
 
 LONGEST_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon after another directly follows it
 RELEASE_NS = 100_000  # nanoseconds; an operation that starts this soon after another stream's operation waited for it
+SERIAL_SHARE = 0.9  # of the time of all kernels; if they cover more of the clock, they run one after the other
 LONGEST_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
+
+
+def merge_serial_streams(operations: Any) -> Any:
+    """Return the stream of each operation, with one number for all streams whose kernels do not overlap.
+
+    A library may spread dependent kernels over several streams. Without their recorded dependencies, they would run at
+    the same time in a simulation. Streams that copy for longer than they compute keep their numbers.
+    """
+    streams, is_copy = operations["stream"].astype(np.int64), operations["kind"] == RecordKind.MEMCPY
+    starts, ends = operations["start"].astype(np.int64), operations["end"].astype(np.int64)
+    numbers, positions = np.unique(streams, return_inverse=True)
+    surplus = np.bincount(positions, np.where(is_copy, -1, 1) * (ends - starts))  # computing minus copying, by stream
+    computes = surplus[positions] > 0
+    is_kernel = computes & ~is_copy
+    covered, total = Intervals(starts[is_kernel], ends[is_kernel]).length, (ends - starts)[is_kernel].sum()
+    return np.where(computes, numbers[surplus.argmax()], streams) if covered > SERIAL_SHARE * total else streams
 
 
 def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int]]:
