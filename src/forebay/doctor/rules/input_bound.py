@@ -153,7 +153,8 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     If the loader already prefetches, a prefetching thread gains nothing.
     """
     has_few_workers = count_workers(site) < count_cores(view) and workers_pay(site, wait)
-    if framework != "keras" and site.api == "DataLoader" and has_few_workers:
+    takes_workers = framework != "keras" and site.api == "DataLoader" and has_few_workers
+    if takes_workers:
         settings = worker_settings(view)
         code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
         code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
@@ -161,7 +162,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     title = "if the data is in arrays, replace the loader by a feed"
     code = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     if count_producers(site):
-        if "from_batches" not in code:  # a feed of the same loader is not faster than the loader
+        if not takes_workers or "from_batches" not in code:  # workers are better than a feed of the same loader
             basis = "the read speed was not measured; at most the whole wait is saved"
             yield Cure(title, code, basis, hide_waits(view, site))
         return
