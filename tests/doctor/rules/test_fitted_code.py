@@ -59,6 +59,14 @@ def test_a_feed_takes_the_batches_that_the_loop_converts(passed, is_fed):
     assert ('feed = fb.from_batches(batches).feed("tensorflow")' in code) == is_fed
 
 
+def test_a_feed_of_small_batches_is_not_offered_for_short_steps():
+    source = "def batches():\n    yield x, y\nfor data in batches():\n    loss = train(data)"
+    copy = upload("tf.function", 0.5, line=LINE + 3, nbytes=8 << 10)
+    code = codes(source, copy, rule="conversion_in_loop", ms=1)
+    assert code
+    assert "forebay" not in "".join(code)
+
+
 def test_a_feed_of_a_slow_loader_is_not_offered():
     """The workers of the loader would still make the batches."""
     source = (

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.eager_time import EagerTime
+from forebay.doctor.analyse.idle_time import LAUNCHING
+from forebay.doctor.analyse.step_parts import COMPUTING
 from forebay.doctor.predict import changes
 from forebay.doctor.predict.changes import Change
 from forebay.doctor.predict.cure_changes import remove_work
@@ -31,14 +33,13 @@ TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
 # A tf.function on the CPU, at best and at worst. Two cores run independent operations at the same time. XLA was off.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
 TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
-# Keras on TensorFlow, at best and at worst. Measured on an H200 with batches of 64 rows from arrays (2026-11-17):
-# three dense layers, 72 kernels: 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both; two
-# dense layers, 54 kernels: 2.17 ms, 0.45 with both; two embeddings, 21 kernels: 1.48 ms, 0.76 with both.
+# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17) with batches of 32 or 64 rows from arrays:
+# 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both (three dense layers); 2.17 ms, 0.45
+# with both (two dense layers); 1.48 ms, 0.76 with both (two embeddings); 6.40 ms, 4.97 with 50 steps per call (LSTM).
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-KERAS_STEP_SECONDS = 3.3e-4, 4.1e-4  # per step inside of a call
-KERAS_KERNEL_SECONDS = 1e-6, 1e-6  # per kernel; its launch overlaps with other work
+KERAS_EXECUTOR_SHARES = 0.57, 0.7  # of the time of launching and computing remains inside of a call
 # Seconds of a compiled call that 50 steps per call save on the CPU, per second that Keras spends outside of the call.
 # Measured on two cores (2026-11-17): 1.3 of 2.0 ms for two dense layers, 1.2 of 2.2 ms for an embedding, 2.0 of 7.9 ms
 # for two convolutions; Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
@@ -128,12 +129,9 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
     Without a feed, each step also takes a batch from the pipeline that Keras builds for arrays.
     """
     calls = KERAS_STEPS_PER_CALL if is_grouped else 1
-    kernels = view.device.kernels_per_step if view.device is not None else 0.0
-    outcomes = zip(KERAS_CALL_SECONDS, KERAS_ARRAYS_SECONDS, KERAS_STEP_SECONDS, KERAS_KERNEL_SECONDS, strict=True)
-    per_step = [
-        call / calls + (0.0 if is_fed else arrays) + step + kernels * per_kernel
-        for call, arrays, step, per_kernel in outcomes
-    ]
+    executing = view.step_parts.get(LAUNCHING, 0.0) + view.step_parts.get(COMPUTING, 0.0)
+    outcomes = zip(KERAS_CALL_SECONDS, KERAS_ARRAYS_SECONDS, KERAS_EXECUTOR_SHARES, strict=True)
+    per_step = [call / calls + (0.0 if is_fed else arrays) + executing * share for call, arrays, share in outcomes]
     return tuple(
         changes.chain(
             (changes.remove_waits, changes.launch_as_graph(seconds_per_operation=0.0, seconds_per_step=seconds))
