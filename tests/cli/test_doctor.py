@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import jsonschema
 import pytest
@@ -214,7 +215,9 @@ def test_a_script_that_is_terminated_is_reported(folder, options):
         start_new_session=True,
     ) as running:
         assert running.stdout.readline() == "begun\n"
-        os.killpg(running.pid, signal.SIGTERM)
+        for _ in range(3):  # as `timeout` does: to the process and to its group
+            os.killpg(running.pid, signal.SIGTERM)
+            time.sleep(0.01)
         printed, _ = running.communicate(timeout=30)
     assert "The script was terminated" in printed
     assert running.returncode == 2

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,6 +18,8 @@ __all__ = [
     "restore_handlers_on_failure",
 ]
 
+# Seconds in which a second SIGTERM counts as the same: `timeout` sends it to a process and to its group.
+_DUPLICATE_SECONDS = 0.1
 _received = threading.Event()  # SIGTERM has raised `SigtermReceived`
 _handling = threading.RLock()  # held while `_received` is set, and while SIGTERM is repeated
 
@@ -65,6 +68,7 @@ def _handle_sigterm(number: int, frame: FrameType | None) -> None:
         if _received.is_set():  # a repeated signal
             return
         _received.set()
+        time.sleep(_DUPLICATE_SECONDS)
         _restore_default()  # so that a second SIGTERM ends the process
     raise SigtermReceived
 
