@@ -33,7 +33,7 @@ def doctor(*arguments, cwd, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a capture, and scripts that end, raise, exit or change the folder."""
+    """A folder with a capture, and scripts that end, raise, call `sys.exit`, or change the working directory."""
     samples.ordinary().view.capture.save(tmp_path / "run.gz")
     (tmp_path / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:], end='')\n")
     (tmp_path / "report.json").write_text("{}")
@@ -103,7 +103,7 @@ raise ValueError("DATA-4242")
 
 
 def exposed_secrets(folder, *options):
-    """Return the secrets that any report contains, for a loop in a folder of its own that fails at its end."""
+    """Run a script whose loop ends with an exception; return the secrets that any of its reports contains."""
     (folder / "secret-folder").mkdir()
     script = folder / "secret-folder" / "train.py"
     script.write_text(FAILING_LOOP)
@@ -124,11 +124,11 @@ def test_reports_contain_arguments_and_error_texts_on_request(folder):
     assert exposed_secrets(folder, "--with-arguments") == {"argument", "data", "source", "folder"}
 
 
-def test_with_no_source_reports_contain_no_folder_either(folder):
+def test_the_option_no_source_also_removes_folders_from_reports(folder):
     assert exposed_secrets(folder, "--no-source") == set()
 
 
-def test_with_no_source_no_file_contains_source_text(folder):
+def test_the_option_no_source_removes_source_text_from_all_files(folder):
     doctor("--no-source", "--html", "a.html", "--json", "a.json", "--trace", "a.pftrace", "run.gz", cwd=folder)
     written = b"".join((folder / name).read_bytes() for name in ("a.html", "a.json", "a.pftrace"))
     assert b"losses.append" not in written
@@ -250,8 +250,8 @@ def test_a_script_may_close_its_output(folder):
         (["--json", ".", "train.py"], "--json . is a directory"),
         (["--html", "./train.py", "train.py"], "train.py would overwrite the input"),
         (["run.gz", "--html", "a.html"], "Put '--html a.html' before it"),
-        (["--compare", "run.gz", "missing.json"], "missing.json cannot be read as a document of the doctor"),
-        (["--compare", "run.gz", "train.py"], "train.py cannot be read as a document of the doctor"),
+        (["--compare", "run.gz", "missing.json"], "missing.json is no JSON document of forebay doctor"),
+        (["--compare", "run.gz", "train.py"], "train.py is no JSON document of forebay doctor"),
         (["--html", "a.html", "--compare", "run.gz", "run.gz"], "Omit --html"),
         (["--compare", "run.gz", "run.gz", "train.py"], "Omit train.py"),
         (["--steps", "2", "train.py"], "'2' is not a whole number of at least 4"),

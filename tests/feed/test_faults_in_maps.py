@@ -1,4 +1,4 @@
-"""Maps that fail, kill their worker process or take long: no row before the failure is lost."""
+"""Maps that fail, kill their worker process or take long: the state is that of the last batch that arrived."""
 
 import os
 import re
@@ -82,7 +82,7 @@ def test_the_error_after_the_kill_of_a_worker_process_names_the_signal():
         rows_of(feed)
 
 
-def test_a_worker_killed_during_a_task_of_several_batches_loses_no_earlier_batch():
+def test_after_the_kill_of_a_worker_the_state_is_at_the_last_batch_that_arrived():
     pipeline = fb.from_arrays(np.arange(2000)).batch(1).map(kill_on_fifty, where="process")
     got = []
     with pipeline.feed("numpy") as feed:

@@ -1,10 +1,11 @@
-"""Draw the scripts that are held back.
+"""Draw the scripts that are held back: they test the doctor after its development.
 
     python draw.py
 
-reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list with
-the part of every script. The draw depends on the seed and on the order of the candidates only, so that a second run
-writes the same file. It takes place before any script is run: no choice can depend on what a script does.
+reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list, which
+also says whether a script is for development or held back. The draw depends on the seed and on the order of the
+candidates only, so that a second run writes the same file. It takes place before any script is run: no choice can
+depend on what a script does.
 """
 
 import json
@@ -12,7 +13,7 @@ import random
 from pathlib import Path
 
 SEED = 23
-HELD_BACK = {("tensorflow", "keras"): 6, ("torch",): 5, ("jax",): 4}  # frameworks of a group: scripts that are drawn
+HELD_BACK = {("tensorflow", "keras"): 6, ("torch",): 5, ("jax",): 4}  # frameworks of a group -> number of drawn scripts
 FOLDER = Path(__file__).parent
 
 

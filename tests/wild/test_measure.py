@@ -31,7 +31,7 @@ def test_a_call_that_makes_several_steps_marks_each_of_them(monkeypatch):
     assert step_seconds(step_clock._marks) == pytest.approx(0.010)
 
 
-def test_few_steps_have_the_median_of_single_steps():
+def test_the_step_time_of_a_short_run_is_the_median_of_its_single_steps():
     assert step_seconds(marks(20)) == pytest.approx(0.002)
     assert step_seconds(marks(12)) is None
 
@@ -71,7 +71,7 @@ def test_samples_outside_of_the_window_and_of_other_threads_do_not_count():
     assert sampled_share(capture_with_samples()) is None
 
 
-def test_profiled_and_unprofiled_steps_are_compared_with_plain_ones():
+def test_profiled_and_unprofiled_steps_are_compared_with_a_run_without_the_doctor():
     profiled = [100 * MS + time for time in marks(21, milliseconds=3)]
     unprofiled = [200 * MS + time for time in marks(60)]
     cost = profiling_cost(marks(100), profiled + unprofiled, capture_with_samples())

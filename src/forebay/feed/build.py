@@ -27,7 +27,7 @@ from forebay.transforms.ops import Cast, Map, Scale, Transform, make_rng, values
 
 __all__ = ["DeviceTransforms", "FeedParts", "build_feed"]
 
-NO_BUDGET_LIMIT = 1 << 62  # bytes; for slots in device memory only, which the planner has fitted to the budget
+NO_BUDGET_LIMIT = 1 << 62  # bytes; no limit for slots in device memory: the planner has fitted them to the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _build_filler(parts: FillerParts, throttle: ConsumerThrottle, target: Target
         filler_class = BatchFiller if isinstance(pipeline.source, BatchStream) else StreamFiller
         return filler_class(parts, throttle)
     cluster = plan.input.cluster
-    workers_get_rows = cluster is not None and cluster.row_delivery != "sent"  # from files or the object store
+    workers_get_rows = cluster is not None and cluster.row_delivery != "sent"  # from files or Ray's object store
     remote_filler: Any = parts.transform_stage if workers_get_rows else None  # a RayTransformStage
     return IndexedFiller(
         parts,

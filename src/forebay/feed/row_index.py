@@ -34,8 +34,8 @@ class DeviceComputedRows:
 class RowIndex:
     """Computes the row numbers of groups, in chunks that several groups share.
 
-    The key of a chunk has three numbers: the epoch of the order, `Group.base`, and the number of the chunk after the
-    base. The index caches a few chunks.
+    The key of a chunk has three numbers: the pass over the rows, the position `Group.base` from which the rows of a
+    group are counted, and the number of the chunk, counted from that base. The index caches a few chunks.
     """
 
     def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int) -> None:

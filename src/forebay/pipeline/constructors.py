@@ -55,9 +55,9 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     `decode={"name": function}` converts each value of a column or member to an array.
 
     For all formats, Forebay keeps at most `max_open_files` files open and at most `max_held_bytes` of decompressed rows
-    in memory (1 GiB by default). Files that several threads read at the same time may exceed these limits. An `.npz`,
-    HDF5 or Zarr file that alone needs more than `max_held_bytes` is refused; by default, one file may need half of the
-    memory of this machine.
+    in memory (1 GiB by default). Files that several threads read at the same time may exceed these limits. If you pass
+    `max_held_bytes`, Forebay refuses an `.npz`, HDF5 or Zarr file that alone needs more. If you do not pass it, Forebay
+    refuses a file that needs more than half of the memory of this machine.
 
     Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
 

@@ -48,6 +48,6 @@ def test_a_fit_resumed_after_an_epoch_ends_with_the_same_weights(arrays):
 
 
 @not_torch
-def test_the_state_counts_finished_steps_of_an_execution(pipeline):
+def test_with_steps_per_execution_the_state_counts_all_finished_steps(pipeline):
     states, _ = states_of(pipeline.feed("keras"), make_model(steps_per_execution=2), epochs=1)
     assert [state["position"] for state in states[:2]] == [2 * BATCH, 4 * BATCH]

@@ -92,7 +92,7 @@ def test_tensors_with_gradients_are_not_replaced():
     assert (grad[0].item(), replaced) == (3, 0)
 
 
-def test_reuse_replaces_all_uploads_of_the_same_kind():
+def test_reuse_replaces_all_uploads_of_the_same_shape():
     def loop():
         return [torch.as_tensor(data) for data in (*OTHERS, OTHERS[0][:10])]  # target
 

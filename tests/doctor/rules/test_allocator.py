@@ -56,7 +56,7 @@ def test_the_gain_is_the_time_of_the_calls():
     assert 300e-6 < found.cures[0].low < 400e-6 < found.cures[0].high < 500e-6
 
 
-def test_a_setting_that_may_not_be_the_cause_gains_at_least_half():
+def test_a_cure_for_an_uncertain_cause_gains_at_least_half():
     cure = diagnose(capture_with({})).main.cures[0]
     assert 150e-6 < cure.low < 200e-6
     assert 400e-6 < cure.high < 500e-6

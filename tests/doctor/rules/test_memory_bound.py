@@ -29,6 +29,7 @@ MEASURED = {
     ("torch_adam", "update all parameters in one pass"): 1.846e-3,
 }
 H200 = [{"name": "NVIDIA H200", "samples": []}]
+SPEED = "4.3 TB/s (estimated from kernels that take 100% of this time)"
 
 
 def step_of(*kernels, gpu=H200, **facts):
@@ -50,10 +51,10 @@ def evidence(capture):
 def test_the_evidence_states_shares_and_estimates():
     capture = step_of((ADD, 47), (GELU, 47), (TF32, 53), arithmetic={"flops_per_step": 2e10, "source": "shapes"})
     (finding,) = examine(CaptureView(capture))
-    assert finding.title == "Kernels that the memory of the device limits take 64% of its time"
+    assert finding.title == "Memory-bound kernels take 64% of the device's time"
     kinds, bandwidth, arithmetic = finding.evidence
     assert kinds == "They take 94.0 us per step: elementwise 100%."
-    assert bandwidth == "They reach 4.3 TB/s (estimated for 100% of their time), 89% of the peak bandwidth."
+    assert bandwidth == f"They reach {SPEED}, 89% of the peak bandwidth."
     assert arithmetic.startswith("Model FLOPs utilisation: ")
     assert arithmetic.endswith(" of the bfloat16 peak (estimated: 0.02 TFLOP per step, from shapes).")
 
@@ -63,13 +64,13 @@ def test_unknown_numbers_are_said_to_be_unknown():
     assert unknown_bytes == "The bytes of these kernels are not known."
     assert unknown_flops == "The model FLOPs utilisation is not known."
     _, unknown_peak, _ = evidence(step_of((ADD, 47), gpu=[]))
-    assert unknown_peak == "They reach 4.3 TB/s (estimated for 100% of their time). The peak of this GPU is not known."
+    assert unknown_peak == f"They reach {SPEED}. The peak of this GPU is not known."
 
 
 def test_the_bytes_of_fusions_come_from_the_compiled_programs_of_jax():
     nbytes = 3 * 4 * 4096 * 4096
     known = evidence(step_of(("loop_add_fusion", 47), kernels={"loop_add_fusion": nbytes}))
-    assert known[1] == "They reach 4.3 TB/s (estimated for 100% of their time), 89% of the peak bandwidth."
+    assert known[1] == f"They reach {SPEED}, 89% of the peak bandwidth."
 
 
 def test_an_impossible_number_of_bytes_is_unknown():
@@ -111,7 +112,7 @@ def test_a_compiled_function_in_the_loop_is_not_compiled_again():
 
 
 def without_torch(capture):
-    """Return the capture with steps that batches mark, instead of optimizer steps and waits of PyTorch."""
+    """Return the capture as if batches ended its steps: without optimizer steps and waits of PyTorch."""
     events = tuple(
         event._replace(api="batch") if event.kind == EventKind.STEP else event
         for event in capture.events
@@ -131,15 +132,15 @@ def test_the_cure_is_code_of_the_framework(frameworks, code):
     assert finding.cures[0].code.startswith(code)
 
 
-def test_the_simulated_gain_of_a_fusion_leaves_the_longest_kernel():
+def test_a_fusion_is_predicted_to_take_at_least_as_long_as_its_longest_kernel():
     diagnosis = diagnose(step_of((ADD, 400), (GELU, 600)))
     fusion = next(cure for cure in diagnosis.main.cures if cure.title == "let a compiler fuse these kernels")
     assert 350e-6 < fusion.high < 500e-6
-    # At worst, the fusion takes twice as long as its longest kernel. Then only the launches take less time.
+    # At worst, the fusion takes twice as long as its longest kernel, and saves only launches.
     assert fusion.low < 20e-6
 
 
-def test_another_framework_gains_only_by_the_fusion():
+def test_without_torch_the_cure_saves_no_launches():
     capture = step_of((ADD, 400), (GELU, 600), frameworks={"cupy": {"gpus": 1}})
     (finding,) = examine(CaptureView(without_torch(capture)))
     assert "launches" not in finding.cures[0].basis
@@ -154,7 +155,7 @@ def test_the_prediction_contains_the_step_measured_with_the_cure(script, cure):
     assert diagnosis.view.step_seconds - gains.high <= cured <= diagnosis.view.step_seconds - gains.low
 
 
-def test_norms_of_gradients_are_no_part_of_a_fused_update():
+def test_a_norm_of_gradients_is_not_an_unfused_update():
     assert is_unfused_update(ADAM)
     assert not is_unfused_update(FUSED_ADAM)
     assert not is_unfused_update(ADAM.replace("28PointwiseOpScalarListFunctor", "13LpNormFunctor"))

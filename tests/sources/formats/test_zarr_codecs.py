@@ -1,4 +1,7 @@
-"""The codecs of Zarr stores: safe ones are read within a limit, others only if the user names them."""
+"""The codecs of Zarr stores.
+
+Safe codecs may decompress a chunk to its own size. Others are used only if the user names them.
+"""
 
 import json
 import os
@@ -166,7 +169,7 @@ def test_an_array_with_an_unknown_codec_does_not_affect_other_arrays(tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zlib", "bz2", "lzma", "zstd", "lz4", "blosc"])
-def test_a_chunk_that_decompresses_to_more_than_its_size_is_refused(tmp_path, codec):
+def test_a_chunk_that_decompresses_to_more_bytes_than_its_shape_needs_is_refused(tmp_path, codec):
     folder = claim_version_2(tmp_path, compressor={"id": codec})
     (folder / "0").write_bytes(numcodecs.get_codec({"id": codec}).encode(bytes(2**26)))
     with pytest.raises(SourceError, match=r"rows 0 to 3, cannot be decompressed: .*(bytes|too small)"):
@@ -174,7 +177,7 @@ def test_a_chunk_that_decompresses_to_more_than_its_size_is_refused(tmp_path, co
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "blosc"])
-def test_a_chunk_of_version_3_that_decompresses_to_more_than_its_size_is_refused(tmp_path, codec):
+def test_a_chunk_of_version_3_that_decompresses_to_more_bytes_than_its_shape_needs_is_refused(tmp_path, codec):
     folder = claim_version_3(tmp_path, codecs=[{"name": "bytes"}, VERSION_3_CODECS[codec]])
     (folder / "c/0").write_bytes(numcodecs.get_codec({"id": codec}).encode(bytes(2**26)))
     with pytest.raises(SourceError, match=r"rows 0 to 3, cannot be decompressed: .*(bytes|too small)"):

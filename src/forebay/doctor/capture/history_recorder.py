@@ -21,7 +21,7 @@ LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this 
 MAX_BLOCKS = 64
 MAX_LONG_STEPS = 1_000
 MAX_LONG_FRAMES = 8  # innermost frames of one long step
-MAX_PENDING = 5_000  # samples of one chunk
+MAX_PENDING = 5_000  # samples since the last step end
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _MeasuredStep:
 
     seconds: float
     steps: int
-    samples: Counter[int] = field(default_factory=Counter)  # innermost frame -> number of random samples
+    samples: Counter[int] = field(default_factory=Counter)  # innermost frame -> number of samples at random times
     nanoseconds: Counter[int] = field(default_factory=Counter)  # innermost frame -> time
 
     def is_long(self, usual: float) -> bool:
@@ -53,13 +53,13 @@ class _State:
     long_count: int = 0
     long_seconds: float = 0.0
     long_excess: float = 0.0
-    long_samples: Counter[int] = field(default_factory=Counter)
+    long_nanoseconds: Counter[int] = field(default_factory=Counter)
     usual: float = 0.0  # seconds; of the last chunk
 
     def copy(self) -> "_State":
         return _State(
             [*self.blocks], self.chunks_per_block, [*self.open_chunks], self.position, self.long_steps.copy(),
-            self.long_count, self.long_seconds, self.long_excess, self.long_samples.copy(), self.usual,
+            self.long_count, self.long_seconds, self.long_excess, self.long_nanoseconds.copy(), self.usual,
         )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ class HistoryRecorder:
     def add_end(self, time: int, steps: int) -> None:
         """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
 
-        An end before the last one is ignored: a removed hook may still report operations from before the timed steps.
+        An end before the last one is ignored: a hook that was just removed may report late.
         """
         if time < self._last_end:
             return
@@ -121,7 +121,7 @@ class HistoryRecorder:
             state.long_count,
             state.long_seconds,
             state.long_excess,
-            tuple(state.long_samples.items()),
+            tuple(state.long_nanoseconds.items()),
             self._resolution,
         )
 
@@ -141,8 +141,9 @@ class HistoryRecorder:
 
     def _discard_step(self, end: int) -> None:
         """Drop the samples of a step, but count the step, so that the positions of later long steps stay right."""
-        if self._last_end and len(self._chunk) >= FEWEST_STEPS:
-            self._close_chunk()
+        if self._last_end:
+            if len(self._chunk) >= FEWEST_STEPS:
+                self._close_chunk()
             self._state.position += 1
         while self._samples and self._samples[0][0] <= end:
             self._samples.popleft()
@@ -172,7 +173,7 @@ def _add_long_step(state: _State, measured: _MeasuredStep, usual: float) -> None
     state.long_count += 1
     state.long_seconds += usual + excess
     state.long_excess += excess
-    state.long_samples.update(measured.nanoseconds)
+    state.long_nanoseconds.update(measured.nanoseconds)
 
 
 def _add_block(state: _State, chunk: StepBlock) -> None:

@@ -30,7 +30,7 @@ __all__ = ["CalibratedTimeline", "calibrate"]
 # Limits for the ratio of the time with hooks alone to the time in recorded steps. A ratio outside of these limits
 # compares different work.
 SMALLEST_RATIO = 0.3  # CUPTI makes calls at most three times as slow
-LARGEST_RATIO = 3.0  # the steps with hooks alone came first: page faults made the same batches take 2.5 times as long
+LARGEST_RATIO = 3.0  # steps with hooks alone come first; in one run, page faults made them 2.5 times as slow
 # Limits for the pace, the factor on host time.
 SMALLEST_PACE = 0.5  # hooks that count every TensorFlow operation can double a step
 LARGEST_PACE = 1.5  # the machine may have been slower in the unprofiled steps
@@ -38,9 +38,9 @@ OPERATION_SECONDS = 15e-6  # host time to launch a PyTorch operation, including 
 PACE_TOLERANCE = 0.002  # share of the step; the search for the pace ends at a smaller error
 MOST_TRIES = 12  # of the search for the pace
 MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps are between these
-# A turn of the loop is the host's own work plus its waits for the device. So short turns show the work. The shortest
-# of all may be a freak, so one turn in ten may be shorter.
-SHORT_TURN_QUANTILE = 0.1
+# An iteration of the loop is the host's own work plus its waits for the device. So short iterations show the work. The
+# shortest one may be an outlier, so this quantile stands for a short iteration.
+SHORT_ITERATION_QUANTILE = 0.1
 
 SiteKey = tuple[str, int]  # kind and line
 
@@ -70,7 +70,7 @@ def calibrate(view: CaptureView, timeline: Timeline) -> CalibratedTimeline:
     recorded = view.device.bound_seconds or _recorded_seconds(view.device)
     structure_error = _relative_error(steady_step_seconds(timeline), recorded)
     scaled = _with_ratios(timeline, _recording_ratios(view, view.device))
-    paced = _with_measured_pace(scaled, measured, _shortest_turn(view))
+    paced = _with_measured_pace(scaled, measured, _short_iteration_seconds(view))
     return CalibratedTimeline(
         paced,
         measured,
@@ -109,8 +109,8 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
     """Return the ratios of the time with hooks alone to the time in recorded steps.
 
     Calls have one ratio per kind and line, except calls that wait for the device. The work between calls has one ratio.
-    If the device limits the loop, most of the launch time is waiting. If CUPTI recorded no CUDA calls, this waiting
-    looks like work. The ratio of the work then limits the work to OPERATION_SECONDS per kernel.
+    If the device limits the loop and CUPTI recorded no CUDA calls, launches that wait for the device look like work.
+    The ratio of the work is then so small that at most OPERATION_SECONDS of work per kernel remain.
     """
     assert view.steps is not None
     profiled = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
@@ -159,24 +159,24 @@ def _copy_ratio(copy: DeviceOperation, ratios: dict[SiteKey, float]) -> float:
     return next((ratios[kind, copy.line] for kind in ("upload", "run") if (kind, copy.line) in ratios), 1.0)
 
 
-def _with_measured_pace(timeline: Timeline, measured: float, turn_seconds: float) -> Timeline:
+def _with_measured_pace(timeline: Timeline, measured: float, iteration_seconds: float) -> Timeline:
     """Scale the host to the measured pace.
 
-    `measured` is the step time, which includes the work of the device. `turn_seconds` is the time of a short unprofiled
-    iteration of the loop. Both are seconds. If the device limits the step, `measured` does not show the pace of the
-    host, because the host runs ahead. If `turn_seconds` is shorter than `measured`, such iterations did not wait for
-    the device, so they show the pace. Otherwise the pace is unknown, and the timeline stays as it is.
+    `measured` is the step time, which includes the work of the device. `iteration_seconds` is the time of a short
+    unprofiled iteration of the loop. Both are seconds. If the device limits the step, `measured` does not show the pace
+    of the host, because the host runs ahead. If `iteration_seconds` is shorter than `measured`, such iterations did not
+    wait for the device, so they show the pace. Otherwise the pace is unknown, and the timeline stays as it is.
     """
     if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
-    if not 0 < turn_seconds < measured * (1 - LARGEST_ERROR):
+    if not 0 < iteration_seconds < measured * (1 - LARGEST_ERROR):
         return timeline
-    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), turn_seconds))
+    return _with_pace(timeline, _find_pace(_with_instant_device(timeline), iteration_seconds))
 
 
-def _shortest_turn(view: CaptureView) -> float:
-    """Return the seconds of a short turn of the unprofiled loop; 0.0 if no turn was timed."""
-    return float(np.quantile(view.unprofiled_seconds, SHORT_TURN_QUANTILE)) if view.unprofiled_seconds else 0.0
+def _short_iteration_seconds(view: CaptureView) -> float:
+    """Return the seconds of a short unprofiled iteration; 0.0 if none was timed."""
+    return float(np.quantile(view.unprofiled_seconds, SHORT_ITERATION_QUANTILE)) if view.unprofiled_seconds else 0.0
 
 
 def _find_pace(timeline: Timeline, expected: float) -> float:

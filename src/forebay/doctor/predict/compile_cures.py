@@ -1,4 +1,4 @@
-"""The outcomes of compiling a step, and of more steps of Keras per call, as changes of a timeline.
+"""The outcomes of compiling a step, and of several Keras steps per call, as changes of a timeline.
 
 Each function returns one change of the timeline per possible outcome: the best and the worst.
 """
@@ -30,19 +30,19 @@ JITTED_CALL_SECONDS = 2.5e-4, 6e-4
 # waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
 TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
 TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
-# A tf.function on the CPU, at best and at worst. Two cores run independent operations at the same time. XLA was off.
+# A tf.function on the CPU, at best and at worst. Measured without XLA, on two cores that run independent operations.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
 TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
-# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17) with batches of 32 or 64 rows from arrays:
-# 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both (three dense layers); 2.17 ms, 0.45
-# with both (two dense layers); 1.48 ms, 0.76 with both (two embeddings); 6.40 ms, 4.97 with 50 steps per call (LSTM).
+# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17) with batches of 32 or 64 rows from arrays.
+# Three dense layers: 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense layers:
+# 2.17 ms, 0.45 with both. Two embeddings: 1.48 ms, 0.76 with both. LSTM: 6.40 ms, 4.97 with 50 steps per call.
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-KERAS_EXECUTOR_SHARES = 0.57, 0.7  # of the time of launching and computing remains inside of a call
-# Seconds of a compiled call that 50 steps per call save on the CPU, per second that Keras spends outside of the call.
-# Measured on two cores (2026-11-17): 1.3 of 2.0 ms for two dense layers, 1.2 of 2.2 ms for an embedding, 2.0 of 7.9 ms
-# for two convolutions; Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
+KERAS_EXECUTOR_SHARES = 0.57, 0.7  # of the launching and computing time that remains if one call makes many steps
+# With 50 steps per call on the CPU, a step also saves time inside of the compiled call: this share of the time that
+# Keras spends outside of it. Measured on two cores (2026-11-17), whole steps: two dense layers 2.0 ms, 1.3 ms saved; an
+# embedding 2.2 ms, 1.2 saved; two convolutions 7.9 ms, 2.0 saved. Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
 KERAS_CALL_SHARES = 0.9, 0.3
 # Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
 # for a small transformer with mode="reduce-overhead", whose step went from 9.9 to 4.9 ms.
@@ -62,7 +62,7 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
     """Compile the step into one call: a graph of its operations, or a fused program.
 
     Without device records, compiling removes the time of calling operations: at best `calling.most`, at worst half of
-    `calling.least`. In JAX, it removes all of `calling.least`: no Python runs inside of a jitted function.
+    `calling.least`. In JAX, the worst is all of `calling.least`: no Python runs inside of a jitted function.
     """
     # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
     if framework in ("tensorflow", "keras"):
@@ -92,7 +92,7 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
 
 
 def compile_eager_step(view: CaptureView, framework: str, calling: CallingTime, time: EagerTime | None) -> Changes:
-    """Compile a step of eager operations. `time` is its time by samples of the stack; None if it has too few.
+    """Compile a step of eager operations. `time` is its time, estimated from stack samples; None if there are too few.
 
     For TensorFlow, samples show which part of the host's time the framework takes. A graph needs the computing time of
     the operations, and little time per operation; other work of the script remains.
@@ -128,10 +128,12 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
 
     Without a feed, each step also takes a batch from the pipeline that Keras builds for arrays.
     """
-    calls = KERAS_STEPS_PER_CALL if is_grouped else 1
+    steps_per_call = KERAS_STEPS_PER_CALL if is_grouped else 1
     executing = view.step_parts.get(LAUNCHING, 0.0) + view.step_parts.get(COMPUTING, 0.0)
     outcomes = zip(KERAS_CALL_SECONDS, KERAS_ARRAYS_SECONDS, KERAS_EXECUTOR_SHARES, strict=True)
-    per_step = [call / calls + (0.0 if is_fed else arrays) + executing * share for call, arrays, share in outcomes]
+    per_step = [
+        call / steps_per_call + (0.0 if is_fed else arrays) + executing * share for call, arrays, share in outcomes
+    ]
     return tuple(
         changes.chain(
             (changes.remove_waits, changes.launch_as_graph(seconds_per_operation=0.0, seconds_per_step=seconds))
@@ -141,9 +143,10 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
 
 
 def group_keras_steps(view: CaptureView, outside: float) -> Changes:
-    """Let Keras make many steps per call on the CPU. It now spends `outside` seconds per step outside of the call.
+    """Let Keras make many steps per call on the CPU.
 
-    This time is then spent once per call. A part of the call is saved too: preparing its arguments and its results.
+    Without the change, Keras spends `outside` seconds per step outside of the call. With it, Keras spends them once per
+    call. A part of the call is saved too: preparing its arguments and its results.
     """
     seconds = outside * (1 - 1 / KERAS_STEPS_PER_CALL)
     return tuple(

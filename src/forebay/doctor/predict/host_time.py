@@ -26,7 +26,7 @@ class HostInterval(NamedTuple):
     start: int
     end: int
     kind: str = WORK  # WORK, or the kind of the event
-    line: int = -1  # source line; -1 for work
+    line: int = -1  # index into `Capture.lines`; -1 for work, and for events without user code
     event_index: int = -1  # index into the events; -1 for work
 
     @property

@@ -117,7 +117,7 @@ def read_document(path: str | Path) -> Document:
     try:
         document = parse_json(read_bounded(path, max_nbytes=MAX_NBYTES))
     except (OSError, ValueError) as error:
-        raise CaptureError(f"{path} cannot be read as a document of the doctor: {error}. {_HINT}") from error
+        raise CaptureError(f"{path} is no JSON document of forebay doctor: {error}. {_HINT}") from error
     return validate_document(document, path)
 
 

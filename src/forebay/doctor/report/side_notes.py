@@ -33,14 +33,15 @@ def describe_memory(view: CaptureView) -> str:
 def describe_data_copies(data: DataCopies) -> str:
     """State where the copies of the largest array are stored.
 
-    If uploads repeat, also state how many bytes the script copied for all arrays in the same places.
+    If uploads repeat, also compare the bytes of all uploads with the bytes of the arrays, for all arrays that are
+    stored in the same places as the largest one.
     """
     places = ", ".join(_format_place(name, times) for name, times in Counter(data.places).items())
     stored = f"an array of {format_nbytes(data.nbytes)} occupies {format_nbytes(data.held_nbytes)} ({places})"
     if data.copied_nbytes <= data.different_nbytes:
         return stored
     copied, distinct = format_nbytes(data.copied_nbytes), format_nbytes(data.different_nbytes)
-    return f"{stored}; the script copied {copied} in total for {distinct} of distinct arrays"
+    return f"{stored}; the script uploaded {copied} in total, but its arrays have only {distinct}"
 
 
 def _format_place(place: str, times: int) -> str:
@@ -75,7 +76,7 @@ def _format_readings(gauges: Gauges) -> Iterator[str]:
 def _describe_peak(level: MemoryLevel) -> str:
     """Describe the peak use of one memory, and a reservation of more than twice the peak.
 
-    PyTorch is not named. The total of page-locked memory is omitted, because it is that of the host.
+    The framework is named unless it is PyTorch. Page-locked memory has no total, because it is a part of host memory.
     """
     place = level.place if level.framework in (None, "torch") else f"{level.place} of {level.framework}"
     total = f" of {format_nbytes(level.total_nbytes)}" if level.total_nbytes and level.place != "page-locked" else ""

@@ -58,7 +58,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _finding(view: CaptureView, device_view: DeviceView, work: MemoryWork, cures: tuple[Cure, ...]) -> Finding:
     return Finding(
         rule="memory_bound",
-        title=f"Kernels that the memory of the device limits take {format_percent(work.share)} of its time",
+        title=f"Memory-bound kernels take {format_percent(work.share)} of the device's time",
         line=main_line(view, device_view, work.mask),
         seconds=min(work.seconds, view.step_seconds),
         cures=cures,
@@ -76,7 +76,8 @@ def _describe_bandwidth(view: CaptureView, work: MemoryWork) -> str:
     gpu = find_gpu(gpu_name(view))
     if not work.bytes_per_second:
         return "The bytes of these kernels are not known."
-    speed = f"{work.bytes_per_second / 1e12:.1f} TB/s (estimated for {format_percent(work.known_share)} of their time)"
+    known = f"estimated from kernels that take {format_percent(work.known_share)} of this time"
+    speed = f"{work.bytes_per_second / 1e12:.1f} TB/s ({known})"
     if gpu is None:
         return f"They reach {speed}. The peak of this GPU is not known."
     peak = DEVICES[gpu].memory

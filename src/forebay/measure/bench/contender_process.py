@@ -48,7 +48,7 @@ class ContenderProcess:
     def send_request(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting for the reply.
 
-        So the runner can send the request to set up to all processes, which then set up at the same time.
+        The runner first sends the set-up request to all processes, so that they set up at the same time.
         """
         try:
             self._connection.send_bytes(json.dumps(request).encode())

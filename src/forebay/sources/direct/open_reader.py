@@ -28,7 +28,7 @@ def plan_reads(source: AbstractSource, request: ReadRequest) -> ReadPlan | None:
 
 
 def open_reader(source: AbstractSource, plan: ReadPlan) -> FileReader | None:
-    """Return the reader of a plan; None if the feed gathers from the mapped files."""
+    """Return the reader of a plan; None if the files are in the page cache, so that the feed needs no reader."""
     space = _address_space(source)
     if space is None or plan.strategy == "page cache":
         return None

@@ -36,7 +36,7 @@ def dump_function(function: object) -> bytes:
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function or job for error messages."""
+    """Return the name of a function, or of an object with a `name`, for error messages."""
     return getattr(function, "__qualname__", None) or getattr(function, "name", None) or type(function).__qualname__
 
 

@@ -12,7 +12,7 @@ from forebay.transforms.ops import Map
 
 __all__ = ["install"]
 
-MAP = "map"  # API name and kind of stage in events
+MAP = "map"  # API name of the events, and their detail `what`
 
 Description = tuple[int, dict[str, Any]]  # bytes and details of an event
 

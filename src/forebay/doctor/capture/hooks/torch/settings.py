@@ -13,7 +13,7 @@ from forebay.doctor.model.debug_settings import DebugSetting
 __all__ = ["SWITCHES", "hook_settings"]
 
 _UNUSED = "find_unused_parameters"  # an argument of DistributedDataParallel
-_DEFAULT_DEBUG_MODES = (0, "default")  # values of `set_deterministic_debug_mode` without deterministic algorithms
+_DEFAULT_DEBUG_MODES = (0, "default")  # arguments of `set_deterministic_debug_mode` that turn it off
 
 
 def _debug_mode_state(debug_mode: Any) -> bool:
@@ -25,12 +25,12 @@ def _unused_parameters_state(module: Any, *_: Any, find_unused_parameters: Any =
 
 
 def _data_parallel_state(module: Any, *_: Any, **__: Any) -> bool | None:
-    """Return True if a DataParallel module uses several devices, else None: it then only calls its module."""
+    """Return True if a DataParallel module uses several devices. With one device it costs nothing: return None."""
     return True if len(getattr(module, "device_ids", ())) > 1 else None
 
 
-# The classes `set_detect_anomaly` and `detect_anomaly` call `torch.set_anomaly_enabled`. PyTorch looks up the setter of
-# `cudnn.deterministic` in the property, at each assignment.
+# The classes `set_detect_anomaly` and `detect_anomaly` call `torch.set_anomaly_enabled`. An
+# assignment to `cudnn.deterministic` calls the attribute `setter` of a descriptor, so the hook replaces this attribute.
 SWITCHES = (
     Switch(DebugSetting.ANOMALY, torch, "set_anomaly_enabled", first_argument),
     Switch(DebugSetting.DETERMINISTIC, torch, "use_deterministic_algorithms", first_argument),
@@ -43,7 +43,9 @@ SWITCHES = (
     ),
     Switch(DebugSetting.UNUSED_PARAMETERS, DistributedDataParallel, "__init__", _unused_parameters_state, _UNUSED),
 )
-_RECORDED_ONLY = (  # an emulation of the profiler replaces other functions; DataParallel cannot be emulated
+# Emulations use SWITCHES. To emulate a run without the profiler, they replace other functions. They cannot remove
+# DataParallel.
+_RECORDED_ONLY = (
     Switch(DebugSetting.TORCH_PROFILER, profiler, "_enable_profiler", always),
     Switch(DebugSetting.TORCH_PROFILER, profiler, "_disable_profiler", never),
     Switch(DebugSetting.DATA_PARALLEL, DataParallel, "__init__", _data_parallel_state),
