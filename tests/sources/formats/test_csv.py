@@ -187,10 +187,11 @@ def test_text_that_is_not_utf8_is_refused_with_its_position(tmp_path):
         open_csv(tmp_path / "x.csv")
 
 
-def test_a_line_beyond_the_length_limit_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("end", ["", "\n4,5\n"])
+def test_a_line_beyond_the_length_limit_is_refused(tmp_path, monkeypatch, end):
     monkeypatch.setattr(csv_lines, "_MAX_LINE_NBYTES", 1000)
     with pytest.raises(SourceError, match=r"line 2 of .* is longer than 1000 bytes"):
-        open_csv(write(tmp_path, "1,2\n" + "3" * 2000))
+        open_csv(write(tmp_path, "1,2\n" + "3" * 2000 + end))
 
 
 def test_a_table_that_shrinks_while_open_raises_an_error(tmp_path):

@@ -64,12 +64,13 @@ def scan_lines(file: MappedFile) -> LineIndex:
     for start in range(0, file.nbytes, _SCAN_NBYTES):
         data = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
         line_starts = np.flatnonzero(data == ord("\n")) + (start + 1)
-        line_start = int(line_starts[-1]) if len(line_starts) else line_start
-        if start + len(data) - line_start > _MAX_LINE_NBYTES:
+        lengths = np.diff(line_starts, prepend=line_start, append=start + len(data))
+        if lengths.max() > _MAX_LINE_NBYTES:
             raise SourceError(
-                f"line {newlines + len(line_starts) + 1} of {file.path} is longer than {_MAX_LINE_NBYTES} bytes, so "
+                f"line {newlines + lengths.argmax() + 1} of {file.path} is longer than {_MAX_LINE_NBYTES} bytes, so "
                 "this is not a text table. Check the file."
             )
+        line_start = int(line_starts[-1]) if len(line_starts) else line_start
         # line_starts[i] is the offset of line newlines + 1 + i. Store the lines whose number is a multiple of the step.
         offsets.append(line_starts[-(newlines + 1) % step :: step])
         newlines += len(line_starts)
