@@ -19,8 +19,8 @@ _limit = int(os.environ.get("STEP_CLOCK_STEPS", "0")) or sys.maxsize
 
 
 def mark(steps: int = 1) -> None:
-    """Record the start of a step, after a call that made `steps` steps. All of them took the same time."""
-    if len(_marks) % BLOCK == 0 or steps >= BLOCK:
+    """Record the end of `steps` steps that one call has made. All of them took the same time."""
+    if len(_marks) // BLOCK != (len(_marks) + steps) // BLOCK:
         _wait_for_device()
     now = perf_counter_ns()
     before = _marks[-1] if _marks else now
@@ -36,12 +36,14 @@ def mark_batches(fit: Callable[..., Any]) -> Callable[..., Any]:
     import keras
 
     class Marks(keras.callbacks.Callback):  # type: ignore[misc]
-        last, steps = 0, 1  # number of the batch at the last call, and steps per call
+        last = -1  # number of the last batch of this epoch
 
-        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-            self.steps = batch - self.last if batch > self.last else self.steps
+        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+            self.last = -1
+
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            mark(batch - self.last if _marks else 1)
             self.last = batch
-            mark(self.steps if _marks else 1)
 
     def marked_fit(*arguments: Any, **options: Any) -> Any:
         options["callbacks"] = [*(options.get("callbacks") or []), Marks()]

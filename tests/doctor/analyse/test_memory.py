@@ -154,7 +154,7 @@ def test_the_summary_is_one_sentence():
     assert side_notes.describe_memory(view) == (
         "peak use: host 3.0 GiB of 32.0 GiB, cuda:0 2.0 GiB of 40.0 GiB (8.0 GiB reserved); "
         "an array of 1.0 MiB occupies 2.0 MiB (host, cuda:0); "
-        "the script uploaded 50.0 MiB in total, but its arrays have only 1.0 MiB"
+        "the script uploaded 50.0 MiB in total, but its arrays contain only 1.0 MiB"
     )
 
 

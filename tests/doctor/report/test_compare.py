@@ -114,7 +114,7 @@ def test_a_saved_document_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as a document of the doctor"),
+        ("{", "is no JSON document of forebay doctor"),
         ("[]", "is JSON, but not a document of the doctor"),
         ('{"schema_version": 1}', "is JSON, but not a document of the doctor"),
         (json.dumps(ORDINARY | {"schema_version": 99}), "has schema version 99"),

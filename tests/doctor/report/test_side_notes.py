@@ -47,9 +47,11 @@ def test_the_terminal_report_has_a_paragraph_for_memory_and_gpu(diagnosis):
 
 def test_copied_bytes_are_compared_with_distinct_data():
     one = DataCopies(1, 1 << 20, ("host", "cuda:0"), 2 << 20, 1 << 20, 5 << 20)
-    assert describe_data_copies(one).endswith("the script uploaded 5.0 MiB in total, but its arrays have only 1.0 MiB")
+    assert describe_data_copies(one).endswith(
+        "the script uploaded 5.0 MiB in total, but its arrays contain only 1.0 MiB"
+    )
     assert describe_data_copies(replace(one, pieces=2, different_nbytes=2 << 20)).endswith(
-        "but its arrays have only 2.0 MiB"
+        "but its arrays contain only 2.0 MiB"
     )
 
 

@@ -51,7 +51,10 @@ def test_arrays_of_fit_keep_their_names_and_batch_size():
     assert "256" not in code
 
 
-@pytest.mark.parametrize(("passed", "is_fed"), [("data", True), ("data[0] / 255", False), ("other", False)])
+@pytest.mark.parametrize(
+    ("passed", "is_fed"),
+    [("data", True), ("w, batch=data", True), ("data[0] / 255", False), ("other", False), ("w, load(data)", False)],
+)
 def test_a_feed_takes_the_batches_that_the_loop_converts(passed, is_fed):
     source = f"def batches():\n    yield x, y\nfor data in batches():\n    loss = train({passed})"
     copy = upload("tf.function", 4, line=LINE + 3, nbytes=MiB)

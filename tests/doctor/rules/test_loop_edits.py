@@ -250,6 +250,19 @@ def test_keras_settings_change_in_the_call_as_written():
     assert compile_keras(done, 1, jit_compile="True") == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("run_eagerly=True", "steps_per_execution=50"),
+        ('"sgd", run_eagerly=True, loss="mse"', '"sgd", steps_per_execution=50, loss="mse"'),
+        ("run_eagerly=True, steps_per_execution=2", "steps_per_execution=50"),
+    ],
+)
+def test_a_new_argument_replaces_run_eagerly(before, after):
+    edits = compile_keras(ScriptCode(f"model.compile({before})"), 1, steps_per_execution="50")
+    assert format_edits(edits) == f"# instead of line 1:\nmodel.compile({after})"
+
+
 def test_the_compile_call_of_the_trained_model_is_edited():
     code = ScriptCode('a.compile("sgd")\nb.compile("adam")\nhistory = b.fit(x, y)\nplot(history)\n')
     edits = compile_keras(code, 3, steps_per_execution="50")

@@ -84,10 +84,14 @@ class CaptureView:
         if self.steps is None:
             return 0.0
         # With device records, `step_seconds` uses the time of the device for a loop that runs ahead.
-        if self.runs_ahead and self.device is None:
-            return fmean(self.unprofiled_seconds) if self.unprofiled_seconds else self.steps.mean_seconds
-        average = fmean if self.input_comes_in_bursts else median
-        return average(self.unprofiled_seconds) if self.unprofiled_seconds else self.profiled_seconds
+        if self.unprofiled_seconds:
+            return (fmean if self.uses_mean else median)(self.unprofiled_seconds)
+        return self.steps.mean_seconds if self.uses_mean else self.steps.seconds
+
+    @property
+    def uses_mean(self) -> bool:
+        """Whether `median_seconds` is a mean."""
+        return (self.runs_ahead and self.device is None) or self.input_comes_in_bursts
 
     @property
     def profiled_seconds(self) -> float:

@@ -101,11 +101,16 @@ class ScriptCode:
         """Return the change that sets a keyword argument of a call."""
         return self.set_keywords(call, {name: value})[0]
 
-    def set_keywords(self, call: ast.Call, values: Mapping[str, str]) -> list[Patch]:
-        """Return the changes that set keyword arguments of a call."""
-        present = {keyword.arg: keyword.value for keyword in call.keywords}
-        patches = [self.replace(present[name], value) for name, value in values.items() if name in present]
+    def set_keywords(self, call: ast.Call, values: Mapping[str, str], *, instead_of: str = "") -> list[Patch]:
+        """Return the changes that set keyword arguments of a call, and remove the argument `instead_of`."""
+        present = {keyword.arg: keyword for keyword in call.keywords}
+        patches = [self.replace(present[name].value, value) for name, value in values.items() if name in present]
         new = ", ".join(f"{name}={value}" for name, value in values.items() if name not in present)
+        old = present.get(instead_of)
+        if old is not None and new:
+            return [*patches, Patch(self._offset(old.lineno, old.col_offset), self._end(old), new)]
+        if old is not None and (removal := self.remove_keyword(call, instead_of)):
+            return [*patches, removal]
         if not new:
             return patches
         end = self._end(call) - 1

@@ -1,7 +1,7 @@
 """The steps of a capture, and the parts of a step on the loop's thread."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from typing import Any
 
@@ -18,8 +18,8 @@ FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a 
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
 MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
 FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
-BURST_SHARE = 0.5  # of the time of long steps; if they wait for input for longer, the input comes in bursts
-FEWEST_BURSTS = 3  # bursts of steps in a capture, with another loop between them
+BURST_SHARE = 0.2  # of the time; if long waits for input take more, they are part of the loop
+FEWEST_BURSTS = 3  # bursts of steps in a capture, with another loop between them; or bursts of batches
 FEWEST_STEPS_OF_BURST = 3  # on average
 LONG_PAUSES = 0.5  # share of the window between bursts; if they take more, another loop may be the one to examine
 SMALLEST_LOOP = 0.25  # share of the window that the usual steps of this loop take at least
@@ -171,16 +171,17 @@ def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
     return event.kind in CROSSING_KINDS and event.line in burst_lines
 
 
-def _steps_of_operations(events: Iterable[LedgerEvent]) -> Steps | None:
+def _steps_of_operations(events: Sequence[LedgerEvent]) -> Steps | None:
     """Return the steps of a loop that has only OPS events. Each OPS event is one step.
 
-    Operations during a compilation belong to the compiled call, which may be the first one of a script.
+    Operations inside of a compilation belong to the compiled call, which may be the first one of a script.
     """
     compilations = [event for event in events if event.kind == EventKind.COMPILE]
     compiling = Intervals([event.start for event in compilations], [event.end for event in compilations])
     operations = [event for event in events if event.kind == EventKind.OPS]
-    lengths = compiling.covered_lengths([event.start for event in operations], [event.end for event in operations])
-    marks = _events_of_most_frequent_site(compress(operations, lengths == 0)) or []
+    starts, ends = (np.array([getattr(event, name) for event in operations], np.int64) for name in ("start", "end"))
+    is_outside = compiling.covered_lengths(starts, ends) < ends - starts
+    marks = _events_of_most_frequent_site(compress(operations, is_outside)) or []
     has_enough = len(marks) >= FEWEST_OPS_EVENTS
     return _make_steps(marks[0].site, marks[int(len(marks) * WARM_UP_SHARE) :], ()) if has_enough else None
 
@@ -205,10 +206,17 @@ def _make_steps(
     edges = [mark.end for mark in marks if mark.thread == thread]
     if len(edges) <= FEWEST_STEPS:
         return None
-    waits = [event for event in events if event.kind in PARTS["device to host"] and event.thread == thread]
+    steps, events = Steps(anchor, thread, tuple(edges)), [*events]
+    kinds = PARTS["device to host"] | (PARTS["waiting for input"] if waits_in_bursts(steps, events) else frozenset())
+    lengths = np.diff(edges) - _waited_in_each_step(steps, events, kinds)
+    return replace(steps, edges=tuple(_without_pauses(edges, lengths)))
+
+
+def _waited_in_each_step(steps: Steps, events: Iterable[LedgerEvent], kinds: frozenset[str]) -> Any:
+    """Return the nanoseconds that the loop waits in each step, in events of these kinds."""
+    waits = [event for event in events if event.kind in kinds and event.thread == steps.thread]
     waiting = Intervals([event.start for event in waits], [event.end for event in waits])
-    lengths = np.diff(edges) - waiting.covered_lengths(edges[:-1], edges[1:])
-    return Steps(anchor, thread, tuple(_without_pauses(edges, lengths)))
+    return waiting.covered_lengths(steps.edges[:-1], steps.edges[1:])
 
 
 def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
@@ -227,13 +235,14 @@ def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
 
 
 def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
-    """Whether more than MOST_PAUSES of the steps, but not most of them, are long because they wait for input."""
-    waits = [event for event in events if event.kind in PARTS["waiting for input"] and event.thread == steps.thread]
-    waiting = Intervals([event.start for event in waits], [event.end for event in waits])
-    edges = np.array(steps.edges)
-    lengths, waited = np.diff(edges), waiting.covered_lengths(edges[:-1], edges[1:])
-    is_long = lengths > PAUSE_FACTOR * np.median(lengths)
-    return bool(is_long.mean() > MOST_PAUSES and waited[is_long].sum() > BURST_SHARE * lengths[is_long].sum())
+    """Whether some steps, but not most of them, are long because they wait for input, and take much of the time.
+
+    A single long wait is no burst: a loader starts its workers at the start of an epoch.
+    """
+    lengths = np.diff(steps.edges)
+    waited = _waited_in_each_step(steps, events, PARTS["waiting for input"])
+    is_burst = (lengths > PAUSE_FACTOR * np.median(lengths)) & (waited > lengths / 2)
+    return bool(is_burst.sum() >= FEWEST_BURSTS and lengths[is_burst].sum() > BURST_SHARE * lengths.sum())
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:

@@ -20,7 +20,7 @@ __all__ = [
 
 # Seconds in which a second SIGTERM counts as the same: `timeout` sends it to a process and to its group.
 _DUPLICATE_SECONDS = 0.1
-_received = threading.Event()  # SIGTERM has raised `SigtermReceived`
+_received = threading.Event()  # SIGTERM has raised `SigtermReceived`, or is about to
 _handling = threading.RLock()  # held while `_received` is set, and while SIGTERM is repeated
 
 

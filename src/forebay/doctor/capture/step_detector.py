@@ -122,7 +122,7 @@ class StepDetector:
         return has_enough
 
     def _begin(self, phase: Phase) -> None:
-        """Change the phase. The steps of `early tracing` count until other steps are recorded on the device."""
+        """Change the phase. The steps of `early tracing` count until the device records other steps."""
         self.phase = phase
         if phase == "tracing" or (phase == "input tracing" and self.anchor != self._early_site):
             self.traced_step_ends = []

@@ -160,9 +160,9 @@ def _operations(
 ) -> Iterator[DeviceOperation]:
     """Yield the operations in the order of `numbers`, with their dependencies and latencies."""
     count = len(device_view.operations)
-    releases = {} if device_view.lags_behind else find_releases(device_view.operations, loop_calls.queue_times)
-    gaps = stream_gaps(device_view.operations, loop_calls.queue_times)
-    streams = merge_serial_streams(device_view.operations)
+    operations = merge_serial_streams(device_view.operations)
+    releases = {} if device_view.lags_behind else find_releases(operations, loop_calls.queue_times)
+    gaps = stream_gaps(operations, loop_calls.queue_times)
     blocks = count_blocks(device_view.operations)
     is_product = [bool(_MATRIX_PRODUCTS.search(name)) for name in device_view.names]
     for index in numbers:
@@ -170,14 +170,14 @@ def _operations(
             seconds, line = loop_calls.preparation_ns[index - count] / 1e9, int(device_view.lines[index - count])
             yield DeviceOperation(seconds, PREPARATION_STREAM, line=line, is_pageable=True)
             continue
-        record = device_view.operations[index]
+        record = operations[index]
         dependency, latency_ns = releases.get(index, (NO_MATCH, 0))
         if index in loop_calls.preparation_ns:
             dependency, latency_ns = index + count, 0
         is_copy = record["kind"] == RecordKind.MEMCPY
         yield DeviceOperation(
             seconds=(int(record["end"]) - int(record["start"])) / 1e9,
-            stream=int(streams[index]),
+            stream=int(record["stream"]),
             engine=_ENGINES.get(int(record["what"]), "compute") if is_copy else "compute",
             line=int(device_view.lines[index]),
             nbytes=int(record["nbytes"]) if is_copy else 0,

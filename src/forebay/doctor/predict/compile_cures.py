@@ -33,13 +33,16 @@ TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
 # A tf.function on the CPU, at best and at worst. Measured without XLA, on two cores that run independent operations.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
 TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
-# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17) with batches of 32 or 64 rows from arrays.
+# Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17 and 18) with batches of 32 or 64 rows.
 # Three dense layers: 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense layers:
 # 2.17 ms, 0.45 with both. Two embeddings: 1.48 ms, 0.76 with both. LSTM: 6.40 ms, 4.97 with 50 steps per call.
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-KERAS_EXECUTOR_SHARES = 0.57, 0.7  # of the launching and computing time that remains if one call makes many steps
+KERAS_EXECUTOR_SHARES = (
+    0.57,
+    0.7,
+)  # share of the launching and computing time that a step still takes in a call of many steps
 # With 50 steps per call on the CPU, a step also saves time inside of the compiled call: this share of the time that
 # Keras spends outside of it. Measured on two cores (2026-11-17), whole steps: two dense layers 2.0 ms, 1.3 ms saved; an
 # embedding 2.2 ms, 1.2 saved; two convolutions 7.9 ms, 2.0 saved. Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
@@ -132,7 +135,8 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
     executing = view.step_parts.get(LAUNCHING, 0.0) + view.step_parts.get(COMPUTING, 0.0)
     outcomes = zip(KERAS_CALL_SECONDS, KERAS_ARRAYS_SECONDS, KERAS_EXECUTOR_SHARES, strict=True)
     per_step = [
-        call / steps_per_call + (0.0 if is_fed else arrays) + executing * share for call, arrays, share in outcomes
+        call / steps_per_call + (0.0 if is_fed else arrays) + max(executing * share, executing - call)
+        for call, arrays, share in outcomes
     ]
     return tuple(
         changes.chain(

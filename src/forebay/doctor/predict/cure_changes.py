@@ -48,7 +48,7 @@ __all__ = [
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
 CPU_CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
 CPU_NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
-CPU_CALLING_SHARES = 0.4, 0.9  # of the time to launch on a device, a framework needs to call operations on the CPU
+CPU_CALLING_SHARES = 0.4, 0.9  # share of the launch time that a framework still needs for calls on the CPU; estimated
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
 # Share of the wait that remains if a map handles whole batches instead of rows. Measured on two cores with a cast and a

@@ -16,12 +16,12 @@ __all__ = ["find_releases", "merge_serial_streams", "stream_gaps"]
 
 LONGEST_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon after another directly follows it
 RELEASE_NS = 100_000  # nanoseconds; an operation that starts this soon after another stream's operation waited for it
-SERIAL_SHARE = 0.9  # of the time of all kernels; if they cover more of the clock, they run one after the other
+SERIAL_SHARE = 0.9  # of the sum of the kernel times; if their union is longer, kernels run one after the other
 LONGEST_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
 
 
 def merge_serial_streams(operations: Any) -> Any:
-    """Return the stream of each operation, with one number for all streams whose kernels do not overlap.
+    """Return the operations with one number for all streams, if their kernels hardly overlap.
 
     A library may spread dependent kernels over several streams. Without their recorded dependencies, they would run at
     the same time in a simulation. Streams that copy for longer than they compute keep their numbers.
@@ -33,7 +33,11 @@ def merge_serial_streams(operations: Any) -> Any:
     computes = surplus[positions] > 0
     is_kernel = computes & ~is_copy
     covered, total = Intervals(starts[is_kernel], ends[is_kernel]).length, (ends - starts)[is_kernel].sum()
-    return np.where(computes, numbers[surplus.argmax()], streams) if covered > SERIAL_SHARE * total else streams
+    if covered <= SERIAL_SHARE * total:
+        return operations
+    merged = operations.copy()
+    merged["stream"][computes] = numbers[surplus.argmax()]
+    return merged
 
 
 def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int]]:

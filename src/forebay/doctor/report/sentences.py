@@ -206,7 +206,7 @@ def describe_step_time(diagnosis: Diagnosis) -> str:
 def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str:
     """Format the step time and its origin: the median or the mean of `steps`, or the device if it needs longer."""
     step, middle = format_seconds(view.step_seconds), format_seconds(view.median_seconds)
-    average = "mean" if view.input_comes_in_bursts else "median"
+    average = "mean" if view.uses_mean else "median"
     if step == middle:
         return f"{step} ({average} of {steps}{steps_end})"
     return f"{step}, as long as the device needs ({average} of {steps}{steps_end}: {middle})"

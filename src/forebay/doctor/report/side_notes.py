@@ -41,7 +41,7 @@ def describe_data_copies(data: DataCopies) -> str:
     if data.copied_nbytes <= data.different_nbytes:
         return stored
     copied, distinct = format_nbytes(data.copied_nbytes), format_nbytes(data.different_nbytes)
-    return f"{stored}; the script uploaded {copied} in total, but its arrays have only {distinct}"
+    return f"{stored}; the script uploaded {copied} in total, but its arrays contain only {distinct}"
 
 
 def _format_place(place: str, times: int) -> str:

@@ -109,10 +109,9 @@ def compile_keras(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
     if len(calls) != 1:
         return []
     call = calls[0]
-    eager = code.remove_keyword(call, "run_eagerly")
-    if eager is None:
+    if all(keyword.arg != "run_eagerly" for keyword in call.keywords):
         return set_keywords(code, call, **keywords)
-    return patch_statement(code, code.statement_of(call), eager, *code.set_keywords(call, keywords))
+    return patch_statement(code, code.statement_of(call), *code.set_keywords(call, keywords, instead_of="run_eagerly"))
 
 
 def _objects_of_calls(code: ScriptCode, node: ast.AST | None, methods: Collection[str]) -> set[str]:

@@ -28,7 +28,7 @@ __all__ = ["examine", "recognises"]
 OVERLAP_BASIS = "the conversion overlaps the rest of the step"
 SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
 # Python makes the batches of a generator while the loop also runs Python. Measured with TensorFlow on a machine with an
-# H200 (2026-11-17): steps of 0.93 ms with batches of 9 KB took 1.37 ms with a feed of the same batches.
+# H200 (2026-11-18): steps of 0.93 ms with batches of 9 KB took 1.37 ms with a feed of the same batches.
 SHORT_STEP_SECONDS = 2e-3
 SMALL_BATCH_NBYTES = 256 << 10
 MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
@@ -126,7 +126,7 @@ def _feed_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
 
 
 def _slows_down(view: CaptureView, site: CallSite) -> bool:
-    """Whether a feed of small batches, which Python makes one by one, takes longer than a short step."""
+    """Whether the feed would take small batches from Python code while a step is short."""
     is_short = view.step_seconds < SHORT_STEP_SECONDS and nbytes_per_call(site) < SMALL_BATCH_NBYTES
     return is_short and "from_batches" in fit_feed(view, feed_framework(view, site.api), site)
 

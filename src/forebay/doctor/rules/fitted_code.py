@@ -8,7 +8,7 @@ from functools import partial
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import array_framework, dtype_bits
 from forebay.doctor.analyse.loop_code import depends_on_lines
-from forebay.doctor.analyse.script_code import ScriptCode, names_in, script_code
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, script_code
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.rules import (
     batch_edits,
@@ -90,13 +90,16 @@ def _feed_edits(
 
 
 def _loop_of_batches(code: ScriptCode, statement: ast.stmt) -> ast.For | None:
-    """Return the loop whose batches a statement passes to a call as they are; None if there is none."""
-    loops = code.loops_around(statement)
-    if not loops or not isinstance(loops[0], ast.For) or _takes_no_batches(loops[0]):
+    """Return the loop whose batches the outermost call of a statement gets as they are; None if there is none."""
+    loops, call = code.loops_around(statement), getattr(statement, "value", None)
+    if not loops or not isinstance(loops[0], ast.For) or _takes_no_batches(loops[0]) or not isinstance(call, ast.Call):
         return None
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    passed = {argument.id for call in calls for argument in call.args if isinstance(argument, ast.Name)}
-    return loops[0] if passed & names_in(loops[0].target) else None
+    target, iterable = loops[0].target, loops[0].iter
+    if isinstance(iterable, ast.Call) and last_name(iterable) == "enumerate" and isinstance(target, ast.Tuple):
+        target = target.elts[-1]
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    passed = {argument.id for argument in arguments if isinstance(argument, ast.Name)}
+    return loops[0] if passed & names_in(target) else None
 
 
 def _fits_arrays(view: CaptureView) -> bool:

@@ -20,7 +20,7 @@ __all__ = ["examine", "is_reported"]
 
 FIT = "Model.fit"  # API name of a step of Keras
 LONGEST_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
-LEAST_DEVICE_SHARE = 0.4  # of the step; the device hides a smaller overhead, because it computes meanwhile
+LEAST_DEVICE_SHARE = 0.4  # of the step; a smaller overhead is not reported: the device computes during a part of it
 LEAST_HOST_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
 
 

@@ -65,6 +65,7 @@ def scan_lines(file: MappedFile) -> LineIndex:
         data = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
         line_starts = np.flatnonzero(data == ord("\n")) + (start + 1)
         lengths = np.diff(line_starts, prepend=line_start, append=start + len(data))
+        lengths[:-1] -= 1  # without the newline
         if lengths.max() > _MAX_LINE_NBYTES:
             raise SourceError(
                 f"line {newlines + lengths.argmax() + 1} of {file.path} is longer than {_MAX_LINE_NBYTES} bytes, so "
