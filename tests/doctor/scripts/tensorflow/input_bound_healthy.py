@@ -6,7 +6,7 @@ import tensorflow as tf
 stored = np.random.randint(0, 256, (1280, 2048), dtype="uint8")
 weights = tf.Variable(tf.random.normal((2048, 1536)))
 values = stored.astype("float32")
-for _ in range(150):
+for _ in range(40):
     values = np.sqrt(values + 1)
 
 
