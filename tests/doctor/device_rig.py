@@ -129,6 +129,13 @@ class Rig:
         self.launch(us, host_us=20)
         self._event(EventKind.RUN, "train(x)", line, start)
 
+    def call_jitted(self, us, *, host_us=300, line=5):
+        """Call a jitted function; the host needs `host_us` to launch its kernel of `us` microseconds."""
+        start = self.now
+        self.python(host_us)
+        self.launch(us)
+        self._event(EventKind.RUN, "jax.jit: step(state, batch)", line, start)
+
     def call_fetching(self, nbytes, us, *, line=5, prefetched=False):
         """Call a compiled function whose executor thread uploads the batch, unless it was prefetched."""
         start = self.now

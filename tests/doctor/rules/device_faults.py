@@ -102,6 +102,18 @@ def tiny(count, *, us=2, nbytes=0):
     return program
 
 
+def jitted(us, *, calls=1, reads=False, **given):
+    """Return the capture of a step that calls a jitted function, and may read its result."""
+
+    def program(rig):
+        for number in range(calls):
+            rig.call_jitted(us, line=5 + number, **given)
+        if reads:
+            rig.read(api="float(array)")
+
+    return run(program, frameworks={"jax": {"gpus": 1}})
+
+
 def keras_fit(**settings):
     """Return the capture of a small model on arrays, with other settings of `model.compile`."""
     capture = Capture.load(DOCTOR / "rules" / "keras_fit_arrays.gz")
@@ -114,6 +126,7 @@ def keras_fit(**settings):
 
 DEVICE_FAULTS = {
     "short steps of Keras": ("keras_steps", keras_fit(), 17),
+    "short steps of JAX": ("jax_steps", jitted(20), 5),
     "a copy on the stream that computes": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB)), 2),
     "kernels of few blocks": (
         "low_occupancy",
@@ -147,6 +160,10 @@ DEVICE_FAULTS = {
 
 DEVICE_NEAR_MISSES = {
     "many steps of Keras per call": ("keras_steps", keras_fit(steps_per_execution=50)),
+    "steps of JAX that compute for longer than their call": ("jax_steps", jitted(900)),
+    "long steps of JAX": ("jax_steps", jitted(20, host_us=5_000)),
+    "short steps of JAX whose results are read": ("jax_steps", jitted(20, reads=True)),
+    "two compiled calls of JAX per step": ("jax_steps", jitted(20, calls=2)),
     "a copy on a stream of its own": ("copy_not_overlapped", run_with_kernels(feeding(55 * MB, stream=COPY_STREAM))),
     "a short copy": ("copy_not_overlapped", run_with_kernels(feeding(MB))),
     "a copy from pageable memory": ("copy_not_overlapped", run_with_kernels(feeding(8 * MB, pinned=False))),

@@ -28,6 +28,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
     "nnx_modules": "forebay.doctor.rules.nnx_modules",
     "tiny_ops": "forebay.doctor.rules.tiny_ops",
     "keras_steps": "forebay.doctor.rules.keras_steps",
+    "jax_steps": "forebay.doctor.rules.jax_steps",
     "launch_bound": "forebay.doctor.rules.launch_bound",
     "small_batch": "forebay.doctor.rules.small_batch",
     "low_occupancy": "forebay.doctor.rules.low_occupancy",
