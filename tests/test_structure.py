@@ -7,9 +7,8 @@ from pathlib import Path
 
 import grimp
 import pytest
+from tests.support.parsing import parse
 from tests.support.paths import ROOT
-
-from forebay.core.parsing import parse_with_retries
 
 PACKAGE = ROOT / "src" / "forebay"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -53,7 +52,7 @@ def test_no_modules_import_each_other():
 
 @cache
 def nodes_of(path: Path) -> list[ast.AST]:
-    return list(ast.walk(parse_with_retries(lambda: ast.parse(path.read_text()))))
+    return list(ast.walk(parse(path.read_text())))
 
 
 def is_function(node: ast.AST) -> bool:

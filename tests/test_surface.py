@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.parsing import parse
 
 import forebay
 from forebay.core import registry
@@ -72,7 +73,7 @@ def test_importing_forebay_starts_no_thread():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_every_module_has_a_docstring(path):
-    documentation = ast.get_docstring(ast.parse(path.read_text()))
+    documentation = ast.get_docstring(parse(path.read_text()))
     assert documentation
     assert documentation.splitlines()[0].strip()
 
@@ -156,7 +157,7 @@ def module_file(module):
 
 def top_level_names(path):
     """Return the names that a module defines at its top level."""
-    body = ast.parse(path.read_text()).body
+    body = parse(path.read_text()).body
     defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     assigned = (name for node in body if isinstance(node, ast.Assign) for name in node.targets)
     return defined | {name.id for name in assigned if isinstance(name, ast.Name)}
@@ -188,7 +189,7 @@ print("loaded")
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_every_module_of_forebay_named_in_a_string_exists(path):
-    strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    strings = [node.value for node in ast.walk(parse(path.read_text())) if isinstance(node, ast.Constant)]
     named = {text for text in strings if isinstance(text, str) and re.fullmatch(r"forebay(\.\w+)+(:\w+)?", text)}
     modules = {text.partition(":")[0] for text in named - NO_MODULES}
     assert not {module for module in modules if not module_file(module).is_file()}

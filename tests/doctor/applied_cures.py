@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.parsing import parse
+
 from forebay.doctor.capture.source_excerpt import excerpt_source
 
 __all__ = ["apply_cure", "is_fitted", "with_excerpt"]
@@ -65,7 +67,7 @@ def _parts(code):
 
 def _end_of_loop(source, number):
     """Return the last line of the loop that starts at this line."""
-    loops = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For | ast.While)]
+    loops = [node for node in ast.walk(parse(source)) if isinstance(node, ast.For | ast.While)]
     return next(loop.end_lineno for loop in loops if loop.lineno == number)
 
 

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 from tests.doctor.applied_cures import apply_cure, is_fitted, with_excerpt
 from tests.doctor.watch_scripts import RUNNERS, SCRIPTS, restore
+from tests.support.parsing import parse
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
@@ -45,7 +46,7 @@ def answer_of(path, source):
     """Run a few steps of a source; return its answer, or the text of its error."""
     # "meta" stood in for an accelerator when the doctor profiled the script.
     source = source.replace('device = "meta"', 'device = "cpu"').replace('"/GPU:0"', '"/CPU:0"')
-    path.write_text(ast.unparse(_Shortened().visit(ast.parse(source))))
+    path.write_text(ast.unparse(_Shortened().visit(parse(source))))
     try:
         names = runpy.run_path(str(path), {"few": lambda values: islice(values, FEW)}, "__main__")
         _end_workers(names)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.parsing import parse
 from tests.support.paths import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
@@ -85,7 +86,7 @@ def test_every_example_runs_and_appends_a_record(script, outputs):
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_has_both_variants_and_a_docstring(script):
-    tree = ast.parse(script.read_text())
+    tree = parse(script.read_text())
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert ast.get_docstring(tree).splitlines()[0]
     assert functions >= {"plain", "forebay", "main"}

@@ -7,6 +7,8 @@ An edit keeps the number and the order of the lines, so that a report names the 
 import ast
 from collections.abc import Callable, Iterator, Mapping
 
+from tests.support.parsing import parse
+
 Edit = Callable[[str], str]
 MARK = '__import__("step_clock").mark()'
 Span = tuple[int, int, str]  # start and end in bytes, and the text in their place
@@ -260,7 +262,7 @@ def _edit(find: Callable[[ast.AST, _Places], Iterator[Span]], missing: str) -> E
 
     def edit(text: str) -> str:
         place = _Places(text)
-        spans = sorted(find(ast.parse(text), place), key=lambda span: span[:2])
+        spans = sorted(find(parse(text), place), key=lambda span: span[:2])
         if not spans:
             raise ValueError(f"the script has {missing}. Compare the recipe with the script.")
         data = place.text

@@ -4,6 +4,7 @@ import ast
 
 import pytest
 from tests.doctor.captures import capture_of
+from tests.support.parsing import parse
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.loop_code import counter_of, numpy_names, step_loop
@@ -68,13 +69,13 @@ def test_a_keyword_of_a_call_is_set_replaced_and_removed():
 
 
 def test_the_last_and_the_first_name_of_an_expression_are_found():
-    call = ast.parse("a.b(c)[0].d(e)").body[0].value
+    call = parse("a.b(c)[0].d(e)").body[0].value
     assert (last_name(call), root_name(call)) == ("d", "a")
-    assert last_name(ast.parse("1 + 2").body[0].value) == ""
+    assert last_name(parse("1 + 2").body[0].value) == ""
 
 
 def test_stored_names_include_changed_arrays_but_no_local_names():
-    tree = ast.parse("x[0] = 1\ny = [i for i in z]\nobject.value = 2\nf = lambda w: w")
+    tree = parse("x[0] = 1\ny = [i for i in z]\nobject.value = 2\nf = lambda w: w")
     assert stored_names(tree) == {"x", "y", "object", "f"}
 
 
@@ -162,6 +163,6 @@ def test_new_keywords_get_the_commas_that_they_need(source, names):
     code = ScriptCode(source)
     (call,) = code.calls("f")
     patches = code.set_keywords(call, dict.fromkeys(names, "1"))
-    changed = ast.parse(code.rewrite(code.tree.body[0], *patches))
+    changed = parse(code.rewrite(code.tree.body[0], *patches))
     assert [keyword.arg for keyword in changed.body[0].value.keywords] == names
     assert ast.dump(ast.Module(changed.body[0].value.args, [])) == ast.dump(ast.Module(call.args, []))

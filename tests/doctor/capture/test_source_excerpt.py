@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.parsing import parse
 
 from forebay.doctor.capture.source_excerpt import MAX_SOURCE_LINES, excerpt_files, excerpt_source
 
@@ -57,7 +58,7 @@ def test_an_excerpt_has_no_comment_no_docstring_and_no_unrelated_statement(words
 
 
 def test_an_excerpt_is_valid_python_with_the_same_line_numbers():
-    tree = ast.parse(text_of(excerpt_source(SCRIPT, {CONVERSION})))
+    tree = parse(text_of(excerpt_source(SCRIPT, {CONVERSION})))
     loop = next(node for node in ast.walk(tree) if isinstance(node, ast.For))
     assert (loop.lineno, loop.body[0].lineno) == (21, CONVERSION)
 
@@ -93,6 +94,6 @@ SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("*/*.py"))
 def test_every_excerpt_of_a_script_is_valid_python(script, numbers):
     source = script.read_text()
     lines = excerpt_source(source, numbers)
-    ast.parse(text_of(lines) if lines else "")
+    parse(text_of(lines) if lines else "")
     texts = source.split("\n")
     assert all(text.strip() == "pass" or texts[number - 1].startswith(text) for number, text in lines.items())

@@ -17,6 +17,7 @@ from tests.doctor import device_rig as rig
 from tests.doctor.captures import TORCH, TORCH_GPU, loop, run_of
 from tests.doctor.histories import monitored, with_pauses
 from tests.doctor.report import report_samples as samples
+from tests.support.parsing import parse
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -129,7 +130,7 @@ def test_a_split_chain_is_valid_python(width):
     source = 'feed = fb.from_source(dataset).shuffle(seed=0).map(prepare, where="process").batch(256).feed("torch")'
     lines = [line.plain for line in wrap_code(source, width, indent=6)]
     assert all(cell_len(line) <= width for line in lines)
-    assert ast.dump(ast.parse(dedent("\n".join(lines)))) == ast.dump(ast.parse(source))
+    assert ast.dump(parse(dedent("\n".join(lines)))) == ast.dump(parse(source))
 
 
 @given(PRINTED.filter(str.strip), st.integers(40, 90))

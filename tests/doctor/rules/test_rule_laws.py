@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.doctor.any_captures import captures, events
 from tests.doctor.captures import LOOP, MS, capture_of
+from tests.support.parsing import parse
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import cost_of
@@ -77,7 +78,7 @@ def test_a_loop_of_few_steps_causes_no_failure(number):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_no_rule_computes_the_gain_of_a_cure(rule):
-    tree = ast.parse(Path(import_module(f"forebay.doctor.rules.{rule}").__file__).read_text())
+    tree = parse(Path(import_module(f"forebay.doctor.rules.{rule}").__file__).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Cure"]
     assert not [keyword.arg for call in calls for keyword in call.keywords if keyword.arg in ("low", "high")]
     assert all(len(call.args) <= 4 for call in calls)  # title, code, basis, changes
