@@ -1,4 +1,4 @@
-"""The outcomes of compiling a step, and of several Keras steps per call, as changes of a timeline.
+"""The outcomes of compiling a step, and of several steps per call, as changes of a timeline.
 
 Each function returns one change of the timeline per possible outcome: the best and the worst.
 """
@@ -38,17 +38,14 @@ TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
 # together took 21 us per step, 58 us of kernels took 80 us.
 JAX_STEPS_PER_CALL = 50
 SCANNED_KERNEL_SECONDS = 1.2e-6  # per kernel
-LONGEST_STEP_SECONDS = 2e-3  # of short steps, which consist of launches
 # Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17 and 18) with batches of 32 or 64 rows.
 # Three dense layers: 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense layers:
 # 2.17 ms, 0.45 with both. Two embeddings: 1.48 ms, 0.76 with both. LSTM: 6.40 ms, 4.97 with 50 steps per call.
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-KERAS_EXECUTOR_SHARES = (
-    0.57,
-    0.7,
-)  # share of the launching and computing time that a step still takes in a call of many steps
+# The recorded time of launching and computing includes the call. At least this share of it remains inside of a call.
+KERAS_EXECUTOR_SHARES = 0.57, 0.7
 # With 50 steps per call on the CPU, a step also saves time inside of the compiled call: this share of the time that
 # Keras spends outside of it. Measured on two cores (2026-11-17), whole steps: two dense layers 2.0 ms, 1.3 ms saved; an
 # embedding 2.2 ms, 1.2 saved; two convolutions 7.9 ms, 2.0 saved. Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
@@ -153,14 +150,15 @@ def run_keras_steps(view: CaptureView, *, is_grouped: bool, is_fed: bool) -> Cha
 
 
 def group_jax_steps(view: CaptureView, outside: float) -> Changes:
-    """Let JAX make 50 steps per call. The host now spends `outside` seconds per step outside of the call.
+    """Let JAX make 50 steps per call.
 
-    At best, it no longer does, because the batches are on the device; at worst, it makes them as now.
+    Without the change, the host spends `outside` seconds per step outside of the call, and makes batches there. With
+    it, the host spends this time at worst. At best, the batches are on the device, and the host spends none of it.
     """
     assert view.device is not None
     per_step = JITTED_CALL_SECONDS[0] / JAX_STEPS_PER_CALL + view.device.kernels_per_step * SCANNED_KERNEL_SECONDS
     scan = changes.launch_as_graph(
-        seconds_per_operation=0.0, seconds_per_step=per_step, longest_launch=LONGEST_STEP_SECONDS
+        seconds_per_operation=0.0, seconds_per_step=per_step, longest_launch=view.step_seconds
     )
     return tuple(changes.chain((changes.remove_waits, scan, changes.add_work(work))) for work in (0.0, outside))
 

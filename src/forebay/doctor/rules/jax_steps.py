@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.analyse.device_time import seconds_per_step
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
@@ -25,7 +26,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     call = _only_call(view)
     if call is None or view.device is None or not 0 < view.step_seconds <= LONGEST_STEP_SECONDS:
         return
-    computing = view.device.working.length / 1e9 / len(view.device)
+    computing = seconds_per_step(view.device, view.device.working)
     overhead = max(0.0, view.step_seconds - computing)
     if overhead < LEAST_SHARE * view.step_seconds:
         return
