@@ -99,11 +99,11 @@ def _sort_key(finding: Finding, step_seconds: float) -> tuple[float, bool, float
     """Return the key by which findings are sorted: largest gain first, warnings last.
 
     Gains that differ by less than EQUAL_SHARE of a step count as equal. Of these, the finding whose best cure has the
-    largest minimum gain comes first. A larger batch also changes the training, so its gain counts half.
+    largest minimum gain comes first. A gain counts half if the cure also changes the training.
     """
     if not finding.gain or not step_seconds:
         return 0.0, True, 0.0
-    gain = finding.gain / 2 if finding.rule == "small_batch" else finding.gain
+    gain = finding.gain / 2 if finding.changes_training else finding.gain
     return -(gain // (EQUAL_SHARE * step_seconds)), False, -finding.best_cure.low
 
 

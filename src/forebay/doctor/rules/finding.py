@@ -39,6 +39,7 @@ class Finding:
     seconds: float  # cost per step; 0.0 for a warning
     cures: tuple[Cure, ...]
     evidence: tuple[str, ...] = field(default=())  # complete sentences
+    changes_training: bool = False  # its cure also changes what the script learns, so its gain counts half in the order
     is_wait: bool = False  # the host waits for computation, so the finding costs only what its best cure may save
 
     @property

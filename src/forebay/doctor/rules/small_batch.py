@@ -52,6 +52,7 @@ def _finding(view: CaptureView, nbytes: float, rows: int, fixed: float) -> Findi
     cure = Cure(f"use a batch {GROWTH_FACTOR} times as large", code, basis, enlarge_batch(view, GROWTH_FACTOR))
     return Finding(
         rule="small_batch",
+        changes_training=True,
         title=f"A step has only {row_count}{format_nbytes(nbytes)} of data; "
         f"{share} of its time is neither copies nor waits",
         line=next((site.line for site in view.sites_of(EventKind.INPUT, EventKind.UPLOAD) if site.in_loop), None),
