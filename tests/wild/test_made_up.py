@@ -1,10 +1,6 @@
 """The made-up data, in the layouts that public scripts read."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("PIL", reason="the images need Pillow")
-
 from PIL import Image
 from tests.wild.made_up import write_photograph, write_series, write_transactions
 
