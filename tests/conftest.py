@@ -1,6 +1,7 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
-`pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser.
+`pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
+the cured scripts, lost Ray workers, and the Keras cases on JAX and PyTorch.
 """
 
 import gc
@@ -58,6 +59,12 @@ SLOW = (
     "transforms/workers/test_process_handle",
     "transforms/workers/test_process_pool",
 )
+# Folders and files of the long tier.
+LONG = (
+    "doctor/rules/test_applied_cures",
+    "transforms/workers/on_ray/test_lost_workers",
+    "transforms/workers/on_ray/test_train",
+)
 
 # A busy machine may keep a thread or a process from its core for seconds. That is no hang.
 runner.JOIN_SECONDS = process_pool._CLOSE_SECONDS = process_handle._REAP_SECONDS = 60.0
@@ -88,6 +95,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1000))  # the test may run a framework process
         if waits or _relative(item.path).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if _relative(item.path).startswith(LONG):
+            item.add_marker(pytest.mark.long)
     items.sort(key=_turn)
 
 

@@ -4,9 +4,16 @@ import pytest
 from tests.support.framework_processes import CASES
 from tests.support.paths import TESTS
 
+LONG = ("keras on jax", "keras on torch")  # the same cases as on TensorFlow
+
 
 @pytest.mark.parametrize(
-    ("framework", "file"), [(framework, file) for framework, files in CASES.items() for file in files]
+    ("framework", "file"),
+    [
+        pytest.param(framework, file, marks=[pytest.mark.long] * (framework in LONG))
+        for framework, files in CASES.items()
+        for file in files
+    ],
 )
 def test_every_case_passes(framework_processes, framework, file):
     framework_processes.check_cases(framework, file)
