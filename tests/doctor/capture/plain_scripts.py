@@ -134,5 +134,5 @@ FAIL = {
     "an exit value": "raise SystemExit(('no', 'data'))\n",
     "a relative import": "from . import neighbour\n",
     "text that cannot be encoded": UNENCODABLE,
-    "an exception at exit and before": EXIT_PICKLE + "raise ValueError('late')\n",
+    "an exit handler that pickles after an exception": EXIT_PICKLE + "raise ValueError('late')\n",
 }

@@ -62,7 +62,7 @@ def test_a_cure_for_an_uncertain_cause_gains_at_least_half():
     assert 400e-6 < cure.high < 500e-6
 
 
-def test_a_cured_step_still_computes():
+def test_a_cured_step_takes_the_busy_time_of_the_device():
     diagnosis = diagnose(Capture.load(DOCTOR / "rules" / "torch_alloc.gz"))
     assert diagnosis.main.rule == "allocator"
     cured = diagnosis.view.step_seconds - diagnosis.main.best_cure.high
@@ -91,6 +91,6 @@ def test_retries_in_the_loop_are_a_warning_if_their_cost_is_unknown():
 
 
 @pytest.mark.parametrize("retries", [(0, 5, 5, 5), (0, None, None, None), (0, 0, 0, 0)])
-def test_retries_before_the_loop_are_no_finding(retries):
+def test_without_retries_after_the_first_steps_there_is_no_finding(retries):
     capture = loop(download("Tensor.item", 0.1), frameworks=TORCH_GPU, facts={"memory": readings(*retries)})
     assert [*examine(CaptureView(capture))] == []

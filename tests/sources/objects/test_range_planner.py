@@ -66,7 +66,7 @@ def test_rows_close_to_each_other_are_read_in_one_run():
     assert [byte_range.nbytes for byte_range in planned.ranges] == [201 * ROW_NBYTES]
 
 
-def test_partly_used_blocks_are_read_whole_if_they_fit():
+def test_partly_used_blocks_are_read_whole_up_to_twice_the_limit():
     planner, order = planner_of([10 * BLOCK_ROWS]), np.random.default_rng(0).permutation(BLOCK_ROWS)
     # A shuffle window needs only a part of the blocks at its edges.
     halves = [block * BLOCK_ROWS + order[: BLOCK_ROWS // 2] for block in (0, 1, 8, 9)]
@@ -74,7 +74,7 @@ def test_partly_used_blocks_are_read_whole_if_they_fit():
     assert planner.blocks_to_read_whole(window, limit_nbytes=8 * BLOCK_NBYTES).tolist() == list(range(10))
 
 
-def test_blocks_beyond_the_limit_are_read_whole_only_for_most_of_their_rows():
+def test_above_the_limit_only_blocks_with_mostly_needed_rows_are_read_whole():
     planner = planner_of([10 * BLOCK_ROWS])
     window = np.concatenate([np.arange(BLOCK_ROWS), np.arange(BLOCK_ROWS, 10 * BLOCK_ROWS, 100)])
     assert planner.blocks_to_read_whole(window, limit_nbytes=BLOCK_NBYTES).tolist() == [0]

@@ -61,7 +61,7 @@ def test_half_of_the_cpus_is_left_for_a_dataset(monkeypatch, free):
     assert (half.workers, half.why) == (4, "a rank's part of 8 of 16 CPUs on 1 node; the Ray Dataset needs the others")
 
 
-def test_one_worker_waits_for_a_full_cluster():
+def test_a_feed_starts_one_worker_even_if_no_cpu_is_free():
     assert share_workers(cpus=4, free=0, nodes=1, requested=None, shards=1)[0] == 1
 
 

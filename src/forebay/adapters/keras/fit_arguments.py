@@ -55,14 +55,12 @@ def _refuse_validation_arguments(call: KerasCall) -> None:
     parts = data if isinstance(data, tuple | list) else (data,)
     for name, part in zip(("y", "sample_weight"), parts[1:], strict=False):
         if part is not None:
-            _refuse("fit", f"validation_data=(feed, {name})", part, _ADVICE[name])
+            _refuse("fit", f"validation_data=(feed, {name})", part, f"{_ADVICE[name]} Pass validation_data=feed.")
     if call.arguments.get("validation_batch_size") is not None:
         _refuse("fit", "validation_batch_size", call.arguments["validation_batch_size"])
 
 
 def _refuse(method: str, name: str, value: Any, advice: str | None = None) -> None:
     argument = f"{name}={value!r}" if isinstance(value, str | int | float) else name
-    raise PipelineError(
-        f"{method}() got {argument} together with a feed, and Keras would ignore it. {advice or _ADVICE[name]} "
-        "Leave the argument out."
-    )
+    advice = advice or f"{_ADVICE[name]} Leave the argument out."
+    raise PipelineError(f"{method}() got {argument} together with a feed, and Keras would ignore it. {advice}")

@@ -59,7 +59,7 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
-        if records_history:  # without a history, the session only times steps, so it needs no device records
+        if records_history:  # other sessions only compare step times
             self.detector.can_trace = has_loaded_cuda
             self.detector.can_trace_input = self._can_trace_input
         self.ledger = Ledger(on_site=self._on_site)
@@ -72,7 +72,7 @@ class Session:
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._monitor = StepMonitor(self.ledger.lines, partial(self.ledger.note_failure, "the history of steps"))
         self._records_history = records_history
-        self._measured_steps = 0  # steps per measurement, after the profiled and the timed steps; 0: not measured
+        self._measured_steps = 0  # after the timed steps, only each n-th end is recorded; this is n (0: none)
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._busy_cores = BusyCoreMeter()
@@ -166,7 +166,7 @@ class Session:
             return {}
 
     def _install(self, name: str) -> None:
-        """Install the hooks of a framework, unless no more calls are recorded.
+        """Install the hooks of a framework if the session still records calls.
 
         An error becomes a note, because it must not reach the script.
         """
@@ -186,7 +186,7 @@ class Session:
             self._gpu_sampler.start()
         self._other_threads_clock.read(now)
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
-            now = perf_counter_ns()  # the first step on the device starts when the operators are no longer noted
+            now = perf_counter_ns()  # stopping took time; the first recorded step starts only now
         if self.detector.on_site(site, count, now):
             self._apply_phase(self.detector.anchor or site)
             self.ledger.report_all_sites()
@@ -249,7 +249,7 @@ class Session:
             self._patches.input_trace.stop()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
-        """Continue to record the ends of steps, if this slows them by almost nothing; return whether it does."""
+        """Continue to record the ends of steps if this costs almost no time; return whether it continues."""
         seconds = self._unprofiled_seconds()
         if not self._records_history or not seconds:
             return False

@@ -1,4 +1,4 @@
-"""Emulation of a script that does not use the tracing tools of Python."""
+"""Emulation of a script without tracemalloc and cProfile: the calls that start them do nothing."""
 
 from functools import partial
 

@@ -77,7 +77,8 @@ class _LimitedDecoder:
             return self._decode(data)
         if self._name != "zstd":
             raise ValueError(f"it decompresses to {nbytes} bytes, and the limit for this chunk is {max_nbytes}")
-        # The size of Zstandard data may be an upper bound. Decompress into a buffer of the right size.
+        # A Zstandard frame may not state its size; then `nbytes` is only an upper bound. If the data is longer than the
+        # buffer, the decoder raises an error.
         return self._decode(data, np.empty(self._limit.decoded_nbytes, np.uint8))
 
 

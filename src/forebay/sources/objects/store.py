@@ -73,7 +73,7 @@ class ObjectStore:
 
         def make_error(error: Exception) -> Exception:
             if classify(error) in (StoreFault.CHANGED, StoreFault.MISSING):
-                return self._changed_error(stored_object, "the listed object does not exist any more")
+                return self._changed_error(stored_object, "the store no longer has the listed version")
             return self._make_error(error, f"cannot read bytes {start} to {stop} of", stored_object.url)
 
         return self._send(lambda: self._retry(lambda: self._request_range(stored_object, start, stop)), make_error)

@@ -11,7 +11,7 @@ US = 1_000
 
 @pytest.fixture
 def counter(monkeypatch):
-    # The tests give all times, so a sample costs the same on every machine.
+    # The tests pass made-up times. The cost of a sample would otherwise be measured on this machine.
     monkeypatch.setattr(op_counter, "SAMPLE_COST_BOUNDS_NS", (3 * US, 3 * US))
     return OpCounter(Ledger(), "operations")
 
@@ -47,7 +47,7 @@ def test_the_first_operations_are_all_sampled(counter):
     assert (samples, total(counter, "count")) == (op_counter.EXACT_OPS, op_counter.EXACT_OPS)
 
 
-def test_counting_ends_after_the_last_span(counter, monkeypatch):
+def test_counting_ends_when_the_limit_of_spans_is_reached(counter, monkeypatch):
     monkeypatch.setattr(op_counter, "MAX_SPANS", 2)
     for _ in range(2):
         run(counter, 10)
@@ -74,7 +74,7 @@ def test_the_recorded_time_includes_operations_that_are_not_sampled(counter):
     assert sum(event.seconds for event in counter.ledger.events) == pytest.approx(operations * 5e-6, rel=0.02)
 
 
-def test_a_call_that_another_hook_recorded_is_no_calling_time(counter):
+def test_calling_time_starts_after_the_last_call_that_another_hook_recorded(counter):
     ops = counter.thread.ops
     ops.last_end = 100 * US
     counter.ledger.write(("run", "jit", 0), 110 * US, 400 * US)
