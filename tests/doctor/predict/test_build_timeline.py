@@ -7,6 +7,8 @@ from tests.doctor import device_rig as rig
 from tests.doctor.device_rig import COPY_STREAM, OTHER, US
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.predict import cure_changes
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.calibrate import calibrate
 from forebay.doctor.predict.changes import defer_waits, prefetch_input
@@ -211,6 +213,16 @@ def test_prefetched_input_takes_the_longer_of_producer_and_step():
     short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
     assert simulated(waits_for_input, prefetch_input(producer_seconds=1e-4)) == pytest.approx(short, rel=0.03)
     assert simulated(waits_for_input, prefetch_input(producer_seconds=2e-3)) == pytest.approx(2e-3, rel=0.03)
+
+
+def test_busy_workers_make_fewer_batches_than_cores_times_one_worker():
+    view = CaptureView(rig.run(waits_for_input))
+    (site,) = view.sites_of(EventKind.INPUT)
+    outcomes = [simulated(waits_for_input, change) for change in cure_changes.prefetch_input(view, site, 2e-3)]
+    assert outcomes == pytest.approx([2e-3 / share for share in cure_changes.WORKER_EFFICIENCIES], rel=0.03)
+    short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
+    outcomes = [simulated(waits_for_input, change) for change in cure_changes.prefetch_input(view, site, 1e-4)]
+    assert outcomes == pytest.approx([short, short], rel=0.03)
 
 
 def test_a_synchronization_that_did_not_wait_does_so_after_a_cure():
