@@ -4,6 +4,7 @@ from importlib import import_module
 
 import pytest
 from tests.doctor.captures import OTHER, TENSORFLOW_GPU, batch, loop, prepare
+from tests.doctor.device_rig import run
 from tests.doctor.rules.device_faults import FEW, MB, NCCL, PLAIN, computing, feeding, run_with_kernels, tiny
 
 from forebay.doctor.analyse.capture_view import CaptureView
@@ -115,3 +116,13 @@ def test_python_on_another_thread_is_reported_with_the_gil():
     without_it = loop(batch("generator", 5, line=9).containing(prepare("generator", 4.9, line=10)))
     assert any("(the GIL)" in sentence for sentence in finding(on_another_thread, "input_bound").evidence)
     assert not any("(the GIL)" in sentence for sentence in finding(without_it, "input_bound").evidence)
+
+
+def test_grouped_steps_of_jax_keep_the_time_of_the_host_unless_the_data_is_on_the_device():
+    def program(rig):
+        rig.python(300)
+        rig.call_jitted(20, line=5)
+
+    found = finding(run(program, frameworks={"jax": {"gpus": 1}}), "jax_steps")
+    on_device, from_host = found.cures
+    assert from_host.high == pytest.approx(on_device.high - 300e-6, rel=0.05)

@@ -36,7 +36,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         title=f"Calling a short compiled step takes {format_percent(overhead / view.step_seconds)} of the time",
         line=call.line,
         seconds=overhead,
-        cures=(Cure("make 50 steps per call", _CODE, _BASIS, group_jax_steps(view, outside)),),
+        cures=(
+            Cure("put the data on the device, and make 50 steps per call", _ROWS, _BASIS, group_jax_steps(view, 0.0)),
+            Cure("make 50 steps per call", _CODE, _HOST_BASIS, group_jax_steps(view, outside)),
+        ),
         evidence=(
             f"The device computes for {format_seconds(computing)} per step.",
             f"A step launches {view.device.kernels_per_step:.0f} operations.",
@@ -54,11 +57,20 @@ def _only_call(view: CaptureView) -> CallSite | None:
     return calls[0] if len(calls[0].events) <= calls[0].steps else None
 
 
-_BASIS = (
-    "one call makes 50 steps; at best, their batches are on the device already, at worst the host makes them as now"
+_BASIS = "one call makes 50 steps and takes their rows on the device; the data must fit there"
+_ROWS = (
+    "x, y = jax.device_put((x, y))   # all rows, once\n"
+    "@jax.jit\n"
+    "def many_steps(state, x, y, rows):   # row numbers of 50 batches: shape (50, batch size)\n"
+    "    def one_step(state, rows):\n"
+    "        return step(state, (x[rows], y[rows])), None\n"
+    "    return jax.lax.scan(one_step, state, rows)[0]"
 )
+_HOST_BASIS = "one call makes 50 steps; the host makes their batches as now"
 _CODE = (
     "@jax.jit\n"
-    "def many_steps(state, batches):   # 50 batches, stacked; or their row numbers, if the data is on the device\n"
-    "    return jax.lax.scan(lambda state, batch: (step(state, batch), None), state, batches)[0]"
+    "def many_steps(state, batches):   # 50 batches, stacked\n"
+    "    def one_step(state, batch):\n"
+    "        return step(state, batch), None\n"
+    "    return jax.lax.scan(one_step, state, batches)[0]"
 )

@@ -8,6 +8,7 @@ Without a record of a device, the time outside of the compiled function shows wh
 from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.device_time import seconds_per_step
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.compile_cures import group_keras_steps, run_keras_steps
@@ -66,7 +67,7 @@ def _overhead_seconds(view: CaptureView) -> float:
     Keras and its reads.
     """
     if view.device is not None:
-        return max(0.0, view.step_seconds - view.device.working.length / 1e9 / len(view.device))
+        return max(0.0, view.step_seconds - seconds_per_step(view.device, view.device.working))
     inside = sum(view.host_parts[part] for part in ("compiled calls", "waiting for input", "compiling"))
     total = sum(view.host_parts.values())
     return view.step_seconds * max(0.0, 1 - inside / total) if total else 0.0
