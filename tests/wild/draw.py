@@ -5,7 +5,7 @@
 reads candidates.json, a list of public training scripts in a fixed order, and writes corpus.json: the same list, which
 also says whether a script is for development or held back. The draw depends on the seed and on the order of the
 candidates only, so that a second run writes the same file. It takes place before any script is run: no choice can
-depend on what a script does.
+depend on what a script does. Scripts of the second draw (second_draw/ranking.json) stay in corpus.json.
 """
 
 import json
@@ -30,8 +30,10 @@ def draw(candidates: list[dict[str, str]]) -> list[dict[str, str]]:
 def main() -> None:
     candidates = json.loads((FOLDER / "candidates.json").read_text())
     order = ["name", "repository", "commit", "path", "framework", "part", "data"]
-    corpus = [{key: entry[key] for key in order} for entry in draw(candidates)]
-    (FOLDER / "corpus.json").write_text(json.dumps(corpus, indent=2) + "\n")
+    path = FOLDER / "corpus.json"
+    second = [entry for entry in json.loads(path.read_text()) if entry["part"] == "second draw"]
+    corpus = [{key: entry[key] for key in order} for entry in [*draw(candidates), *second]]
+    path.write_text(json.dumps(corpus, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,15 @@
+"""The script makes its own images."""
+
+from pathlib import Path
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+STEP: int | str = 208
+FILES: list[tuple[str, str]] = [
+    (f"examples/shared/{name}.py", f"shared/{name}.py") for name in ("__init__", "models", "training_utils")
+]
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

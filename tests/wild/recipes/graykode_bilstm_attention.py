@@ -1,0 +1,12 @@
+"""The script contains its six sentences."""
+
+from pathlib import Path
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
+SETTINGS: dict[str, str] = {}
+STEP: int | str = 64
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""

@@ -1,0 +1,15 @@
+"""The script has its own two rows of numbers. It trains for more steps."""
+
+from pathlib import Path
+
+from tests.wild.edits import set_range
+
+ARGUMENTS: list[str] = []
+ENVIRONMENT: dict[str, str] = {}
+SETTINGS: dict[str, str] = {}
+STEP: int | str = 46
+CHANGES = [set_range("i", 2000)]
+
+
+def prepare(folder: Path) -> None:
+    """The script needs no files."""
