@@ -19,7 +19,7 @@ from forebay.doctor.report.terminal import render
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FOLDER = Path(__file__).parent.parent / "doctor" / "cures"
-SHORT_RUN = {"warm_up": 5, "steps": 30, "wait_seconds": 0.5}
+SHORT_RUN = {"warm_up": 5, "steps": 30, "wait_seconds": 0.25}
 MiB = 1 << 20
 
 

@@ -41,12 +41,15 @@ def test_long_steps_are_profiled_for_a_limited_time():
 
 
 def test_a_recurring_site_ends_the_steps_if_no_framework_marks_them():
-    detector = StepDetector(wait_seconds=0.03, sample_seconds=0.0)
+    detector = StepDetector(wait_seconds=0.02, sample_seconds=0.0)
     assert walk(detector, UPLOAD, 100) == 60
     assert detector.anchor == UPLOAD
 
 
-def test_operations_must_recur_for_longer():
+def test_operations_and_copies_must_recur_for_longer():
+    copies = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
+    assert walk(copies, UPLOAD, 50, each=100 * MILLISECOND) is None
+    assert walk(StepDetector(wait_seconds=3.0, sample_seconds=0.0), UPLOAD, 150, each=100 * MILLISECOND) is not None
     detector = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
     assert walk(detector, OPS, 80, each=100 * MILLISECOND) is None
     assert walk(StepDetector(wait_seconds=3.0, sample_seconds=0.0), OPS, 200, each=100 * MILLISECOND) is not None
@@ -118,7 +121,7 @@ def test_a_script_that_ends_early_ends_the_window():
 
 def paused_detector():
     """Return a detector that pauses, because an upload recurs and no framework marks steps."""
-    detector = StepDetector(wait_seconds=3.0, sample_seconds=0.25)
+    detector = StepDetector(wait_seconds=1.5, sample_seconds=0.25)
     walk(detector, UPLOAD, 260)
     return detector
 

@@ -34,7 +34,9 @@ Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timin
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
-_OPS_WAITS = 3  # times `StepDetector.wait_seconds`; operations of one line may build a model for some seconds
+# Other waits than `StepDetector.wait_seconds`, as multiples of it. Operations of one line may build a model for some
+# seconds, and a loop before the training may draw or prepare data that it copies.
+_LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
@@ -309,7 +311,7 @@ class StepDetector:
         priority = _PRIORITY.get(site[0])
         if priority is None:
             return None
-        wait_seconds = self.wait_seconds * (_OPS_WAITS if site[0] == EventKind.OPS else 1)
+        wait_seconds = self.wait_seconds * _LONG_WAITS.get(site[0], 1)
         loop_site = self._sites[site] = _LoopSite(priority, now + int(wait_seconds * 1e9), now)
         return loop_site
 
