@@ -31,6 +31,7 @@ MAKERS = {
     "feed_of_loop": partial(batch_edits.feed_of_loop, framework="torch"),
     "feed_of_lists": partial(batch_edits.feed_of_loop, framework="torch", list_dtype="float32"),
     "build_once": build_edits.build_once,
+    "call_on_batch": build_edits.call_on_batch,
     "keep_iterator": build_edits.keep_iterator,
     "pass_arrays": partial(build_edits.pass_arrays, framework="jax"),
     "pass_constants": partial(build_edits.pass_constants, framework="jax"),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from tests.doctor.applied_cures import apply_cure
+from tests.doctor.rules.edited_code import code_after
 
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.rules.batch_edits import feed_of_loop
-from forebay.doctor.rules.build_edits import build_once, keep_iterator, pass_arrays, pass_constants
 from forebay.doctor.rules.compile_edits import (
     compile_function,
     compile_keras,
@@ -119,11 +119,6 @@ def test_a_feed_does_not_overwrite_the_arrays_it_is_made_of():
     text = apply_cure(source, format_edits(feed_of_loop(ScriptCode(source), 4, "numpy")))
     assert "for x_batch in feed:" in text
     assert 'feed = fb.from_arrays(x).batch(4).feed("numpy")' in text
-
-
-def code_after(source, line, make, *arguments, **keywords):
-    code = ScriptCode(source)
-    return format_edits(edit.keep_neighbours(code) for edit in make(code, line, *arguments, **keywords))
 
 
 @pytest.mark.parametrize(
@@ -268,34 +263,6 @@ def test_the_compile_call_of_the_trained_model_is_edited():
     edits = compile_keras(code, 3, steps_per_execution="50")
     assert format_edits(edits) == '# instead of line 2:\nb.compile("adam", steps_per_execution=50)'
     assert compile_keras(code, 4, steps_per_execution="50") == []
-
-
-def test_objects_and_iterators_are_built_once():
-    assert code_after("for i in r:\n    f = tf.function(g)\n    f()", 2, build_once).startswith(
-        "# before line 1:\nf = "
-    )
-    assert code_after("for i in r:\n    f = make(i)\n    f()", 2, build_once) == ""
-    text = code_after("for i in r:\n    x = next(iter(DataLoader(d)))\n", 2, keep_iterator)
-    assert "batches = endless(DataLoader(d))" in text
-    assert "x = next(batches)" in text
-
-
-def test_numbers_are_passed_as_arrays_and_are_no_longer_static():
-    source = (
-        '@partial(jax.jit, static_argnames="r")\ndef step(w, r):\n    return w\nfor i in s:\n    step(w, r=1 / i)\n'
-    )
-    text = code_after(source, 5, pass_arrays, "jax")
-    assert "@partial(jax.jit)" in text
-    assert "step(w, r=jnp.float32(1 / i))" in text
-
-
-def test_a_global_array_becomes_an_argument():
-    source = (
-        "import tensorflow as tf\nt = np.ones(9)\n@tf.function\ndef f(i):\n    return t[i]\nfor i in r:\n    f(i)\n"
-    )
-    text = apply_cure(source, code_after(source, 7, pass_constants, "tensorflow"))
-    assert "def f(t, i):" in text
-    assert "t_on_device = tf.constant(t)\nfor i in r:\n    f(t_on_device, i)" in text
 
 
 EPOCHS = """import numpy as np

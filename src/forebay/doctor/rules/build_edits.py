@@ -7,7 +7,7 @@ from forebay.doctor.analyse.script_code import ScriptCode, last_name, names_in, 
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
 
-__all__ = ["build_once", "keep_iterator", "pass_arrays", "pass_constants"]
+__all__ = ["build_once", "call_on_batch", "keep_iterator", "pass_arrays", "pass_constants"]
 
 # Framework -> call that makes an array of the framework from a Python number.
 _NUMBERS = {
@@ -17,6 +17,11 @@ _NUMBERS = {
 }
 # Framework -> module and call that makes an array of the framework.
 _CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.numpy", "{}.asarray({})")}
+
+# Method of a Keras model -> method that handles one batch without a pipeline.
+_ON_BATCH = {"fit": "train_on_batch", "predict": "predict_on_batch", "evaluate": "test_on_batch"}
+_PIPELINE_ARGUMENTS = {"batch_size", "epochs", "shuffle", "verbose"}  # which a single batch does not need
+_BATCH_ARGUMENTS = {"x", "y", "sample_weight", "class_weight"}
 
 
 def build_once(code: ScriptCode, number: int) -> list[Edit]:
@@ -114,6 +119,30 @@ def _without_static_arguments(code: ScriptCode, call: ast.Call) -> list[Edit]:
                 text = f"@{code.rewrite(decorator, *patches)}"
                 return [Edit("instead", decorator.lineno, decorator.end_lineno or decorator.lineno, text)]
     return []
+
+
+def call_on_batch(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edit that lets `fit`, `predict` or `evaluate` of a line handle a batch without a pipeline.
+
+    Empty if the call has arguments that the other method does not accept, or if the script uses the result of `fit`.
+    """
+    statement = code.statement_at(number)
+    calls = [node for node in own_nodes(statement) if isinstance(node, ast.Call)] if statement is not None else []
+    calls = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in _ON_BATCH]
+    if statement is None or len(calls) != 1:
+        return []
+    (call,) = calls
+    assert isinstance(call.func, ast.Attribute)
+    model, method = code.text(call.func.value), call.func.attr
+    kept = [keyword for keyword in call.keywords if keyword.arg not in _PIPELINE_ARGUMENTS]
+    epochs = [keyword.value for keyword in call.keywords if keyword.arg == "epochs"]
+    is_one_epoch = all(isinstance(value, ast.Constant) and value.value == 1 for value in epochs)
+    is_used = method != "predict" and not isinstance(statement, ast.Expr)
+    if len(call.args) > 2 or not is_one_epoch or is_used or any(each.arg not in _BATCH_ARGUMENTS for each in kept):
+        return []
+    arguments = [*map(code.text, call.args), *(f"{each.arg}={code.text(each.value)}" for each in kept)]
+    text = f"{model}.{_ON_BATCH[method]}({', '.join(arguments)})"
+    return patch_statement(code, statement, code.replace(call, text))
 
 
 def _next_calls(statement: ast.stmt) -> list[ast.Call]:

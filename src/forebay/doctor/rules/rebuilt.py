@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import framework_of
+from forebay.doctor.analyse.host_lines import host_lines
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
-from forebay.doctor.predict.cure_changes import Changes, remove_calls
-from forebay.doctor.rules.build_edits import keep_iterator
+from forebay.doctor.predict.cure_changes import Changes, call_on_batches, remove_calls
+from forebay.doctor.rules.build_edits import call_on_batch, keep_iterator
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_build_once, fit_line
 from forebay.doctor.rules.precedence import sites_for
@@ -19,6 +20,7 @@ __all__ = ["examine", "recognises"]
 FEWEST_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
+KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
 STAGE_PREFIX = "Dataset_"  # of the names of functions that TensorFlow compiles for the stages of a pipeline
@@ -62,7 +64,15 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
     unused = [site for kind in _CAUSES for site in sites_for(view, "rebuilt", kind)]
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
+    keras_calls = [build for build in builds if _built_object(build) == ITERATOR and build.api in KERAS_CALLS]
+    if keras_calls:
+        lines = {build.line for build in keras_calls}
+        later_sites = [site for site in unused if PIPELINES & _causes(site) and site.line in lines]
+        unused = [site for site in unused if site not in later_sites]
+        yield _keras_finding(view, keras_calls, later_sites)
     for build in builds:
+        if build in keras_calls:
+            continue
         if _built_object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
         later_sites = [site for site in unused if _built_object(build) in _causes(site)]
@@ -95,6 +105,35 @@ def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> 
     )
 
 
+def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[CallSite]) -> Finding:
+    """Build the finding for calls of `fit`, `predict` or `evaluate` in a loop: each builds a new pipeline."""
+    calls = sorted(calls, key=lambda site: -cost_of(view, site.events))
+    sites = [*calls, *later_sites]
+    lines = {site.line for site in calls}
+    python = sum(each.seconds for each in host_lines(view) if each.line in lines)
+    recorded = cost_of(view, [event for site in sites for event in site.events])
+    names = " or ".join(sorted({site.api for site in calls}))
+    fitted = [fit_line(view, line, call_on_batch) for line in dict.fromkeys(site.line for site in calls)]
+    return Finding(
+        rule="rebuilt",
+        title=f"Every call of {names} in the loop builds a new pipeline",
+        line=calls[0].line,
+        seconds=recorded + python,
+        cures=(
+            Cure(
+                "use the methods for one batch, which need no pipeline",
+                "\n".join(filter(None, fitted)) or _ON_BATCH_CODE,
+                "no pipeline is built; at most, nine tenths of the Python code of these calls disappear too",
+                call_on_batches(view, sites, python),
+            ),
+        ),
+        evidence=(
+            f"The pipelines take {format_seconds(recorded)} per step, and Python code on these lines "
+            f"{format_seconds(python)}.",
+        ),
+    )
+
+
 def _changes(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Changes:
     """Return the outcomes of building once. A new function must always be compiled; other later work may remain."""
     is_function = _built_object(site) in FUNCTIONS
@@ -115,10 +154,6 @@ def _is_repeated(build: CallSite) -> bool:
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     """Return title and code of the cure."""
     framework = framework_of(view, site.api)
-    if _built_object(site) == ITERATOR and site.api in _BATCH_CURES:
-        return _BATCH_CURES[site.api]
-    if _built_object(site) == ITERATOR and framework == "keras":
-        return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not `fit` in a loop"
     if fitted := fit_line(view, site.line, keep_iterator):
         return "keep one iterator", fitted
     if _built_object(site) == ITERATOR and framework == "tensorflow":
@@ -141,16 +176,10 @@ def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     )
 
 
-_BATCH_CURES = {  # api -> title and code of the cure
-    "Model.predict": (
-        "call the model directly, which needs no pipeline",
-        "outputs = model(batch, training=False)   # or one `predict` for all rows",
-    ),
-    "Model.evaluate": (
-        "use `test_on_batch`, which needs no pipeline",
-        "model.test_on_batch(x, y)   # or one `evaluate` for all rows",
-    ),
-}
+_ON_BATCH_CODE = (
+    "model.train_on_batch(x, y)   # not `fit` in a loop; or one `fit` for all rows\n"
+    "outputs = model.predict_on_batch(x)   # not `predict` in a loop"
+)
 
 
 def _built_object(site: CallSite) -> str:

@@ -105,6 +105,14 @@ FAULTS = {
         tensorflow_loop(build("Model.fit", 3, line=19, what="iterator", fit=lambda number: number), batch(ms=2)),
         19,
     ),
+    "predict and fit in every step": (
+        "rebuilt",
+        tensorflow_loop(
+            build("Model.predict", 2, line=18, what="iterator"),
+            build("Model.fit", 3, line=19, what="iterator", fit=lambda number: number),
+        ),
+        19,
+    ),
     "a function jitted in every step": (
         "rebuilt",
         jax_loop(build("jax.jit", 0.01, line=18, what="function"), compile_("jax.jit", 8, line=19, reason="first")),

@@ -1,0 +1,63 @@
+"""Edits of objects that a loop builds in every step, and of arguments that make functions compile again."""
+
+import pytest
+from tests.doctor.applied_cures import apply_cure
+from tests.doctor.rules.edited_code import code_after
+
+from forebay.doctor.rules.build_edits import build_once, call_on_batch, keep_iterator, pass_arrays, pass_constants
+
+
+def test_objects_and_iterators_are_built_once():
+    assert code_after("for i in r:\n    f = tf.function(g)\n    f()", 2, build_once).startswith(
+        "# before line 1:\nf = "
+    )
+    assert code_after("for i in r:\n    f = make(i)\n    f()", 2, build_once) == ""
+    text = code_after("for i in r:\n    x = next(iter(DataLoader(d)))\n", 2, keep_iterator)
+    assert "batches = endless(DataLoader(d))" in text
+    assert "x = next(batches)" in text
+
+
+def test_numbers_are_passed_as_arrays_and_are_no_longer_static():
+    source = (
+        '@partial(jax.jit, static_argnames="r")\ndef step(w, r):\n    return w\nfor i in s:\n    step(w, r=1 / i)\n'
+    )
+    text = code_after(source, 5, pass_arrays, "jax")
+    assert "@partial(jax.jit)" in text
+    assert "step(w, r=jnp.float32(1 / i))" in text
+
+
+def test_a_global_array_becomes_an_argument():
+    source = (
+        "import tensorflow as tf\nt = np.ones(9)\n@tf.function\ndef f(i):\n    return t[i]\nfor i in r:\n    f(i)\n"
+    )
+    text = apply_cure(source, code_after(source, 7, pass_constants, "tensorflow"))
+    assert "def f(t, i):" in text
+    assert "t_on_device = tf.constant(t)\nfor i in r:\n    f(t_on_device, i)" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("model.fit(x, y, epochs=1, verbose=0)", "model.train_on_batch(x, y)"),
+        ("self.model.fit(x, y, sample_weight=w)", "self.model.train_on_batch(x, y, sample_weight=w)"),
+        ("best = np.amax(model.predict(x, verbose=0)[0])", "best = np.amax(model.predict_on_batch(x)[0])"),
+        ("model.evaluate(x, y)", "model.test_on_batch(x, y)"),
+    ],
+)
+def test_a_call_of_keras_on_one_batch_needs_no_pipeline(before, after):
+    assert code_after(f"for x, y in d:\n    {before}\n", 2, call_on_batch) == f"# instead of line 2:\n{after}"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "history = model.fit(x, y)",
+        "model.fit(x, y, epochs=3)",
+        "model.fit(x, y, callbacks=[c])",
+        "model.fit(x, y, 32)",
+        "f(model.predict(x), model.predict(y))",
+        "f(x)",
+    ],
+)
+def test_a_call_of_keras_that_needs_a_pipeline_stays(call):
+    assert code_after(f"for x, y in d:\n    {call}\n", 2, call_on_batch) == ""
