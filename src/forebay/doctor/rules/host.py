@@ -1,13 +1,13 @@
 """The rule for lines of the loop on which the host itself spends much of the step: saving, printing, waiting, NumPy."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.framework import is_framework_function
 from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, Line
-from forebay.doctor.model.formatting import format_percent
+from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
@@ -20,30 +20,38 @@ from forebay.doctor.rules.wording import source_text
 
 __all__ = ["examine"]
 
-MIN_AVOIDABLE_SHARE = 0.05  # of a step, for a call that most steps do not need
+MIN_AVOIDABLE_SHARE = 0.05  # of a step, for calls of one kind that most steps do not need
+MIN_LINE_SHARE = 0.01  # of a step, for one line of such calls
+MOST_EDITED_LINES = 4  # whose edits a cure shows
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per line that takes much of a step.
+    """Yield one finding per kind of avoidable call, and one per other line that takes much of a step.
 
     Lines of recorded calls, of pauses and of steps that grow belong to other rules.
     """
     explained = reported_lines(view) | growing_lines(view)
     lines = [each for each in host_lines(view) if each.line not in explained]
+    yield from _avoidable_findings(view, lines)
+    if not lines or any(True for _ in load_rule("made_in_loop").examine(view)):
+        return
     recorded = {site.line for site in view.sites if site.in_loop and site.kind != EventKind.STEP}
-    emptying = _lines_that_empty(view) if lines else set()
-    makes_batches = bool(lines) and any(True for _ in load_rule("made_in_loop").examine(view))
     for host_line in lines:
-        avoidable = _find_avoidable(host_line)
-        if avoidable is not None:
-            is_reported = host_line.line in emptying and _only_empties(host_line, avoidable)
-            if not is_reported and _seconds_of(host_line, avoidable) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
-                yield _avoidable_finding(view, host_line, avoidable)
-        elif makes_batches or host_line.line in recorded:
-            continue
-        elif _is_host_work(host_line) and host_line.seconds >= MIN_WORK_SHARE * view.step_seconds:
+        is_other_work = _find_avoidable(host_line) is None and host_line.line not in recorded
+        if is_other_work and _is_host_work(host_line) and host_line.seconds >= MIN_WORK_SHARE * view.step_seconds:
             yield _work_finding(view, host_line)
+
+
+def _avoidable_findings(view: CaptureView, lines: Sequence[HostLine]) -> Iterator[Finding]:
+    """Yield one finding for all lines with the same kind of avoidable call, such as the lines that draw one figure."""
+    emptying = _lines_that_empty(view) if lines else set()
+    for avoidable in AVOIDABLE_CALLS:
+        found = [each for each in lines if _find_avoidable(each) is avoidable]
+        found = [each for each in found if each.line not in emptying or not _only_empties(each, avoidable)]
+        found = [each for each in found if _seconds_of(each, avoidable) >= MIN_LINE_SHARE * view.step_seconds]
+        if found and sum(_seconds_of(each, avoidable) for each in found) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
+            yield _avoidable_finding(view, found, avoidable)
 
 
 def _lines_that_empty(view: CaptureView) -> set[Line | None]:
@@ -78,18 +86,29 @@ def _is_host_work(host_line: HostLine) -> bool:
     return bool(host_line.function) and not is_framework_function(host_line.function)
 
 
-def _avoidable_finding(view: CaptureView, host_line: HostLine, avoidable: AvoidableCall) -> Finding:
-    seconds = _seconds_of(host_line, avoidable)
-    text = source_text(host_line.line, "...")
+def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> Finding:
+    """Build the finding of the lines with one kind of avoidable call, the longest first."""
+    seconds = sum(_seconds_of(each, avoidable) for each in lines)
+    fitted = [_fitted_code(view, each.line, avoidable) for each in lines[:MOST_EDITED_LINES]]
     cure = Cure(
         avoidable.cure,
-        _fitted_code(view, host_line.line, avoidable) or avoidable.code.format(text),
-        basis="the sampled time of the call, which few or no steps make with the cure",
+        "\n".join(filter(None, fitted)) or avoidable.code.format(_called_text(lines, avoidable)),
+        basis="the sampled time of the calls, which few or no steps make with the cure",
         changes=remove_work(view, seconds),
     )
     share = format_percent(seconds / view.step_seconds)
     title = f"The loop {avoidable.verb} for {share} of the time"
-    return Finding("host", title, host_line.line, seconds, (cure,), _evidence(host_line))
+    others = ", ".join(f"{each.line.number} ({format_seconds(_seconds_of(each, avoidable))})" for each in lines[1:6])
+    evidence = (*_evidence(lines[0]), *([f"Other lines: {others}."] if others else []))
+    return Finding("host", title, lines[0].line, seconds, (cure,), evidence)
+
+
+def _called_text(lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
+    """Return the text of the line that makes the calls; for several lines of one function, a call of the function."""
+    functions = {each.line.function.rpartition(".")[2] for each in lines}
+    if len(lines) > 1 and len(functions) == 1 and next(iter(functions)).isidentifier():
+        return f"{functions.pop()}(...)   # the function that {avoidable.verb}"
+    return source_text(lines[0].line, "...")
 
 
 def _fitted_code(view: CaptureView, line: Line | None, avoidable: AvoidableCall) -> str:

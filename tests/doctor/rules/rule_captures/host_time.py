@@ -15,6 +15,11 @@ FAULTS = {
     ),
     "a wait in every step": ("host", sampled(loop(run(ms=5)), (14, "time.sleep", 2), (15, "", 3)), 14),
     "garbage collected in every step": ("host", sampled(jax_loop(), (14, "gc.collect", 3), (15, "", 7)), 14),
+    "a figure that several lines draw": (
+        "host",
+        sampled(torch_loop(), (14, "matplotlib.pyplot.plot", 2), (15, "matplotlib.pyplot.pause", 3), (16, "", 5)),
+        15,
+    ),
     "prints in every step": ("host", sampled(torch_loop(), (14, "builtins.print", 1), (15, "", 9)), 14),
     "NumPy work on one line": ("host", sampled(torch_loop(), (14, "numpy.sort", 4), (15, "", 6)), 14),
     "Python code on one line": ("host", sampled(torch_loop(), (14, "Python", 6), (15, "torch.mm", 4)), 14),
