@@ -1,5 +1,6 @@
 """Edits of the input keep the script's own batch size, order, arguments and file names."""
 
+import numpy as np
 import pytest
 from tests.doctor.applied_cures import apply_cure
 
@@ -114,6 +115,21 @@ def test_a_dataset_keeps_the_batch_size_and_the_order_of_its_loader():
     )
     text = cured(source, feed_of_dataset(ScriptCode(source), 2))
     assert 'feed = fb.from_source(images).shuffle(seed=0).batch(bs, drop_remainder=True).feed("torch")' in text
+
+
+def test_a_feed_of_rows_that_are_made_once_gives_the_batches_of_the_loader():
+    source = "loader = DataLoader(data, batch_size=2)\nfor i, (x, y) in enumerate(loader):\n    train(x, y)\n"
+    text = apply_cure(source, format_edits(feed_of_dataset(ScriptCode(source), 2, in_memory=True)))
+    data = [(np.full(3, row, "float32"), row) for row in range(4)]
+    batches = []
+    names = {"data": data, "DataLoader": lambda *args, **options: None, "train": lambda *batch: batches.append(batch)}
+    exec(text.replace('feed("torch", device="cpu")', 'feed("numpy")'), names)
+    assert [(x[:, 0].tolist(), y.tolist()) for x, y in batches] == [([0.0, 1.0], [0, 1]), ([2.0, 3.0], [2, 3])]
+
+
+def test_rows_of_one_part_are_not_made_once():
+    source = "loader = DataLoader(data, batch_size=2)\nfor x in loader:\n    train(x)\n"
+    assert feed_of_dataset(ScriptCode(source), 2, in_memory=True) == []
 
 
 @pytest.mark.parametrize("argument", ["sampler=s", "collate_fn=pad", "batch_sampler=b", "**options"])

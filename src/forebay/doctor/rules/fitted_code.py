@@ -154,6 +154,15 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
     return fit_line(view, site.line, make_edits)
 
 
+def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite) -> str:
+    """Return code that makes all rows of a dataset once, and a feed of them; empty if none fits."""
+    return fit_line(
+        view,
+        site.line,
+        lambda code, number: input_edits.feed_of_dataset(code, number, framework, in_memory=True),
+    )
+
+
 def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
     """Return code for a feed of the ready-made batches of a loader; empty if none fits."""
     return fit_line(view, site.line, lambda code, number: input_edits.feed_of_batches(code, number, framework))

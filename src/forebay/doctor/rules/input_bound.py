@@ -11,10 +11,17 @@ from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import FEED_API, Line
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import hide_waits, prefetch_input
+from forebay.doctor.predict.cure_changes import feed_from_memory, hide_waits, prefetch_input
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_array_feed, fit_batch_feed, fit_line, fit_loader, has_excerpt
+from forebay.doctor.rules.fitted_code import (
+    fit_array_feed,
+    fit_batch_feed,
+    fit_feed_of_all_rows,
+    fit_line,
+    fit_loader,
+    has_excerpt,
+)
 from forebay.doctor.rules.input_edits import map_elsewhere, workers_of_dataset
 from forebay.doctor.rules.input_producers import (
     SERIAL_MAP,
@@ -23,6 +30,7 @@ from forebay.doctor.rules.input_producers import (
     count_producers,
     count_workers,
     find_slow_stage,
+    fits_in_memory,
     loader_line,
     producer_seconds,
     worker_settings,
@@ -32,7 +40,7 @@ from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
-__all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises"]
+__all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises", "stored_rows_cures"]
 
 MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
 SEVERE = 0.2  # share of a step; the evidence calls waits from here on severe
@@ -152,7 +160,8 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 
     If the loader already prefetches, a prefetching thread gains nothing.
     """
-    has_few_workers = count_workers(site) < count_cores(view) and workers_pay(site, wait)
+    yield from stored_rows_cures(view, site, framework)
+    has_few_workers = count_workers(site) < count_cores(view) and workers_pay(view, site, wait)
     takes_workers = framework != "keras" and site.api == "DataLoader" and has_few_workers
     if takes_workers:
         settings = worker_settings(view)
@@ -170,6 +179,14 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     yield _overlap_cure(view, site, wait, "prefetch batches during the step", prefetch)
     if code != prefetch:
         yield _overlap_cure(view, site, wait, title, code)
+
+
+def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iterator[Cure]:
+    """Yield the cure that makes all rows of a small dataset once, if they seem to be equal in every epoch."""
+    code = fit_feed_of_all_rows(view, framework, site) if fits_in_memory(view, site) else ""
+    if code:
+        basis = "a feed takes the rows from arrays; they must be equal in every epoch"
+        yield Cure("make all rows once, and use a feed", code, basis, feed_from_memory(view, site))
 
 
 def _map_code(view: CaptureView, site: CallSite, map_line: Line | None) -> str:

@@ -125,10 +125,11 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     return [Edit.before(outer, *lines), *edit] if edit else []
 
 
-def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch") -> list[Edit]:
+def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, in_memory: bool = False) -> list[Edit]:
     """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not fit.
 
-    A feed makes batches as the loader does, unless the loader has its own sampler or collation.
+    A feed makes batches as the loader does, unless the loader has its own sampler or collation. With `in_memory`, the
+    script makes all rows once, and the feed takes them from arrays.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -147,9 +148,26 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch") -> 
     drop = arguments.get("drop_last")
     rows += f", drop_remainder={code.text(drop)}" if drop is not None else ""
     name, outer = code.new_name("feed"), outer_loop(code, statement)
-    pipeline = f"fb.from_source({code.text(arguments['dataset'])}){order}.batch({rows})"
-    lines = [*import_lines(code), f"{name} = {pipeline}{feed_call(code, statement, framework)}"]
+    dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=in_memory)
+    source = f"fb.from_source({dataset})"
+    if in_memory:
+        if not _unpacks_batches(statement):
+            return []
+        columns, numpy = code.new_name("columns"), code.module_alias("numpy", "np")
+        lines += [f"{columns} = zip(*({dataset}[row] for row in range(len({dataset}))))   # makes every row once"]
+        source = f"fb.from_arrays(tuple({numpy}.stack(column) for column in {columns}))"
+    lines += [f"{name} = {source}{order}.batch({rows}){feed_call(code, statement, framework)}"]
     return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
+
+
+def _unpacks_batches(statement: ast.stmt) -> bool:
+    """Whether a loop assigns the parts of a batch to several names, so that a row has several parts."""
+    if not isinstance(statement, ast.For):
+        return False
+    target = statement.target
+    if isinstance(statement.iter, ast.Call) and last_name(statement.iter) == "enumerate":
+        target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+    return isinstance(target, ast.Tuple | ast.List)
 
 
 def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:

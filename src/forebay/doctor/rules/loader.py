@@ -13,7 +13,7 @@ from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader, has_excerpt
-from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS
+from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS, stored_rows_cures
 from forebay.doctor.rules.input_edits import copy_without_wait
 from forebay.doctor.rules.input_producers import (
     WORKERS_CURES,
@@ -90,7 +90,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     """Build the finding for a DataLoader without workers."""
     wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
     stage_location = location(view, stage.line or site.line, site.api)
-    pays, reason = workers_pay(site, wait), "so the loop itself makes the batches"
+    pays, reason = workers_pay(view, site, wait), "so the loop itself makes the batches"
     size = format_nbytes(nbytes_per_call(site))
     small = f"A batch has {size}. Getting it from a worker process takes as long as making it."
     framework = feed_framework(view, site.api)
@@ -102,6 +102,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
         line=loader_line(view, site),
         seconds=wait,
         cures=(
+            *stored_rows_cures(view, site, framework),
             _workers_cure(view, site, wait) if pays else _index_cure(view, site),
             Cure("if the data is in arrays, use a feed", feed, OVERLAP_BASIS, overlap),
         ),

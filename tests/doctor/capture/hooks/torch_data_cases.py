@@ -41,6 +41,20 @@ class Stream(IterableDataset):
         yield from ({"row": np.full(8, index, "float32"), "name": "row"} for index in range(12))
 
 
+class Shifted(Rows):
+    def __getitem__(self, index):
+        return super().__getitem__((index + int(torch.randint(12, ()))) % 12)
+
+
+class RandomFlip:
+    def __call__(self, row):
+        return row
+
+
+class Augmented(Rows):
+    transform = RandomFlip()
+
+
 class Moving(Rows):
     def __getitem__(self, index):
         return torch.ones(8).to("meta")
@@ -154,7 +168,20 @@ def test_a_loader_and_each_of_its_epochs_are_builds(seen):
     construction, *epochs = seen.of(EventKind.BUILD)
     assert (construction.api, [event.api for event in epochs]) == ("DataLoader(...)", ["iter(DataLoader)"] * 2)
     settings = {"workers": 0, "pinned": False, "prefetch": None, "persistent": False, "batch_rows": 4}
-    assert construction.detail == {"what": "DataLoader", **settings}
+    assert construction.detail == {"what": "DataLoader", **settings, "dataset_rows": 12, "random_rows": False}
+
+
+@pytest.mark.parametrize("dataset", [Shifted(), Augmented(), Wrapped(Shifted())])
+def test_rows_that_may_differ_in_every_epoch_are_random(seen, dataset):
+    DataLoader(dataset, batch_size=4)
+    (construction,) = seen.of(EventKind.BUILD)
+    assert construction.detail["random_rows"]
+
+
+def test_a_stream_has_no_number_of_rows(seen):
+    DataLoader(Stream(), batch_size=4)
+    (construction,) = seen.of(EventKind.BUILD)
+    assert not {"dataset_rows", "random_rows"} & {*construction.detail}
 
 
 def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):

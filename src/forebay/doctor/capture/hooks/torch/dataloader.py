@@ -18,6 +18,7 @@ __all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
 MAX_LEAVES = 64  # leaves of a batch that are examined at most
+_RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")  # in lower case
 MAX_NESTED_DATASETS = 8  # datasets that wrap each other and are examined at most
 
 
@@ -40,7 +41,8 @@ class _LoaderLines:
 
     def describe_loader(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         self._of_loaders[args[0]] = self._lines.current_line()
-        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0])}
+        dataset = getattr(args[0], "dataset", None)
+        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_facts_of(dataset)}
 
     def describe_iterator(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         line = self._of_loaders.get(args[0], -1)
@@ -62,6 +64,33 @@ def _settings_of(loader: Any) -> dict[str, Any]:
         "persistent": bool(loader.persistent_workers),
         "batch_rows": loader.batch_size or getattr(sampler, "batch_size", None),
     }
+
+
+def _facts_of(dataset: Any) -> dict[str, Any]:
+    """Return the number of rows, and whether their code seems to draw random numbers; empty for a stream.
+
+    The sampler of a DataLoader has asked the dataset for its length already.
+    """
+    if isinstance(dataset, IterableDataset) or not hasattr(type(dataset), "__len__"):
+        return {}
+    names = {name for nested in _nested_datasets(dataset) for name in _names_in_rows(nested)}
+    is_random = any(part in name.lower() for name in names for part in _RANDOM_NAMES)
+    return {"dataset_rows": len(dataset), "random_rows": is_random}
+
+
+def _names_in_rows(dataset: Any) -> Iterator[str]:
+    """Yield the names that the code of a row uses, and the names of its transforms."""
+    yield from _names_of(_row_function(dataset))
+    for attribute in ("transform", "transforms", "target_transform"):
+        transform = getattr(dataset, attribute, None)
+        parts = getattr(transform, "transforms", None)
+        for each in (transform, *(parts if isinstance(parts, list | tuple) else ())):
+            yield type(each).__name__
+            yield from _names_of(each)
+
+
+def _names_of(function: Any) -> tuple[str, ...]:
+    return getattr(getattr(function, "__code__", None), "co_names", ())
 
 
 class _NextBatchHook(TorchHook):
