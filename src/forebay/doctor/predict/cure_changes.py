@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict import call_changes, changes, check_changes
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.changes import Change
@@ -64,7 +65,8 @@ CHECK_PASSES = 1, 4
 # Share of the wait that remains if a map handles whole batches instead of rows. Measured on two cores with a cast and a
 # division of images of 784 bytes, 100 rows per batch (2026-11-17): 8 to 13 ms per batch, and 1.1 to 1.9 ms.
 WHOLE_BATCH_SHARES = 0.1, 0.3
-ON_BATCH_SHARES = 0.9, 0.5  # of the Python time of `fit` that `train_on_batch` saves; estimated
+# Time of `train_on_batch` or `predict_on_batch` of a small Keras model. Measured with an H200 (2026-11-18): 1.5 ms.
+ON_BATCH_SECONDS = 1e-3, 2.5e-3
 FREE_SHARE = 0.1  # of all cores; with fewer free cores, no thread can make batches during the step
 FASTEST_LINK = 60e9  # bytes per second; no PCIe link of 16 lanes is faster
 
@@ -191,15 +193,18 @@ def remove_calls(view: CaptureView, *sites: CallSite, later_sites: tuple[CallSit
     return changes.chain((removal, *map(_removal, later_sites))), removal
 
 
-def call_on_batches(view: CaptureView, sites: Sequence[CallSite], python_seconds: float) -> Changes:
-    """Let Keras handle single batches without a pipeline.
+def call_on_batches(view: CaptureView, sites: Sequence[CallSite], python_seconds: float, calls: float) -> Changes:
+    """Let Keras handle single batches without a pipeline, with `calls` calls per step.
 
-    The calls of `sites` build the pipelines, compile their functions and wait for their batches. Keras also spends
-    `python_seconds` per step on the lines of these calls; a part of them remains.
+    `sites` are all recorded calls on the lines of these calls, and `python_seconds` is the other time of these lines
+    per step. At best, only the work of the device and a short call remain. At worst, compiled calls also take as long
+    as now.
     """
-    removal = changes.chain(map(_removal, sites))
+    others = [site for site in sites if site.kind is not EventKind.RUN]
+    python = changes.remove_work(python_seconds, ("work",))
     return tuple(
-        changes.chain((removal, changes.remove_work(python_seconds * share, ("work",)))) for share in ON_BATCH_SHARES
+        changes.chain((*map(_removal, removed), python, changes.add_work(calls * seconds)))
+        for removed, seconds in zip((sites, others), ON_BATCH_SECONDS, strict=True)
     )
 
 

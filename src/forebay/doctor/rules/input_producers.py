@@ -113,7 +113,7 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
     if not rows or not per_batch or any(detail.get("random_rows", True) for detail in builds):
         return False
     nbytes = sum(event.nbytes for event in site.events) / len(site.events) / max(per_batch) * max(rows)
-    return nbytes <= MOST_STORED_NBYTES
+    return bool(nbytes <= MOST_STORED_NBYTES)
 
 
 def worker_settings(view: CaptureView) -> dict[str, str]:

@@ -20,6 +20,7 @@ __all__ = ["examine", "recognises"]
 FEWEST_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
+PIPELINES_PER_CALL = 2  # Keras builds an iterator to count the steps, and one for the epoch
 KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
@@ -108,10 +109,10 @@ def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> 
 def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[CallSite]) -> Finding:
     """Build the finding for calls of `fit`, `predict` or `evaluate` in a loop: each builds a new pipeline."""
     calls = sorted(calls, key=lambda site: -cost_of(view, site.events))
-    sites = [*calls, *later_sites]
     lines = {site.line for site in calls}
     python = sum(each.seconds for each in host_lines(view) if each.line in lines)
-    recorded = cost_of(view, [event for site in sites for event in site.events])
+    recorded = cost_of(view, [event for site in (*calls, *later_sites) for event in site.events])
+    sites = [site for site in view.sites if site.line in lines]  # later sites too
     names = " or ".join(sorted({site.api for site in calls}))
     fitted = [fit_line(view, line, call_on_batch) for line in dict.fromkeys(site.line for site in calls)]
     return Finding(
@@ -123,8 +124,8 @@ def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[C
             Cure(
                 "use the methods for one batch, which need no pipeline",
                 "\n".join(filter(None, fitted)) or _ON_BATCH_CODE,
-                "no pipeline is built; at most, nine tenths of the Python code of these calls disappear too",
-                call_on_batches(view, sites, python),
+                "no pipeline is built; at least, the compiled calls remain as they are",
+                call_on_batches(view, sites, python, sum(map(calls_per_step, calls)) / PIPELINES_PER_CALL),
             ),
         ),
         evidence=(
