@@ -94,14 +94,14 @@ def add_work(seconds: float) -> Change:
 def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
     """Compute on the host, `seconds` per step, without the device: no kernels, copies or waits.
 
-    `calling_share` of the launch time remains: the framework still prepares each call. Input and longer work of the
-    script remain too.
+    `calling_share` of the launches and of the uploads remains: the framework still prepares each call, and converts its
+    arrays. Input and longer work of the script remain too.
     """
 
     def remaining_share(action: HostAction) -> float:
-        if action.kind in (*READ_KINDS, "upload", "move"):
+        if action.kind in (*READ_KINDS, "move"):
             return 0.0
-        return calling_share if _is_launch(action) or action.kind == "run" else 1.0
+        return calling_share if _is_launch(action) or action.kind in ("run", "upload") else 1.0
 
     def change(timeline: Timeline) -> Timeline:
         actions = [

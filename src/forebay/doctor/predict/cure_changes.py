@@ -27,6 +27,7 @@ from forebay.doctor.predict.timeline import DeviceOperation
 __all__ = [
     "CPU_CALL_SECONDS",
     "CPU_NUMBER_SECONDS",
+    "SMALL_GPU_BATCH_NBYTES",
     "Changes",
     "call_on_batches",
     "check_on_device",
@@ -49,9 +50,10 @@ __all__ = [
 ]
 
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
-# The same in a process that uses a GPU. Measured with 8 to 16 workers on the virtual machine of an H200 (2026-11-18),
-# as the step less the step without a loader: batches of 0.2 MB 2 and 5 ms, of 0.3 MB 11 ms, of 1.2 MB 5 ms.
+# The same for batches below 1 MiB in a process that uses a GPU. Measured with 8 to 16 workers on the virtual machine of
+# an H200 (2026-11-18), as the step less the step without a loader: batches of 0.2 MB 2 and 5 ms, of 0.3 MB 11 ms.
 GPU_HAND_OVER_SECONDS = 1e-3, 6e-3
+SMALL_GPU_BATCH_NBYTES = 1 << 20
 FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; more with page-locked memory
 FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed
 # Speed of 16 busy processes together on the 16 cores of a virtual machine, as a share of 16 times the speed of one.
@@ -135,14 +137,18 @@ def prefetch_input(
         prefetch = changes.prefetch_input(producer_seconds=batch_seconds)
         return (prefetch,) if view.device is not None else (prefetch, changes.chain((prefetch, limit_by_cores(view))))
     copy_seconds = site.nbytes / WORKERS_BYTES_PER_SECOND
-    efficiencies = (1.0, 1.0) if view.device is None else WORKER_EFFICIENCIES
+    efficiencies, hand_over = (1.0, 1.0), HAND_OVER_SECONDS
+    if view.device is not None:
+        efficiencies = WORKER_EFFICIENCIES
+        hand_over = GPU_HAND_OVER_SECONDS if site.nbytes < SMALL_GPU_BATCH_NBYTES else (0.0, 0.0)
     best, worst = (
-        changes.chain((changes.prefetch_input(producer_seconds=seconds), changes.add_work(hand_over)))
-        for seconds, hand_over in zip(
-            [max(batch_seconds / efficiency, copy_seconds) for efficiency in efficiencies],
-            HAND_OVER_SECONDS if view.device is None else GPU_HAND_OVER_SECONDS,
-            strict=True,
+        changes.chain(
+            (
+                changes.prefetch_input(producer_seconds=max(batch_seconds / efficiency, copy_seconds)),
+                changes.add_work(seconds),
+            )
         )
+        for efficiency, seconds in zip(efficiencies, hand_over, strict=True)
     )
     return (best, worst) if view.device is not None else (best, changes.chain((worst, limit_by_cores(view))))
 

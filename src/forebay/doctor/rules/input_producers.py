@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
 
 __all__ = [
     "SERIAL_MAP",
@@ -32,9 +33,8 @@ WORKERS_CURES = ("use workers", "use one worker per core")
 SMALL_BATCH_NBYTES = 64 << 10
 MOST_STORED_NBYTES = 4 << 30  # of all rows of a dataset that a script may make once and keep
 SHORTEST_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
-# The same for batches below 1 MiB in a process that uses a GPU. On the virtual machine of an H200, 16 workers made a
-# step of 12 ms slower, which waited 8 ms for a batch of 0.3 MB. A step of 23 ms became 2.1 times as fast.
-SMALL_GPU_BATCH_NBYTES = 1 << 20
+# The same for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. On the virtual machine of an H200, 16
+# workers made a step of 12 ms slower, which waited 8 ms for a batch of 0.3 MB. A step of 23 ms became 2.1 times faster.
 SHORTEST_PAYING_GPU_WAIT = 10e-3
 LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
@@ -125,7 +125,7 @@ def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
     """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step."""
     per_batch = wait / site.per_step if site.per_step else 0.0
     nbytes = sum(event.nbytes for event in site.events) / len(site.events) if site.events else 0.0
-    if view.device is not None and nbytes <= SMALL_GPU_BATCH_NBYTES:
+    if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
         return per_batch >= SHORTEST_PAYING_GPU_WAIT
     return nbytes > SMALL_BATCH_NBYTES or per_batch >= SHORTEST_PAYING_WAIT
 
