@@ -21,6 +21,7 @@ FEWEST_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
 PIPELINES_PER_CALL = 2  # Keras builds an iterator to count the steps, and one for the epoch
+LEAST_CALLS_PER_STEP = 0.5  # of Keras; with fewer, a call handles many batches
 KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
@@ -65,7 +66,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
     unused = [site for kind in _CAUSES for site in sites_for(view, "rebuilt", kind)]
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
-    keras_calls = [build for build in builds if _built_object(build) == ITERATOR and build.api in KERAS_CALLS]
+    keras_calls = [build for build in builds if _handles_one_batch(build)]
     if keras_calls:
         lines = {build.line for build in keras_calls}
         later_sites = [site for site in unused if PIPELINES & _causes(site) and site.line in lines]
@@ -81,6 +82,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         if build in loaders[:1]:
             later_sites += [other for other in builds if _built_object(other) == ITERATOR]
         yield _finding(view, build, later_sites)
+
+
+def _handles_one_batch(build: CallSite) -> bool:
+    """Whether Keras builds a pipeline for each batch, or at least for every second one."""
+    is_keras = _built_object(build) == ITERATOR and build.api in KERAS_CALLS
+    return is_keras and calls_per_step(build) / PIPELINES_PER_CALL >= LEAST_CALLS_PER_STEP
 
 
 def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Finding:
@@ -155,6 +162,8 @@ def _is_repeated(build: CallSite) -> bool:
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     """Return title and code of the cure."""
     framework = framework_of(view, site.api)
+    if _built_object(site) == ITERATOR and framework == "keras":
+        return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not `fit` in a loop"
     if fitted := fit_line(view, site.line, keep_iterator):
         return "keep one iterator", fitted
     if _built_object(site) == ITERATOR and framework == "tensorflow":

@@ -178,10 +178,17 @@ def test_rows_that_may_differ_in_every_epoch_are_random(seen, dataset):
     assert construction.detail["random_rows"]
 
 
-def test_a_stream_has_no_number_of_rows(seen):
-    DataLoader(Stream(), batch_size=4)
+class Unsized(Rows):
+    def __len__(self):
+        raise RuntimeError("no length")
+
+
+@pytest.mark.parametrize("loader", [{"dataset": Stream(), "batch_size": 4}, {"dataset": Unsized(), "sampler": [1, 2]}])
+def test_a_dataset_without_a_length_has_no_number_of_rows(seen, loader):
+    DataLoader(**loader)
     (construction,) = seen.of(EventKind.BUILD)
     assert not {"dataset_rows", "random_rows"} & {*construction.detail}
+    assert seen.ledger.notes == []
 
 
 def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):

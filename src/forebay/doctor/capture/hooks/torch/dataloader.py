@@ -69,13 +69,18 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 def _facts_of(dataset: Any) -> dict[str, Any]:
     """Return the number of rows, and whether their code seems to draw random numbers; empty for a stream.
 
-    The sampler of a DataLoader has asked the dataset for its length already.
+    The sampler of a DataLoader has usually asked the dataset for its length already. A dataset whose batches come from
+    its own sampler may have none.
     """
-    if isinstance(dataset, IterableDataset) or not hasattr(type(dataset), "__len__"):
+    if isinstance(dataset, IterableDataset):
+        return {}
+    try:
+        rows = len(dataset)
+    except Exception:  # code of the script; it may raise anything
         return {}
     names = {name for nested in _nested_datasets(dataset) for name in _names_in_rows(nested)}
     is_random = any(part in name.lower() for name in names for part in _RANDOM_NAMES)
-    return {"dataset_rows": len(dataset), "random_rows": is_random}
+    return {"dataset_rows": rows, "random_rows": is_random}
 
 
 def _names_in_rows(dataset: Any) -> Iterator[str]:
