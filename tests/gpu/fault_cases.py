@@ -24,7 +24,8 @@ FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 KEEP_FOLDER = os.environ.get("FOREBAY_KEEP")
 FOLDER = Path(__file__).parent / "faults" / FRAMEWORK
 FAULTS = LINES[FRAMEWORK]
-# Scripts take a second or two. With shorter waits, the detector could mistake a loop inside a step for the steps.
+# Scripts take a second or two. With shorter waits, the detector could mistake a loop inside a step for the steps. A
+# loop that only copies must recur for twice as long.
 SHORT_RUN = {"warm_up": 5, "steps": 20, "untraced_steps": 20, "wait_seconds": 0.2, "sample_seconds": 0.05}
 
 

@@ -56,6 +56,9 @@ def test_a_call_of_keras_on_one_batch_needs_no_pipeline(before, after):
         "model.fit(x, y, callbacks=[c])",
         "model.fit(x, y, 32)",
         "f(model.predict(x), model.predict(y))",
+        "losses.append(model.fit(x, y).history['loss'])",
+        "print(model.evaluate(x, y))",
+        "y = model.predict(x, 32)",
         "f(x)",
     ],
 )

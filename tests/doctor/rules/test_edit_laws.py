@@ -44,6 +44,7 @@ MAKERS = {
     "copy_without_wait": input_edits.copy_without_wait,
     "feed_of_batches": partial(input_edits.feed_of_batches, framework="torch"),
     "feed_of_dataset": input_edits.feed_of_dataset,
+    "feed_of_all_rows": partial(input_edits.feed_of_dataset, in_memory=True),
     "feed_of_fit": partial(input_edits.feed_of_fit, batch_rows=32),
     "workers_of_dataset": partial(input_edits.workers_of_dataset, workers=2),
     "change_arrays": partial(loop_edits.change_arrays, change="{}.astype('float32')"),

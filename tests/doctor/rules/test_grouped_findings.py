@@ -12,7 +12,8 @@ def test_lines_that_draw_one_figure_are_one_finding():
     (found,) = [finding for finding in diagnosis.findings if finding.rule == "host"]
     assert found.line.number == 15
     assert found.seconds == pytest.approx(diagnosis.view.step_seconds / 2, rel=0.15)
-    assert any(sentence.startswith("Other lines: 14 (") for sentence in found.evidence)
+    assert any(sentence.startswith("Other lines: train.py:14 (") for sentence in found.evidence)
+    assert "train(" not in found.cures[0].code  # the function that contains the loop
 
 
 def test_lines_that_take_little_time_are_left_out():

@@ -117,19 +117,46 @@ def test_a_dataset_keeps_the_batch_size_and_the_order_of_its_loader():
     assert 'feed = fb.from_source(images).shuffle(seed=0).batch(bs, drop_remainder=True).feed("torch")' in text
 
 
+EPOCHS = """loader = DataLoader(make(), batch_size=2)
+for epoch in range(2):
+    for i, (x, y) in enumerate(loader):
+        train(x, y)
+"""
+
+
 def test_a_feed_of_rows_that_are_made_once_gives_the_batches_of_the_loader():
-    source = "loader = DataLoader(data, batch_size=2)\nfor i, (x, y) in enumerate(loader):\n    train(x, y)\n"
-    text = apply_cure(source, format_edits(feed_of_dataset(ScriptCode(source), 2, in_memory=True)))
-    data = [(np.full(3, row, "float32"), row) for row in range(4)]
-    batches = []
-    names = {"data": data, "DataLoader": lambda *args, **options: None, "train": lambda *batch: batches.append(batch)}
+    text = apply_cure(EPOCHS, format_edits(feed_of_dataset(ScriptCode(EPOCHS), 3, in_memory=True)))
+    made, batches = [], []
+
+    def make():
+        made.append(1)
+        return [(np.full(3, row, "float32"), row) for row in range(4)]
+
+    names = {"make": make, "DataLoader": lambda *args, **options: None, "train": lambda *batch: batches.append(batch)}
     exec(text.replace('feed("torch", device="cpu")', 'feed("numpy")'), names)
-    assert [(x[:, 0].tolist(), y.tolist()) for x, y in batches] == [([0.0, 1.0], [0, 1]), ([2.0, 3.0], [2, 3])]
+    epoch = [([0.0, 1.0], [0, 1]), ([2.0, 3.0], [2, 3])]
+    assert [(x[:, 0].tolist(), y.tolist()) for x, y in batches] == epoch * 2
+    assert len(made) == 2  # the loader of the script stays
 
 
-def test_rows_of_one_part_are_not_made_once():
-    source = "loader = DataLoader(data, batch_size=2)\nfor x in loader:\n    train(x)\n"
-    assert feed_of_dataset(ScriptCode(source), 2, in_memory=True) == []
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(x, y)", "batch"),
+        ("i, (x, y) in enumerate(loader)", "i, batch in tqdm(enumerate(loader))"),
+        ("(x, y)", "((x, z), y)"),
+        ("batch_size=2", "batch_size=1"),
+        (", batch_size=2", ""),
+        ("for epoch in range(2):", "def train_epoch():"),
+        ("    for i", "    data = folds[epoch]\n    loader = DataLoader(data, batch_size=2)\n    for i"),
+    ],
+)
+def test_rows_that_the_loop_cannot_take_from_arrays_are_not_made_once(old, new):
+    source = EPOCHS.replace(old, new).replace(
+        "enumerate(loader):", "enumerate(loader)):" if "tqdm" in new else "enumerate(loader):"
+    )
+    number = next(number for number, line in enumerate(source.splitlines(), 1) if "enumerate" in line)
+    assert feed_of_dataset(ScriptCode(source), number, in_memory=True) == []
 
 
 @pytest.mark.parametrize("argument", ["sampler=s", "collate_fn=pad", "batch_sampler=b", "**options"])

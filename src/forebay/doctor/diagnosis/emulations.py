@@ -55,7 +55,8 @@ def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
         return _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
     if site.line is None:
         return "no line of the script makes the call"
-    if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and find_workers_cure(finding) is not None:
+    has_workers = finding.best_cure is not None and finding.best_cure.title in WORKERS_CURES
+    if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and has_workers:
         return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=count_cores(view))
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
 

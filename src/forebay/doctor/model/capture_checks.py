@@ -57,10 +57,12 @@ _DETAIL = record(
     {},
     _optional_values(text, "device", "dtype", "from_dtype", "function", "key", "loader", "op", "reason", "signature")
     | _optional_values(text, "source", "target", "what")
-    | _optional_values(_count, "batch_rows", "constants_nbytes", "count", "fit", "moved_nbytes", "shuffle_rows")
+    | _optional_values(
+        _count, "batch_rows", "constants_nbytes", "count", "dataset_rows", "fit", "moved_nbytes", "shuffle_rows"
+    )
     | _optional_values(_count, "small", "steps_per_execution", "tiny", "workers")
     | _optional_values(boolean, "copied", "first", "implied", "jit_compile", "non_blocking", "persistent", "pinned")
-    | _optional_values(boolean, "channels_last", "estimated", "fused", "run_eagerly", "timed")
+    | _optional_values(boolean, "channels_last", "estimated", "fused", "random_rows", "run_eagerly", "timed")
     | {"graph_break": optional(integer(-1)), "break_reason": optional(text), "built_at": optional(integer(-1))}
     | {"flops": optional(number(0, MAX_FLOPS))}
     | _optional_values(_seconds, "calling_seconds", "small_seconds")

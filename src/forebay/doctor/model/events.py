@@ -8,17 +8,18 @@ not know. The keys by event kind:
               data, although its API name is that of a conversion)
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
-    input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, mapped_at
-              (the line of a map that handles one row per call), row_map (the line of a map before `batch`),
-              estimated (True if the wait was not measured, but is that of other calls of the function); `nbytes` is
-              the size of the batch
+    input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, built_at
+              (the line that built the loader), mapped_at (the line of a map that handles one row per call), row_map
+              (the line of a map before `batch`), estimated (True if the wait was not measured, but is that of other
+              calls of the function); `nbytes` is the size of the batch
     prepare   what (row, collate, map, generator), count (of calls or rows)
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
               (of the products in the graph)
     build     what (such as Dataset, Session, Model, function, iterator), function (its name), shuffle_rows, prefetch,
               workers, pinned, persistent (whether workers stay alive), batch_rows, dtype, device, constants_nbytes, fit
               (the number of the `fit` call that created the iterator), source and moved_nbytes (of a Module that
-              changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model)
+              changed its device), jit_compile, run_eagerly and steps_per_execution (of a Keras model), dataset_rows and
+              random_rows (whether the code of a row seems to draw random numbers) of a DataLoader
     run       function, first (True for the first run of a session, which also prepares the graph)
     transform function
     ops       count, tiny (number of very short operations), calling_seconds (Python time between operations),

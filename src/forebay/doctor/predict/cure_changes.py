@@ -51,13 +51,15 @@ __all__ = [
 
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
 # The same for batches below 1 MiB in a process that uses a GPU. Measured with 8 to 16 workers on the virtual machine of
-# an H200 (2026-11-18), as the step less the step without a loader: batches of 0.2 MB 2 and 5 ms, of 0.3 MB 11 ms.
-GPU_HAND_OVER_SECONDS = 1e-3, 6e-3
+# an H200 (2026-11-18), as the step time with the loader minus that without it: batches of 0.2 MB 2 and 5 ms, of 0.3 MB
+# 11 ms. On a machine without a hypervisor, it should take less.
+GPU_HAND_OVER_SECONDS = 1e-3, 11e-3
 SMALL_GPU_BATCH_NBYTES = 1 << 20
-FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; more with page-locked memory
-FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed
+FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; estimated, below the speed of a copy by one thread
+FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed; estimated
 # Speed of 16 busy processes together on the 16 cores of a virtual machine, as a share of 16 times the speed of one.
-# Measured (2026-11-18): NumPy 0.97, Python 0.65, a DataLoader of JPEG files 0.52, libjpeg-turbo 0.43.
+# Measured (2026-11-18): NumPy 0.97, Python 0.65, a DataLoader of JPEG files 0.52, libjpeg-turbo 0.43. The range leaves
+# out the extremes.
 WORKER_EFFICIENCIES = 0.8, 0.55
 CPU_CALL_SECONDS = 1e-6, 5e-6  # time of a CPU core per operation: on a fast core, and on a slow one
 CPU_NUMBER_SECONDS = 0.5e-9, 4e-9  # time of a CPU core per number: on a fast core, and on a slow one
@@ -136,16 +138,16 @@ def prefetch_input(
     if not in_worker_processes:
         prefetch = changes.prefetch_input(producer_seconds=batch_seconds)
         return (prefetch,) if view.device is not None else (prefetch, changes.chain((prefetch, limit_by_cores(view))))
-    copy_seconds = site.nbytes / WORKERS_BYTES_PER_SECOND
+    copy_seconds, batch_nbytes = site.nbytes / WORKERS_BYTES_PER_SECOND, site.nbytes / (site.per_step or 1)
     efficiencies, hand_over = (1.0, 1.0), HAND_OVER_SECONDS
     if view.device is not None:
         efficiencies = WORKER_EFFICIENCIES
-        hand_over = GPU_HAND_OVER_SECONDS if site.nbytes < SMALL_GPU_BATCH_NBYTES else (0.0, 0.0)
+        hand_over = GPU_HAND_OVER_SECONDS if batch_nbytes < SMALL_GPU_BATCH_NBYTES else (0.0, 0.0)
     best, worst = (
         changes.chain(
             (
                 changes.prefetch_input(producer_seconds=max(batch_seconds / efficiency, copy_seconds)),
-                changes.add_work(seconds),
+                changes.add_work(seconds * (site.per_step or 1)),
             )
         )
         for efficiency, seconds in zip(efficiencies, hand_over, strict=True)
@@ -156,7 +158,7 @@ def prefetch_input(
 def feed_from_memory(view: CaptureView, site: CallSite) -> Changes:
     """Take batches from arrays by a feed. At worst, the loop needs FEED_SECONDS for each batch."""
     prefetch = changes.prefetch_input(producer_seconds=site.nbytes / FEED_BYTES_PER_SECOND)
-    return prefetch, changes.chain((prefetch, changes.add_work(FEED_SECONDS)))
+    return prefetch, changes.chain((prefetch, changes.add_work(FEED_SECONDS * (site.per_step or 1))))
 
 
 def hide_waits(view: CaptureView, site: CallSite) -> Changes:
@@ -203,14 +205,16 @@ def call_on_batches(view: CaptureView, sites: Sequence[CallSite], python_seconds
     """Let Keras handle single batches without a pipeline, with `calls` calls per step.
 
     `sites` are all recorded calls on the lines of these calls, and `python_seconds` is the other time of these lines
-    per step. At best, only the work of the device and a short call remain. At worst, compiled calls also take as long
-    as now.
+    per step. The work of the device remains. At best, each call takes ON_BATCH_SECONDS. At worst, compiled calls and
+    uploads also take as long as now.
     """
-    others = [site for site in sites if site.kind is not EventKind.RUN]
+    kept = [site for site in sites if site.kind in (EventKind.RUN, EventKind.UPLOAD)]
+    removals = [_removal(site) for site in sites if site not in kept]
+    short = [call_changes.scale_calls(line_of(site), (site.kind.value,), 0.0) for site in kept]
     python = changes.remove_work(python_seconds, ("work",))
     return tuple(
-        changes.chain((*map(_removal, removed), python, changes.add_work(calls * seconds)))
-        for removed, seconds in zip((sites, others), ON_BATCH_SECONDS, strict=True)
+        changes.chain((*removals, *shortened, python, changes.add_work(calls * seconds)))
+        for shortened, seconds in zip((short, []), ON_BATCH_SECONDS, strict=True)
     )
 
 

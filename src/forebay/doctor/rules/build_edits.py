@@ -20,7 +20,7 @@ _CONSTANTS = {"tensorflow": ("tensorflow", "{}.constant({})"), "jax": ("jax.nump
 
 # Method of a Keras model -> method that handles one batch without a pipeline.
 _ON_BATCH = {"fit": "train_on_batch", "predict": "predict_on_batch", "evaluate": "test_on_batch"}
-_PIPELINE_ARGUMENTS = {"batch_size", "epochs", "shuffle", "verbose"}  # which a single batch does not need
+_PIPELINE_ARGUMENTS = {"batch_size", "epochs", "shuffle", "verbose"}  # the other methods have no such arguments
 _BATCH_ARGUMENTS = {"x", "y", "sample_weight", "class_weight"}
 
 
@@ -137,8 +137,9 @@ def call_on_batch(code: ScriptCode, number: int) -> list[Edit]:
     kept = [keyword for keyword in call.keywords if keyword.arg not in _PIPELINE_ARGUMENTS]
     epochs = [keyword.value for keyword in call.keywords if keyword.arg == "epochs"]
     is_one_epoch = all(isinstance(value, ast.Constant) and value.value == 1 for value in epochs)
-    is_used = method != "predict" and not isinstance(statement, ast.Expr)
-    if len(call.args) > 2 or not is_one_epoch or is_used or any(each.arg not in _BATCH_ARGUMENTS for each in kept):
+    is_used = method != "predict" and not (isinstance(statement, ast.Expr) and statement.value is call)
+    most = 1 if method == "predict" else 2  # positional arguments
+    if len(call.args) > most or not is_one_epoch or is_used or any(each.arg not in _BATCH_ARGUMENTS for each in kept):
         return []
     arguments = [*map(code.text, call.args), *(f"{each.arg}={code.text(each.value)}" for each in kept)]
     text = f"{model}.{_ON_BATCH[method]}({', '.join(arguments)})"

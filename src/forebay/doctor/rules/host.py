@@ -16,7 +16,7 @@ from forebay.doctor.rules.fitted_code import fit_line, fit_removal
 from forebay.doctor.rules.loop_edits import every_hundredth_step
 from forebay.doctor.rules.pauses import reported_lines
 from forebay.doctor.rules.registry import load_rule
-from forebay.doctor.rules.wording import source_text
+from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine"]
 
@@ -89,25 +89,36 @@ def _is_host_work(host_line: HostLine) -> bool:
 def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> Finding:
     """Build the finding of the lines with one kind of avoidable call, the longest first."""
     seconds = sum(_seconds_of(each, avoidable) for each in lines)
-    fitted = [_fitted_code(view, each.line, avoidable) for each in lines[:MOST_EDITED_LINES]]
+    lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
+    fitted = [_fitted_code(view, each.line, avoidable) for each in lines]
+    if len(lines) > 1 and (len(lines) > MOST_EDITED_LINES or not all(fitted)):
+        fitted = []  # the gain is that of all lines
     cure = Cure(
         avoidable.cure,
-        "\n".join(filter(None, fitted)) or avoidable.code.format(_called_text(lines, avoidable)),
+        "\n".join(filter(None, fitted)) or avoidable.code.format(_called_text(view, lines, avoidable)),
         basis="the sampled time of the calls, which few or no steps make with the cure",
         changes=remove_work(view, seconds),
     )
     share = format_percent(seconds / view.step_seconds)
     title = f"The loop {avoidable.verb} for {share} of the time"
-    others = ", ".join(f"{each.line.number} ({format_seconds(_seconds_of(each, avoidable))})" for each in lines[1:6])
-    evidence = (*_evidence(lines[0]), *([f"Other lines: {others}."] if others else []))
+    others = [
+        f"{location(view, each.line, '?')} ({format_seconds(_seconds_of(each, avoidable))})" for each in lines[1:6]
+    ]
+    evidence = (*_evidence(lines[0]), *([f"Other lines: {', '.join(others)}."] if others else []))
     return Finding("host", title, lines[0].line, seconds, (cure,), evidence)
 
 
-def _called_text(lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
-    """Return the text of the line that makes the calls; for several lines of one function, a call of the function."""
-    functions = {each.line.function.rpartition(".")[2] for each in lines}
-    if len(lines) > 1 and len(functions) == 1 and next(iter(functions)).isidentifier():
-        return f"{functions.pop()}(...)   # the function that {avoidable.verb}"
+def _called_text(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
+    """Return the text of the line that makes the calls.
+
+    For several lines of one function that the loop calls, return a call of the function.
+    """
+    functions = {each.line.function for each in lines}
+    step_line = view.line(view.steps.anchor[2]) if view.steps is not None else None
+    name = lines[0].line.function.rpartition(".")[2]
+    is_called = step_line is not None and step_line.function not in functions and name.isidentifier()
+    if len(lines) > 1 and len(functions) == 1 and is_called and "step %" in avoidable.code:
+        return f"{name}(...)   # the function that {avoidable.verb}"
     return source_text(lines[0].line, "...")
 
 

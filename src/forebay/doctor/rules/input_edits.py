@@ -151,11 +151,15 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=in_memory)
     source = f"fb.from_source({dataset})"
     if in_memory:
-        if not _unpacks_batches(statement):
+        is_one_row = rows == "1"  # such rows may have different shapes
+        if is_one_row or not _unpacks_batches(statement) or not _is_before_epochs(code, statement, loader, arguments):
             return []
-        columns, numpy = code.new_name("columns"), code.module_alias("numpy", "np")
-        lines += [f"{columns} = zip(*({dataset}[row] for row in range(len({dataset}))))   # makes every row once"]
-        source = f"fb.from_arrays(tuple({numpy}.stack(column) for column in {columns}))"
+        if not isinstance(arguments["dataset"], ast.Name):
+            dataset, text = code.new_name("dataset"), dataset
+            lines += [f"{dataset} = {text}"]
+        numpy = code.module_alias("numpy", "np")
+        every_row = f"({dataset}[row] for row in range(len({dataset})))"  # once
+        source = f"fb.from_arrays(tuple(map({numpy}.stack, zip(*{every_row}))))"
     lines += [f"{name} = {source}{order}.batch({rows}){feed_call(code, statement, framework)}"]
     return [Edit.before(outer, *lines), *patch_statement(code, statement, code.replace(batches[0], name))]
 
@@ -165,9 +169,18 @@ def _unpacks_batches(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.For):
         return False
     target = statement.target
-    if isinstance(statement.iter, ast.Call) and last_name(statement.iter) == "enumerate":
+    if any(isinstance(node, ast.Call) and last_name(node) == "enumerate" for node in ast.walk(statement.iter)):
         target = target.elts[-1] if isinstance(target, ast.Tuple) else target
-    return isinstance(target, ast.Tuple | ast.List)
+    return isinstance(target, ast.Tuple) and all(isinstance(part, ast.Name) for part in target.elts)
+
+
+def _is_before_epochs(code: ScriptCode, statement: ast.stmt, loader: ast.Call, arguments: dict[str, ast.expr]) -> bool:
+    """Whether code before a loop of epochs can use the dataset: the loader is made there, or outside of functions."""
+    if len(code.loops_around(statement)) < 2:
+        return False  # a function may run this loop once per epoch
+    assigned = _names_assigned_in(outer_loop(code, statement))
+    is_known = code.function_around(loader) in (None, code.function_around(statement))
+    return is_known and not names_in(arguments["dataset"]) & assigned
 
 
 def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:

@@ -32,6 +32,7 @@ WORKERS_CURES = ("use workers", "use one worker per core")
 # 1 ms (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
 SMALL_BATCH_NBYTES = 64 << 10
 MOST_STORED_NBYTES = 4 << 30  # of all rows of a dataset that a script may make once and keep
+STORED_SHARE = 0.1  # of the memory of the host, for these rows; while they are stacked, they need twice as much
 SHORTEST_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
 # The same for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. On the virtual machine of an H200, 16
 # workers made a step of 12 ms slower, which waited 8 ms for a batch of 0.3 MB. A step of 23 ms became 2.1 times faster.
@@ -113,7 +114,8 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
     if not rows or not per_batch or any(detail.get("random_rows", True) for detail in builds):
         return False
     nbytes = sum(event.nbytes for event in site.events) / len(site.events) / max(per_batch) * max(rows)
-    return bool(nbytes <= MOST_STORED_NBYTES)
+    memory = view.capture.machine.get("memory_nbytes") or 0
+    return bool(nbytes <= min(MOST_STORED_NBYTES, STORED_SHARE * memory))
 
 
 def worker_settings(view: CaptureView) -> dict[str, str]:

@@ -92,7 +92,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     stage_location = location(view, stage.line or site.line, site.api)
     pays, reason = workers_pay(view, site, wait), "so the loop itself makes the batches"
     size = format_nbytes(nbytes_per_call(site))
-    small = f"A batch has {size}. Getting it from a worker process takes as long as making it."
+    small = f"A batch has {size}. Getting it from a worker process may take as long as making it."
     framework = feed_framework(view, site.api)
     feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     overlap = prefetch_input(view, site, wait, in_worker_processes=False)

@@ -20,8 +20,8 @@ __all__ = ["examine", "recognises"]
 FEWEST_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
-PIPELINES_PER_CALL = 2  # Keras builds an iterator to count the steps, and one for the epoch
-LEAST_CALLS_PER_STEP = 0.5  # of Keras; with fewer, a call handles many batches
+PIPELINES_PER_CALL = 2  # Keras builds an iterator at the start of an epoch and another at its end
+LEAST_CALLS_PER_STEP = 0.9  # of Keras; with fewer, a call may handle several batches
 KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
@@ -68,7 +68,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     keras_calls = [build for build in builds if _handles_one_batch(build)]
     if keras_calls:
-        lines = {build.line for build in keras_calls}
+        lines = {build.line for build in keras_calls} - {None}
         later_sites = [site for site in unused if PIPELINES & _causes(site) and site.line in lines]
         unused = [site for site in unused if site not in later_sites]
         yield _keras_finding(view, keras_calls, later_sites)
@@ -80,14 +80,21 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         later_sites = [site for site in unused if _built_object(build) in _causes(site)]
         unused = [site for site in unused if site not in later_sites]
         if build in loaders[:1]:
-            later_sites += [other for other in builds if _built_object(other) == ITERATOR]
+            later_sites += [other for other in builds if _built_object(other) == ITERATOR and other not in keras_calls]
         yield _finding(view, build, later_sites)
 
 
 def _handles_one_batch(build: CallSite) -> bool:
-    """Whether Keras builds a pipeline for each batch, or at least for every second one."""
+    """Whether Keras builds a pipeline for each batch."""
     is_keras = _built_object(build) == ITERATOR and build.api in KERAS_CALLS
-    return is_keras and calls_per_step(build) / PIPELINES_PER_CALL >= LEAST_CALLS_PER_STEP
+    per_step = _keras_calls_per_step(build) if build.api == "Model.fit" else calls_per_step(build)
+    return is_keras and per_step >= LEAST_CALLS_PER_STEP
+
+
+def _keras_calls_per_step(build: CallSite) -> float:
+    """Return how often a line calls `fit`, `predict` or `evaluate` in a step."""
+    numbers = {*build.values("fit")}  # of the `fit` calls
+    return len(numbers) / max(1, build.steps) if numbers else calls_per_step(build) / PIPELINES_PER_CALL
 
 
 def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Finding:
@@ -116,12 +123,15 @@ def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> 
 def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[CallSite]) -> Finding:
     """Build the finding for calls of `fit`, `predict` or `evaluate` in a loop: each builds a new pipeline."""
     calls = sorted(calls, key=lambda site: -cost_of(view, site.events))
-    lines = {site.line for site in calls}
+    lines = {site.line for site in calls} - {None}
     python = sum(each.seconds for each in host_lines(view) if each.line in lines)
     recorded = cost_of(view, [event for site in (*calls, *later_sites) for event in site.events])
     sites = [site for site in view.sites if site.line in lines]  # later sites too
     names = " or ".join(sorted({site.api for site in calls}))
     fitted = [fit_line(view, line, call_on_batch) for line in dict.fromkeys(site.line for site in calls)]
+    takes_arrays = all(
+        loader == "arrays" for site in sites if site.kind is EventKind.INPUT for loader in site.values("loader")
+    )
     return Finding(
         rule="rebuilt",
         title=f"Every call of {names} in the loop builds a new pipeline",
@@ -130,9 +140,9 @@ def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[C
         cures=(
             Cure(
                 "use the methods for one batch, which need no pipeline",
-                "\n".join(filter(None, fitted)) or _ON_BATCH_CODE,
-                "no pipeline is built; at least, the compiled calls remain as they are",
-                call_on_batches(view, sites, python, sum(map(calls_per_step, calls)) / PIPELINES_PER_CALL),
+                "\n".join(fitted) if takes_arrays and all(fitted) else _ON_BATCH_CODE,
+                "no pipeline is built; at worst, the compiled calls take as long as now",
+                call_on_batches(view, sites, python, sum(map(_keras_calls_per_step, calls))),
             ),
         ),
         evidence=(
@@ -162,6 +172,8 @@ def _is_repeated(build: CallSite) -> bool:
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
     """Return title and code of the cure."""
     framework = framework_of(view, site.api)
+    if _built_object(site) == ITERATOR and site.api in KERAS_CALLS - {"Model.fit"}:
+        return "use the methods for one batch, which need no pipeline", _ON_BATCH_CODE
     if _built_object(site) == ITERATOR and framework == "keras":
         return "call `fit` once", "model.fit(dataset, epochs=epochs)   # not `fit` in a loop"
     if fitted := fit_line(view, site.line, keep_iterator):

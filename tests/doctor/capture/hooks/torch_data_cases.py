@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.doctor.capture.hooks.torch_watched import watched
 from torch.optim.optimizer import _global_optimizer_post_hooks, register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
@@ -46,13 +46,27 @@ class Shifted(Rows):
         return super().__getitem__((index + int(torch.randint(12, ()))) % 12)
 
 
-class RandomFlip:
+class Compose:
+    def __init__(self, *transforms):
+        self.transforms = list(transforms)
+
+
+class Blur:
     def __call__(self, row):
         return row
 
 
-class Augmented(Rows):
-    transform = RandomFlip()
+class Transformed(Rows):
+    def __init__(self, transform):
+        self.transform = transform
+
+
+class Helped(Rows):
+    def __getitem__(self, index):
+        return self.change(super().__getitem__(index))
+
+    def change(self, row):
+        return row[0] * torch.rand(()), row[1]
 
 
 class Moving(Rows):
@@ -171,11 +185,33 @@ def test_a_loader_and_each_of_its_epochs_are_builds(seen):
     assert construction.detail == {"what": "DataLoader", **settings, "dataset_rows": 12, "random_rows": False}
 
 
-@pytest.mark.parametrize("dataset", [Shifted(), Augmented(), Wrapped(Shifted())])
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Shifted(),
+        Helped(),
+        Wrapped(Shifted()),
+        ConcatDataset([Rows(), Shifted()]),
+        Transformed(Compose(Compose(Blur()))),
+        Transformed(lambda row: row + torch.rand(())),
+    ],
+)
 def test_rows_that_may_differ_in_every_epoch_are_random(seen, dataset):
     DataLoader(dataset, batch_size=4)
     (construction,) = seen.of(EventKind.BUILD)
     assert construction.detail["random_rows"]
+
+
+class ToTensor:
+    def __call__(self, row):
+        return row
+
+
+@pytest.mark.parametrize("transform", [None, ToTensor(), Compose(ToTensor()), lambda row: row / 255])
+def test_rows_with_known_transforms_are_not_random(seen, transform):
+    DataLoader(Transformed(transform), batch_size=4)
+    (construction,) = seen.of(EventKind.BUILD)
+    assert not construction.detail["random_rows"]
 
 
 class Unsized(Rows):

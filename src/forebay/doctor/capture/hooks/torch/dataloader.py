@@ -18,6 +18,11 @@ __all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
 MAX_LEAVES = 64  # leaves of a batch that are examined at most
+# Transforms of torchvision that make the same row in every epoch, and those that only contain others.
+_SAME_IN_EVERY_EPOCH = frozenset(
+    {"CenterCrop", "Compose", "ConvertImageDtype", "Grayscale", "Normalize", "PILToTensor", "Pad", "Resize"}
+    | {"StandardTransform", "ToDtype", "ToImage", "ToPILImage", "ToTensor"}
+)
 _RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")  # in lower case
 MAX_NESTED_DATASETS = 8  # datasets that wrap each other and are examined at most
 
@@ -78,20 +83,49 @@ def _facts_of(dataset: Any) -> dict[str, Any]:
         rows = len(dataset)
     except Exception:  # code of the script; it may raise anything
         return {}
-    names = {name for nested in _nested_datasets(dataset) for name in _names_in_rows(nested)}
-    is_random = any(part in name.lower() for name in names for part in _RANDOM_NAMES)
+    is_random = any(_may_draw(nested) for nested in _all_datasets(dataset))
     return {"dataset_rows": rows, "random_rows": is_random}
 
 
-def _names_in_rows(dataset: Any) -> Iterator[str]:
-    """Yield the names that the code of a row uses, and the names of its transforms."""
-    yield from _names_of(_row_function(dataset))
-    for attribute in ("transform", "transforms", "target_transform"):
-        transform = getattr(dataset, attribute, None)
-        parts = getattr(transform, "transforms", None)
-        for each in (transform, *(parts if isinstance(parts, list | tuple) else ())):
-            yield type(each).__name__
-            yield from _names_of(each)
+def _all_datasets(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and all datasets inside it, at most MAX_NESTED_DATASETS."""
+    waiting = [dataset]
+    for _ in range(MAX_NESTED_DATASETS):
+        if not waiting:
+            return
+        yield (found := waiting.pop())
+        inner = getattr(found, "dataset", None)
+        waiting += [inner] if inner is not None else list(getattr(found, "datasets", ()))[:MAX_NESTED_DATASETS]
+
+
+def _may_draw(dataset: Any) -> bool:
+    """Whether the rows of a dataset may be different in each epoch: their code may draw random numbers.
+
+    Transforms that are neither functions nor known count as random.
+    """
+    function = _row_function(dataset)
+    names = [*_names_of(function)]
+    names += [name for method in names for name in _names_of(getattr(type(dataset), method, None))]
+    transforms = [
+        part
+        for attribute, value in getattr(dataset, "__dict__", {}).items()
+        if "transform" in attribute
+        for part in _parts_of(value)
+    ]
+    names += [name for each in transforms for name in _names_of(each)]
+    is_known = all(hasattr(each, "__code__") or type(each).__name__ in _SAME_IN_EVERY_EPOCH for each in transforms)
+    return not is_known or any(part in name.lower() for name in names for part in _RANDOM_NAMES)
+
+
+def _parts_of(transform: Any, depth: int = 4) -> Iterator[Any]:
+    """Yield a transform and the transforms inside it."""
+    if transform is None or not depth:
+        return
+    yield transform
+    for attribute in ("transforms", "transform", "target_transform"):
+        inner = getattr(transform, attribute, None)
+        for part in inner if isinstance(inner, list | tuple) else (inner,):
+            yield from _parts_of(part, depth - 1)
 
 
 def _names_of(function: Any) -> tuple[str, ...]:

@@ -1,0 +1,63 @@
+"""Small datasets whose rows are equal in every epoch are made once; workers are offered for long waits."""
+
+from dataclasses import replace
+
+import pytest
+from tests.doctor import device_rig as rig
+from tests.doctor.captures import STEP_LINE, TORCH, batch, build, loop, prepare, script
+
+from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.model.events import EventKind
+from forebay.doctor.rules.input_producers import workers_pay
+
+TITLE = "make all rows once, and use a feed"
+SCRIPT = script(
+    "loader = DataLoader(images, batch_size=50)",
+    "for epoch in range(9):",
+    "    for x, y in loader:",
+    "        train(x, y)",
+)
+GiB = 1 << 30
+
+
+def cures_of(*, memory=64 * GiB, nbytes=150_000, **detail):
+    """Return the titles of the cures for a loader without workers, which the first line of the script builds."""
+    made = build("DataLoader(...)", 0.1, line=1, **{"what": "DataLoader", "dataset_rows": 60_000} | detail)
+    waits = batch(ms=8, line=3, nbytes=nbytes, batch_rows=50, workers=0, built_at=1).containing(prepare(ms=7, line=3))
+    machine = {"cores": 8, "memory_nbytes": memory}
+    capture = loop(waits, ms=10, before=[made], frameworks=TORCH, facts=SCRIPT, machine=machine)
+    return [cure.title for cure in diagnose(capture).main.cures]
+
+
+def test_rows_of_a_small_dataset_are_made_once():
+    assert TITLE in cures_of(random_rows=False)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"random_rows": True},
+        {},  # captures of older versions do not say whether rows are random
+        {"random_rows": False, "memory": GiB},
+        {"random_rows": False, "nbytes": 50 << 20},
+        {"random_rows": False, "dataset_rows": None},
+    ],
+)
+def test_random_rows_and_large_datasets_are_not_made_once(given):
+    assert TITLE not in cures_of(**given)
+
+
+@pytest.mark.parametrize(
+    ("us", "nbytes", "pays"), [(8_000, 300_000, False), (12_000, 300_000, True), (8_000, 2 << 20, True)]
+)
+def test_workers_of_a_loop_with_a_gpu_must_save_more_than_a_hand_over(us, nbytes, pays):
+    def program(machine):
+        machine.wait_for_input(us, line=STEP_LINE)
+        machine.launch(500)
+        machine.synchronize()
+
+    view = CaptureView(rig.run(program))
+    (site,) = view.sites_of(EventKind.INPUT)
+    events = tuple(event._replace(nbytes=nbytes) for event in site.events)
+    assert workers_pay(view, replace(site, events=events), us / 1e6) is pays
