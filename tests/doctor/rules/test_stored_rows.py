@@ -8,10 +8,11 @@ from tests.doctor.captures import STEP_LINE, TORCH, batch, build, loop, prepare,
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.model.emulation import EmulationKind
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.rules.input_producers import workers_pay
+from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, workers_pay
 
-TITLE = "make all rows once, and use a feed"
 SCRIPT = script(
     "loader = DataLoader(images, batch_size=50)",
     "for epoch in range(9):",
@@ -21,17 +22,27 @@ SCRIPT = script(
 GiB = 1 << 30
 
 
-def cures_of(*, memory=64 * GiB, nbytes=150_000, **detail):
-    """Return the titles of the cures for a loader without workers, which the first line of the script builds."""
+def diagnosis_of(*, memory=64 * GiB, nbytes=150_000, **detail):
+    """Return the diagnosis of a loader without workers, which the first line of the script builds."""
     made = build("DataLoader(...)", 0.1, line=1, **{"what": "DataLoader", "dataset_rows": 60_000} | detail)
     waits = batch(ms=8, line=3, nbytes=nbytes, batch_rows=50, workers=0, built_at=1).containing(prepare(ms=7, line=3))
     machine = {"cores": 8, "memory_nbytes": memory}
     capture = loop(waits, ms=10, before=[made], frameworks=TORCH, facts=SCRIPT, machine=machine)
-    return [cure.title for cure in diagnose(capture).main.cures]
+    return diagnose(capture)
+
+
+def cures_of(**given):
+    return [cure.title for cure in diagnosis_of(**given).main.cures]
 
 
 def test_rows_of_a_small_dataset_are_made_once():
-    assert TITLE in cures_of(random_rows=False)
+    assert STORED_ROWS_CURE in cures_of(random_rows=False)
+
+
+def test_the_second_run_has_batches_without_waits_if_rows_are_made_once():
+    stored, random = diagnosis_of(random_rows=False), diagnosis_of(random_rows=True)
+    assert choose_emulation(stored.view, stored.main).kind is EmulationKind.RESIDENT
+    assert choose_emulation(random.view, random.main).kind is EmulationKind.WORKERS
 
 
 @pytest.mark.parametrize(
@@ -45,7 +56,7 @@ def test_rows_of_a_small_dataset_are_made_once():
     ],
 )
 def test_random_rows_and_large_datasets_are_not_made_once(given):
-    assert TITLE not in cures_of(**given)
+    assert STORED_ROWS_CURE not in cures_of(**given)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.input_producers import WORKERS_CURES, count_cores
+from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, WORKERS_CURES, count_cores
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import calls_per_step
 
@@ -55,7 +55,7 @@ def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
         return _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
     if site.line is None:
         return "no line of the script makes the call"
-    has_workers = finding.best_cure is not None and finding.best_cure.title in WORKERS_CURES
+    has_workers = find_workers_cure(finding) is not None and finding.best_cure.title != STORED_ROWS_CURE
     if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and has_workers:
         return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=count_cores(view))
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))

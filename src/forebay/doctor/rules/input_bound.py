@@ -25,6 +25,7 @@ from forebay.doctor.rules.fitted_code import (
 from forebay.doctor.rules.input_edits import map_elsewhere, workers_of_dataset
 from forebay.doctor.rules.input_producers import (
     SERIAL_MAP,
+    STORED_ROWS_CURE,
     InputStage,
     count_cores,
     count_producers,
@@ -186,7 +187,7 @@ def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iter
     code = fit_feed_of_all_rows(view, framework, site) if fits_in_memory(view, site) else ""
     if code:
         basis = "a feed takes the rows from arrays; they must be equal in every epoch"
-        yield Cure("make all rows once, and use a feed", code, basis, feed_from_memory(view, site))
+        yield Cure(STORED_ROWS_CURE, code, basis, feed_from_memory(view, site))
 
 
 def _map_code(view: CaptureView, site: CallSite, map_line: Line | None) -> str:

@@ -9,6 +9,7 @@ from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
 
 __all__ = [
     "SERIAL_MAP",
+    "STORED_ROWS_CURE",
     "WORKERS_CURES",
     "InputStage",
     "count_cores",
@@ -28,6 +29,7 @@ PY_DATASET = "PyDataset.__getitem__"  # API name of a stage of Keras, which make
 KERAS_GENERATOR = "generator"  # API name of a generator that Keras calls, which yields whole batches
 # Titles of cures that add worker processes to a DataLoader.
 WORKERS_CURES = ("use workers", "use one worker per core")
+STORED_ROWS_CURE = "make all rows once, and use a feed"  # title of the cure
 # A batch of this size or less is made of small rows. To receive a batch from a worker process takes the loop 0.1 to
 # 1 ms (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
 SMALL_BATCH_NBYTES = 64 << 10

@@ -160,9 +160,11 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
 
     Internal calls on the host are not recorded.
     """
-    ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
+    ledger, is_internal_call, thread = hooks.ledger, hooks.is_internal_call, hooks.thread
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if thread.is_in_input and _is_on_host(result, *args[:1]):
+            return  # before `describe`, which hashes the data of each row
         if torch._C._is_tracing():
             return  # TorchScript would add operations of `describe` to its trace
         if has_torch_function(args):
@@ -180,6 +182,12 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
         ledger.write((kind, api, ledger.lines.current_line(3)), start, end, nbytes, detail=detail)
 
     return write
+
+
+def _is_on_host(*values: Any) -> bool:
+    """Whether some of the values are tensors, and these are on the host. Subclasses of Tensor do not count."""
+    tensors = [value for value in values if type(value) is torch.Tensor]
+    return bool(tensors) and all(tensor.is_cpu for tensor in tensors)
 
 
 @cache
