@@ -1,0 +1,6 @@
+"""Make 50 steps per call."""
+
+from tests.wild.edits import add_arguments
+
+RULE = "keras_steps"
+EDITS = [add_arguments("compile", "steps_per_execution=50")]

@@ -1,0 +1,10 @@
+"""Flatten the modules once, before the loop."""
+
+from tests.wild.edits import insert_before, set_arguments, wrap_function
+
+RULE = "nnx_modules"
+EDITS = [
+    set_arguments("train_step", "b"),
+    wrap_function("train_step", "cached_", ""),
+    insert_before(204, "cached_train_step = nnx.cached_partial(train_step, model, optimizer)"),
+]

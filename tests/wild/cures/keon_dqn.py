@@ -1,0 +1,11 @@
+"""Use the methods for one batch."""
+
+from tests.wild.edits import drop_keyword, rename_attribute
+
+RULE = "rebuilt"
+EDITS = [
+    drop_keyword("fit", "epochs"),
+    drop_keyword("fit", "verbose"),
+    rename_attribute("fit", "train_on_batch"),
+    rename_attribute("predict", "predict_on_batch"),
+]
