@@ -4,7 +4,7 @@ Noise, jumps, pauses and a slower machine are no growth.
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.doctor.histories import BACKWARD, FORWARD, SAVE, growing, noisy, recorded, usual, with_pauses
 
@@ -47,6 +47,7 @@ def test_random_step_times_are_no_growth(seed, spread):
     assert drift_of(recorded(noisy([usual()] * 800, spread, seed))) is None
 
 
+@example(968, 2.0, 0.2, 1007)  # the third quarter contains the jump, and its median is between both levels
 @given(st.integers(50, 1_550), st.floats(1.3, 5), st.sampled_from([0.0, 0.2]), seeds)
 def test_one_jump_of_the_step_time_is_no_growth(at, factor, spread, seed):
     steps = [usual() for _ in range(at)] + [usual(10 * factor) for _ in range(1_600 - at)]

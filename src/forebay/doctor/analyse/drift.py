@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, pairwise
 from math import sqrt
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 
 from forebay.doctor.analyse.call_tree import line_of, main_path, share_by_frame
 from forebay.doctor.model.step_history import StepBlock, StepHistory
@@ -17,6 +17,7 @@ FEWEST_BLOCKS = 6
 MIN_GROWTH = 0.2  # of the step time at the start
 MIN_PART_OF_GROWTH = 0.1  # of the whole growth must occur from one part of the run to the next; a jump occurs only once
 MIN_ORDERED = 0.8  # of all pairs of blocks: in these, the later block must have the longer steps
+MAX_JUMP_ERROR = 0.5  # of the squared error of a line; with a smaller error, one jump explains the step times
 MIN_SHARE_OF_GROWTH = 0.6  # of the growth must belong to one line; else the machine or all lines became slower
 SIGNIFICANCE = 2.5  # standard deviations by which the share of a line grows
 MIN_SHARE_GROWTH = 0.05  # of all samples, by which the share of a line grows
@@ -52,10 +53,23 @@ def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
     pairs = list(combinations(usual, 2))
     ordered = sum(later > earlier for earlier, later in pairs)
     rises = sum(later - earlier >= MIN_PART_OF_GROWTH * growth for earlier, later in pairwise(parts))
-    is_steady = rises >= FEWEST_RISES and ordered >= MIN_ORDERED * len(pairs)
+    is_steady = rises >= FEWEST_RISES and ordered >= MIN_ORDERED * len(pairs) and not _is_one_jump(usual)
     if growth <= 0 or growth < MIN_GROWTH * parts[0] or not is_steady:
         return None
     return Drift(parts[0], parts[-1], max(0.0, fmean(usual) - parts[0]), sum(block.steps for block in blocks))
+
+
+def _is_one_jump(values: Sequence[float]) -> bool:
+    """Whether two constants describe the values much better than a line does, judged by the squared errors."""
+    split_error = min(_error(values[:at]) + _error(values[at:]) for at in range(1, len(values)))
+    slope, intercept = linear_regression(range(len(values)), values)
+    line_error = sum((value - intercept - slope * at) ** 2 for at, value in enumerate(values))
+    return split_error < MAX_JUMP_ERROR * line_error
+
+
+def _error(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return sum((value - mean) ** 2 for value in values)
 
 
 def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
