@@ -30,18 +30,22 @@ FIRST = (
     "compat",
 )
 # Folders and files that start frameworks, clusters, browsers, servers or many processes, or that compute for more than
-# ten seconds. Other slow tests carry the marker themselves.
+# four seconds. Other slow tests carry the marker themselves.
 SLOW = (
     "cli",
     "compat/test_v0_1_files",
     "doctor/capture/hooks/test_tensorflow",
     "doctor/capture/test_plain_python",
+    "doctor/capture/test_session_history",
+    "doctor/capture/test_step_monitor",
     "doctor/diagnosis/test_compare_ranks",
+    "doctor/diagnosis/test_measured_settings",
     "doctor/diagnosis/test_verify",
     "doctor/predict/test_recorded_captures",
     "doctor/report/test_browser",
     "doctor/rules/test_recorded_faults",
     "doctor/test_situations",
+    "engines/cuda/pull/test_queueing",
     "engines/cuda/pull/test_row_puller",
     "examples",
     "feed/test_faults_in_",
@@ -53,8 +57,11 @@ SLOW = (
     "pipeline/ranks/test_processes",
     "pipeline/ranks/test_ray_train",
     "sources/direct/test_feeds",
+    "sources/formats/test_arrow_damage",
+    "sources/formats/test_hdf5_hostile",
     "sources/objects/test_http",
     "sources/objects/test_s3",
+    "sources/test_fuzz",
     "transforms/workers/on_ray",
     "transforms/workers/test_process_handle",
     "transforms/workers/test_process_pool",
