@@ -202,6 +202,13 @@ def test_rows_that_may_differ_in_every_epoch_are_random(seen, dataset):
     assert construction.detail["random_rows"]
 
 
+def test_the_doctor_does_not_iterate_over_attributes_of_a_dataset(seen):
+    dataset = Rows()
+    dataset.datasets = iter([Rows(), Rows()])
+    count_batches(DataLoader(dataset, batch_size=4))
+    assert len([*dataset.datasets]) == 2
+
+
 class ToTensor:
     def __call__(self, row):
         return row

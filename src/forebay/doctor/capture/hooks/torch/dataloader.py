@@ -83,19 +83,8 @@ def _facts_of(dataset: Any) -> dict[str, Any]:
         rows = len(dataset)
     except Exception:  # code of the script; it may raise anything
         return {}
-    is_random = any(_may_draw(nested) for nested in _all_datasets(dataset))
+    is_random = any(_may_draw(nested) for nested in _nested_datasets(dataset))
     return {"dataset_rows": rows, "random_rows": is_random}
-
-
-def _all_datasets(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and all datasets inside it, at most MAX_NESTED_DATASETS."""
-    waiting = [dataset]
-    for _ in range(MAX_NESTED_DATASETS):
-        if not waiting:
-            return
-        yield (found := waiting.pop())
-        inner = getattr(found, "dataset", None)
-        waiting += [inner] if inner is not None else list(getattr(found, "datasets", ()))[:MAX_NESTED_DATASETS]
 
 
 def _may_draw(dataset: Any) -> bool:
@@ -216,18 +205,18 @@ class _FetchHook(TorchHook):
 
 
 def _nested_datasets(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset, the dataset that it wraps, and so on.
+    """Yield a dataset and the datasets that it wraps, at most MAX_NESTED_DATASETS.
 
-    Of several wrapped datasets, follow the first.
+    Only lists and tuples of datasets are followed: iterating over anything else may change the state of the script.
     """
+    waiting = [dataset]
     for _ in range(MAX_NESTED_DATASETS):
-        yield dataset
-        inner = getattr(dataset, "dataset", None)
-        if inner is None:
-            inner = next(iter(getattr(dataset, "datasets", ())), None)
-        if inner is None:
+        if not waiting:
             return
-        dataset = inner
+        yield (found := waiting.pop(0))
+        inner = getattr(found, "dataset", None)
+        several = getattr(found, "datasets", None)
+        waiting += [inner] if inner is not None else several if isinstance(several, list | tuple) else []
 
 
 def _row_function(dataset: Any) -> Any:
