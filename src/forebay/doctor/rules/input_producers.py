@@ -6,6 +6,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
+from forebay.doctor.rules.wording import nbytes_per_call
 
 __all__ = [
     "SERIAL_MAP",
@@ -115,7 +116,7 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
     per_batch = [count for count in site.values("batch_rows") if isinstance(count, int) and count > 0]
     if not rows or not per_batch or any(detail.get("random_rows", True) for detail in builds):
         return False
-    nbytes = sum(event.nbytes for event in site.events) / len(site.events) / max(per_batch) * max(rows)
+    nbytes = nbytes_per_call(site) / max(per_batch) * max(rows)
     memory = view.capture.machine.get("memory_nbytes") or 0
     return bool(nbytes <= min(MOST_STORED_NBYTES, STORED_SHARE * memory))
 
@@ -128,7 +129,7 @@ def worker_settings(view: CaptureView) -> dict[str, str]:
 def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
     """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step."""
     per_batch = wait / site.per_step if site.per_step else 0.0
-    nbytes = sum(event.nbytes for event in site.events) / len(site.events) if site.events else 0.0
+    nbytes = nbytes_per_call(site)
     if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
         return per_batch >= SHORTEST_PAYING_GPU_WAIT
     return nbytes > SMALL_BATCH_NBYTES or per_batch >= SHORTEST_PAYING_WAIT
