@@ -54,6 +54,19 @@ def by_another_thread(machine):
     machine.read(4, line=3, thread=OTHER)
 
 
+def test_a_pause_at_the_start_of_the_recording_does_not_count():
+    pauses = count()
+
+    def program(machine):
+        if machine.tracing and next(pauses) == 1:
+            machine.python(100_000)
+        uploads_and_reads(machine)
+
+    device_view = view(program)
+    assert len(device_view) == rig.TRACED - 1
+    assert device_view.seconds == pytest.approx(view(uploads_and_reads).seconds, rel=0.01)
+
+
 def test_without_records_there_is_no_device_view():
     assert CaptureView(rig.capture_of([])).device is None
 

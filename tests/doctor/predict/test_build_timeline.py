@@ -8,7 +8,7 @@ from tests.doctor.device_rig import COPY_STREAM, OTHER, US
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict import cure_changes
+from forebay.doctor.predict import call_changes, cure_changes
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.calibrate import calibrate
 from forebay.doctor.predict.changes import defer_waits, prefetch_input
@@ -230,6 +230,14 @@ def test_a_loop_needs_time_to_receive_a_batch_of_a_worker():
     short = rig.step_seconds(lambda machine: waits_for_input(machine, us=0))
     received = [short + seconds for seconds in cure_changes.GPU_HAND_OVER_SECONDS]
     assert outcomes_of_workers(1e-5) == pytest.approx(received, rel=0.1)
+
+
+def test_a_thread_gains_nothing_for_batches_that_take_little_time():
+    view = CaptureView(rig.run(lambda machine: waits_for_input(machine, us=200)))
+    (site,) = view.sites_of(EventKind.INPUT)
+    changes = cure_changes.prefetch_input(view, site, 2e-4, in_worker_processes=False)
+    assert changes == (call_changes.unchanged,)
+    assert cure_changes.prefetch_input(view, site, 6e-4, in_worker_processes=False) != changes
 
 
 def test_a_synchronization_that_did_not_wait_does_so_after_a_cure():

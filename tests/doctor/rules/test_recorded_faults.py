@@ -1,9 +1,11 @@
 """Diagnoses of captures that were recorded on an H200: faults that need a GPU, and their healthy twins.
 
-`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`.
+`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`. `recorded/situations` has captures
+of scripts in `situations`.
 """
 
 import pytest
+from tests.doctor.situation_snapshots import load_snapshots, to_snapshot
 from tests.gpu.fault_expectations import expect_fault, expect_healthy
 from tests.gpu.fault_lines import LINES
 from tests.support.paths import DOCTOR
@@ -12,6 +14,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 
 FOLDER = DOCTOR / "recorded" / "faults"
+SITUATIONS = sorted(path.stem for path in (DOCTOR / "recorded" / "situations").glob("*.gz"))
 FAULTS = [(framework, rule) for framework, rules in LINES.items() for rule in rules]
 
 
@@ -32,3 +35,11 @@ def test_a_fault_is_the_main_finding_or_a_warning_on_its_line(framework, rule):
 @pytest.mark.parametrize(("framework", "rule"), FAULTS)
 def test_a_healthy_twin_has_no_such_finding(framework, rule):
     expect_healthy(rule, diagnosis_of_capture(framework, f"{rule}_healthy"))
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_frequent_situation_has_the_expected_diagnosis(name):
+    diagnosis = diagnose(Capture.load(DOCTOR / "recorded" / "situations" / f"{name}.gz"))
+    findings = [(finding.rule, finding.line.text if finding.line else None) for finding in diagnosis.findings]
+    expected = load_snapshots()[name]["gpu"]
+    assert to_snapshot({"loop": diagnosis.view.steps is not None, "findings": findings}, expected) == expected

@@ -37,10 +37,9 @@ LONGEST_SWITCH_NS = 2_000  # from one operation to the next, if the next is alre
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
-
+LONG_FIRST_STEP = 8.0  # times the median step; measured with pauses: 10 and 18, without: at most 4
 MOST_COMPARED_OPERATIONS = 20_000  # in the search for the period
 EQUAL_SHARE = 0.97  # of the operations must repeat; some steps do extra work, for example to print
-
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
     CopyKind.DEVICE_TO_HOST: "device to host",
@@ -306,11 +305,14 @@ def find_period(operations: Any, expected: float) -> int:
 
 
 def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
-    """Return the edges without incomplete steps at the end.
+    """Return the edges without a long first step, in which the recording started, and without incomplete last steps.
 
     Return no edges if nothing ran on the device. A step is incomplete if fewer than WHOLE_STEP_SHARE of the operations
     of the median step ran in it.
     """
+    durations = np.diff(edges)
+    if durations[0] > LONG_FIRST_STEP * np.median(durations) and len(durations) > FEWEST_STEPS:
+        edges = edges[1:]
     starts = np.sort(records["start"][np.isin(records["kind"], (*KERNELS, RecordKind.MEMCPY))])
     counts = np.diff(np.searchsorted(starts, edges))
     while len(counts) > FEWEST_STEPS and counts[-1] < WHOLE_STEP_SHARE * np.median(counts):

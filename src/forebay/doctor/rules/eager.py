@@ -70,11 +70,25 @@ def _is_step_inferred(view: CaptureView) -> bool:
 
 
 def _are_short(view: CaptureView, sites: Sequence[CallSite]) -> bool:
-    """Whether the operations are so short that compilation may help.
+    """Whether the operations are so short, on the host and on the device, that compilation may help.
 
     The fastest operations decide: a long computation is always long, but a busy core delays only some calls.
     """
-    return all(_fast_operation_seconds(site) <= LONG_CALL_FACTOR * _call_seconds(view, site) for site in sites)
+    on_device = _device_operation_seconds(view, sites)
+    return all(
+        max(on_device, _fast_operation_seconds(site)) <= LONG_CALL_FACTOR * _call_seconds(view, site) for site in sites
+    )
+
+
+def _device_operation_seconds(view: CaptureView, sites: Sequence[CallSite]) -> float:
+    """Return the mean seconds that the device works per operation in the steps recorded there; 0 if unknown."""
+    if view.device is None:
+        return 0.0
+    start, end = view.device.edges[0], view.device.edges[-1]
+    events = (event for event in view.events_of(EventKind.OPS) if start <= event.start < end)
+    apis = {site.api for site in sites}
+    count = sum(_operation_count(event) for event in events if event.api in apis)
+    return view.device.working.length / 1e9 / count if count else 0.0
 
 
 def operations_per_step(site: CallSite, name: str = "count") -> float:
