@@ -1,6 +1,6 @@
 """Diagnoses of captures that were recorded on an H200: faults that need a GPU, and their healthy twins.
 
-`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`. `recorded/situations` has captures
+`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`. `situations/recorded` has captures
 of scripts in `situations`.
 """
 
@@ -14,7 +14,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 
 FOLDER = DOCTOR / "recorded" / "faults"
-SITUATIONS = sorted(path.stem for path in (DOCTOR / "recorded" / "situations").glob("*.gz"))
+SITUATIONS = sorted(path.stem for path in (DOCTOR / "situations" / "recorded").glob("*.gz"))
 FAULTS = [(framework, rule) for framework, rules in LINES.items() for rule in rules]
 
 
@@ -39,7 +39,7 @@ def test_a_healthy_twin_has_no_such_finding(framework, rule):
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_a_frequent_situation_has_the_expected_diagnosis(name):
-    diagnosis = diagnose(Capture.load(DOCTOR / "recorded" / "situations" / f"{name}.gz"))
+    diagnosis = diagnose(Capture.load(DOCTOR / "situations" / "recorded" / f"{name}.gz"))
     findings = [(finding.rule, finding.line.text if finding.line else None) for finding in diagnosis.findings]
     expected = load_snapshots()[name]["gpu"]
     assert to_snapshot({"loop": diagnosis.view.steps is not None, "findings": findings}, expected) == expected
