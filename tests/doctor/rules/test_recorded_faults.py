@@ -1,7 +1,7 @@
 """Diagnoses of captures that were recorded on an H200: faults that need a GPU, and their healthy twins.
 
-`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`. `situations/recorded` has captures
-of scripts in `situations`.
+`tests/gpu/test_faults.py` records the captures from the scripts in `tests/gpu/faults`. `situations/recorded` has
+captures of scripts in `situations`.
 """
 
 import pytest

@@ -1,0 +1,90 @@
+"""`PipelineDescription`, the fields of a pipeline and what follows from them."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forebay.core.source import AbstractSource, AbstractStream
+from forebay.core.spec import ArraySpec, Structure
+from forebay.order.orders import Order
+from forebay.order.schedule import ENDLESS, Schedule
+from forebay.pipeline.ranks import Rank
+from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.ops import Transform
+
+__all__ = ["Batching", "PipelineDescription"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The arguments of `Pipeline.batch()`."""
+
+    rows: int  # rows per batch
+    drop_remainder: bool
+    pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if all rows have the same shape
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDescription:
+    """The fields of a pipeline."""
+
+    source: AbstractSource | AbstractStream | BatchStream
+    order: Order | None = None  # None if the source is a stream
+    transforms: tuple[Transform, ...] = ()
+    batching: Batching | None = None
+    shard_index: int = 0
+    shard_count: int = 1
+    passes: int | None = 1  # per epoch; None: endless
+    batch_limit: int | None = None  # maximum number of batches per epoch
+    seed: int = 0
+    file_recipe: FileSourceRecipe | None = None  # with it, Ray workers on other machines open the files
+    rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
+
+    @property
+    def specs(self) -> Sequence[ArraySpec]:
+        """Spec of each leaf of a row of the source, before any transform."""
+        return self.source.specs
+
+    @property
+    def structure(self) -> Structure:
+        """How the fields of a row are nested."""
+        return self.source.structure
+
+    @property
+    def padded(self) -> bool:
+        """Whether rows may differ in shape, and batches in size."""
+        return self.batching is not None and self.batching.pad is not None
+
+    @property
+    def indexed(self) -> bool:
+        """Whether rows are read by index. False for streams and ready-made batches."""
+        return self.order is not None
+
+    @property
+    def schedule(self) -> Schedule:
+        """How positions of the order become batches of this shard."""
+        batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
+        length = self.order.length if self.order is not None else None
+        rows, shard = ENDLESS if length is None else length, (self.shard_index, self.shard_count)
+        return Schedule(rows, batch_rows, drop_remainder, *shard, self.passes, self.batch_limit)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the order, the row specs, the passes and the batch limit.
+
+        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one.
+        """
+        order = self.order.describe() if self.order is not None else self._describe_stream()
+        parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
+        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+    def _describe_stream(self) -> tuple[Any, ...]:
+        return ("batches",) if isinstance(self.source, BatchStream) else self._stream.describe()
+
+    @property
+    def _stream(self) -> AbstractStream:
+        assert isinstance(self.source, AbstractStream)
+        return self.source

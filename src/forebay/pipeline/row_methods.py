@@ -1,0 +1,109 @@
+"""The pipeline methods that determine which rows come, and in which order."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from forebay.core.source import AbstractSource
+from forebay.core.spec import parse_nbytes
+from forebay.errors import PipelineError
+from forebay.order.orders import BlockShuffled, Repeated, Shuffled, Take
+from forebay.pipeline.argument_checks import check_count, check_number
+from forebay.pipeline.description import PipelineDescription
+from forebay.sources.streams.batches import BatchStream
+from forebay.sources.streams.combinators import RepeatedStream, ShuffledStream, TakenStream
+
+__all__ = ["RowMethods"]
+
+OPEN_BLOCKS_NBYTES = 32 << 20  # default size in bytes of all open blocks together
+MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of open blocks
+
+
+@dataclass(frozen=True, slots=True)
+class RowMethods(PipelineDescription):
+    """A pipeline description with methods that choose and order rows. Each method returns a new pipeline."""
+
+    def shuffle(
+        self,
+        *,
+        seed: int = 0,
+        block: int | Literal["auto"] | None = "auto",
+        mix: int | None = None,
+        window: int | str | None = None,
+    ) -> Self:
+        """Shuffle the rows, with a different random order in each epoch.
+
+        `block=None` is an exact shuffle: any row can appear at any position. `block="auto"` is exact too, unless the
+        source proposes blocks, as do chunked files and stored objects that do not fit in memory.
+
+        A block shuffle reads data larger than RAM faster. `block=4096` reads blocks of 4096 rows in random order and
+        mixes the rows of several open blocks. `mix` sets the number of open blocks, or `window="64MB"` sets their
+        total size. By default, as many blocks are open as fit in 32 MiB, but at least 16 and at most 1024. Rows of one
+        block stay near each other; `explain()` reports the distance. The order depends only on `seed` and the epoch.
+
+        A stream needs a `window`: Forebay keeps a window of this size in memory and takes rows from it at random.
+        """
+        if self.batching is not None:
+            raise PipelineError("shuffle() works on rows: call it before batch().")
+        seed = check_number(seed, "shuffle(seed={})")
+        mix = None if mix is None else check_count(mix, "shuffle(mix={})")
+        if isinstance(self.source, BatchStream):
+            raise PipelineError("ready-made batches cannot be shuffled here. Shuffle in the loader that makes them.")
+        if self.order is None:
+            return self._shuffle_stream(seed, None if block == "auto" else block, window)
+        if window is not None:
+            mix = self._blocks_in_window(window, block, mix)
+        if block == "auto":
+            assert isinstance(self.source, AbstractSource)
+            blocks = self.source.shuffle_blocks if self.order.is_sequential else None
+            block, mix = (blocks.rows, mix or blocks.max_open_blocks) if blocks else (None, mix)
+        if block is None:
+            return replace(self, order=Shuffled(self.order, seed), seed=seed)
+        block = check_count(block, "shuffle(block={})")
+        order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
+        return replace(self, order=order, seed=seed)
+
+    def repeat(self, count: int | None = None) -> Self:
+        """Repeat all rows (before `batch()`) or all batches (after it) `count` times in each epoch.
+
+        Without a `count`, the epoch never ends.
+        """
+        count = None if count is None else check_count(count, "repeat({})")
+        if self.batching is not None or isinstance(self.source, BatchStream):
+            if self.batch_limit is not None:
+                raise PipelineError("repeat() after take() on batches is not supported: call take() last.")
+            return replace(self, passes=None if count is None or self.passes is None else self.passes * count)
+        if self.order is None:
+            return replace(self, source=RepeatedStream(self._stream, count))
+        return replace(self, order=Repeated(self.order, count))
+
+    def take(self, count: int) -> Self:
+        """Keep only the first `count` rows (before `batch()`) or batches (after it) of each epoch."""
+        count = check_count(count, "take({})")
+        if self.batching is not None or isinstance(self.source, BatchStream):
+            return replace(self, batch_limit=min(count, self.batch_limit or count))
+        if self.order is None:
+            return replace(self, source=TakenStream(self._stream, count))
+        return replace(self, order=Take(self.order, count))
+
+    def _shuffle_stream(self, seed: int, block: int | None, window: int | str | None) -> Self:
+        if block is not None or window is None:
+            raise PipelineError(
+                "a stream cannot be indexed. Give the size of the window in which rows are mixed, as in "
+                "shuffle(seed=0, window='64MB'), and leave out block=."
+            )
+        return replace(self, source=ShuffledStream(self._stream, seed, parse_nbytes(window, "window")), seed=seed)
+
+    def _blocks_in_window(self, window: int | str, block: int | str | None, mix: int | None) -> int:
+        """Return how many blocks fit in the window."""
+        if block in (None, "auto") or mix is not None:
+            raise PipelineError(
+                "shuffle(window=) is for streams, or replaces mix= as in shuffle(block=4096, window='64MB'). This "
+                "source can be indexed: shuffle(seed=...) mixes all of its rows."
+            )
+        return max(1, parse_nbytes(window, "window") // self._block_nbytes(check_count(block, "shuffle(block={})")))
+
+    def _default_open_blocks(self, block: int) -> int:
+        return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, OPEN_BLOCKS_NBYTES // self._block_nbytes(block)))
+
+    def _block_nbytes(self, block: int) -> int:
+        return max(1, block * sum(spec.nbytes for spec in self.specs))
