@@ -1,11 +1,15 @@
 """Which readings of GPU gauges the doctor reports."""
 
+from dataclasses import replace
+
 import pytest
-from tests.doctor.captures import TORCH, GiB, loop
+from tests.doctor.captures import JAX, TENSORFLOW_GPU, TORCH, TORCH_GPU, GiB, loop
+from tests.doctor.device_rig import device_records
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.gpu_gauges import gauge_remarks, read_gauges
-from forebay.doctor.report import side_notes
+from forebay.doctor.analyse.gpu_gauges import gauge_remarks, leaves_gpu_unused, read_gauges
+from forebay.doctor.diagnosis.diagnose import diagnose
+from forebay.doctor.report import sentences, side_notes
 
 GPU = {
     "name": "H200",
@@ -103,3 +107,30 @@ def test_unknown_readings_are_omitted():
     nothing = dict.fromkeys(SAMPLE) | {"at": 5}
     unknown = dict.fromkeys(GPU) | {"name": "GPU"}
     assert side_notes.describe_gpus(view_of(nothing, **unknown)) == ["GPU: utilization unknown, 1 reading"]
+
+
+def recorded_loop(frameworks, rows=()):
+    gauges = [GPU | {"samples": [SAMPLE | {"busy": 0.0}]}]
+    return replace(loop(frameworks=frameworks, facts={"gauges": gauges}), device=device_records(rows))
+
+
+def test_a_script_of_pytorch_that_leaves_the_gpu_unused_is_told_so():
+    diagnosis = diagnose(recorded_loop(TORCH_GPU))
+    assert sentences.format_headline(diagnosis) == sentences.GPU_UNUSED
+    (described,) = side_notes.describe_gpus(diagnosis.view)
+    assert described.endswith(
+        'the script does not use it; to try it, move the model and each batch there with .to("cuda")'
+    )
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "rows"), [(TORCH, ()), (TENSORFLOW_GPU, ()), (JAX, ()), (TORCH_GPU, [{"start": 1, "end": 2}])]
+)
+def test_a_script_without_a_gpu_or_with_device_work_leaves_no_gpu_unused(frameworks, rows):
+    diagnosis = diagnose(recorded_loop(frameworks, list(rows)))
+    assert not leaves_gpu_unused(diagnosis.view)
+    assert sentences.format_headline(diagnosis) == sentences.HEALTHY
+
+
+def test_a_device_that_was_not_recorded_may_be_in_use():
+    assert not leaves_gpu_unused(CaptureView(loop(frameworks=TORCH_GPU)))

@@ -1,4 +1,4 @@
-"""NVML readings of each GPU while the loop ran, and remarks about problems."""
+"""NVML readings of each GPU while the loop ran, remarks about problems, and whether the script uses a GPU."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from statistics import fmean
 from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.model.formatting import format_percent
 
-__all__ = ["Gauges", "read_gauges", "gauge_remarks"]
+__all__ = ["Gauges", "gauge_remarks", "leaves_gpu_unused", "read_gauges"]
 
 LEAST_SHARE = 0.2  # of the samples; a clock that was limited in fewer samples gets no remark
 LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
@@ -60,6 +61,18 @@ def read_gauges(view: CaptureView) -> tuple[Gauges, ...]:
         return ()
     readings: list[dict[str, Any]] = view.capture.facts.get("gauges") or []
     return tuple(_make_gauges(gpu, _samples_in_loop(view, gpu["samples"])) for gpu in readings if gpu["samples"])
+
+
+def leaves_gpu_unused(view: CaptureView) -> bool:
+    """Whether a PyTorch script trains on the CPU although PyTorch sees a GPU.
+
+    TensorFlow and JAX use a GPU by default, so only scripts of PyTorch do so by mistake. The device must have been
+    recorded without a single operation.
+    """
+    device = view.capture.device
+    if not view.frameworks.get("torch", {}).get("gpus") or device is None or len(device.records):
+        return False
+    return not any(level.framework is not None and level.peak_nbytes for level in memory_usage(view).levels)
 
 
 def gauge_remarks(gauges: Gauges) -> Iterator[str]:

@@ -6,6 +6,7 @@ from statistics import fmean, median
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
+from forebay.doctor.analyse.gpu_gauges import leaves_gpu_unused
 from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.diagnosis.measured_settings import is_measurable, is_negligible
@@ -54,6 +55,7 @@ LONGEST_ERROR = 80  # characters of an error; the script has already printed the
 LARGEST_DEVIATION = 0.25
 _RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
+GPU_UNUSED = "The script computes on the CPU only, although PyTorch sees a GPU; nothing else slows it down"
 MAYBE_SLOW = "A debug setting was left on; run with --verify to measure whether it slows this script down"
 
 # Event kind -> noun. The report counts these events if the doctor found no loop.
@@ -74,7 +76,9 @@ def format_headline(diagnosis: Diagnosis) -> str:
     if diagnosis.view.steps is None:
         return "No training loop was found, so there is no step time to report"
     if diagnosis.main is None:
-        return MAYBE_SLOW if any(finding.rule == settings.RULE for finding in diagnosis.findings) else HEALTHY
+        if any(finding.rule == settings.RULE for finding in diagnosis.findings):
+            return MAYBE_SLOW
+        return GPU_UNUSED if leaves_gpu_unused(diagnosis.view) else HEALTHY
     return diagnosis.main.title.rstrip(".")
 
 

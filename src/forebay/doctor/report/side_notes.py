@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
+from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, leaves_gpu_unused, read_gauges
 from forebay.doctor.analyse.memory import DataCopies, MemoryLevel, memory_usage
 from forebay.doctor.model.formatting import format_count, format_percent
 
@@ -51,7 +51,8 @@ def _format_place(place: str, times: int) -> str:
 
 def describe_gpus(view: CaptureView) -> list[str]:
     """Describe each GPU in one sentence, without its full stop."""
-    return [describe_gpu(gauges) for gauges in read_gauges(view)]
+    unused = '; the script does not use it; to try it, move the model and each batch there with .to("cuda")'
+    return [describe_gpu(gauges) + (unused if leaves_gpu_unused(view) else "") for gauges in read_gauges(view)]
 
 
 def describe_gpu(gauges: Gauges) -> str:

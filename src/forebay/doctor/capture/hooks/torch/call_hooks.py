@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from pkgutil import resolve_name
+from time import perf_counter_ns
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -145,10 +146,23 @@ class TorchCallHook(TorchHook):
 
     def __init__(self, original: Any, name: str, hooks: TorchHooks, *, api: str, describe: DescribeCall) -> None:
         super().__init__(original, name, hooks)
-        self._call = make_hook(hooks.ledger, api, original, _make_writer(hooks, api, describe))
+        self._api, self._thread, self._write = api, hooks.thread, _make_writer(hooks, api, describe)
+        self._call = make_hook(hooks.ledger, api, original, self._write)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        if not self._thread.is_in_input or (args and _may_be_on_device(args[0])):
+            return self._call(*args, **kwargs)
+        # A DataLoader makes a row. Calls that only use the host are not recorded, so they take a short path.
+        start = perf_counter_ns()
+        result = self._original(*args, **kwargs)
+        if _may_be_on_device(result) and self.is_on and self._hooks.ledger.begin():
+            try:
+                self._write(start, perf_counter_ns(), result, args, kwargs)
+            except Exception as error:
+                self._hooks.ledger.note_failure(self._api, error)
+            finally:
+                self._hooks.ledger.end()
+        return result
 
     def switch_off(self) -> None:
         super().switch_off()
@@ -160,11 +174,9 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
 
     Internal calls on the host are not recorded.
     """
-    ledger, is_internal_call, thread = hooks.ledger, hooks.is_internal_call, hooks.thread
+    ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if thread.is_in_input and _is_on_host(result, *args[:1]):
-            return  # before `describe`, which hashes the data of each row
         if torch._C._is_tracing():
             return  # TorchScript would add operations of `describe` to its trace
         if has_torch_function(args):
@@ -184,10 +196,9 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
     return write
 
 
-def _is_on_host(*values: Any) -> bool:
-    """Whether some of the values are tensors, and these are on the host. Subclasses of Tensor do not count."""
-    tensors = [value for value in values if type(value) is torch.Tensor]
-    return bool(tensors) and all(tensor.is_cpu for tensor in tensors)
+def _may_be_on_device(value: Any) -> bool:
+    """Whether a value is a tensor outside of the host, or of a subclass, whose attributes may run code of the script."""
+    return not value.is_cpu if type(value) is torch.Tensor else issubclass(type(value), torch.Tensor)
 
 
 @cache
