@@ -26,6 +26,7 @@ __all__ = [
     "PipelineInput",
     "Source",
     "StreamReader",
+    "find_overlap",
 ]
 
 
@@ -42,7 +43,8 @@ class MemoryRegion:
 class MemoryExtent:
     """Rows of one leaf at a constant stride in memory.
 
-    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous.
+    Row `first + i` begins at `address + i * stride`. The bytes of each row are contiguous. Rows overlap if the stride
+    is smaller than a row, as windows do.
     """
 
     first: int  # row number
@@ -66,6 +68,14 @@ class FileExtent:
     stamp: tuple[int, int, int]  # inode, size and modification time (ns) of the file when it was opened
     offset: int  # bytes
     stride: int  # bytes
+
+
+def find_overlap(extents: Sequence[MemoryExtent], row_nbytes: int) -> int:
+    """Return how many bytes a row shares with the next one.
+
+    Windows of one series overlap. Windows of several series have one extent each, and count as separate rows.
+    """
+    return max(0, row_nbytes - extents[0].stride) if len(extents) == 1 else 0
 
 
 class Closeable(Protocol):
@@ -162,6 +172,13 @@ class AbstractSource(PipelineInput):
     def held_nbytes(self) -> int:
         """The held bytes: memory that the source uses now for decompressed or parsed rows."""
         return 0
+
+    def windows(self, length: int, stride: int) -> "AbstractSource | None":
+        """Return a source of windows that share the memory of the rows, or None if this source cannot share it.
+
+        Window `i` has the rows `i * stride` to `i * stride + length - 1`.
+        """
+        return None
 
     def memory(self) -> Sequence[MemoryRegion]:
         """Return the memory regions that contain the rows and may be page-locked.

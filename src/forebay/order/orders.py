@@ -5,6 +5,7 @@ the inner order. An order maps its positions to positions of its inner order. Th
 numbers of the source.
 
     Sequential       position p is row p
+    Windows          position p is window p of a series
     Shuffled         a new permutation of the inner order in each epoch
     BlockShuffled    blocks of rows in shuffled order, with the rows of a few blocks mixed
     Take             only the first n positions of the inner order
@@ -24,7 +25,7 @@ from forebay.order.block_shuffle import BlockLayout, cached_epoch
 from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
 from forebay.order.schedule import MAX_PASSES
 
-__all__ = ["BlockShuffled", "Order", "Repeated", "Sequential", "Shuffled", "Take"]
+__all__ = ["BlockShuffled", "Order", "Repeated", "Sequential", "Shuffled", "Take", "Windows"]
 
 
 class Order(Protocol):
@@ -68,6 +69,16 @@ class Sequential:
 
     def describe(self) -> tuple[Any, ...]:
         return ("natural", self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(Sequential):
+    """The order of the windows in a series. It also identifies where they begin: at every `stride`-th row."""
+
+    stride: int = 1
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("windows", self.length, self.stride)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 from forebay.core.ceilings import Probe
 from forebay.core.handoff import HandOff
 from forebay.core.machine import Machine
-from forebay.core.source import AbstractSource, MemoryExtent
+from forebay.core.source import AbstractSource, MemoryExtent, find_overlap
 from forebay.core.spec import ArraySpec, Structure, format_nbytes
 from forebay.errors import PipelineError
 from forebay.pipeline.pipeline import Pipeline
@@ -53,6 +53,7 @@ def device_input(
         extents=tuple(map(len, extents)),
         batches=_pass_batches(pipeline),
         consumer_slots=QUEUED_CONSUMER_SLOTS if target.device_handoff.syncs_on_import else LENT_SLOTS,
+        overlap_nbytes=_overlap_nbytes(pipeline, extents),
         why_staged=why_staged or NOT_CONTIGUOUS,
         speeds=_pull_speeds(),
     )
@@ -91,6 +92,12 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
             f"{format_nbytes(memory_nbytes)} of memory"
         )
     return ""
+
+
+def _overlap_nbytes(pipeline: Pipeline, extents: Sequence[Sequence[MemoryExtent]]) -> int:
+    """Return how many bytes a row shares with the next one, of all leaves together."""
+    leaves = zip(pipeline.specs, extents, strict=False)  # `extents` may be empty
+    return sum(find_overlap(leaf, spec.nbytes) for spec, leaf in leaves)
 
 
 def _pass_batches(pipeline: Pipeline) -> int | None:

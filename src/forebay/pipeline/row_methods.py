@@ -6,11 +6,12 @@ from typing import Literal, Self
 from forebay.core.source import AbstractSource
 from forebay.core.spec import parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.orders import BlockShuffled, Repeated, Shuffled, Take
+from forebay.order.orders import BlockShuffled, Repeated, Sequential, Shuffled, Take, Windows
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.description import PipelineDescription
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import RepeatedStream, ShuffledStream, TakenStream
+from forebay.sources.windows import make_windows
 
 __all__ = ["RowMethods"]
 
@@ -61,6 +62,34 @@ class RowMethods(PipelineDescription):
         block = check_count(block, "shuffle(block={})")
         order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
         return replace(self, order=order, seed=seed)
+
+    def window(self, length: int, *, stride: int = 1, horizon: int = 0) -> Self:
+        """Make rows of `length + horizon` consecutive rows of a series, beginning at every `stride`-th row.
+
+        `horizon` adds the rows to predict at the end of each window. Split a batch in the loop: `batch[:, :length]` and
+        `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]` for the next token. Windows of arrays and of mapped
+        files share the memory of the series, on the host and on a GPU.
+
+        Call this before other methods, so that the rows are still in the order of the source.
+
+        >>> import numpy as np, forebay as fb
+        >>> pipeline = fb.from_arrays(np.arange(10)).window(3, stride=2, horizon=1).batch(2)
+        >>> next(pipeline.feed("numpy")).tolist()
+        [[0, 1, 2, 3], [2, 3, 4, 5]]
+        """
+        length, stride = check_count(length, "window({})"), check_count(stride, "window(stride={})")
+        horizon = check_number(horizon, "window(horizon={})")
+        if horizon < 0:
+            raise PipelineError(f"window(horizon={horizon}): pass 0 or more rows to predict.")
+        if not isinstance(self.source, AbstractSource):
+            raise PipelineError("window() needs rows that can be read by index, not a stream. Use arrays or files.")
+        if type(self.order) is not Sequential or self.batching is not None or self.transforms:
+            raise PipelineError(
+                "window() needs the rows in the order of the source. Call it right after from_arrays() or "
+                "from_files(), and call shuffle(), map() or batch() after it."
+            )
+        source = make_windows(self.source, length + horizon, stride)
+        return replace(self, source=source, order=Windows(len(source), stride=stride), file_recipe=None)
 
     def repeat(self, count: int | None = None) -> Self:
         """Repeat all rows (before `batch()`) or all batches (after it) `count` times in each epoch.

@@ -69,6 +69,7 @@ class DeviceInput:
     extents: tuple[int, ...]  # number of memory extents of each leaf; empty if the device cannot pull the rows
     consumer_slots: int  # slots that the consumer or its queued work still reads
     batches: int | None = None  # per pass; None if unknown
+    overlap_nbytes: int = 0  # bytes that a row shares with the next one, as windows do; of all leaves together
     why_staged: str = ""  # why the device cannot pull the rows; used only if `extents` is empty
     speeds: PullSpeeds | None = None  # None if `forebay probe` has not measured this machine
 
@@ -111,9 +112,12 @@ def choose_transport(
     if device.budget_nbytes is not None:
         device = replace(device, budget_nbytes=min(device.budget_nbytes, device.available_nbytes))
     row_nbytes = sum(spec.nbytes for spec in specs)
-    methods = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and cores >= MIN_DMA_CORES else "kernel" for spec in specs)
+    stored_nbytes = row_nbytes - device.overlap_nbytes  # per resident row
+    # A DMA per row needs a table of all rows. Rows that overlap may be very many.
+    can_use_dma = cores >= MIN_DMA_CORES and not device.overlap_nbytes
+    methods = tuple("dma" if spec.nbytes >= DMA_ROW_NBYTES and can_use_dma else "kernel" for spec in specs)
     slot_specs = specs if slot_specs is None else slot_specs
-    choose_sizes = partial(_choose_sizes, device, _slot_nbytes(device, specs, slot_specs, batch_rows), row_nbytes)
+    choose_sizes = partial(_choose_sizes, device, _slot_nbytes(device, specs, slot_specs, batch_rows), stored_nbytes)
     # First try the sizes for resident rows. If not all rows fit on the device, use the sizes for a pull.
     for group_nbytes, slots, min_groups in (
         (RESIDENT_GROUP_NBYTES, RESIDENT_SLOTS, MIN_RESIDENT_GROUPS),
@@ -124,7 +128,7 @@ def choose_transport(
         )
         slots, group_batches, slot_nbytes = choose_sizes(group_nbytes, slots=slots, max_group_batches=batches_limit)
         resident_rows, why_resident = _resident_rows(
-            device, row_nbytes, slots_nbytes=(slots + device.consumer_slots) * slot_nbytes
+            device, stored_nbytes, slots_nbytes=(slots + device.consumer_slots) * slot_nbytes
         )
         all_resident = resident_rows == device.rows
         if all_resident:
@@ -144,7 +148,7 @@ def choose_transport(
         slots=slots,
         threads=PULL_THREADS,
         slot_nbytes=slot_nbytes,
-        resident_nbytes=resident_rows * row_nbytes,
+        resident_nbytes=resident_rows * stored_nbytes + (device.overlap_nbytes if resident_rows else 0),
         consumer_slots=device.consumer_slots,
         decisions=tuple(decisions),
     )
@@ -255,10 +259,10 @@ def _why_methods(specs: tuple[ArraySpec, ...], methods: tuple[str, ...]) -> str:
     reasons = {
         "dma": "a DMA per row, which leaves the GPU's processors free",
         "kernel": "a small kernel reads them, in address order if they are short",
-        "one core": "a small kernel reads them; this process has only one CPU, which a DMA per row would keep busy",
+        "no dma": "a small kernel reads them; a DMA per row needs more than one CPU, and rows that do not overlap",
     }
     sizes_by_reason: dict[str, list[str]] = {}
     for spec, method in zip(specs, methods, strict=True):
-        has_one_core = method == "kernel" and spec.nbytes >= DMA_ROW_NBYTES
-        sizes_by_reason.setdefault("one core" if has_one_core else method, []).append(format_nbytes(spec.nbytes))
+        is_large = method == "kernel" and spec.nbytes >= DMA_ROW_NBYTES
+        sizes_by_reason.setdefault("no dma" if is_large else method, []).append(format_nbytes(spec.nbytes))
     return "; ".join(f"rows of {' and '.join(sizes)}: {reasons[key]}" for key, sizes in sizes_by_reason.items())

@@ -24,7 +24,7 @@ from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
 
-__all__ = ["ArraySource", "GatherFunction", "locate_extents", "make_gather", "memory_region"]
+__all__ = ["ArraySource", "GatherFunction", "locate_extents", "make_gather", "memory_region", "window_view"]
 
 GatherFunction: TypeAlias = Callable[[Rows, Array], None]
 
@@ -58,11 +58,21 @@ class ArraySource(AbstractSource):
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(rows, leaf)
 
+    def windows(self, length: int, stride: int) -> "ArraySource":
+        return ArraySource(self.structure.unflatten([window_view(array, length, stride) for array in self._arrays]))
+
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays]
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
         return locate_extents(self._arrays)
+
+
+def window_view(array: Array, length: int, stride: int) -> Array:
+    """Return a view of all windows of `length` rows that begin at every `stride`-th row. Windows may overlap."""
+    count = max(0, (len(array) - length) // stride + 1)
+    shape, strides = (count, length, *array.shape[1:]), (array.strides[0] * stride, *array.strides)
+    return np.lib.stride_tricks.as_strided(array, shape, strides)
 
 
 def memory_region(array: Array) -> MemoryRegion:

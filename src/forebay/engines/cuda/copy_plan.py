@@ -20,6 +20,7 @@ class RowExtents:
     row_nbytes: int
     rows: int  # number of rows of all extents
     is_16_byte_aligned: bool  # whether a kernel can read every row 16 bytes at a time
+    copied_row_nbytes: int  # bytes per row of a copy of all rows; less than `row_nbytes` if rows overlap, as windows do
     on_device: bool = False  # whether every row is in device memory
 
     def addresses(self, rows: Any) -> Any:
@@ -32,13 +33,15 @@ class RowExtents:
 
     @property
     def has_adjacent_rows(self) -> bool:
-        """Whether the rows of each extent follow each other without gaps."""
-        return bool((self.table[:, 2] == self.row_nbytes).all())
+        """Whether the rows of each extent follow each other without gaps, or overlap."""
+        return bool((self.table[:, 2] == self.copied_row_nbytes).all())
 
     @classmethod
-    def from_table(cls, table: Any, *, row_nbytes: int, rows: int, on_device: bool = False) -> "RowExtents":
+    def from_table(
+        cls, table: Any, *, row_nbytes: int, rows: int, copied_row_nbytes: int | None = None, on_device: bool = False
+    ) -> "RowExtents":
         aligned = row_nbytes % 16 == 0 and not (table[:, 1:] % 16).any()
-        return cls(table, row_nbytes, rows, bool(aligned), on_device)
+        return cls(table, row_nbytes, rows, bool(aligned), copied_row_nbytes or row_nbytes, on_device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +72,15 @@ class Destination:
 def plan_run_copies(extents: RowExtents, rows: slice, destination: Destination) -> tuple[Any, Any, Any]:
     """Return sources, targets and lengths of the copies for consecutive rows, one copy per extent.
 
-    Inside an extent, and inside the destination, rows must be adjacent.
+    Inside an extent and inside the destination, rows must be adjacent, or overlap in the same way.
     """
     first_rows = extents.table[:, 0]
     inner_starts = first_rows[(first_rows > rows.start) & (first_rows < rows.stop)]
     starts = np.concatenate(([rows.start], inner_starts)).astype(np.int64)
     counts = np.diff(np.concatenate((starts, [rows.stop])))
     sources, targets = extents.addresses(starts), destination.addresses(starts - rows.start)
-    return sources, targets, (counts * extents.row_nbytes).astype(np.uint64)
+    lengths = (counts - 1) * extents.copied_row_nbytes + extents.row_nbytes
+    return sources, targets, lengths.astype(np.uint64)
 
 
 def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:

@@ -172,7 +172,8 @@ class RowMover:
 
         `boundaries` are addresses at which one page-locked range ends and the next begins. No copy may cross them.
         """
-        if destination.is_contiguous and extents.has_adjacent_rows:
+        has_same_layout = destination.is_contiguous and destination.row_nbytes == extents.copied_row_nbytes
+        if has_same_layout and extents.has_adjacent_rows:
             copies = plan_run_copies(extents, rows, destination)
         else:
             sources = extents.addresses(np.arange(rows.start, rows.stop))

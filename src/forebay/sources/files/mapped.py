@@ -21,10 +21,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from forebay.core.rows import Rows, select_rows
-from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
+from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion, find_overlap
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.arrays import locate_extents, make_gather, memory_region
+from forebay.sources.arrays import locate_extents, make_gather, memory_region, window_view
 
 __all__ = [
     "ChangeCheck",
@@ -145,6 +145,10 @@ class MappedSource(AbstractSource):
         for gather, leaf in zip(gathers, out, strict=True):
             gather(rows, leaf)
 
+    def windows(self, length: int, stride: int) -> "MappedSource":
+        views = [window_view(array, length, stride) for array in self._arrays]
+        return MappedSource(self._file, views, self.structure)
+
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays]
 
@@ -152,7 +156,10 @@ class MappedSource(AbstractSource):
         return locate_extents(self._arrays, own_pages=True)
 
     def file_extents(self) -> list[list[FileExtent]]:
-        return self._file.file_extents(self.memory_extents())
+        extents = self.memory_extents()
+        # Windows that overlap are read through the page cache, which holds the bytes that they share once.
+        overlap = any(find_overlap(leaf, spec.nbytes) for leaf, spec in zip(extents, self.specs, strict=False))
+        return [] if overlap else self._file.file_extents(extents)
 
     def close(self) -> None:
         """Release the arrays. The file is unmapped when the source itself is freed."""

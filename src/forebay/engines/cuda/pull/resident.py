@@ -26,11 +26,13 @@ SAMPLE_NBYTES = 4096  # bytes that a `ChangeSample` compares, divided among the 
 
 
 class ResidentRows:
-    """Device memory for the first rows of one leaf."""
+    """Device memory for the first rows of one leaf. Rows that overlap on the host also overlap there."""
 
     def __init__(self, engine: CudaEngine, host_extents: RowExtents, *, rows: int) -> None:
         self._engine, self._host_extents, self._rows = engine, host_extents, min(rows, host_extents.rows)
-        self._pointer, self._owner = engine.allocate(align(max(1, self._rows * host_extents.row_nbytes), 256))
+        self._stride = host_extents.copied_row_nbytes
+        nbytes = max(0, self._rows - 1) * self._stride + host_extents.row_nbytes
+        self._pointer, self._owner = engine.allocate(align(max(1, nbytes), 256))
 
     def upload(
         self,
@@ -45,14 +47,14 @@ class ResidentRows:
         `boundaries` are addresses of page-lock boundaries, which no copy may cross. After each step, call `publish`
         with the new addresses of all rows. Stop early if `is_stopped` returns True.
         """
-        stream, row_nbytes = self._engine.upload_stream(), self._host_extents.row_nbytes
-        step = max(1, min(STEP_NBYTES // row_nbytes, STEP_ROWS))
+        stream, stride = self._engine.upload_stream(), self._stride
+        step = max(1, min(STEP_NBYTES // stride, STEP_ROWS))
         for start in range(0, self._rows, step):
             if is_stopped():
                 return
             stop = min(start + step, self._rows)
             with self._engine.device:
-                destination = Destination(self._pointer + start * row_nbytes, stop, stop * row_nbytes, row_nbytes)
+                destination = Destination(self._pointer + start * stride, stop, stop * stride, stride)
                 mover.upload_run(stream, self._host_extents, slice(start, stop), destination, boundaries)
                 stream.wait()
             publish(self._extents_with_resident(stop))
@@ -60,7 +62,7 @@ class ResidentRows:
     def _extents_with_resident(self, rows: int) -> RowExtents:
         """Return the extents of all rows: the first `rows` rows on the device, the others on the host."""
         host = self._host_extents
-        resident = np.array([[0, self._pointer, host.row_nbytes]], np.int64)
+        resident = np.array([[0, self._pointer, self._stride]], np.int64)
         if rows >= host.rows:
             return RowExtents.from_table(resident, row_nbytes=host.row_nbytes, rows=host.rows, on_device=True)
         others = host.table[max(0, int(np.searchsorted(host.table[:, 0], rows, side="right")) - 1) :].copy()

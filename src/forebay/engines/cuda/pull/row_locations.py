@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from forebay.core.recorder import Recorder
-from forebay.core.source import MemoryExtent, Source
+from forebay.core.source import MemoryExtent, Source, find_overlap
 from forebay.core.spec import ArraySpec
 from forebay.engines.cuda.copy_plan import RowExtents
 from forebay.engines.cuda.engine import CudaEngine, process_page_locks
@@ -183,7 +183,9 @@ class RowLocations:
         ]
         self.boundaries = np.array(self._locks.boundaries, np.uint64)
         for leaf, parts in zip(self.leaves, parts_by_leaf, strict=True):
-            leaf.host_extents = leaf.extents = _row_extents(self.edges.locate(parts), leaf.spec, self._rows)
+            overlap = find_overlap(self._extents[leaf.number], leaf.spec.nbytes)
+            located = _row_extents(self.edges.locate(parts), leaf.spec, self._rows, overlap)
+            leaf.host_extents = leaf.extents = located
             if leaf.method == "dma":
                 leaf.row_addresses = leaf.host_extents.addresses(np.arange(leaf.host_extents.rows))
                 leaf.crosses_boundary = _crosses_boundary(leaf.row_addresses, leaf.spec.nbytes, self.boundaries)
@@ -221,9 +223,10 @@ def _drop_resident(leaf: LeafLocation) -> None:
     leaf.extents, leaf.sample, leaf.resident_rows = leaf.host_extents, None, 0
 
 
-def _row_extents(extents: Sequence[MemoryExtent], spec: ArraySpec, rows: int) -> RowExtents:
+def _row_extents(extents: Sequence[MemoryExtent], spec: ArraySpec, rows: int, overlap: int) -> RowExtents:
     lines = [(extent.first, extent.address - extent.first * extent.stride, extent.stride) for extent in extents]
-    return RowExtents.from_table(np.array(lines, np.int64), row_nbytes=spec.nbytes, rows=rows)
+    table = np.array(lines, np.int64)
+    return RowExtents.from_table(table, row_nbytes=spec.nbytes, rows=rows, copied_row_nbytes=spec.nbytes - overlap)
 
 
 def _crosses_boundary(addresses: Any, row_nbytes: int, boundaries: Any) -> Any:

@@ -1,0 +1,69 @@
+"""Windows: rows that consist of consecutive rows of a series.
+
+Windows of arrays in memory and of mapped files share the memory of the series (`AbstractSource.windows`). For other
+sources, `WindowSource` gathers the rows of each window.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forebay.core.chunk_policy import ShuffleBlocks
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array, ArraySpec
+from forebay.errors import PipelineError
+
+__all__ = ["WindowSource", "make_windows", "window_count"]
+
+
+def window_count(rows: int, length: int, stride: int) -> int:
+    """Return how many windows of `length` rows begin at every `stride`-th row and end inside the series."""
+    return max(0, (rows - length) // stride + 1)
+
+
+def make_windows(source: AbstractSource, length: int, stride: int) -> AbstractSource:
+    """Return the windows of a source. Raise PipelineError if the source is shorter than a window."""
+    if window_count(len(source), length, stride) == 0:
+        raise PipelineError(
+            f"a window has {length} rows, but the series has only {len(source)}. Choose a shorter window or horizon."
+        )
+    ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
+    if ragged:
+        raise PipelineError(f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad them first.")
+    return source.windows(length, stride) or WindowSource(source, length, stride)
+
+
+class WindowSource(AbstractSource):
+    """Windows of any source. Each `gather` reads the rows of its windows from the inner source."""
+
+    def __init__(self, inner: AbstractSource, length: int, stride: int) -> None:
+        self._inner, self._stride, self._steps = inner, stride, np.arange(length)
+        self.specs = tuple(ArraySpec((length, *spec.shape), spec.dtype) for spec in inner.specs)
+        self.structure = inner.structure
+        self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
+        self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
+        blocks = inner.shuffle_blocks
+        self.shuffle_blocks = blocks and ShuffleBlocks(max(1, blocks.rows // stride), blocks.held)
+
+    def __len__(self) -> int:
+        return window_count(len(self._inner), len(self._steps), self._stride)
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        inner_rows = (numbers[:, None] * self._stride + self._steps).reshape(-1)
+        leaves = zip(out, self._inner.specs, strict=True)
+        self._inner.gather(inner_rows, [leaf.reshape(-1, *spec.shape) for leaf, spec in leaves])
+
+    def counters(self) -> dict[str, int]:
+        return self._inner.counters()
+
+    def decompress(self) -> None:
+        self._inner.decompress()
+
+    @property
+    def held_nbytes(self) -> int:
+        return self._inner.held_nbytes
+
+    def close(self) -> None:
+        self._inner.close()

@@ -1,0 +1,128 @@
+"""Windows of a series equal slices of the series, for every kind of source."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import forebay as fb
+from forebay.errors import PipelineError
+from forebay.sources.arrays import ArraySource
+from forebay.sources.windows import WindowSource, window_count
+from forebay.testing import SourceTests
+
+
+def slices_of(series, length, stride):
+    return [series[start : start + length] for start in range(0, len(series) - length + 1, stride)]
+
+
+def rows_of(pipeline, batch=3):
+    return np.concatenate([*pipeline.batch(batch).feed("numpy")])
+
+
+class Items:
+    """A source of another package, whose rows are read one by one."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def series_of(kind, rows, folder):
+    if kind == "arrays":
+        return fb.from_arrays(rows)
+    if kind == "items":
+        return fb.from_source(Items(rows))
+    if kind == "npy":
+        np.save(folder / "series.npy", rows)
+        return fb.from_files(folder / "series.npy")
+    for number, part in enumerate(np.array_split(rows, 3)):
+        np.save(folder / f"part{number}.npy", part)
+    return fb.from_files(folder / "part*.npy")
+
+
+@pytest.mark.parametrize("kind", ["arrays", "items", "npy", "files"])
+@pytest.mark.parametrize(("length", "stride", "horizon"), [(4, 1, 0), (4, 4, 1), (3, 2, 2), (1, 1, 0), (30, 7, 0)])
+def test_windows_equal_slices_of_the_series(kind, length, stride, horizon, tmp_path):
+    rows = np.random.default_rng(0).random((30, 2), dtype=np.float32)
+    windows = rows_of(series_of(kind, rows, tmp_path).window(length, stride=stride, horizon=horizon))
+    assert np.array_equal(windows, slices_of(rows, length + horizon, stride))
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 9))
+def test_the_number_of_windows_is_that_of_the_slices(rows, length, stride):
+    assert window_count(rows, length, stride) == len(slices_of(range(rows), length, stride))
+
+
+@given(st.integers(10, 80), st.integers(1, 8), st.integers(1, 5), st.integers(1, 7), st.integers(1, 4), st.data())
+def test_shuffled_windows_resume_on_another_number_of_shards(rows, length, stride, batch, shards, data):
+    pipeline = fb.from_arrays(np.arange(rows)).window(length, stride=stride).shuffle(seed=2)
+    whole = rows_of(pipeline, batch)
+    with pipeline.batch(batch).feed("numpy") as feed:
+        taken = data.draw(st.integers(0, len(feed) - 1))
+        batches = iter(feed)
+        first = [next(batches) for _ in range(taken)]
+        state = feed.state_dict()
+    rest = []
+    for index in range(shards):
+        with pipeline.shard(index, shards).batch(batch).feed("numpy") as feed:
+            feed.load_state_dict(state)
+            rest += [*feed]
+    got = np.concatenate([*first, *rest])
+    assert sorted(map(tuple, got)) == sorted(map(tuple, whole))
+
+
+def test_a_window_holds_every_field_of_the_series():
+    data = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10)}
+    (batch,) = fb.from_arrays(data).window(4, stride=3).batch(9).feed("numpy")
+    assert batch["x"].shape == (3, 4, 2)
+    assert batch["y"].tolist() == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+
+
+def test_windows_of_an_array_share_its_memory():
+    series = np.arange(1000.0)
+    source = fb.from_arrays(series).window(100).source
+    assert isinstance(source, ArraySource)
+    assert all(np.shares_memory(array, series) for array in source.arrays)
+
+
+def test_the_fingerprint_depends_on_the_stride_and_the_length():
+    series = fb.from_arrays(np.arange(101))
+    pipelines = [series.window(50, stride=26), series.window(50, stride=51), series.window(51, stride=26)]
+    assert len({pipeline.batch(1).fingerprint for pipeline in pipelines}) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda series: series.window(0), "at least 1"),
+        (lambda series: series.window(4, stride=0), "at least 1"),
+        (lambda series: series.window(4, horizon=-1), "0 or more"),
+        (lambda series: series.window(2.5), "whole number"),
+        (lambda series: series.window(9, horizon=2), "only 10"),
+        (lambda series: series.shuffle().window(2), "right after"),
+        (lambda series: series.take(5).window(2), "right after"),
+        (lambda series: series.window(2).window(2), "right after"),
+        (lambda series: series.map(lambda row: row).window(2), "right after"),
+        (lambda series: series.batch(2).window(2), "right after"),
+    ],
+)
+def test_wrong_arguments_and_a_wrong_place_are_refused(make, message):
+    with pytest.raises(PipelineError, match=message):
+        make(fb.from_arrays(np.arange(10)))
+
+
+def test_a_stream_has_no_windows():
+    with pytest.raises(PipelineError, match="not a stream"):
+        fb.from_generator(lambda: iter(range(10))).window(2)
+
+
+class TestWindowSource(SourceTests):
+    def make_source(self, tmp_path):
+        rows = np.arange(40).reshape(20, 2)
+        return WindowSource(ArraySource(rows), 4, 3), np.stack(slices_of(rows, 4, 3))
