@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from forebay.errors import PipelineError
 from forebay.order.orders import BlockShuffled, Repeated, Sequential, Shuffled, Take
-from forebay.order.permutation import Permutation, _stable_argsort, derive_key
+from forebay.order.permutation import Permutation, derive_key, stable_argsort
 from forebay.testing.strategies import seeds
 
 
@@ -237,11 +237,11 @@ def test_orders_that_are_not_a_single_permutation_have_no_params(order):
 @given(numbers=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=300))
 def test_argsort_is_stable(numbers):
     drawn = np.array(numbers, np.uint64)
-    assert _stable_argsort(drawn).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
-    assert _stable_argsort(drawn).dtype == np.int64
+    assert stable_argsort(drawn).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
+    assert stable_argsort(drawn).dtype == np.int64
 
 
 def test_two_equal_numbers_among_many_keep_their_order():
     drawn = np.random.Philox(key=1).random_raw(20_000)
     drawn[[15_000, 3, 9000]] = drawn[7]
-    assert np.array_equal(_stable_argsort(drawn), np.argsort(drawn, kind="stable"))
+    assert np.array_equal(stable_argsort(drawn), np.argsort(drawn, kind="stable"))

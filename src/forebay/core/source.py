@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
 from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_count
@@ -149,6 +151,15 @@ class AbstractSource(PipelineInput):
         out = [spec.empty(row_count(rows)) for spec in self.specs]
         self.gather(rows, out)
         return [list(row) for row in zip(*out, strict=True)]
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        """Return some leaves of these rows. Override this if the other leaves need not be read."""
+        if any(spec.ragged for spec in self.specs):
+            columns = list(zip(*self.gather_rows(rows), strict=True))
+            return [np.stack(columns[leaf]) for leaf in leaves]
+        out = [spec.empty(row_count(rows)) for spec in self.specs]
+        self.gather(rows, out)
+        return [out[leaf] for leaf in leaves]
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.

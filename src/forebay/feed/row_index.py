@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from forebay.core.rows import Rows
-from forebay.order.orders import Order
+from forebay.order.choices import consecutive_start
+from forebay.order.orders import Order, order_chain
 from forebay.order.permutation import Permutation, PermutationParams
+from forebay.order.sampling import Sampled
 from forebay.order.schedule import ENDLESS, Cursor, Group
 from forebay.pipeline.pipeline import Pipeline
 
@@ -42,10 +44,13 @@ class RowIndex:
         assert pipeline.order is not None
         self._order: Order = pipeline.order
         self._schedule = pipeline.schedule
-        self._is_slice = self._order.is_sequential and pipeline.shard_count == 1  # row numbers are consecutive
+        self._first_row = consecutive_start(self._order) or 0
+        # True if row numbers are consecutive.
+        self._is_slice = consecutive_start(self._order) is not None and pipeline.shard_count == 1
         self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple, so that few groups span chunks
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
-        is_fast_on_host = self._is_slice or self._schedule.pass_rows <= Permutation.TABLE_LENGTH
+        is_short = self._schedule.pass_rows <= Permutation.TABLE_LENGTH
+        is_fast_on_host = self._is_slice or (is_short and not any(map(_sorts_all_rows, order_chain(self._order))))
         # True if the host needs little time for the row numbers, or if a device can compute them.
         self.is_cheap = is_fast_on_host or self._order.permutation_params(0) is not None
         self._epoch_params: tuple[int, PermutationParams | None] = -1, None  # the last epoch, and its parameters
@@ -55,7 +60,7 @@ class RowIndex:
     def rows_of(self, group: Group) -> Rows:
         """Return the row numbers of a group, as a slice or an array."""
         if self._is_slice:
-            start = group.base + group.start
+            start = self._first_row + group.base + group.start
             return slice(start, start + group.rows)
         epoch, stop = self._schedule.order_epoch(group.cursor), group.start + group.rows
         chunk_numbers = range(group.start // self._chunk_rows, -(-stop // self._chunk_rows))
@@ -139,6 +144,11 @@ class RowIndex:
     def _first_position(self, base: int, number: int) -> int:
         """Return the global position at which a chunk begins."""
         return base + self._schedule.shard_index + number * self._chunk_rows * self._schedule.shard_count
+
+
+def _sorts_all_rows(order: Order) -> bool:
+    """Return whether a short epoch may still need a sort of many rows."""
+    return isinstance(order, Sampled) and not order.replacement
 
 
 class GroupRows:

@@ -10,13 +10,19 @@ numbers of the source.
     BlockShuffled    blocks of rows in shuffled order, with the rows of a few blocks mixed
     Take             only the first n positions of the inner order
     Repeated         several passes over the inner order, each with its own epoch number
+    Span             consecutive positions of the inner order (`choices.py`)
+    Selected         a table of positions of the inner order (`choices.py`)
+    SplitPart        a part of a fixed permutation of the inner order (`choices.py`)
+    Sampled          positions drawn by weight, new ones in each epoch (`sampling.py`)
 
-No order stores more than small tables. So a shuffle of a billion rows needs no large memory, an epoch starts at once,
-and the row at any position can be computed directly. Resuming, sharding and worker threads rely on this.
+Only `Selected` and `Sampled` store tables that grow with the number of rows. So a shuffle of a billion rows needs no
+large memory, an epoch starts at once, and the row at any position can be computed directly. Resuming, sharding and
+worker threads rely on this.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -25,11 +31,26 @@ from forebay.order.block_shuffle import BlockLayout, cached_epoch
 from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
 from forebay.order.schedule import MAX_PASSES
 
-__all__ = ["BlockShuffled", "Order", "Repeated", "Sequential", "Shuffled", "Take", "Windows"]
+__all__ = [
+    "BlockShuffled",
+    "Order",
+    "Repeated",
+    "Sequential",
+    "Shuffled",
+    "Take",
+    "Windows",
+    "order_chain",
+    "require_length",
+]
 
 
 class Order(Protocol):
     """Maps positions of an epoch to row numbers of the source."""
+
+    @property
+    def inner(self) -> "Order | None":
+        """The order that this order wraps; None for the innermost order."""
+        ...
 
     @property
     def length(self) -> int | None:
@@ -39,6 +60,16 @@ class Order(Protocol):
     @property
     def is_sequential(self) -> bool:
         """Whether position p is always row p, so that consecutive positions are consecutive rows."""
+        ...
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every epoch has the same row at each position."""
+        ...
+
+    @property
+    def is_ascending(self) -> bool:
+        """Whether row numbers never decrease within an epoch, so that rows are read in the order of the source."""
         ...
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
@@ -58,8 +89,11 @@ class Order(Protocol):
 class Sequential:
     """The order of the rows in the source."""
 
+    inner: ClassVar[None] = None
     length: int
     is_sequential: bool = True
+    is_fixed: bool = True
+    is_ascending: bool = True
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return positions
@@ -88,10 +122,12 @@ class Shuffled:
     inner: Order
     seed: int
     is_sequential: bool = False
+    is_fixed: bool = False
+    is_ascending: bool = False
 
     @property
     def length(self) -> int:
-        return _require_length(self.inner, "shuffle")
+        return require_length(self.inner, "shuffle")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         permutation = cached_permutation(self.length, derive_key(self.seed, epoch))
@@ -120,10 +156,12 @@ class BlockShuffled:
     block_rows: int
     max_open_blocks: int
     is_sequential: bool = False
+    is_fixed: bool = False
+    is_ascending: bool = False
 
     @property
     def length(self) -> int:
-        return _require_length(self.inner, "shuffle")
+        return require_length(self.inner, "shuffle")
 
     @property
     def open_blocks(self) -> int:
@@ -173,6 +211,14 @@ class Take:
     def is_sequential(self) -> bool:
         return self.inner.is_sequential
 
+    @property
+    def is_fixed(self) -> bool:
+        return self.inner.is_fixed
+
+    @property
+    def is_ascending(self) -> bool:
+        return self.inner.is_ascending
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions)
 
@@ -193,13 +239,18 @@ class Repeated:
     inner: Order
     count: int | None
     is_sequential: bool = False
+    is_ascending: bool = False
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.inner.is_fixed
 
     @property
     def length(self) -> int | None:
-        return None if self.count is None else self.count * _require_length(self.inner, "repeat")
+        return None if self.count is None else self.count * require_length(self.inner, "repeat")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        length = _require_length(self.inner, "repeat")
+        length = require_length(self.inner, "repeat")
         passes = positions // length
         rows = np.empty_like(positions)
         for number in np.unique(passes):
@@ -215,7 +266,15 @@ class Repeated:
         return ("repeated", self.count, *self.inner.describe())
 
 
-def _require_length(order: Order, verb: str) -> int:
+def order_chain(order: Order) -> Iterator[Order]:
+    """Yield an order and all orders inside it, from the outermost to the innermost."""
+    link: Order | None = order
+    while link is not None:
+        yield link
+        link = link.inner
+
+
+def require_length(order: Order, verb: str) -> int:
     """Return the length of an order, or raise PipelineError if it is endless."""
     if order.length is None:
         raise PipelineError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Permutation", "PermutationParams", "Positions", "cached_permutation", "derive_key"]
+__all__ = ["Permutation", "PermutationParams", "Positions", "cached_permutation", "derive_key", "stable_argsort"]
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -48,7 +48,7 @@ class Permutation:
         self._table: Positions | None = None
         generator = np.random.Philox(key=key)
         if length <= self.TABLE_LENGTH:
-            self._table = _stable_argsort(generator.random_raw(length))
+            self._table = stable_argsort(generator.random_raw(length))
             return
         bits = (length - 1).bit_length()
         integer_type: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
@@ -90,7 +90,7 @@ class Permutation:
         return numbers
 
 
-def _stable_argsort(numbers: Array) -> Positions:
+def stable_argsort(numbers: Array) -> Positions:
     """Return the indices that sort the numbers; equal numbers keep their order."""
     order = np.argsort(numbers)  # several times faster than a stable sort, and identical if all numbers differ
     sorted_numbers = numbers[order]

@@ -8,12 +8,12 @@ import numpy as np
 
 from forebay.core.decision import Decision
 from forebay.core.handoff import HandOff
-from forebay.core.source import AbstractSource
-from forebay.core.spec import ArraySpec, Structure, format_nbytes, parse_nbytes
+from forebay.core.source import AbstractSource, AbstractStream
+from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.orders import BlockShuffled, Repeated, Take
 from forebay.pipeline.device_request import can_pull_rows, device_input, output_specs, split_transforms
 from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.order_decision import order_decision
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
@@ -26,7 +26,7 @@ from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.items import ItemSource
 from forebay.sources.streams.batches import BatchStream
-from forebay.sources.streams.combinators import ShuffledStream
+from forebay.sources.streams.combinators import window_nbytes_of
 from forebay.transforms.ops import Cast, Transform
 
 __all__ = ["FeedRequest", "resolve_request"]
@@ -70,7 +70,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         indexed=pipeline.indexed,
         row_by_row=isinstance(source, ItemSource),
         fixed_size=fixed_size,
-        shuffle_window_nbytes=source.window_nbytes if isinstance(source, ShuffledStream) else 0,
+        shuffle_window_nbytes=window_nbytes_of(source) if isinstance(source, AbstractStream) else 0,
         host_nbytes=host_nbytes,
         decisions=(*_pipeline_decisions(pipeline), *target.decisions, *narrowing_decisions),
         device=device,
@@ -148,33 +148,9 @@ def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPla
 
 def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
     """Return the decisions made before planning: order, rank, and how rows are read."""
-    decisions = [_order_decision(pipeline)]
+    decisions = [order_decision(pipeline)]
     if isinstance(pipeline.rank, Rank):
         decisions.append(rank_decision(pipeline.rank, pipeline.schedule))
     if pipeline.source.read_decision is not None:
         decisions.append(pipeline.source.read_decision)
     return decisions
-
-
-def _order_decision(pipeline: Pipeline) -> Decision:
-    if pipeline.order is not None:
-        return Decision("order", pipeline.order.describe()[0], _why_order(pipeline))
-    if isinstance(pipeline.source, ShuffledStream):
-        rows = pipeline.source.window_rows
-        return Decision("order", "window", f"a stream cannot be indexed: rows are mixed in a window of {rows}")
-    return Decision("order", "sequential", "a stream cannot be indexed")
-
-
-def _why_order(pipeline: Pipeline) -> str:
-    """Return what the order does with the rows of one pass."""
-    order = pipeline.order
-    while isinstance(order, Take | Repeated):
-        order = order.inner
-    assert order is not None
-    if not isinstance(order, BlockShuffled):
-        return "the order of the source" if order.is_sequential else "any row may come anywhere: an exact shuffle"
-    open_nbytes = order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs)
-    return (
-        f"blocks come in random order, and the rows of {order.open_blocks} blocks ({format_nbytes(open_nbytes)}) are "
-        f"mixed at a time: rows of one block stay within {order.max_row_distance} positions of each other"
-    )

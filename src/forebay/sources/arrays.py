@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
@@ -60,6 +60,12 @@ class ArraySource(AbstractSource):
 
     def windows(self, length: int, stride: int) -> "ArraySource":
         return ArraySource(self.structure.unflatten([window_view(array, length, stride) for array in self._arrays]))
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
+        for leaf, array in zip(leaves, out, strict=True):
+            self._gathers[leaf](rows, array)
+        return out
 
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays]

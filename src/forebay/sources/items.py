@@ -53,6 +53,16 @@ class ItemSource(AbstractSource):
         items = self._fetch_items(list(row_numbers(rows)))
         return [[np.asarray(leaf) for leaf in self.structure.flatten_like(item)] for item in items]
 
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        """Return some leaves of these rows. The other leaves may differ in shape."""
+        out = [self.specs[leaf].empty(len(row_numbers(rows))) for leaf in leaves]
+        for position, row in enumerate(self.gather_rows(rows)):
+            for leaf, target in zip(leaves, out, strict=True):
+                if row[leaf].shape != target.shape[1:] or row[leaf].dtype != target.dtype:
+                    raise _mismatch_error(row_numbers(rows)[position], self.structure.paths[leaf], row[leaf], target)
+                target[position] = row[leaf]
+        return out
+
     def _fetch_items(self, numbers: list[int]) -> Iterable[Tree]:
         get_many = getattr(self._items, "__getitems__", None)  # an optional method of torch datasets
         if get_many is None:

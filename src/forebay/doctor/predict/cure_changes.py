@@ -55,9 +55,9 @@ HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at 
 # 11 ms. On a machine without a hypervisor, it should take less.
 GPU_HAND_OVER_SECONDS = 1e-3, 11e-3
 SMALL_GPU_BATCH_NBYTES = 1 << 20
-# The shortest time to make a batch that a prefetching thread can hide in a process that uses a GPU, in seconds. Measured
-# on the same machine with tf.data and waits of 0.2 ms (2026-11-18): prefetching made steps of 0.65 and 0.89 ms longer by
-# 0.1 and 0.3 ms.
+# The shortest time to make a batch that a prefetching thread can hide in a process that uses a GPU, in seconds.
+# Measured on the same machine with tf.data and waits of 0.2 ms (2026-11-18): prefetching made steps of 0.65 and 0.89 ms
+# longer by 0.1 and 0.3 ms.
 SHORTEST_PREFETCHED_SECONDS = 5e-4
 FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; estimated, below the speed of a copy by one thread
 FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed; estimated

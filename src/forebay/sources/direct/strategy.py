@@ -16,6 +16,7 @@ from typing import Literal
 
 from forebay.core.decision import Decision
 from forebay.core.spec import format_nbytes
+from forebay.order.choices import Span, consecutive_start
 from forebay.order.orders import BlockShuffled, Order, Repeated, Take
 from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.block_reader import block_buffer_nbytes
@@ -87,7 +88,7 @@ def choose_strategy(facts: FileFacts, request: ReadRequest, space: AddressSpace)
     blocks = _plan_blocks(facts, request, space)
     if blocks is not None:
         return blocks
-    is_scattered = not request.order.is_sequential
+    is_scattered = consecutive_start(request.order) is None
     has_short_rows = sum(space.row_nbytes) < SHORT_ROW_NBYTES
     if is_scattered and has_short_rows and _fits_in_memory(facts):
         why = f"{_describe_uncached(facts)}: a thread reads all files in sequence, because they fit in memory and a "
@@ -150,7 +151,7 @@ def _find_block_shuffle(order: Order) -> BlockShuffled | None:
 
     Return None if there is none, or if its blocks are not consecutive rows of the files.
     """
-    while isinstance(order, Take | Repeated):
+    while isinstance(order, Take | Repeated | Span):
         order = order.inner
     return order if isinstance(order, BlockShuffled) and order.inner.is_sequential else None
 

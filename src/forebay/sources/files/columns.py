@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, as_specs, flatten
 from forebay.errors import SourceError, SpecError
@@ -117,6 +117,16 @@ class ColumnsSource(AbstractSource):
         self._file.check()
         for column, target in zip(columns, out, strict=True):
             column.gather(rows, target)
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        columns = self._columns
+        if not columns:
+            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+        self._file.check()
+        out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
+        for leaf, array in zip(leaves, out, strict=True):
+            columns[leaf].gather(rows, array)
+        return out
 
     def memory(self) -> list[MemoryRegion]:
         regions = [column.memory() for column in self._columns]

@@ -116,6 +116,18 @@ class FilesSource(AbstractSource):
         if self._prefetchers and row_count(rows):
             self._release_group(rows)
 
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        if not isinstance(rows, slice):
+            return super().gather_leaves(leaves, rows)
+        out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
+        for file, part in split_slice(rows, self._boundaries):
+            first = self._boundaries[file]
+            with self._pool.use(file) as source:
+                columns = source.gather_leaves(leaves, slice(part.start - first, part.stop - first))
+            for array, column in zip(out, columns, strict=True):
+                array[part.start - rows.start : part.stop - rows.start] = column
+        return out
+
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
         """Start to decompress the files of upcoming groups; return None unless all are compressed."""
         if not all(self._decompressed_nbytes):

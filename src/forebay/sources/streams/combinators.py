@@ -1,55 +1,22 @@
-"""Streams that wrap another stream: take, repeat, and shuffle in a window."""
+"""Streams that wrap another stream and change its order: repeat, and shuffle in a window."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from forebay.core.source import AbstractStream, StreamReader
-from forebay.core.spec import Array, ArraySpec
+from forebay.core.spec import Array
 from forebay.errors import SourceError
 from forebay.order.permutation import derive_key
+from forebay.sources.streams.wrapping import ReplayingReader, WrappingStream, empty_rows
 
-__all__ = ["RepeatedStream", "ShuffledStream", "TakenStream"]
+__all__ = ["RepeatedStream", "ShuffledStream", "window_nbytes_of"]
 
 _MAX_DRAWN_ROWS = 256  # most rows per draw from the window; a larger number takes less time per row, but more memory
-_SKIP_ROWS = 1024  # rows that `skip` reads at a time; a larger number makes fewer calls, but needs more memory
 
 
-class _WrappingStream(AbstractStream):
-    """A stream with the specs and the sample of the stream that it wraps.
-
-    `start` ignores `state`, because the readers of these streams have no state (see `_ReplayingReader`).
-    """
-
-    inner: AbstractStream
-
-    def __init__(self, inner: AbstractStream) -> None:
-        self.inner, self.specs, self.structure = inner, inner.specs, inner.structure
-
-    def sample(self, rows: int) -> list[list[Array]]:
-        return self.inner.sample(rows)
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-class TakenStream(_WrappingStream):
-    """The first `count` rows of a stream."""
-
-    def __init__(self, inner: AbstractStream, count: int) -> None:
-        super().__init__(inner)
-        self.count = count
-
-    def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader:
-        return _TakenReader(self.inner.start(epoch), self.count, self.specs)
-
-    def describe(self) -> tuple[Any, ...]:
-        return ("taken", self.count, *self.inner.describe())
-
-
-class RepeatedStream(_WrappingStream):
+class RepeatedStream(WrappingStream):
     """`count` passes over a stream; endless if `count` is None."""
 
     def __init__(self, inner: AbstractStream, count: int | None) -> None:
@@ -65,7 +32,7 @@ class RepeatedStream(_WrappingStream):
         return ("repeated", self.count, *self.inner.describe())
 
 
-class ShuffledStream(_WrappingStream):
+class ShuffledStream(WrappingStream):
     """A stream that yields random rows from a window, a buffer of `window_nbytes`.
 
     The next rows of the wrapped stream take the places of the yielded rows in the window.
@@ -88,45 +55,16 @@ class ShuffledStream(_WrappingStream):
         return ("window-shuffled", self.seed, self.window_nbytes, *self.inner.describe())
 
 
-class _ReplayingReader(ABC):
-    """A reader without state. A resumed feed starts a new reader and calls `skip`."""
-
-    specs: Sequence[ArraySpec]
-
-    @abstractmethod
-    def read(self, out: Sequence[Array]) -> int: ...
-
-    def state_dict(self) -> dict[str, Any] | None:
-        return None
-
-    def skip(self, rows: int) -> int:
-        # Do not call `skip` of the inner reader: after `skip`, a window must hold the same rows as after `read`.
-        rows_done = 0
-        while rows_done < rows:
-            count = self.read(_empty_rows(self.specs, min(_SKIP_ROWS, rows - rows_done)))
-            rows_done += count
-            if count == 0:
-                break
-        return rows_done
+def window_nbytes_of(stream: AbstractStream | None) -> int:
+    """Return the size in bytes of all shuffle windows of a stream."""
+    nbytes = 0
+    while stream is not None:
+        nbytes += stream.window_nbytes if isinstance(stream, ShuffledStream) else 0
+        stream = stream.inner
+    return nbytes
 
 
-class _TakenReader(_ReplayingReader):
-    """Reads at most `count` rows of another reader."""
-
-    def __init__(self, inner: StreamReader, count: int, specs: Sequence[ArraySpec]) -> None:
-        self._inner, self._rows_left, self.specs = inner, count, specs
-
-    def read(self, out: Sequence[Array]) -> int:
-        wanted = min(self._rows_left, len(out[0]))
-        count = self._inner.read([leaf[:wanted] for leaf in out]) if wanted else 0
-        self._rows_left -= count
-        return count
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class _RepeatedReader(_ReplayingReader):
+class _RepeatedReader(ReplayingReader):
     """Starts the stream again after each pass, with the next epoch number."""
 
     def __init__(self, stream: RepeatedStream, epoch: int) -> None:
@@ -164,7 +102,7 @@ class _RepeatedReader(_ReplayingReader):
             self._inner = None
 
 
-class _ShuffledReader(_ReplayingReader):
+class _ShuffledReader(ReplayingReader):
     """Draws a fixed number of rows at a time from the window.
 
     The order therefore does not depend on how many rows each `read` requests.
@@ -172,9 +110,9 @@ class _ShuffledReader(_ReplayingReader):
 
     def __init__(self, stream: ShuffledStream, inner: StreamReader, key: int) -> None:
         self._inner, self.specs = inner, stream.specs
-        self._window = _empty_rows(stream.specs, stream.window_rows)  # one array for each leaf
+        self._window = empty_rows(stream.specs, stream.window_rows)  # one array for each leaf
         self._draw_rows = max(1, min(_MAX_DRAWN_ROWS, stream.window_rows // 4))
-        self._drawn = _empty_rows(stream.specs, self._draw_rows)
+        self._drawn = empty_rows(stream.specs, self._draw_rows)
         # `_drawn[_next_drawn:_drawn_count]` are the rows that `read` has not returned yet.
         self._next_drawn, self._drawn_count = 0, 0
         self._random = np.random.Philox(key=key)
@@ -203,7 +141,7 @@ class _ShuffledReader(_ReplayingReader):
         for window, drawn in zip(self._window, self._drawn, strict=True):
             # All positions are valid. With the default mode "raise", NumPy would write to a temporary buffer first.
             window.take(chosen, axis=0, out=drawn[:count], mode="clip")
-        new_rows = _empty_rows(self.specs, count)
+        new_rows = empty_rows(self.specs, count)
         has_ended = self._window_count < len(self._window[0])  # the stream had too few rows to fill the window
         new_count = 0 if has_ended else self._inner.read(new_rows)
         for window, leaf in zip(self._window, new_rows, strict=True):
@@ -240,7 +178,3 @@ class _ShuffledReader(_ReplayingReader):
 
     def close(self) -> None:
         self._inner.close()
-
-
-def _empty_rows(specs: Sequence[ArraySpec], rows: int) -> list[Array]:
-    return [spec.empty(rows) for spec in specs]

@@ -197,7 +197,7 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
 
 
 def _may_be_on_device(value: Any) -> bool:
-    """Whether a value is a tensor outside of the host, or of a subclass, whose attributes may run code of the script."""
+    """Whether a value is a tensor outside of the host, or of a subclass with attributes that may run code."""
     return not value.is_cpu if type(value) is torch.Tensor else issubclass(type(value), torch.Tensor)
 
 

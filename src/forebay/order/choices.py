@@ -1,0 +1,155 @@
+"""Orders that choose some positions of their inner order: a span, a table, or a part of a random split."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from forebay.core.spec import Array
+from forebay.order.orders import Order, Sequential, Take, require_length
+from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
+
+__all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start", "hash_array"]
+
+# Part of a derived key. It tells the permutation of a split from the permutations of a shuffle with the same seed.
+_SPLIT_KEY = int.from_bytes(b"split rows", "big")
+
+PositionTable: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`count` consecutive positions of the inner order, from `start` on; None means up to its end."""
+
+    inner: Order
+    start: int
+    count: int | None = None
+
+    @property
+    def length(self) -> int | None:
+        rest = None if self.inner.length is None else max(0, self.inner.length - self.start)
+        if self.count is None or rest is None:
+            return self.count if rest is None else rest
+        return min(self.count, rest)
+
+    @property
+    def is_sequential(self) -> bool:
+        return self.start == 0 and self.inner.is_sequential
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.inner.is_fixed
+
+    @property
+    def is_ascending(self) -> bool:
+        return self.inner.is_ascending
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        return self.inner.rows(epoch, positions + self.start)
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return self.inner.permutation_params(epoch) if self.start == 0 else None
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("span", self.start, self.count, *self.inner.describe())
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The positions of the inner order that a table lists. The table may list a position several times."""
+
+    inner: Order
+    table: PositionTable = field(compare=False, repr=False)
+    digest: str  # a hash of the chosen positions
+    ascends: bool  # whether the table never decreases
+    is_sequential: bool = False
+
+    @classmethod
+    def of_mask(cls, inner: Order, mask: Array) -> "Selected":
+        """Select the positions at which a boolean mask is True."""
+        digest = hash_array(np.packbits(mask))
+        return cls(inner, _shorten(np.flatnonzero(mask), len(mask)), f"mask {digest}", ascends=True)
+
+    @classmethod
+    def of_positions(cls, inner: Order, positions: Positions) -> "Selected":
+        """Select positions in any order."""
+        table = _shorten(positions, require_length(inner, "select"))
+        return cls(inner, table, hash_array(table), bool((table[1:] >= table[:-1]).all()))
+
+    @property
+    def length(self) -> int:
+        return len(self.table)
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.inner.is_fixed
+
+    @property
+    def is_ascending(self) -> bool:
+        return self.ascends and self.inner.is_ascending
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        # Positions are always in range. With the default mode "raise", NumPy is slower.
+        chosen = self.table.take(positions, mode="clip")
+        return self.inner.rows(epoch, chosen.astype(np.int64, copy=False))
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return None
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("selected", self.length, self.digest, *self.inner.describe())
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPart:
+    """One part of a random split: `count` positions, from `start` on, of a permutation.
+
+    The permutation is the same in every epoch. All parts of a split share it, so no two parts have a common row.
+    """
+
+    inner: Order
+    seed: int
+    start: int
+    count: int
+    is_sequential: bool = False
+    is_ascending: bool = False
+
+    @property
+    def length(self) -> int:
+        return self.count
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.inner.is_fixed
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        permutation = cached_permutation(require_length(self.inner, "split"), derive_key(self.seed, _SPLIT_KEY))
+        return self.inner.rows(epoch, permutation(positions + self.start))
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return None
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("split", self.seed, self.start, self.count, *self.inner.describe())
+
+
+def consecutive_start(order: Order) -> int | None:
+    """Return the row s for which position p is always row s + p; None if there is none."""
+    start = 0
+    while isinstance(order, Span | Take):
+        start += order.start if isinstance(order, Span) else 0
+        order = order.inner
+    return start if isinstance(order, Sequential) else None
+
+
+def hash_array(array: Array) -> str:
+    """Return a hash of the values of an array, equal on every machine."""
+    values = np.ascontiguousarray(array)
+    little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(little_endian.view(np.uint8).data).hexdigest()[:16]
+
+
+def _shorten(positions: Positions, length: int) -> PositionTable:
+    """Return positions below `length` in 32 bits if that is enough, to halve the memory of a table."""
+    return positions.astype(np.uint32 if length <= 1 << 32 else np.int64, copy=False)

@@ -1,0 +1,208 @@
+"""Weighted sampling: `Sampled`, an order that draws positions of its inner order by weight.
+
+With replacement, each position is an independent draw from an alias table, in constant time. Without replacement, every
+position of the inner order gets a random key per epoch, and the epoch has the positions with the smallest keys
+(Efraimidis and Spirakis, 2006).
+
+All random numbers are hashes of (seed, epoch, position). The module uses only integer arithmetic and the basic float
+operations, which IEEE 754 rounds equally on every machine. So an order is the same everywhere.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from forebay.core.spec import Array
+from forebay.order.choices import hash_array
+from forebay.order.orders import Order
+from forebay.order.permutation import PermutationParams, Positions, derive_key, stable_argsort
+
+__all__ = ["MAX_WEIGHTS", "AliasTable", "KeySort", "Sampled", "WeightedDraw", "Weights"]
+
+Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+MAX_WEIGHTS = 1 << 30  # with more, the sum of all bucket sizes (`_BUCKET` each) could exceed 63 bits
+_BUCKET = 1 << 32  # size of a bucket of an alias table, to which weights are rounded; a point in it has 32 bits
+_LOW_HALF = np.uint64(_BUCKET - 1)
+_SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of a derived key, unlike the epoch numbers of shuffles
+_CACHED_EPOCHS = 2  # of `KeySort`: the current epoch and the next one
+_LOG_TERMS = 11  # of the series in `_log`; the error is then below 1e-17
+
+
+class WeightedDraw(Protocol):
+    """Draws numbers below the number of weights."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of the weights."""
+        ...
+
+    def draw(self, key: int, positions: Positions) -> Positions:
+        """Return the number at each position of the random sequence that the key selects."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """`count` positions of the inner order, drawn by weight in each epoch."""
+
+    inner: Order
+    sampler: WeightedDraw = field(compare=False, repr=False)
+    seed: int
+    count: int
+    replacement: bool
+    digest: str  # a hash of the weights
+    is_sequential: bool = False
+    is_fixed: bool = False
+    is_ascending: bool = False
+
+    @classmethod
+    def of(cls, inner: Order, weights: Weights, *, seed: int, count: int, replacement: bool) -> "Sampled":
+        """Build the table of the weights. They are finite and not negative, and not all are 0."""
+        sampler: WeightedDraw = AliasTable(weights) if replacement else KeySort(weights, count)
+        return cls(inner, sampler, seed, count, replacement, sampler.digest)
+
+    @property
+    def length(self) -> int:
+        return self.count
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        return self.inner.rows(epoch, self.sampler.draw(derive_key(self.seed, epoch, _SAMPLE_KEY), positions))
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return None
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("sampled", self.seed, self.count, self.replacement, self.digest, *self.inner.describe())
+
+
+class AliasTable:
+    """Draws with replacement, in constant time per draw.
+
+    The table has at least one bucket per weight, all of the same size. A random number selects a bucket and a point in
+    it. Below the bucket's threshold, the draw is the bucket's own number, else its alias. The number of buckets is a
+    power of two, so that random bits select all buckets equally often. The entry of a bucket has the alias in the upper
+    32 bits and the threshold in the lower 32 bits, so that a draw reads memory once.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.digest = hash_array(weights)
+        self._bucket_bits = max(1, (len(weights) - 1).bit_length())
+        self._entries = _alias_entries(_round_weights(weights, 1 << self._bucket_bits))
+
+    def draw(self, key: int, positions: Positions) -> Positions:
+        bits = _random_bits(key, positions)
+        buckets = bits >> np.uint64(64 - self._bucket_bits)  # the highest bits; the next 32 bits are the point
+        bits >>= np.uint64(32 - self._bucket_bits)
+        bits &= _LOW_HALF
+        # No bucket is outside of the table. With the default mode "raise", NumPy is slower.
+        entries = self._entries.take(buckets.view(np.int64), mode="clip")
+        is_own = bits < np.bitwise_and(entries, _LOW_HALF)
+        entries >>= np.uint64(32)  # the aliases
+        drawn: Array = np.where(is_own, buckets, entries)  # several times faster than `np.copyto(where=)`
+        return drawn.view(np.int64)
+
+
+class KeySort:
+    """Draws without replacement: sorts a random key of each weight, once per epoch."""
+
+    def __init__(self, weights: Weights, count: int) -> None:
+        self.digest = hash_array(weights)
+        self._numbers = np.flatnonzero(weights)
+        self._weights, self._count = weights[self._numbers], count
+        self._epochs: dict[int, Positions] = {}  # the drawn numbers of the last keys
+
+    def draw(self, key: int, positions: Positions) -> Positions:
+        drawn = self._epochs.get(key)
+        if drawn is None:
+            drawn = self._draw_all(key)
+            # Replace the dict instead of changing it, because several threads may read it.
+            kept = list(self._epochs.items())[1 - _CACHED_EPOCHS :]
+            self._epochs = dict([*kept, (key, drawn)])
+        return drawn[positions]
+
+    def _draw_all(self, key: int) -> Positions:
+        keys = _exponentials(_random_bits(key, self._numbers)) / self._weights
+        if self._count < len(keys):
+            largest = np.partition(keys, self._count - 1)[self._count - 1]
+            chosen = np.flatnonzero(keys <= largest)
+        else:
+            chosen = np.arange(len(keys))
+        return self._numbers[chosen[stable_argsort(keys[chosen])[: self._count]]]
+
+
+def _random_bits(key: int, positions: Positions) -> Array:
+    """Return 64 random bits for each position: SplitMix64, which can be computed at any position."""
+    numbers = positions.astype(np.uint64)
+    numbers *= np.uint64(0x9E3779B97F4A7C15)
+    numbers += np.uint64(key & (1 << 64) - 1)
+    shifted = np.empty_like(numbers)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers ^= np.right_shift(numbers, np.uint64(shift), out=shifted)
+        numbers *= np.uint64(factor)
+    numbers ^= np.right_shift(numbers, np.uint64(31), out=shifted)
+    return numbers
+
+
+def _round_weights(weights: Weights, buckets: int) -> Array:
+    """Return whole numbers in proportion to the weights, then zeros.
+
+    Their sum is the size of all buckets.
+    """
+    scaled: Weights = weights / weights.max()
+    total = float(np.add.accumulate(scaled)[-1])  # `sum` may add in another order on another machine
+    size = buckets * _BUCKET
+    scaled *= size / total
+    rounded = np.zeros(buckets, np.int64)
+    rounded[: len(weights)] = np.rint(scaled, out=scaled)
+    # The largest weight has at least `_BUCKET`, which is much more than all rounding errors together.
+    rounded[np.argmax(rounded)] += size - int(rounded.sum())
+    return rounded
+
+
+def _alias_entries(sizes: Array) -> Array:
+    """Return the entries of an alias table for whole numbers whose sum is the size of all buckets.
+
+    The large weights fill the free space in the buckets of small weights, one after the other, each until it fits into
+    its own bucket. The remaining space there is for the next large weight. With the prefix sums of the free space and
+    of the excess, a binary search finds the weight that fills a bucket. So no loop over the weights is necessary.
+    """
+    thresholds, aliases = np.zeros(len(sizes), np.uint64), np.arange(len(sizes), dtype=np.uint64)
+    small, large = np.flatnonzero(sizes < _BUCKET), np.flatnonzero(sizes > _BUCKET)
+    free = _BUCKET - sizes[small]
+    free_sums, excess_sums = np.cumsum(free), np.cumsum(sizes[large] - _BUCKET)
+    thresholds[small] = sizes[small]
+    aliases[small] = large[np.searchsorted(excess_sums, free_sums - free, side="right")]
+    if len(large) > 1:
+        filled = free_sums[np.searchsorted(free_sums, excess_sums[:-1])]
+        missing = filled - excess_sums[:-1]  # what each large weight lacks to fill its own bucket
+        is_short = missing > 0
+        thresholds[large[:-1][is_short]] = _BUCKET - missing[is_short]
+        aliases[large[:-1][is_short]] = large[1:][is_short]
+    aliases <<= np.uint64(32)
+    aliases |= thresholds
+    return aliases
+
+
+def _exponentials(bits: Array) -> Weights:
+    """Return exponentially distributed numbers, from 64 random bits each."""
+    uniform = (bits >> np.uint64(11)).astype(np.float64)
+    uniform += 0.5
+    uniform *= 2.0**-53
+    return -_log(uniform)
+
+
+def _log(numbers: Weights) -> Weights:
+    """Return natural logarithms. `np.log` may differ in its last bit between machines."""
+    mantissas, exponents = np.frexp(numbers)  # mantissas are from 0.5 to 1
+    is_below = mantissas < np.sqrt(0.5)
+    mantissas[is_below] *= 2.0
+    ratios = (mantissas - 1.0) / (mantissas + 1.0)
+    squares = ratios * ratios
+    series = np.full_like(ratios, 1.0 / (2 * _LOG_TERMS - 1))
+    for odd in range(2 * _LOG_TERMS - 3, 0, -2):
+        series *= squares
+        series += 1.0 / odd
+    result: Weights = 2.0 * ratios * series + (exponents - is_below) * 0.6931471805599453
+    return result

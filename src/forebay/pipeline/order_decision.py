@@ -1,0 +1,88 @@
+"""The decision about the order of rows, which `explain()` prints first."""
+
+from collections.abc import Iterator
+
+from forebay.core.decision import Decision
+from forebay.core.source import AbstractSource, AbstractStream
+from forebay.core.spec import format_nbytes
+from forebay.order.choices import Selected, Span, SplitPart
+from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, order_chain
+from forebay.order.sampling import Sampled
+from forebay.pipeline.pipeline import Pipeline
+from forebay.sources.streams.choices import FilteredStream, SkippedStream
+from forebay.sources.streams.combinators import ShuffledStream
+
+__all__ = ["order_decision"]
+
+
+def order_decision(pipeline: Pipeline) -> Decision:
+    """Return what the order does with the rows of one pass."""
+    if pipeline.order is None:
+        return _stream_decision(pipeline)
+    notes = [_why_order(pipeline, pipeline.order), *_choice_notes(pipeline, pipeline.order)]
+    return Decision("order", pipeline.order.describe()[0], "; ".join(notes))
+
+
+def _stream_decision(pipeline: Pipeline) -> Decision:
+    stream, choice, notes = pipeline.source, "sequential", ["a stream cannot be indexed"]
+    while isinstance(stream, AbstractStream):
+        if isinstance(stream, ShuffledStream):
+            choice = "window"
+            notes[0] = f"a stream cannot be indexed: rows are mixed in a window of {stream.window_rows}"
+        elif isinstance(stream, SkippedStream):
+            notes.append(f"the first {stream.count} rows are read and left out")
+        elif isinstance(stream, FilteredStream):
+            notes.append(f"{stream.row_filter} runs while the stream is read")
+        if stream.inner is None:
+            break
+        stream = stream.inner
+    return Decision("order", choice, "; ".join(notes))
+
+
+def _why_order(pipeline: Pipeline, order: Order) -> str:
+    """Return how the rows are arranged, without `take`, `skip` and `repeat`."""
+    while isinstance(order, Take | Repeated | Span):
+        order = order.inner
+    if isinstance(order, Shuffled):
+        return "any row may come anywhere: an exact shuffle"
+    if isinstance(order, Sampled):
+        return _why_sampled(order)
+    if isinstance(order, SplitPart):
+        return "a random order that is the same in every epoch"
+    if not isinstance(order, BlockShuffled):
+        return "the order of the source" if order.is_ascending else "the order of the selected row numbers"
+    open_nbytes = order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs)
+    return (
+        f"blocks come in random order, and the rows of {order.open_blocks} blocks ({format_nbytes(open_nbytes)}) are "
+        f"mixed at a time: rows of one block stay within {order.max_row_distance} positions of each other"
+    )
+
+
+def _why_sampled(order: Sampled) -> str:
+    drawn = f"{order.count} of {order.inner.length} rows are drawn by weight in each epoch"
+    if order.replacement:
+        return f"{drawn}, with replacement: each draw reads one entry of a table"
+    return f"{drawn}, without replacement: the random keys of all rows are sorted once per epoch"
+
+
+def _choice_notes(pipeline: Pipeline, order: Order) -> Iterator[str]:
+    """Yield a note for each order that leaves out rows."""
+    for link in order_chain(order):
+        if isinstance(link, Selected):
+            yield f"{link.length} of {link.inner.length} rows were selected"
+        elif isinstance(link, Span):
+            yield f"from row {link.start} on" if link.count is None else f"{link.count} rows from row {link.start} on"
+        elif isinstance(link, SplitPart):
+            yield f"{link.count} of {link.inner.length} rows, split at random{_scatter_note(pipeline)}"
+        elif isinstance(link, Sampled) and link is not order:
+            yield _why_sampled(link)
+
+
+def _scatter_note(pipeline: Pipeline) -> str:
+    source = pipeline.source
+    if not isinstance(source, AbstractSource) or source.shuffle_blocks is None:
+        return ""
+    return (
+        ", which are scattered over all chunks of the files, so reads are slow. Pass seed=None, or by= with one label "
+        "per block of rows, to keep neighbours together"
+    )

@@ -1,0 +1,182 @@
+"""The rows that `select`, `split` and `sample` choose: validation of arguments, and computation of the choice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from forebay.core.spec import Array
+from forebay.errors import PipelineError
+from forebay.order.choices import Selected, Span
+from forebay.order.orders import Order, require_length
+from forebay.order.permutation import Permutation, Positions, derive_key
+from forebay.order.sampling import MAX_WEIGHTS, Weights
+
+__all__ = ["balanced_weights", "check_labels", "check_weights", "select_positions", "split_by_group", "split_counts"]
+
+SUM_TOLERANCE = 1e-6  # by which the sum of the fractions of a split may differ from 1: they are rounded numbers
+_GROUPS_KEY = int.from_bytes(b"split groups", "big")  # part of a derived key, unlike the epoch numbers of shuffles
+
+
+def select_positions(order: Order, choice: Any) -> Order:
+    """Return the order of the chosen positions: a mask, a slice, a range, or position numbers."""
+    length = require_length(order, "select")
+    if isinstance(choice, slice):
+        choice = range(*choice.indices(length))
+    if isinstance(choice, range) and choice.step == 1 and 0 <= choice.start < choice.stop <= length:
+        return Span(order, choice.start, len(choice))
+    array = np.asarray(choice)
+    if array.ndim == 1 and array.size == 0:
+        raise PipelineError(f"select() got no position of {length} rows. Choose at least one row.")
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        raise PipelineError(
+            f"select() got {array.dtype}{list(array.shape)}. Pass a list with one boolean for each row, or row numbers."
+        )
+    return _select_mask(order, array, length) if array.dtype.kind == "b" else _select_numbers(order, array, length)
+
+
+def _select_mask(order: Order, mask: Array, length: int) -> Order:
+    if len(mask) != length:
+        raise PipelineError(f"select() got a mask of {len(mask)} booleans for {length} rows. Pass one for each row.")
+    count = int(np.count_nonzero(mask))
+    if count == 0:
+        raise PipelineError(f"select() got a mask without any True for {length} rows. Choose at least one row.")
+    first = int(np.argmax(mask))
+    if mask[first : first + count].all():
+        return Span(order, first, count)
+    return Selected.of_mask(order, mask)
+
+
+def _select_numbers(order: Order, numbers: Array, length: int) -> Order:
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= length:
+        raise PipelineError(
+            f"select() got row {low if low < 0 else high}, but the pipeline has the rows 0 to {length - 1}. Choose "
+            "from these."
+        )
+    positions = numbers.astype(np.int64, copy=False)
+    if high - low == len(positions) - 1 and (np.diff(positions) == 1).all():
+        return Span(order, low, len(positions))
+    return Selected.of_positions(order, positions)
+
+
+def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
+    """Return the number of rows of each part, rounded by the largest remainder."""
+    call = f"split({', '.join(map(repr, fractions))})"
+    if not fractions or not all(_is_number(fraction) and isfinite(fraction) and fraction > 0 for fraction in fractions):
+        raise PipelineError(f"{call}: pass the fraction of each part as a number above 0, such as split(0.9, 0.1).")
+    total = sum(map(float, fractions))
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise PipelineError(f"{call}: the fractions have the sum {total:g}. Pass fractions with the sum 1.")
+    quotas = [float(fraction) / total * rows for fraction in fractions]
+    counts = [int(quota) for quota in quotas]
+    by_remainder = sorted(range(len(quotas)), key=lambda part: counts[part] - quotas[part])
+    for part in by_remainder[: rows - sum(counts)]:
+        counts[part] += 1
+    if 0 in counts:
+        raise PipelineError(f"{call} of {rows} rows leaves part {counts.index(0)} without a row. Choose other parts.")
+    return counts
+
+
+def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> list[Array]:
+    """Return a mask of the rows of each part. All rows with one label are in the same part.
+
+    The groups come in random order, or in the order of their first rows without a seed. Each part gets groups until it
+    has its number of rows, counting half of the group at the border.
+    """
+    groups = _Groups.of(labels)
+    order = np.argsort(groups.first_rows)
+    if seed is not None:
+        order = order[Permutation(len(order), derive_key(seed, _GROUPS_KEY))(np.arange(len(order)))]
+    sizes = groups.sizes[order]
+    middles = np.cumsum(sizes) - sizes / 2
+    parts = np.empty(len(order), np.min_scalar_type(len(counts)))
+    parts[order] = np.minimum(np.searchsorted(np.cumsum(counts), middles, side="right"), len(counts) - 1)
+    row_parts = parts[groups.numbers]
+    masks = [row_parts == part for part in range(len(counts))]
+    for part, mask in enumerate(masks):
+        if not mask.any():
+            raise PipelineError(
+                f"split(by=...) has {len(order)} groups, the largest of {groups.sizes.max()} rows, and part {part} "
+                f"({counts[part]} rows) got none of them. Choose other fractions, or smaller groups."
+            )
+    return masks
+
+
+def check_labels(labels: Any, rows: int, call: str) -> Array:
+    """Return labels with one entry per row as an array, or raise PipelineError."""
+    array = np.asarray(labels)
+    if array.shape != (rows,):
+        raise PipelineError(
+            f"{call} got labels of shape {list(array.shape)} for {rows} rows. Pass one label for each row, or the name "
+            "of a field."
+        )
+    return array
+
+
+def check_weights(weights: Any, rows: int) -> Weights:
+    """Return weights as float64, or raise PipelineError."""
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise PipelineError(f"sample(weights=...) got no numbers: {error}. Pass one number for each row.") from None
+    if array.shape != (rows,):
+        raise PipelineError(
+            f"sample(weights=...) got weights of shape {list(array.shape)} for {rows} rows. Pass one for each row."
+        )
+    if rows > MAX_WEIGHTS:
+        raise PipelineError(f"sample() supports {MAX_WEIGHTS} rows, not {rows}. Call take() or select() before it.")
+    is_bad = ~((array >= 0) & (array < np.inf))  # also True for NaN
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise PipelineError(
+            f"sample(weights=...) got {array[row]} for row {row}. Pass finite numbers that are not negative."
+        )
+    if not array.any():
+        raise PipelineError(f"sample(weights=...) got only zeros for {rows} rows. Give some row a weight above 0.")
+    return array
+
+
+def balanced_weights(labels: Array) -> Weights:
+    """Return weights that make all labels equally likely."""
+    groups = _Groups.of(labels)
+    weights: Weights = (1.0 / groups.sizes)[groups.numbers]
+    return weights
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Rows grouped by label. The groups are numbered in the order of their labels."""
+
+    numbers: Positions  # the group of each row
+    sizes: Positions  # rows of each group
+
+    @classmethod
+    def of(cls, labels: Array) -> "_Groups":
+        if labels.dtype.kind in "iu" and _is_dense(labels):  # counting is much faster than sorting
+            offsets = (labels - labels.min()).astype(np.int64)
+            counts = np.bincount(offsets)
+            return cls((np.cumsum(counts > 0) - 1)[offsets], counts[counts > 0])
+        try:
+            _, numbers, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        except TypeError as error:
+            raise PipelineError(f"the labels cannot be compared: {error}. Use labels of one type.") from None
+        return cls(numbers, sizes)
+
+    @property
+    def first_rows(self) -> Positions:
+        """The first row of each group."""
+        first_rows = np.empty(len(self.sizes), np.int64)
+        first_rows[self.numbers[::-1]] = np.arange(len(self.numbers))[::-1]  # the last assignment counts
+        return first_rows
+
+
+def _is_dense(labels: Array) -> bool:
+    """Return whether a table with an entry for each possible label is no longer than the labels."""
+    return int(labels.max()) - int(labels.min()) <= max(1024, len(labels))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

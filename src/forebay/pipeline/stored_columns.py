@@ -1,0 +1,79 @@
+"""Fields of the stored rows of a pipeline, read in chunks when a method such as `filter` is called."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.core.rows import Rows
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array
+from forebay.errors import PipelineError
+from forebay.order.choices import consecutive_start
+from forebay.order.orders import require_length
+from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.row_choices import check_labels
+from forebay.sources.row_filter import RowFilter, find_leaf
+
+__all__ = ["filter_mask", "read_labels", "refuse_transforms"]
+
+CHUNK_NBYTES = 8 << 20  # bytes of all leaves of a chunk; a source may have to read all leaves
+
+
+def filter_mask(pipeline: PipelineDescription, row_filter: RowFilter) -> Array:
+    """Return for each position of a fixed order whether the filter keeps its row."""
+    assert pipeline.order is not None
+    mask = np.empty(require_length(pipeline.order, "filter"), dtype=bool)
+    for start, columns in _read_chunks(pipeline, row_filter.leaves, "filter()"):
+        mask[start : start + len(columns[0])] = row_filter.mask(columns)
+    return mask
+
+
+def read_labels(pipeline: PipelineDescription, labels: Any, call: str) -> Array:
+    """Return one label per position of a fixed order: a field with this name, or the given labels.
+
+    `call` is the user's call, such as "split(by=...)".
+    """
+    assert pipeline.order is not None
+    length = require_length(pipeline.order, call)
+    if not isinstance(labels, str):
+        return check_labels(labels, length, call)
+    leaf = find_leaf(pipeline.structure, labels, call.partition("(")[0])
+    spec = pipeline.specs[leaf]
+    if spec.shape != ():
+        raise PipelineError(f"{call} needs one value for each row, but {labels!r} has {spec}. Choose another field.")
+    column = spec.empty(length)
+    for start, (values,) in _read_chunks(pipeline, (leaf,), call):
+        column[start : start + len(values)] = values
+    return column
+
+
+def _read_chunks(pipeline: PipelineDescription, leaves: Sequence[int], call: str) -> Iterator[tuple[int, list[Array]]]:
+    """Yield the first position and the leaves of each chunk."""
+    source, order = pipeline.source, pipeline.order
+    assert isinstance(source, AbstractSource)
+    assert order is not None
+    refuse_transforms(pipeline, call)
+    for leaf in leaves:
+        if pipeline.specs[leaf].ragged:
+            name = pipeline.structure.paths[leaf]
+            raise PipelineError(f"{call}: {name!r} differs in length between rows. Choose fields of one shape.")
+    length, first_row = require_length(order, call), consecutive_start(order)
+    chunk_rows = max(1, CHUNK_NBYTES // max(1, sum(spec.nbytes for spec in pipeline.specs if not spec.ragged)))
+    for start in range(0, length, chunk_rows):
+        stop = min(start + chunk_rows, length)
+        rows: Rows = (
+            slice(first_row + start, first_row + stop)
+            if first_row is not None
+            else order.rows(0, np.arange(start, stop, dtype=np.int64)).astype(np.intp, copy=False)
+        )
+        yield start, source.gather_leaves(leaves, rows)
+
+
+def refuse_transforms(pipeline: PipelineDescription, call: str) -> None:
+    """Raise PipelineError if the pipeline has transforms. `call` is the user's call, such as "filter()"."""
+    if pipeline.transforms:
+        raise PipelineError(
+            f"{call} reads the stored rows, but {pipeline.transforms[0]} comes before it and would change them. Call "
+            f"{call.partition('(')[0]}() first."
+        )

@@ -1,0 +1,74 @@
+"""`RowFilter`, a function of the user that decides which rows stay."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.core.spec import Array, Structure, Tree
+from forebay.errors import PipelineError
+
+__all__ = ["RowFilter", "find_leaf"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Calls the function of `Pipeline.filter` with some fields of many rows, and checks its result."""
+
+    function: Callable[[Any], Any]
+    leaves: tuple[int, ...]  # numbers of the leaves that the function receives
+    build: Callable[[Sequence[Array]], Tree]  # makes the function's argument of these leaves
+    fields: tuple[str, ...]  # the names of these leaves
+
+    @classmethod
+    def of(
+        cls, function: Callable[[Any], Any], structure: Structure, fields: str | Sequence[str] | None
+    ) -> "RowFilter":
+        """Validate the arguments of `Pipeline.filter`.
+
+        The function receives all fields as a batch has them, one field as an array, or several fields as a dict.
+        """
+        if not callable(function):
+            raise PipelineError(f"filter() needs a function, got {function!r}.")
+        if fields is None:
+            return cls(function, tuple(range(len(structure.paths))), structure.builder(), structure.paths)
+        if isinstance(fields, str):
+            return cls(function, (find_leaf(structure, fields, "filter"),), _only_column, (fields,))
+        names = tuple(fields)
+        if not names:
+            raise PipelineError("filter(fields=()) names no field. Name at least one, or leave out fields=.")
+        leaves = tuple(find_leaf(structure, name, "filter") for name in names)
+        return cls(function, leaves, lambda columns: dict(zip(names, columns, strict=True)), names)
+
+    def mask(self, columns: Sequence[Array]) -> Array:
+        """Return a boolean for each row, from the columns of `leaves`."""
+        rows = len(columns[0])
+        try:
+            result = self.function(self.build(columns))
+        except Exception as error:
+            error.add_note(f"in {self}, which filter() calls with arrays of {rows} rows, not with single rows")
+            raise
+        mask = np.asarray(result)
+        if mask.dtype != bool or mask.shape != (rows,):
+            raise PipelineError(
+                f"{self} returned {mask.dtype}{list(mask.shape)} for {rows} rows. Return an array with one boolean for "
+                "each row, such as batch['label'] < 3."
+            )
+        return mask
+
+    def __str__(self) -> str:
+        return f"filter({getattr(self.function, '__qualname__', type(self.function).__qualname__)})"
+
+
+def find_leaf(structure: Structure, field: str, call: str) -> int:
+    """Return the number of the leaf with this name. `call` is the name of the user's call."""
+    paths = structure.paths
+    if paths.count(field) != 1:
+        count = "several fields" if field in paths else "no field"
+        raise PipelineError(f"{call}() found {count} named {field!r} in a row with {', '.join(paths)}. Name one field.")
+    return paths.index(field)
+
+
+def _only_column(columns: Sequence[Array]) -> Array:
+    return columns[0]
