@@ -77,6 +77,32 @@ def test_shuffled_windows_resume_on_another_number_of_shards(rows, length, strid
     assert sorted(map(tuple, got)) == sorted(map(tuple, whole))
 
 
+@pytest.mark.parametrize("kind", ["arrays", "items", "npy", "files"])
+def test_windows_of_a_part_stay_inside_the_part(kind, tmp_path):
+    rows = np.arange(30)
+    train, test = series_of(kind, rows, tmp_path).split(0.7, 0.3, seed=None)
+    assert np.array_equal(rows_of(train.window(4, stride=3)), slices_of(rows[:21], 4, 3))
+    assert np.array_equal(rows_of(test.window(4, stride=3)), slices_of(rows[21:], 4, 3))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 6), st.integers(1, 4))
+def test_windows_within_an_episode_equal_the_windows_of_each_episode(lengths, length, stride):
+    episodes = np.repeat(np.arange(len(lengths)), lengths)
+    data = {"step": np.arange(len(episodes)), "episode": episodes}
+    expected = [
+        window
+        for number in range(len(lengths))
+        for window in slices_of(np.flatnonzero(episodes == number), length, stride)
+    ]
+    series = fb.from_arrays(data)
+    if not expected:
+        with pytest.raises(PipelineError, match="consecutive rows belong together"):
+            series.window(length, stride=stride, within="episode")
+        return
+    batches = [*series.window(length, stride=stride, within="episode").batch(3).feed("numpy")]
+    assert np.array_equal(np.concatenate([batch["step"] for batch in batches]), expected)
+
+
 def test_a_window_holds_every_field_of_the_series():
     data = {"x": np.arange(20).reshape(10, 2), "y": np.arange(10)}
     (batch,) = fb.from_arrays(data).window(4, stride=3).batch(9).feed("numpy")
@@ -94,7 +120,8 @@ def test_windows_of_an_array_share_its_memory():
 def test_the_fingerprint_depends_on_the_stride_and_the_length():
     series = fb.from_arrays(np.arange(101))
     pipelines = [series.window(50, stride=26), series.window(50, stride=51), series.window(51, stride=26)]
-    assert len({pipeline.batch(1).fingerprint for pipeline in pipelines}) == 3
+    pipelines += [series.skip(1).window(50, stride=26)]
+    assert len({pipeline.batch(1).fingerprint for pipeline in pipelines}) == len(pipelines)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +132,14 @@ def test_the_fingerprint_depends_on_the_stride_and_the_length():
         (lambda series: series.window(4, horizon=-1), "0 or more"),
         (lambda series: series.window(2.5), "whole number"),
         (lambda series: series.window(9, horizon=2), "only 10"),
-        (lambda series: series.shuffle().window(2), "right after"),
-        (lambda series: series.take(5).window(2), "right after"),
-        (lambda series: series.window(2).window(2), "right after"),
-        (lambda series: series.map(lambda row: row).window(2), "right after"),
-        (lambda series: series.batch(2).window(2), "right after"),
+        (lambda series: series.shuffle().window(2), "consecutive rows"),
+        (lambda series: series.select([3, 1]).window(2), "consecutive rows"),
+        (lambda series: series.window(2).window(2), "consecutive rows"),
+        (lambda series: series.map(lambda row: row).window(2), "consecutive rows"),
+        (lambda series: series.batch(2).window(2), "consecutive rows"),
+        (lambda series: series.repeat().window(2), "consecutive rows"),
+        (lambda series: series.window(3, within=np.arange(10) // 2), "at most 2 consecutive"),
+        (lambda series: series.window(3, within="episode"), "episode"),
     ],
 )
 def test_wrong_arguments_and_a_wrong_place_are_refused(make, message):
@@ -125,4 +155,4 @@ def test_a_stream_has_no_windows():
 class TestWindowSource(SourceTests):
     def make_source(self, tmp_path):
         rows = np.arange(40).reshape(20, 2)
-        return WindowSource(ArraySource(rows), 4, 3), np.stack(slices_of(rows, 4, 3))
+        return WindowSource(ArraySource(rows), slice(0, 20), 4, 3), np.stack(slices_of(rows, 4, 3))

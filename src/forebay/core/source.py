@@ -184,10 +184,10 @@ class AbstractSource(PipelineInput):
         """The held bytes: memory that the source uses now for decompressed or parsed rows."""
         return 0
 
-    def windows(self, length: int, stride: int) -> "AbstractSource | None":
+    def windows(self, rows: slice, length: int, stride: int) -> "AbstractSource | None":
         """Return a source of windows that share the memory of the rows, or None if this source cannot share it.
 
-        Window `i` has the rows `i * stride` to `i * stride + length - 1`.
+        Window `i` has `length` rows from row `rows.start + i * stride` on. All windows end before `rows.stop`.
         """
         return None
 

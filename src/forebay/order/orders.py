@@ -107,12 +107,13 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True)
 class Windows(Sequential):
-    """The order of the windows in a series. It also identifies where they begin: at every `stride`-th row."""
+    """The order of the windows in a series. It also identifies where they begin: row `first`, then every `stride`."""
 
+    first: int = 0
     stride: int = 1
 
     def describe(self) -> tuple[Any, ...]:
-        return ("windows", self.length, self.stride)
+        return ("windows", self.length, self.first, self.stride)
 
 
 @dataclass(frozen=True, slots=True)

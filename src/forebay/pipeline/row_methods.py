@@ -10,8 +10,8 @@ import numpy as np
 from forebay.core.source import AbstractSource
 from forebay.core.spec import parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.choices import Span, SplitPart
-from forebay.order.orders import BlockShuffled, Order, Repeated, Sequential, Shuffled, Take, Windows
+from forebay.order.choices import Selected, Span, SplitPart, consecutive_start
+from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, order_chain, require_length
 from forebay.order.sampling import Sampled
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.description import PipelineDescription
@@ -27,7 +27,7 @@ from forebay.sources.row_filter import RowFilter
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.choices import FilteredStream, SkippedStream, TakenStream
 from forebay.sources.streams.combinators import RepeatedStream, ShuffledStream
-from forebay.sources.windows import make_windows
+from forebay.sources.windows import find_starts_within, make_windows
 
 __all__ = ["RowMethods"]
 
@@ -77,14 +77,15 @@ class RowMethods(PipelineDescription):
         order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
         return replace(self, order=order, seed=seed)
 
-    def window(self, length: int, *, stride: int = 1, horizon: int = 0) -> Self:
+    def window(self, length: int, *, stride: int = 1, horizon: int = 0, within: Any = None) -> Self:
         """Make rows of `length + horizon` consecutive rows of a series, beginning at every `stride`-th row.
 
         `horizon` adds the rows to predict at the end of each window. Split a batch in the loop: `batch[:, :length]` and
         `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]` for the next token. Windows of arrays and of mapped
         files share the memory of the series, on the host and on a GPU.
 
-        Call this before other methods, so that the rows are still in the order of the source.
+        `within="episode"` makes only windows whose rows have the same value of this field. It may also be an array with
+        one label per row. Call `window()` before `shuffle()` and `map()`; `split(..., seed=None)` may come before it.
 
         >>> import numpy as np, forebay as fb
         >>> pipeline = fb.from_arrays(np.arange(10)).window(3, stride=2, horizon=1).batch(2)
@@ -95,15 +96,32 @@ class RowMethods(PipelineDescription):
         horizon = check_number(horizon, "window(horizon={})")
         if horizon < 0:
             raise PipelineError(f"window(horizon={horizon}): pass 0 or more rows to predict.")
-        if not isinstance(self.source, AbstractSource):
-            raise PipelineError("window() needs rows that can be read by index, not a stream. Use arrays or files.")
-        if type(self.order) is not Sequential or self.batching is not None or self.transforms:
-            raise PipelineError(
-                "window() needs the rows in the order of the source. Call it right after from_arrays() or "
-                "from_files(), and call shuffle(), map() or batch() after it."
+        rows, length = self._consecutive_rows(), length + horizon
+        assert isinstance(self.source, AbstractSource)
+        if within is None:
+            source = make_windows(self.source, rows, length, stride)
+            return replace(
+                self, source=source, order=Windows(len(source), first=rows.start, stride=stride), file_recipe=None
             )
-        source = make_windows(self.source, length + horizon, stride)
-        return replace(self, source=source, order=Windows(len(source), stride=stride), file_recipe=None)
+        starts = find_starts_within(read_labels(self, within, "window(within=...)"), length, stride)
+        source = make_windows(self.source, rows, length, 1)
+        order = Selected.of_positions(Windows(len(source), first=rows.start), starts)
+        return replace(self, source=source, order=order, file_recipe=None)
+
+    def _consecutive_rows(self) -> slice:
+        """Return the rows of the source that windows may use, or raise PipelineError."""
+        if self.order is None:
+            raise PipelineError("window() needs rows that can be read by index, not a stream. Use arrays or files.")
+        first, has_windows = (
+            consecutive_start(self.order),
+            any(isinstance(each, Windows) for each in order_chain(self.order)),
+        )
+        if first is None or has_windows or self.batching is not None or self.transforms:
+            raise PipelineError(
+                "window() needs consecutive rows of the source. Call it after from_arrays() or from_files(), and call "
+                "shuffle(), map() or batch() after it."
+            )
+        return slice(first, first + require_length(self.order, "window"))
 
     def repeat(self, count: int | None = None) -> Self:
         """Repeat all rows (before `batch()`) or all batches (after it) `count` times in each epoch.

@@ -58,8 +58,9 @@ class ArraySource(AbstractSource):
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(rows, leaf)
 
-    def windows(self, length: int, stride: int) -> "ArraySource":
-        return ArraySource(self.structure.unflatten([window_view(array, length, stride) for array in self._arrays]))
+    def windows(self, rows: slice, length: int, stride: int) -> "ArraySource":
+        views = [window_view(array[rows], length, stride) for array in self._arrays]
+        return ArraySource(self.structure.unflatten(views))
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]

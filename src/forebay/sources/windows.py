@@ -14,7 +14,7 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
 
-__all__ = ["WindowSource", "make_windows", "window_count"]
+__all__ = ["WindowSource", "find_starts_within", "make_windows", "window_count"]
 
 
 def window_count(rows: int, length: int, stride: int) -> int:
@@ -22,23 +22,46 @@ def window_count(rows: int, length: int, stride: int) -> int:
     return max(0, (rows - length) // stride + 1)
 
 
-def make_windows(source: AbstractSource, length: int, stride: int) -> AbstractSource:
-    """Return the windows of a source. Raise PipelineError if the source is shorter than a window."""
-    if window_count(len(source), length, stride) == 0:
+def make_windows(source: AbstractSource, rows: slice, length: int, stride: int) -> AbstractSource:
+    """Return the windows of consecutive rows of a source.
+
+    Raise PipelineError if there are fewer rows than a window has.
+    """
+    if window_count(rows.stop - rows.start, length, stride) == 0:
         raise PipelineError(
-            f"a window has {length} rows, but the series has only {len(source)}. Choose a shorter window or horizon."
+            f"a window has {length} rows, but the series has only {rows.stop - rows.start}. Choose a shorter window or "
+            "horizon."
         )
     ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
     if ragged:
         raise PipelineError(f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad them first.")
-    return source.windows(length, stride) or WindowSource(source, length, stride)
+    return source.windows(rows, length, stride) or WindowSource(source, rows, length, stride)
+
+
+def find_starts_within(labels: Array, length: int, stride: int) -> Array:
+    """Return where windows begin that contain only rows with one label.
+
+    Rows with the same label must be consecutive. In each such run of rows, the first window begins at its first row.
+    Raise PipelineError if no run is long enough.
+    """
+    run_starts = np.concatenate(([0], np.flatnonzero(labels[1:] != labels[:-1]) + 1))
+    run_lengths = np.diff(np.concatenate((run_starts, [len(labels)])))
+    counts = np.maximum(0, (run_lengths - length) // stride + 1)
+    if not counts.any():
+        raise PipelineError(
+            f"a window has {length} rows, but at most {run_lengths.max()} consecutive rows belong together. Choose a "
+            "shorter window or horizon."
+        )
+    numbers_in_run = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(np.repeat(run_starts, counts) + numbers_in_run * stride)
 
 
 class WindowSource(AbstractSource):
     """Windows of any source. Each `gather` reads the rows of its windows from the inner source."""
 
-    def __init__(self, inner: AbstractSource, length: int, stride: int) -> None:
-        self._inner, self._stride, self._steps = inner, stride, np.arange(length)
+    def __init__(self, inner: AbstractSource, rows: slice, length: int, stride: int) -> None:
+        self._inner, self._stride, self._steps = inner, stride, np.arange(rows.start, rows.start + length)
+        self._length = window_count(rows.stop - rows.start, length, stride)
         self.specs = tuple(ArraySpec((length, *spec.shape), spec.dtype) for spec in inner.specs)
         self.structure = inner.structure
         self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
@@ -47,7 +70,7 @@ class WindowSource(AbstractSource):
         self.shuffle_blocks = blocks and ShuffleBlocks(max(1, blocks.rows // stride), blocks.held)
 
     def __len__(self) -> int:
-        return window_count(len(self._inner), len(self._steps), self._stride)
+        return self._length
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows

@@ -145,8 +145,8 @@ class MappedSource(AbstractSource):
         for gather, leaf in zip(gathers, out, strict=True):
             gather(rows, leaf)
 
-    def windows(self, length: int, stride: int) -> "MappedSource":
-        views = [window_view(array, length, stride) for array in self._arrays]
+    def windows(self, rows: slice, length: int, stride: int) -> "MappedSource":
+        views = [window_view(array[rows], length, stride) for array in self._arrays]
         return MappedSource(self._file, views, self.structure)
 
     def memory(self) -> list[MemoryRegion]:
