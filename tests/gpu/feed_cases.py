@@ -25,6 +25,16 @@ ROWS = {  # "odd": rows with an odd number of bytes; "apart": rows with gaps bet
     "apart": lambda: {"x": RNG.random((20_000, 64), dtype="f4")[:, :40], "row": np.arange(40_000, dtype="i4")[::2]},
     "wide types": lambda: {"x": RNG.random((5_000, 9)), "row": np.arange(5_000, dtype="i4")},
 }
+CHOICES = {
+    "select": lambda rows: rows.select(np.arange(100_000) % 2 == 0).shuffle(seed=1),
+    "split": lambda rows: rows.split(0.9, 0.1)[0].shuffle(seed=1),
+    "consecutive split": lambda rows: rows.split(0.9, 0.1, seed=None)[1],
+    "sample": lambda rows: rows.sample(weights=np.arange(100_000)),
+    "windows": lambda rows: rows.take(20_000).window(20).shuffle(seed=1),
+    "windows in order": lambda rows: rows.take(20_000).window(20, stride=7, horizon=3),
+    "windows with gaps": lambda rows: rows.window(20, stride=33).shuffle(seed=1),
+    "windows within": lambda rows: rows.take(20_000).window(20, within=np.arange(20_000) // 90).shuffle(seed=1),
+}
 RNG = np.random.default_rng(0)
 
 
@@ -66,6 +76,14 @@ def test_shards_and_block_shuffles_equal_the_host_batches(framework):
     data = ROWS["small"]()
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3).shard(1, 3).batch(128), resident="never")
     assert_same(framework, fb.from_arrays(data).shuffle(seed=3, block=256).batch(128), resident="never")
+
+
+@pytest.mark.parametrize("resident", ["never", "always"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_chosen_rows_and_windows_equal_the_host_batches(framework, choice, resident):
+    pipeline = CHOICES[choice](fb.from_arrays(ROWS["small"]()))
+    transport, _ = assert_same(framework, pipeline.batch(128), resident=resident)
+    assert transport is not None
 
 
 @pytest.mark.parametrize("resident", ["never", "always"])
