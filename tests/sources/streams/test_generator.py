@@ -269,3 +269,9 @@ def test_a_generator_object_is_refused_and_the_error_suggests_the_function():
 def test_an_empty_generator_without_a_spec_is_refused():
     with pytest.raises(SourceError, match="yielded no row"):
         fb.from_generator(counting(0))
+
+
+def test_a_second_feed_of_a_generator_may_have_smaller_batches():
+    pipeline = fb.from_generator(lambda: iter(np.arange(10))).map(lambda row: row)
+    with pipeline.batch(6).feed("numpy"), pipeline.batch(4).feed("numpy") as feed:
+        assert [batch.tolist() for batch in feed] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

@@ -93,7 +93,7 @@ class RowStream(AbstractStream):
         """Return copies of the first rows of the next pass, which still yields these rows."""
         iterator, rows = self._peeked_pass or (self._make_iterator(), [])
         # Copy the rows, because a generator may reuse one array for all of them.
-        rows = [*rows, *(_copy_row(row) for row in islice(iterator, count - len(rows)))]
+        rows = [*rows, *(_copy_row(row) for row in islice(iterator, max(0, count - len(rows))))]
         self._peeked_pass = (iterator, rows)
         return rows[:count]
 
