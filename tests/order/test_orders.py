@@ -153,6 +153,30 @@ def test_each_pass_of_repeat_has_its_own_shuffle():
     assert passes == [rows(Shuffled(Sequential(20), 0), epoch) for epoch in (3, 4, 5)]
 
 
+ORDERS = st.recursive(
+    st.builds(Sequential, st.integers(1, 9)),
+    lambda inner: st.one_of(
+        st.builds(Shuffled, inner, seeds),
+        st.builds(BlockShuffled, inner, seeds, st.integers(1, 4), st.integers(1, 3)),
+        st.builds(Take, inner, st.integers(1, 12)),
+        st.builds(Repeated, inner, st.integers(1, 3)),
+    ),
+    max_leaves=4,
+)
+
+
+@given(order=ORDERS, epoch=st.integers(0, 3))
+def test_an_order_that_repeats_no_row_gives_each_row_once(order, epoch):
+    found = rows(order, epoch)
+    assert order.repeats_rows or len(set(found)) == len(found)
+
+
+def test_only_a_repeat_of_several_passes_repeats_rows():
+    assert Shuffled(Repeated(Sequential(4), 2), 0).repeats_rows
+    assert Take(Repeated(Sequential(4), None), 3).repeats_rows
+    assert not BlockShuffled(Repeated(Sequential(4), 1), 0, 2, 2).repeats_rows
+
+
 def test_an_endless_repeat_cannot_be_shuffled_as_a_whole():
     with pytest.raises(PipelineError, match="never ends"):
         _ = Shuffled(Repeated(Sequential(20), None), 0).length

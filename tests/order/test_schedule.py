@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.rows import row_numbers
 from forebay.errors import StateError
 from forebay.order.schedule import Cursor, Schedule
 from forebay.testing.strategies import schedules
@@ -28,6 +29,12 @@ def positions(schedule, cursor=START, group=1000):
 @given(schedule=schedules(), group=st.integers(1, 7))
 def test_the_group_size_does_not_change_the_rows(schedule, group):
     assert positions(schedule, group=group) == positions(schedule)
+
+
+@given(schedule=schedules(), group=st.integers(1, 7))
+def test_the_positions_of_a_group_are_those_of_its_batches(schedule, group):
+    found = [row for part in schedule.groups(START, group) for row in row_numbers(schedule.positions(part))]
+    assert found == [row for _, batch in positions(schedule) for row in batch]
 
 
 @given(schedule=schedules())

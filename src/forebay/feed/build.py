@@ -23,7 +23,8 @@ from forebay.pipeline.target import Target
 from forebay.sources.direct.open_reader import open_reader
 from forebay.sources.direct.reader import FileReader
 from forebay.sources.streams.batches import BatchStream
-from forebay.transforms.ops import Cast, Map, Scale, Transform, make_rng, values_per_leaf
+from forebay.transforms.ops import Cast, Map, Scale, Transform, values_per_leaf
+from forebay.transforms.random_keys import make_rng
 
 __all__ = ["DeviceTransforms", "FeedParts", "build_feed"]
 

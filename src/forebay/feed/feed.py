@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from forebay.core.spec import ArraySpec, Structure, Tree
-from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
+from forebay.errors import FeedClosedError, FeedError, PipelineError
 from forebay.feed.build import build_feed
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
@@ -18,8 +18,8 @@ from forebay.pipeline.explain import explain, summarise
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
-from forebay.pipeline.ranks import Rank, validate_equal_steps
 from forebay.pipeline.request import resolve_request
+from forebay.pipeline.validate import validate_cursor, warn_of_other_random_numbers
 from forebay.sources.streams.batches import BatchStream
 
 __all__ = ["Epoch", "Feed", "Progress"]
@@ -135,13 +135,8 @@ class Feed:
         The pipeline must have the same rows in the same order. Shards, batch size and maps may differ.
         """
         cursor = Cursor.from_state(state, self._fingerprint)
-        if self._pipeline.indexed and cursor.position > self._schedule.pass_rows:
-            raise StateError(
-                f"the state is damaged: position {cursor.position} is beyond the {self._schedule.pass_rows} rows of a "
-                "pass. Load another state."
-            )
-        if self._pipeline.indexed and isinstance(self._pipeline.rank, Rank):
-            validate_equal_steps(self._pipeline.rank, self._schedule, cursor.position)
+        validate_cursor(self._pipeline, cursor)
+        warn_of_other_random_numbers(self._pipeline, state)
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:

@@ -11,7 +11,7 @@ from forebay.core.spec import Layout
 from forebay.feed.filler import FillerParts
 from forebay.feed.row_index import GroupRows, RowIndex
 from forebay.feed.slot import Slot
-from forebay.feed.transform_stage import PartialGroupError
+from forebay.feed.transform_stage import GroupOrigin, PartialGroupError
 from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.transforms.ops import Map
@@ -38,7 +38,7 @@ class RemoteFiller(Protocol):
     """Fills slots through Ray workers, which read files or the object store."""
 
     def begin_pass(self) -> None: ...
-    def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None: ...
+    def fill(self, slot: Slot, origin: GroupOrigin) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,9 @@ class IndexedFiller:
         numbers = rows.numbers()
         self._recorder.add_span("order", time.perf_counter() - started_at)
         if self._remote_filler is not None:
-            self._fill_remotely(self._remote_filler, slot, task, numbers)
+            self._fill_remotely(self._remote_filler, slot, rows.origin())
         elif self._plan.input.transforms or not self._plan.input.fixed_size:
-            self._fill_transformed(slot, task, numbers, worker)
+            self._fill_transformed(slot, task, rows.origin(), worker)
         else:
             self._fill_untransformed(slot, task, numbers)
 
@@ -213,17 +213,17 @@ class IndexedFiller:
         nbytes = sum(array.nbytes for array in arrays)
         self._recorder.add_span("gather", time.perf_counter() - started_at, nbytes=nbytes)
 
-    def _fill_remotely(self, filler: RemoteFiller, slot: Slot, task: FillTask, rows: Rows) -> None:
+    def _fill_remotely(self, filler: RemoteFiller, slot: Slot, origin: GroupOrigin) -> None:
         started_at = time.perf_counter()
-        filler.fill(slot, rows, task.group.cursor)
+        filler.fill(slot, origin)
         self._recorder.add_span("transform", time.perf_counter() - started_at)
 
-    def _fill_transformed(self, slot: Slot, task: FillTask, rows: Rows, worker: int) -> None:
+    def _fill_transformed(self, slot: Slot, task: FillTask, origin: GroupOrigin, worker: int) -> None:
         started_at = time.perf_counter()
-        leaves = self._gather_input(slot, task, rows)
+        leaves = self._gather_input(slot, task, origin.row_numbers)
         gathered_at = time.perf_counter()
         self._recorder.add_span("gather", gathered_at - started_at, nbytes=sum(leaf.nbytes for leaf in leaves))
-        self._transform_stage.transform_into(slot, leaves, task.group.cursor, worker)
+        self._transform_stage.transform_into(slot, leaves, origin, worker)
         self._recorder.add_span("transform", time.perf_counter() - gathered_at)
 
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from forebay.core.spec import Array, Layout, Structure
 from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
+from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.pickling import Failure
 
 __all__ = ["PartialFailure", "ProcessTask", "ProcessTransforms", "layout_views"]
@@ -23,7 +24,7 @@ __all__ = ["PartialFailure", "ProcessTask", "ProcessTransforms", "layout_views"]
 class ProcessTask:
     """Batches that one worker process transforms in one call."""
 
-    keys: list[tuple[int, ...]]  # one for each batch; seeds its random numbers
+    keys: list[BatchKey]  # one for each batch; seeds its random numbers
     rows: int = 0  # of all batches; unused if the input is pickled
     input_offset: int = 0  # bytes from the start of the slot memory
     pickled: list[Array] | None = None  # the input, if its batches have variable size
@@ -72,7 +73,7 @@ class ProcessTransforms:
                 return PartialFailure(batch, Failure.of(error))
         return None
 
-    def _transform_batch(self, memory: Any, batch: int, leaves: Sequence[Array], key: tuple[int, ...]) -> None:
+    def _transform_batch(self, memory: Any, batch: int, leaves: Sequence[Array], key: BatchKey) -> None:
         # Pass copies to the transforms: a map may keep or return its input, and Forebay reuses the slot.
         copies, rows = [leaf.copy() for leaf in leaves], len(leaves[0])
         results, _ = apply_all(self.transforms, copies, self.structure, key, first=self.first)

@@ -12,12 +12,12 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.feed.ray_task import RayJob, RayResult, RayTask
 from forebay.feed.slot import Slot
-from forebay.feed.transform_stage import PartialGroupError, TransformStage
-from forebay.order.schedule import Cursor
+from forebay.feed.transform_stage import GroupOrigin, PartialGroupError, TransformStage
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.sources.arrays import ArraySource
 from forebay.transforms.ops import apply_all
+from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.ray_actor import RayRequest, WorkerInfo
 from forebay.transforms.workers.ray_inline import are_bytes_equal, count_pieces, join_bytes, split_bytes
 from forebay.transforms.workers.ray_pool import RayPool
@@ -56,9 +56,9 @@ class RayTransformStage(TransformStage):
         if self._uses_object_store and not self._stored_arrays_are_current():
             self._stored_references = [ray.put(list(self._source.arrays))]
 
-    def fill(self, slot: Slot, rows: Rows, cursor: Cursor) -> None:
+    def fill(self, slot: Slot, origin: GroupOrigin) -> None:
         """Let a worker read and transform these rows, and write the results to the slot."""
-        keys, references = self._batch_keys(cursor, row_count(rows)), self._stored_references
+        rows, keys, references = origin.row_numbers, self._batch_keys(origin), self._stored_references
 
         def make_request(worker: WorkerInfo) -> RayRequest:
             num_returns = self._count_result_pieces(worker, row_count(rows))
@@ -70,10 +70,10 @@ class RayTransformStage(TransformStage):
 
         self._run_on_worker(slot, make_request)
 
-    def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
+    def transform_into(self, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int) -> None:
         """Apply the thread transforms, send the rows to a worker, and write its results."""
         fixed_size = self._plan.input.fixed_size
-        keys = self._batch_keys(cursor, len(leaves[0])) if fixed_size else [self._seed_key(cursor)]
+        keys = self._batch_keys(origin) if fixed_size else [self._batch_key(origin)]
         leaves = self._transform_in_thread(leaves, keys)
 
         def make_request(worker: WorkerInfo) -> RayRequest:
@@ -118,7 +118,7 @@ class RayTransformStage(TransformStage):
                 yield layout.view(slot.memory.host, leaf, batch=batch, rows=rows)
 
     def _request_with_rows(
-        self, worker: WorkerInfo, keys: list[tuple[int, ...]], leaves: list[Array], num_returns: int
+        self, worker: WorkerInfo, keys: list[BatchKey], leaves: list[Array], num_returns: int
     ) -> RayRequest:
         pieces = self._count_pieces(worker, sum(leaf.nbytes for leaf in leaves))
         if pieces == 1:
@@ -134,11 +134,7 @@ class RayTransformStage(TransformStage):
     def _count_pieces(self, worker: WorkerInfo, nbytes: int) -> int:
         return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
 
-    def _batch_keys(self, cursor: Cursor, rows: int) -> list[tuple[int, ...]]:
-        batches = -(-rows // self._plan.input.batch_rows)
-        return [self._seed_key(self._schedule.advance(cursor, batch)) for batch in range(batches)]
-
-    def _transform_in_thread(self, leaves: list[Array], keys: list[tuple[int, ...]]) -> list[Array]:
+    def _transform_in_thread(self, leaves: list[Array], keys: list[BatchKey]) -> list[Array]:
         """Apply the thread transforms batch by batch."""
         transforms = self._plan.thread_transforms
         if not transforms:

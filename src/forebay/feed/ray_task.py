@@ -18,6 +18,7 @@ from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
+from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.pickling import Failure
 from forebay.transforms.workers.ray_inline import join_bytes, split_bytes
 
@@ -31,7 +32,7 @@ class RayTask:
     Exactly one of `rows`, `leaves` and `split_leaf_specs` is set.
     """
 
-    keys: list[tuple[int, ...]]  # one for each batch; seeds its random numbers
+    keys: list[BatchKey]  # one for each batch; seeds its random numbers
     rows: Rows | None  # row numbers, if the worker reads the rows
     leaves: list[Array] | None = None  # the rows themselves
     split_leaf_specs: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # of leaves that arrive in pieces
@@ -138,7 +139,7 @@ class RayJobOnWorker:
                 return RayResult(batch, rows, [array[:rows] for array in out], Failure.of(error, cloudpickle.dumps))
         return RayResult(len(task.keys), len(leaves[0]), out)
 
-    def _transform(self, leaves: list[Array], key: tuple[int, ...]) -> list[Array]:
+    def _transform(self, leaves: list[Array], key: BatchKey) -> list[Array]:
         job = self._job
         results, _ = apply_all(job.transforms, leaves, job.structure, key, first=job.first)
         return [np.asarray(leaf) for leaf in results]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.rows import Rows
+from forebay.feed.transform_stage import GroupOrigin
 from forebay.order.choices import consecutive_start
 from forebay.order.orders import Order, order_chain
 from forebay.order.permutation import Permutation, PermutationParams
@@ -67,6 +68,13 @@ class RowIndex:
         self._last_requested_chunk = epoch, chunk_numbers[-1]
         parts = [self._chunk_part((epoch, group.base, number), group.start, stop) for number in chunk_numbers]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def ids_of(self, group: Group, numbers: Rows) -> Rows:
+        """Return one number per row, different for all rows of the pass.
+
+        These are the row numbers or, if a row may occur several times, the positions in the order of all shards.
+        """
+        return self._schedule.positions(group) if self._order.repeats_rows else numbers
 
     def device_computed_rows(self, group: Group) -> DeviceComputedRows | None:
         """Return what a device needs to compute the row numbers; None if it cannot."""
@@ -169,6 +177,11 @@ class GroupRows:
         if self._numbers is None:
             self._numbers = self._index.rows_of(self._group)
         return self._numbers
+
+    def origin(self) -> GroupOrigin:
+        """Return where the rows come from, for the transforms."""
+        numbers = self.numbers()
+        return GroupOrigin(self._group.cursor, numbers, self._index.ids_of(self._group, numbers))
 
     def device_computed_rows(self) -> DeviceComputedRows | None:
         """Return what a device needs to compute the row numbers; None if it cannot."""

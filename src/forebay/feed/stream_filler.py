@@ -15,6 +15,7 @@ from forebay.errors import SourceError, StateError
 from forebay.feed.filler import FillerParts
 from forebay.feed.slot import Slot
 from forebay.feed.throttle import ConsumerThrottle
+from forebay.feed.transform_stage import GroupOrigin
 from forebay.order.schedule import Cursor, Group
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.streams.batches import BatchStream
@@ -165,11 +166,14 @@ class _SequentialFiller(ABC):
 
     def finish(self, slot: Slot, read_group: _ReadGroup, worker: int) -> Group:
         """Transform a group that was read, and write it to the slot."""
+        group = read_group.group
         if read_group.leaves is not None:
             started_at = time.perf_counter()
-            self._transform_stage.transform_into(slot, read_group.leaves, read_group.group.cursor, worker)
+            positions = self._schedule.positions(group)
+            origin = GroupOrigin(group.cursor, positions, positions)
+            self._transform_stage.transform_into(slot, read_group.leaves, origin, worker)
             self._recorder.add_span("transform", time.perf_counter() - started_at)
-        return read_group.group
+        return group
 
     def prepare_after(self, group: Group) -> None:
         """Do nothing, because the next rows of a stream are unknown."""

@@ -1,17 +1,20 @@
 """Applies the transforms of the host, in worker threads or worker processes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from forebay.core.rows import Rows, row_count, select_rows
 from forebay.core.spec import Array, ArraySpec, Layout, Structure
 from forebay.errors import SpecError, WorkerError
 from forebay.feed.process_task import PartialFailure, ProcessTask, ProcessTransforms, layout_views
 from forebay.feed.slot import Slot
 from forebay.order.schedule import Cursor, Schedule
 from forebay.pipeline.plan import Plan
-from forebay.transforms.ops import apply_all, describe_transforms, write_leaves
+from forebay.transforms.ops import Map, apply_all, describe_transforms, write_leaves
+from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.process_pool import ProcessPool
 
-__all__ = ["PartialGroupError", "TransformStage"]
+__all__ = ["GroupOrigin", "PartialGroupError", "TransformStage"]
 
 
 class PartialGroupError(Exception):
@@ -23,6 +26,15 @@ class PartialGroupError(Exception):
     def __init__(self, batches: int, error: Exception) -> None:
         super().__init__(str(error))
         self.batches, self.error = batches, error
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOrigin:
+    """Where the rows of a group come from."""
+
+    cursor: Cursor  # at the start of the group
+    row_numbers: Rows  # in the source; for a stream, positions in the order of all shards
+    row_ids: Rows  # see `BatchKey.row_ids`
 
 
 class TransformStage:
@@ -42,6 +54,7 @@ class TransformStage:
         """
         self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.input.structure.paths
+        self._needs_row_ids = any(isinstance(map_, Map) and map_.draws_by_row for map_ in plan.input.transforms)
         specs, structure = worker_input
         group_rows = plan.group_batches * plan.input.batch_rows  # one layout batch, so that the input is contiguous
         self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.input.alignment)
@@ -72,7 +85,7 @@ class TransformStage:
         # Allocate new arrays each time, because a map may keep or return its input. malloc reuses the same pages.
         return [spec.empty(rows) for spec in self._plan.input.source_specs]
 
-    def transform_into(self, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int) -> None:
+    def transform_into(self, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int) -> None:
         """Transform a group, and write the results to the slot.
 
         If a map runs in threads, the planner makes groups of one batch, so the map receives single batches. `worker`
@@ -80,13 +93,13 @@ class TransformStage:
         """
         if self._pool is not None:
             try:
-                self._transform_in_process(self._pool, slot, leaves, cursor, worker)
+                self._transform_in_process(self._pool, slot, leaves, origin, worker)
             except WorkerError:
                 self._pool.restart(worker)  # so that the feed can continue; the error reports the lost batches
                 raise
             return
         transforms = self._plan.thread_transforms
-        results, _ = apply_all(transforms, leaves, self._source_structure, self._seed_key(cursor))
+        results, _ = apply_all(transforms, leaves, self._source_structure, self._batch_key(origin))
         if self._plan.input.fixed_size:
             arrays = slot.gather_arrays(len(results[0]))
             write_leaves(results, arrays, self._names, describe_transforms(transforms))
@@ -98,12 +111,23 @@ class TransformStage:
         if self._pool is not None:
             self._pool.close()
 
-    def _seed_key(self, cursor: Cursor) -> tuple[int, ...]:
-        """Return the key that seeds random numbers for a batch.
+    def _batch_key(self, origin: GroupOrigin) -> BatchKey:
+        """Return the key that seeds the random numbers of a group of one batch."""
+        cursor, row_ids = origin.cursor, origin.row_ids
+        if not self._needs_row_ids:  # a worker would receive them for nothing
+            row_ids = slice(0, row_count(row_ids))
+        return BatchKey(cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index, row_ids)
 
-        It contains the global position of the first row, so it differs between shards.
-        """
-        return (cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index)
+    def _batch_keys(self, origin: GroupOrigin) -> list[BatchKey]:
+        """Return the key of each batch of a group."""
+        starts = range(0, row_count(origin.row_ids), self._plan.input.batch_rows)
+        return [self._batch_key(self._origin_of_batch(origin, batch)) for batch in range(len(starts))]
+
+    def _origin_of_batch(self, origin: GroupOrigin, batch: int) -> GroupOrigin:
+        start, stop = batch * self._plan.input.batch_rows, (batch + 1) * self._plan.input.batch_rows
+        cursor = self._schedule.advance(origin.cursor, batch)
+        numbers, row_ids = (select_rows(rows, start, stop) for rows in (origin.row_numbers, origin.row_ids))
+        return GroupOrigin(cursor, numbers, row_ids)
 
     def _check_specs(self, leaves: list[Array]) -> list[Array]:
         """Return the leaves, or raise SpecError if a dtype or dimension count changed."""
@@ -117,25 +141,24 @@ class TransformStage:
         return leaves
 
     def _transform_in_process(
-        self, pool: ProcessPool, slot: Slot, leaves: list[Array], cursor: Cursor, worker: int
+        self, pool: ProcessPool, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int
     ) -> None:
         if not self._input_is_in_slot:
-            key = self._seed_key(cursor)
+            key = self._batch_key(origin)
             leaves, _ = apply_all(self._plan.thread_transforms, leaves, self._source_structure, key)
             results = pool.run(worker, slot.shared_block, ProcessTask([key], pickled=leaves))
             slot.write_variable_size(self._check_specs(results))
             return
         rows = len(leaves[0])
-        starts = range(0, rows, self._plan.input.batch_rows)
-        keys = [self._seed_key(self._schedule.advance(cursor, batch)) for batch in range(len(starts))]
+        keys = self._batch_keys(origin)
         if self._plan.thread_transforms:
-            for start, key in zip(starts, keys, strict=True):
-                self._apply_thread_transforms(slot, leaves, start, key)
+            for batch, key in enumerate(keys):
+                self._apply_thread_transforms(slot, leaves, batch * self._plan.input.batch_rows, key)
         answer = pool.run(worker, slot.shared_block, ProcessTask(keys, rows, slot.input_offset))
         if isinstance(answer, PartialFailure):
             raise PartialGroupError(answer.batches, answer.failure.rebuild("a worker process"))
 
-    def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, key: tuple[int, ...]) -> None:
+    def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, key: BatchKey) -> None:
         """Apply the thread transforms to a batch, and write it as input of the process."""
         transforms = self._plan.thread_transforms
         stop = min(start + self._plan.input.batch_rows, len(leaves[0]))

@@ -45,6 +45,10 @@ class Span:
     def is_ascending(self) -> bool:
         return self.inner.is_ascending
 
+    @property
+    def repeats_rows(self) -> bool:
+        return self.inner.repeats_rows
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions + self.start)
 
@@ -63,19 +67,23 @@ class Selected:
     table: PositionTable = field(compare=False, repr=False)
     digest: str  # a hash of the chosen positions
     ascends: bool  # whether the table never decreases
+    repeats: bool  # whether the table lists a position several times
     is_sequential: bool = False
 
     @classmethod
     def of_mask(cls, inner: Order, mask: Array) -> "Selected":
         """Select the positions at which a boolean mask is True."""
         digest = hash_array(np.packbits(mask))
-        return cls(inner, _shorten(np.flatnonzero(mask), len(mask)), f"mask {digest}", ascends=True)
+        return cls(inner, _shorten(np.flatnonzero(mask), len(mask)), f"mask {digest}", ascends=True, repeats=False)
 
     @classmethod
     def of_positions(cls, inner: Order, positions: Positions) -> "Selected":
         """Select positions in any order."""
-        table = _shorten(positions, require_length(inner, "select"))
-        return cls(inner, table, hash_array(table), bool((table[1:] >= table[:-1]).all()))
+        length = require_length(inner, "select")
+        table, is_listed = _shorten(positions, length), np.zeros(length, bool)
+        is_listed[table] = True
+        ascends, repeats = bool((table[1:] >= table[:-1]).all()), int(np.count_nonzero(is_listed)) < len(table)
+        return cls(inner, table, hash_array(table), ascends, repeats)
 
     @property
     def length(self) -> int:
@@ -88,6 +96,10 @@ class Selected:
     @property
     def is_ascending(self) -> bool:
         return self.ascends and self.inner.is_ascending
+
+    @property
+    def repeats_rows(self) -> bool:
+        return self.repeats or self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         # Positions are always in range. With the default mode "raise", NumPy is slower.
@@ -122,6 +134,10 @@ class SplitPart:
     @property
     def is_fixed(self) -> bool:
         return self.inner.is_fixed
+
+    @property
+    def repeats_rows(self) -> bool:
+        return self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         permutation = cached_permutation(require_length(self.inner, "split"), derive_key(self.seed, _SPLIT_KEY))

@@ -72,6 +72,11 @@ class Order(Protocol):
         """Whether row numbers never decrease within an epoch, so that rows are read in the order of the source."""
         ...
 
+    @property
+    def repeats_rows(self) -> bool:
+        """Whether a row may occur several times in an epoch."""
+        ...
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         """Return the row numbers at these positions."""
         ...
@@ -94,6 +99,7 @@ class Sequential:
     is_sequential: bool = True
     is_fixed: bool = True
     is_ascending: bool = True
+    repeats_rows: bool = False
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return positions
@@ -130,6 +136,10 @@ class Shuffled:
     def length(self) -> int:
         return require_length(self.inner, "shuffle")
 
+    @property
+    def repeats_rows(self) -> bool:
+        return self.inner.repeats_rows
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         permutation = cached_permutation(self.length, derive_key(self.seed, epoch))
         return self.inner.rows(epoch, permutation(positions))
@@ -163,6 +173,10 @@ class BlockShuffled:
     @property
     def length(self) -> int:
         return require_length(self.inner, "shuffle")
+
+    @property
+    def repeats_rows(self) -> bool:
+        return self.inner.repeats_rows
 
     @property
     def open_blocks(self) -> int:
@@ -220,6 +234,10 @@ class Take:
     def is_ascending(self) -> bool:
         return self.inner.is_ascending
 
+    @property
+    def repeats_rows(self) -> bool:
+        return self.inner.repeats_rows
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions)
 
@@ -249,6 +267,10 @@ class Repeated:
     @property
     def length(self) -> int | None:
         return None if self.count is None else self.count * require_length(self.inner, "repeat")
+
+    @property
+    def repeats_rows(self) -> bool:
+        return self.count != 1 or self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         length = require_length(self.inner, "repeat")

@@ -67,6 +67,10 @@ class Sampled:
     def length(self) -> int:
         return self.count
 
+    @property
+    def repeats_rows(self) -> bool:
+        return self.replacement or self.inner.repeats_rows
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, self.sampler.draw(derive_key(self.seed, epoch, _SAMPLE_KEY), positions))
 

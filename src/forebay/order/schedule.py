@@ -15,11 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from forebay.core.rows import Rows
 from forebay.errors import StateError
 
-__all__ = ["ENDLESS", "Cursor", "Group", "Schedule"]
+__all__ = ["ENDLESS", "RANDOM_VERSION", "Cursor", "Group", "Schedule"]
 
 STATE_VERSION = 1
+RANDOM_VERSION = 2  # of the random numbers of maps on rows; states of Forebay 0.1 have no such number, which means 1
 MAX_PASSES = 1 << 32  # number of passes that `order_epoch` reserves for an endless epoch
 ENDLESS = 1 << 62  # value of `pass_rows` if the length of a stream is unknown or endless
 
@@ -39,6 +43,7 @@ class Cursor:
         """Return the cursor and the fingerprint of its pipeline as a dict for JSON."""
         state: dict[str, Any] = {"version": STATE_VERSION, "pipeline": fingerprint}
         state |= {"epoch": self.epoch, "passes": self.passes, "position": self.position, "batches": self.batches}
+        state["random"] = RANDOM_VERSION
         if self.stream is not None:
             state |= {"stream": self.stream, "stream_position": self.stream_position}
         return state
@@ -154,6 +159,13 @@ class Schedule:
                 ends_epoch=first + batches == batch_count and is_last_pass,
             )
             first, start = first + batches, stop
+
+    def positions(self, group: Group) -> Rows:
+        """Return the positions of a group's rows in the order of all shards."""
+        first = group.base + self.shard_index + group.start * self.shard_count
+        if self.shard_count == 1:
+            return slice(first, first + group.rows)
+        return np.arange(first, first + group.rows * self.shard_count, self.shard_count, dtype=np.intp)
 
     def order_epoch(self, cursor: Cursor) -> int:
         """Return the epoch number that the order uses for the current pass.

@@ -8,7 +8,7 @@ from forebay.core.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, MIN_INDEX_ROWS, Plan, PlanInput
 from forebay.pipeline.transport import MAX_GROUP_BATCHES, Transport, choose_transport
-from forebay.transforms.ops import Transform
+from forebay.transforms.ops import Transform, describe_random_numbers
 
 __all__ = ["plan_device_pull", "why_on_device"]
 
@@ -47,7 +47,9 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
 
 def why_on_device(transform: Transform) -> str:
     """Return the reason why a transform runs on the device."""
-    return "as requested" if transform.where == "device" else "no more bytes cross the link, and the device is faster"
+    requested = transform.where == "device"
+    why = "as requested" if requested else "no more bytes cross the link, and the device is faster"
+    return why + describe_random_numbers(transform)
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:

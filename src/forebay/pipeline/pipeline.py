@@ -82,8 +82,11 @@ class Pipeline(RowMethods):
         - `"ray"`: workers on a Ray cluster, for more CPU time than this machine has;
         - `"device"`: the GPU, on batches of the framework's arrays.
 
-        `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a random
-        generator. Its numbers depend only on the seed, the epoch and the batch.
+        `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a NumPy
+        random generator. On rows, its numbers depend only on `seed` (by default the seed of `shuffle`), the epoch, the
+        row and the place of the map in the pipeline. They do not change with the batch size, the shards, the workers,
+        `where` or a resume. After `batch()`, the numbers belong to the batch and change with the batch size and the
+        shards. The function must not keep the generator: the next row uses the same object.
 
         When the feed starts, Forebay calls the function for the first batch, to infer the shapes and dtypes of its
         result (except on the device). Forebay may also call it for batches that the consumer never takes.

@@ -13,6 +13,7 @@ from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Map, Transform, apply_all
 from forebay.transforms.padding import pad_rows
+from forebay.transforms.random_keys import BatchKey
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
@@ -50,7 +51,7 @@ def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> Transfor
     leaves = _first_batch(pipeline) if has_map else _zero_row(pipeline.specs)
     stages, inferred = [(tuple(pipeline.specs), structure)], []
     for number, transform in enumerate(transforms):
-        leaves, structure = apply_all([transform], leaves, structure, (0, 0, 0), first=number)
+        leaves, structure = apply_all([transform], leaves, structure, BatchKey.of_sample(len(leaves[0])), first=number)
         inferred.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
         stages.append((tuple(_spec_of(leaf, ragged=pipeline.padded) for leaf in leaves), structure))
     for spec, name in zip(stages[-1][0], structure.paths, strict=True):

@@ -1,15 +1,25 @@
-"""Validation of pipelines and feed options."""
+"""Validation of pipelines, feed options and states."""
 
+import warnings
 from dataclasses import replace
+from typing import Any
 
-from forebay.errors import PipelineError
+from forebay.errors import PipelineError, StateError
+from forebay.order.schedule import RANDOM_VERSION, Cursor
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.ranks import Rank, validate_equal_steps
 from forebay.pipeline.target import Target
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
+from forebay.transforms.ops import Map
 
-__all__ = ["validate_pipeline", "validate_target", "with_ragged_specs"]
+__all__ = [
+    "validate_cursor",
+    "validate_pipeline",
+    "validate_target",
+    "warn_of_other_random_numbers",
+    "with_ragged_specs",
+]
 
 
 def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
@@ -64,6 +74,33 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
             "call take() and repeat() after batch()."
         )
     return replace(pipeline, source=pipeline.source.with_ragged_specs())
+
+
+def validate_cursor(pipeline: Pipeline, cursor: Cursor) -> None:
+    """Raise an error if a pipeline of indexed rows cannot continue at this cursor."""
+    if not pipeline.indexed:
+        return
+    pass_rows = pipeline.schedule.pass_rows
+    if cursor.position > pass_rows:
+        raise StateError(
+            f"the state is damaged: position {cursor.position} is beyond the {pass_rows} rows of a pass. Load another "
+            "state."
+        )
+    if isinstance(pipeline.rank, Rank):
+        validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position)
+
+
+def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> None:
+    """Warn if a map draws other random numbers than the version of Forebay that wrote the state."""
+    drawing = [transform for transform in pipeline.transforms if isinstance(transform, Map) and transform.draws_by_row]
+    if drawing and state.get("random", 1) != RANDOM_VERSION:
+        warnings.warn(
+            f"the state was written by another version of Forebay, in which {drawing[0]} draws other random numbers. "
+            "The rows are the same, but from here on the map returns other values than that version. To get its "
+            "values, finish the run with that version; otherwise ignore this warning.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:

@@ -7,14 +7,15 @@ planner runs `cast`, `scale` and `one_hot` on the host or on the device, so that
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
-from forebay.order.permutation import derive_key
 from forebay.transforms.padding import pad_rows
+from forebay.transforms.random_keys import BatchKey, make_rng, row_generators
 
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
@@ -28,9 +29,9 @@ __all__ = [
     "apply_all",
     "values_per_leaf",
     "cast",
-    "make_rng",
     "one_hot",
     "scale",
+    "describe_random_numbers",
     "describe_transforms",
     "write_leaves",
 ]
@@ -46,8 +47,8 @@ class Transform(Protocol):
         """Where the transform runs: "thread", "process", "ray", "device", or "either" if the planner decides."""
         ...
 
-    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        """Return new leaves and their structure. `key` seeds the random numbers of this batch."""
+    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
+        """Return new leaves and their structure. `key` seeds the random numbers of maps."""
         ...
 
     def __str__(self) -> str: ...
@@ -79,13 +80,19 @@ class Map:
             )
         return cls(function, where, by_row, _takes_rng(function), seed, workers=workers)
 
-    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
-        rng = make_rng(self.seed, key) if self.takes_rng else None
+    @property
+    def draws_by_row(self) -> bool:
+        """Whether each row has its own random numbers."""
+        return self.takes_rng and self.by_row
+
+    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
         if not self.by_row:
+            rng = make_rng(self.seed, key.batch_numbers) if self.takes_rng else None
             output_structure, output = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
             return self._validate_length(output, output_structure, len(leaves[0]))
         row_structure, rows = self.structure, []
-        for row in zip(*leaves, strict=True):
+        rngs = row_generators(self.seed, key) if self.takes_rng else repeat(None, len(leaves[0]))
+        for row, rng in zip(zip(*leaves, strict=True), rngs, strict=True):
             row_structure, output = self._flatten(self._call(structure.unflatten(row), rng), row_structure)
             rows.append(output)
         assert row_structure is not None  # a batch has at least one row
@@ -134,7 +141,7 @@ class Cast:
     fields: Mapping[str, np.dtype[Any]] | np.dtype[Any]  # dtype of each named field, or of all fields
     where: str = "either"
 
-    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
         dtypes = values_per_leaf(self.fields, structure, self)
         converted = [
             leaf if dtype is None else leaf.astype(dtype, copy=False)
@@ -155,7 +162,7 @@ class Scale:
     dtype: np.dtype[Any]
     where: str = "either"
 
-    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
         factors = values_per_leaf(self.fields, structure, self)
         scaled = [
             leaf if factor is None else self._scale(leaf, factor) for leaf, factor in zip(leaves, factors, strict=True)
@@ -178,7 +185,7 @@ class OneHot:
     dtype: np.dtype[Any]
     where: str = "either"
 
-    def apply(self, leaves: Leaves, structure: Structure, key: Sequence[int]) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
         classes = values_per_leaf(self.fields, structure, self)
         encoded = [
             leaf if count is None else self._encode(leaf, count, name)
@@ -228,7 +235,7 @@ def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") 
 
 
 def apply_all(
-    transforms: Sequence[Transform], leaves: Leaves, structure: Structure, key: Sequence[int], *, first: int = 0
+    transforms: Sequence[Transform], leaves: Leaves, structure: Structure, key: BatchKey, *, first: int = 0
 ) -> tuple[Leaves, Structure]:
     """Apply transforms one after the other, and return the leaves and their structure.
 
@@ -236,7 +243,7 @@ def apply_all(
     """
     for index, transform in enumerate(transforms, first):
         try:
-            leaves, structure = transform.apply(leaves, structure, (*key, index))
+            leaves, structure = transform.apply(leaves, structure, key.for_transform(index))
         except Exception as error:
             error.add_note(f"in {transform}")
             raise
@@ -246,6 +253,15 @@ def apply_all(
 def describe_transforms(transforms: Sequence[Transform]) -> str:
     """Return a description of the transforms for error messages."""
     return " then ".join(map(str, transforms))
+
+
+def describe_random_numbers(transform: Transform) -> str:
+    """Return to what the random numbers of a map belong; an empty text for other transforms."""
+    if not isinstance(transform, Map) or not transform.takes_rng:
+        return ""
+    if transform.by_row:
+        return "; random numbers belong to the row"
+    return "; random numbers belong to the batch, and change with the batch size and the shards"
 
 
 def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], description: str) -> None:
@@ -279,11 +295,6 @@ def values_per_leaf(fields: Mapping[str, Any] | Any, structure: Structure, trans
         known = ", ".join(map(repr, structure.paths))
         raise SpecError(f"{transform} names {unknown[0]!r}, but the fields are {known}. Correct the name.")
     return [fields.get(name) for name in structure.paths]
-
-
-def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
-    """Return the random number generator of one map for one batch."""
-    return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 
 def _takes_rng(function: Callable[..., Any]) -> bool:

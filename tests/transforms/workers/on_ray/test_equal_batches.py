@@ -101,23 +101,26 @@ def test_a_generator_is_read_locally_and_mapped_on_ray():
         assert_same(taken(on_ray), taken(in_threads))
 
 
-def test_a_shard_resumes_in_mid_epoch_on_another_number_of_shards():
-    whole = mapped(fb.from_arrays(rows()), "thread")
+def test_a_shard_resumes_in_mid_epoch_on_another_number_of_shards_and_rows_keep_their_random_numbers():
+    def rows_of(batches):
+        batches = list(batches)
+        return {name: np.concatenate([batch[name] for batch in batches]) for name in ("number", "x")}
+
     with mapped(fb.from_arrays(rows()), "ray").feed() as on_ray:
         batches = iter(on_ray)
-        first = [next(batches) for _ in range(5)]
+        first = rows_of([next(batches) for _ in range(5)])
         state = json.loads(json.dumps(on_ray.state_dict()))
     halves = []
     for index in range(2):
         with mapped(fb.from_arrays(rows()), "ray").shard(index, 2).feed() as on_ray:
             on_ray.load_state_dict(state)
-            halves.append(np.concatenate([batch["number"] for batch in on_ray]))
-    with whole.feed() as in_threads:
-        expected = np.concatenate([batch["number"] for batch in in_threads])
-    rest = expected[5 * 32 :]
-    assert np.array_equal(np.concatenate([batch["number"] for batch in first]), expected[: 5 * 32])
-    assert np.array_equal(halves[0], rest[0::2])
-    assert np.array_equal(halves[1], rest[1::2])
+            halves.append(rows_of(on_ray))
+    with mapped(fb.from_arrays(rows()), "thread").feed() as in_threads:
+        expected = rows_of(in_threads)
+    for name, leaf in expected.items():
+        assert np.array_equal(first[name], leaf[: 5 * 32])
+        assert np.array_equal(halves[0][name], leaf[5 * 32 :: 2])
+        assert np.array_equal(halves[1][name], leaf[5 * 32 + 1 :: 2])
 
 
 def test_bytes_in_flight_stay_within_the_plan():
