@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import PipelineError
+from forebay.order.choices import Selected, Span, SplitPart
 from forebay.order.orders import BlockShuffled, Repeated, Sequential, Shuffled, Take
 from forebay.order.permutation import Permutation, derive_key, stable_argsort
+from forebay.order.sampling import Sampled
 from forebay.testing.strategies import seeds
 
 
@@ -153,6 +155,14 @@ def test_each_pass_of_repeat_has_its_own_shuffle():
     assert passes == [rows(Shuffled(Sequential(20), 0), epoch) for epoch in (3, 4, 5)]
 
 
+def selected(inner, numbers):
+    return Selected.of_positions(inner, np.array(numbers) % inner.length)
+
+
+def sampled(inner, replacement):
+    return Sampled.of(inner, np.ones(inner.length), seed=1, count=inner.length, replacement=replacement)
+
+
 ORDERS = st.recursive(
     st.builds(Sequential, st.integers(1, 9)),
     lambda inner: st.one_of(
@@ -160,6 +170,10 @@ ORDERS = st.recursive(
         st.builds(BlockShuffled, inner, seeds, st.integers(1, 4), st.integers(1, 3)),
         st.builds(Take, inner, st.integers(1, 12)),
         st.builds(Repeated, inner, st.integers(1, 3)),
+        st.builds(lambda inner, start: Span(inner, start % inner.length), inner, st.integers(0, 9)),
+        st.builds(lambda inner, seed: SplitPart(inner, seed, 0, inner.length), inner, seeds),
+        st.builds(selected, inner, st.lists(st.integers(0, 9), min_size=1, max_size=9)),
+        st.builds(sampled, inner, st.booleans()),
     ),
     max_leaves=4,
 )
