@@ -14,8 +14,8 @@ from forebay.core.spec import flatten
 from forebay.engines.host import HostEngine
 from forebay.errors import SpecError
 from forebay.feed.build import DeviceTransforms
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Map, apply_all
-from forebay.transforms.random_keys import BatchKey
 
 KEY = (5, 1, 30)  # identifies a batch; it seeds the random numbers of maps
 
@@ -74,7 +74,7 @@ def apply_on_device(transforms, tree, *, first=0, key=KEY):
 
 def apply_on_host(transforms, tree, *, first=0, key=KEY):
     leaves, structure = flatten(tree)
-    batch_key = BatchKey(*key, slice(0, len(leaves[0])))
+    batch_key = BatchContext(*key, slice(0, len(leaves[0])))
     leaves, structure = apply_all(transforms, leaves, structure, batch_key, first=first)
     return structure.unflatten(leaves)
 

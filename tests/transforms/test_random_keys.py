@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.order.permutation import derive_key
-from forebay.transforms.random_keys import ROW_MAP_TAG, BatchKey, row_generators
+from forebay.transforms.batch_context import BatchContext
+from forebay.transforms.random_keys import ROW_MAP_TAG, row_generators
 
 ROW_ID = st.integers(0, 2**62)
 KEYS = st.builds(
-    BatchKey,
+    BatchContext,
     epoch=st.integers(0, 2**40),
     passes=st.integers(0, 2**32),
     position=st.integers(0, 2**62),
@@ -40,7 +41,7 @@ def test_the_numbers_of_a_row_are_those_of_a_new_generator(seed, key):
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=8))
 def test_what_a_row_draws_does_not_change_the_numbers_of_the_next_row(counts):
     """An odd number of 32-bit numbers leaves half of a 64-bit number in the generator."""
-    key = BatchKey(0, 0, 0, slice(0, len(counts)))
+    key = BatchContext(0, 0, 0, slice(0, len(counts)))
     drawn = []
     for count, generator in zip(counts, row_generators(1, key), strict=True):
         drawn.append(generator.integers(0, 2**32, dtype=np.uint32))
@@ -49,7 +50,7 @@ def test_what_a_row_draws_does_not_change_the_numbers_of_the_next_row(counts):
 
 
 def test_a_map_that_replaces_the_state_does_not_change_the_numbers_of_the_next_row():
-    key, drawn = BatchKey(0, 0, 0, slice(0, 3)), []
+    key, drawn = BatchContext(0, 0, 0, slice(0, 3)), []
     for generator in row_generators(1, key):
         drawn.append(draw(generator))
         generator.bit_generator.state = np.random.Philox(5).state
@@ -57,23 +58,23 @@ def test_a_map_that_replaces_the_state_does_not_change_the_numbers_of_the_next_r
 
 
 def test_a_slice_and_an_array_of_row_ids_give_the_same_numbers():
-    assert draws(3, BatchKey(1, 0, 0, slice(4, 7))) == draws(3, BatchKey(1, 0, 9, np.array([4, 5, 6])))
+    assert draws(3, BatchContext(1, 0, 0, slice(4, 7))) == draws(3, BatchContext(1, 0, 9, np.array([4, 5, 6])))
 
 
 @pytest.mark.parametrize(
     ("seed", "other"),
     [
-        (2, BatchKey(0, 0, 0, slice(0, 1))),
-        (1, BatchKey(1, 0, 0, slice(0, 1))),
-        (1, BatchKey(0, 1, 0, slice(0, 1))),
-        (1, BatchKey(0, 0, 0, slice(1, 2))),
-        (1, BatchKey(0, 0, 0, slice(0, 1), transform=1)),
+        (2, BatchContext(0, 0, 0, slice(0, 1))),
+        (1, BatchContext(1, 0, 0, slice(0, 1))),
+        (1, BatchContext(0, 1, 0, slice(0, 1))),
+        (1, BatchContext(0, 0, 0, slice(1, 2))),
+        (1, BatchContext(0, 0, 0, slice(0, 1), transform=1)),
     ],
 )
 def test_seed_epoch_pass_row_and_transform_change_the_numbers(seed, other):
-    assert draws(seed, other) != draws(1, BatchKey(0, 0, 0, slice(0, 1)))
+    assert draws(seed, other) != draws(1, BatchContext(0, 0, 0, slice(0, 1)))
 
 
 def test_the_numbers_of_the_first_map_are_not_those_that_shuffle_the_rows():
     shuffling = np.random.Generator(np.random.Philox(key=derive_key(7, 0)))
-    assert draws(7, BatchKey(0, 0, 0, slice(0, 1))) != [draw(shuffling)]
+    assert draws(7, BatchContext(0, 0, 0, slice(0, 1))) != [draw(shuffling)]

@@ -33,7 +33,7 @@ class Recorder:
 
     _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))  # stage: its total
     _notes: dict[str, tuple[str, str]] = field(default_factory=dict)  # name: choice and reason
-    _counters: dict[str, Callable[[], dict[str, int]]] = field(default_factory=dict)  # name: reader
+    _counters: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)  # name: reader
     _lock: Lock = field(default_factory=Lock)
 
     def add_span(self, stage: str, seconds: float = 0.0, *, count: int = 1, nbytes: int = 0) -> None:
@@ -51,7 +51,7 @@ class Recorder:
         with self._lock:
             self._notes[name] = (choice, why)
 
-    def add_counters(self, name: str, read_counters: Callable[[], dict[str, int]]) -> None:
+    def add_counters(self, name: str, read_counters: Callable[[], dict[str, Any]]) -> None:
         """Register a function that returns counters. Each `capture` calls the function."""
         self._counters[name] = read_counters
 

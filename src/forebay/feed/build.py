@@ -25,6 +25,7 @@ from forebay.sources.direct.reader import FileReader
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Cast, Map, Scale, Transform, values_per_leaf
 from forebay.transforms.random_keys import make_rng
+from forebay.transforms.row_errors import SkippedRowLog
 
 __all__ = ["DeviceTransforms", "FeedParts", "build_feed"]
 
@@ -40,6 +41,7 @@ class FeedParts:
     recorder: Recorder
     hand_off: HandOff
     device_transforms: "DeviceTransforms | None" = None
+    skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
 
 
 def build_feed(request: FeedRequest) -> FeedParts:
@@ -61,7 +63,21 @@ def build_feed(request: FeedRequest) -> FeedParts:
         threads=plan.threads,
         budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET_LIMIT,
     )
-    return FeedParts(plan, runner, recorder, target.hand_off, _build_device_transforms(request))
+    skipped_rows = _build_skipped_row_log(plan, recorder)
+    return FeedParts(plan, runner, recorder, target.hand_off, _build_device_transforms(request), skipped_rows)
+
+
+def _build_skipped_row_log(plan: Plan, recorder: Recorder) -> SkippedRowLog | None:
+    maps = {
+        index: (str(transform), transform.max_errors)
+        for index, transform in enumerate(plan.input.transforms)
+        if isinstance(transform, Map) and transform.max_errors is not None
+    }
+    if not maps:
+        return None
+    log = SkippedRowLog(maps)
+    recorder.add_counters("skipped_rows", log.counts)
+    return log
 
 
 def _build_transform_stage(request: FeedRequest, plan: Plan, recorder: Recorder) -> TransformStage:

@@ -39,6 +39,7 @@ class Feed:
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
         self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
+        self._skipped_rows = parts.skipped_rows
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
@@ -325,6 +326,8 @@ class Epoch:
         """Hand off all batches of a group at once, in half the time of single hand-offs."""
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
+        if self._feed._skipped_rows is not None:
+            self._feed._skipped_rows.add(slot.skipped_rows, group.rows)
         batches = slot.batches[: group.batches]
         last_rows = group.rows - (group.batches - 1) * batch_rows
         if last_rows < batch_rows:

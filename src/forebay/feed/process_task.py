@@ -13,29 +13,31 @@ from typing import Any
 import numpy as np
 
 from forebay.core.spec import Array, Layout, Structure
+from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
 from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
-from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.pickling import Failure
 
-__all__ = ["PartialFailure", "ProcessTask", "ProcessTransforms", "layout_views"]
+__all__ = ["ProcessResult", "ProcessTask", "ProcessTransforms", "layout_views"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
     """Batches that one worker process transforms in one call."""
 
-    keys: list[BatchKey]  # one for each batch; seeds its random numbers
+    contexts: list[BatchContext]  # one for each batch; seeds its random numbers
     rows: int = 0  # of all batches; unused if the input is pickled
     input_offset: int = 0  # bytes from the start of the slot memory
     pickled: list[Array] | None = None  # the input, if its batches have variable size
 
 
 @dataclass(frozen=True, slots=True)
-class PartialFailure:
-    """The answer of a worker process if a transform fails after some batches."""
+class ProcessResult:
+    """The answer of a worker process."""
 
-    batches: int  # number of batches that the process transformed before the failure
-    failure: Failure
+    batches: int  # number of batches that the process transformed before a failure
+    skipped: list[SkippedRow]  # in these batches; `row` counts from the first row of the task
+    leaves: list[Array] | None = None  # the results if they have variable size; else they are in the slot
+    failure: Failure | None = None  # of a batch after the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +56,27 @@ class ProcessTransforms:
         """A description of the transforms, for error messages about worker processes."""
         return describe_transforms(self.transforms)
 
-    def __call__(self, memory: Any, task: ProcessTask) -> list[Array] | PartialFailure | None:
-        """Transform the batches of a task.
-
-        Return the results if they have variable size, a `PartialFailure` if a batch after the first fails, else None.
-        """
+    def __call__(self, memory: Any, task: ProcessTask) -> ProcessResult:
+        """Transform the batches of a task. Raise the error if the first batch fails."""
+        contexts, batch_rows = task.contexts, self.output_layout.batch_rows
         if task.pickled is not None:
-            return apply_all(self.transforms, task.pickled, self.structure, task.keys[0], first=self.first)[0]
+            results, _ = apply_all(self.transforms, task.pickled, self.structure, contexts[0], first=self.first)
+            return ProcessResult(1, contexts[0].skipped, results)
         leaves = layout_views(self.input_layout, memory, task.rows, offset=task.input_offset)
-        for batch, key in enumerate(task.keys):
-            start = batch * self.output_layout.batch_rows
-            stop = min(start + self.output_layout.batch_rows, task.rows)
+        for batch, context in enumerate(contexts):
+            start, stop = batch * batch_rows, min((batch + 1) * batch_rows, task.rows)
             try:
-                self._transform_batch(memory, batch, [leaf[start:stop] for leaf in leaves], key)
+                self._transform_batch(memory, batch, [leaf[start:stop] for leaf in leaves], context)
             except Exception as error:
                 if batch == 0:
                     raise
-                return PartialFailure(batch, Failure.of(error))
-        return None
+                return ProcessResult(batch, collect_skipped(contexts[:batch], batch_rows), failure=Failure.of(error))
+        return ProcessResult(len(contexts), collect_skipped(contexts, batch_rows))
 
-    def _transform_batch(self, memory: Any, batch: int, leaves: Sequence[Array], key: BatchKey) -> None:
+    def _transform_batch(self, memory: Any, batch: int, leaves: Sequence[Array], context: BatchContext) -> None:
         # Pass copies to the transforms: a map may keep or return its input, and Forebay reuses the slot.
         copies, rows = [leaf.copy() for leaf in leaves], len(leaves[0])
-        results, _ = apply_all(self.transforms, copies, self.structure, key, first=self.first)
+        results, _ = apply_all(self.transforms, copies, self.structure, context, first=self.first)
         layout = self.output_layout
         out = [layout.view(memory, leaf, batch=batch, rows=rows) for leaf in range(len(layout.specs))]
         write_leaves(results, out, self.output_names, describe_transforms(self.transforms))

@@ -16,8 +16,8 @@ from forebay.feed.transform_stage import GroupOrigin, PartialGroupError, Transfo
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.sources.arrays import ArraySource
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import apply_all
-from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.ray_actor import RayRequest, WorkerInfo
 from forebay.transforms.workers.ray_inline import are_bytes_equal, count_pieces, join_bytes, split_bytes
 from forebay.transforms.workers.ray_pool import RayPool
@@ -58,28 +58,28 @@ class RayTransformStage(TransformStage):
 
     def fill(self, slot: Slot, origin: GroupOrigin) -> None:
         """Let a worker read and transform these rows, and write the results to the slot."""
-        rows, keys, references = origin.row_numbers, self._batch_keys(origin), self._stored_references
+        rows, contexts, references = origin.row_numbers, self._batch_contexts(origin), self._stored_references
 
         def make_request(worker: WorkerInfo) -> RayRequest:
             num_returns = self._count_result_pieces(worker, row_count(rows))
             if worker.missing_reason:
                 reason = f"it cannot read them: {worker.missing_reason}"
                 self._recorder.note(f"rows for {worker.node}", "sent", reason)
-                return self._request_with_rows(worker, keys, self._gather_rows(rows), num_returns)
-            return RayRequest(RayTask(keys, rows, num_returns=num_returns), references, num_returns=num_returns)
+                return self._request_with_rows(worker, contexts, self._gather_rows(rows), num_returns)
+            return RayRequest(RayTask(contexts, rows, num_returns=num_returns), references, num_returns=num_returns)
 
-        self._run_on_worker(slot, make_request)
+        self._run_on_worker(slot, make_request, origin)
 
     def transform_into(self, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int) -> None:
         """Apply the thread transforms, send the rows to a worker, and write its results."""
         fixed_size = self._plan.input.fixed_size
-        keys = self._batch_keys(origin) if fixed_size else [self._batch_key(origin)]
-        leaves = self._transform_in_thread(leaves, keys)
+        contexts = self._batch_contexts(origin) if fixed_size else [self._batch_context(origin)]
+        leaves = self._transform_in_thread(leaves, contexts)
 
         def make_request(worker: WorkerInfo) -> RayRequest:
-            return self._request_with_rows(worker, keys, leaves, self._count_result_pieces(worker, len(leaves[0])))
+            return self._request_with_rows(worker, contexts, leaves, self._count_result_pieces(worker, len(leaves[0])))
 
-        self._run_on_worker(slot, make_request)
+        self._run_on_worker(slot, make_request, origin)
 
     def close(self) -> None:
         self._workers.close()
@@ -95,11 +95,12 @@ class RayTransformStage(TransformStage):
             return False
         return self._source.immutable or are_bytes_equal(self._source.arrays, ray.get(self._stored_references[0]))
 
-    def _run_on_worker(self, slot: Slot, make_request: Callable[[WorkerInfo], RayRequest]) -> None:
+    def _run_on_worker(self, slot: Slot, make_request: Callable[[WorkerInfo], RayRequest], origin: GroupOrigin) -> None:
         (result, *pieces), worker = self._workers.run(make_request, nbytes=self._task_nbytes)
         if result.failure is not None and result.batches == 0:
             raise result.failure.rebuild(str(worker))
         self._write_result(slot, result, pieces)
+        slot.skipped_rows = origin.name_rows(result.skipped)
         if result.failure is not None:
             raise PartialGroupError(result.batches, result.failure.rebuild(str(worker)))
 
@@ -118,14 +119,14 @@ class RayTransformStage(TransformStage):
                 yield layout.view(slot.memory.host, leaf, batch=batch, rows=rows)
 
     def _request_with_rows(
-        self, worker: WorkerInfo, keys: list[BatchKey], leaves: list[Array], num_returns: int
+        self, worker: WorkerInfo, contexts: list[BatchContext], leaves: list[Array], num_returns: int
     ) -> RayRequest:
         pieces = self._count_pieces(worker, sum(leaf.nbytes for leaf in leaves))
         if pieces == 1:
-            return RayRequest(RayTask(keys, None, leaves, num_returns=num_returns), num_returns=num_returns)
+            return RayRequest(RayTask(contexts, None, leaves, num_returns=num_returns), num_returns=num_returns)
         specs = [(leaf.shape, leaf.dtype) for leaf in leaves]
         contiguous = [np.ascontiguousarray(leaf) for leaf in leaves]
-        task = RayTask(keys, None, split_leaf_specs=specs, num_returns=num_returns)
+        task = RayTask(contexts, None, split_leaf_specs=specs, num_returns=num_returns)
         return RayRequest(task, pieces=split_bytes(contiguous, pieces), num_returns=num_returns)
 
     def _count_result_pieces(self, worker: WorkerInfo, rows: int) -> int:
@@ -134,15 +135,17 @@ class RayTransformStage(TransformStage):
     def _count_pieces(self, worker: WorkerInfo, nbytes: int) -> int:
         return count_pieces(nbytes, one_node=worker.node_id == self._node_id)
 
-    def _transform_in_thread(self, leaves: list[Array], keys: list[BatchKey]) -> list[Array]:
+    def _transform_in_thread(self, leaves: list[Array], contexts: list[BatchContext]) -> list[Array]:
         """Apply the thread transforms batch by batch."""
         transforms = self._plan.thread_transforms
         if not transforms:
             return leaves
-        batch_rows = self._plan.input.batch_rows if len(keys) > 1 else len(leaves[0])
+        batch_rows = self._plan.input.batch_rows if len(contexts) > 1 else len(leaves[0])
         batches = [
-            apply_all(transforms, [leaf[start : start + batch_rows] for leaf in leaves], self._source_structure, key)[0]
-            for start, key in zip(range(0, len(leaves[0]), batch_rows), keys, strict=True)
+            apply_all(
+                transforms, [leaf[start : start + batch_rows] for leaf in leaves], self._source_structure, context
+            )[0]
+            for start, context in zip(range(0, len(leaves[0]), batch_rows), contexts, strict=True)
         ]
         return batches[0] if len(batches) == 1 else [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 

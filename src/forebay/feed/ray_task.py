@@ -6,7 +6,7 @@ small inputs and results inside its messages, split into pieces if necessary, an
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource
 from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
 from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
-from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.pickling import Failure
 from forebay.transforms.workers.ray_inline import join_bytes, split_bytes
 
@@ -32,7 +32,7 @@ class RayTask:
     Exactly one of `rows`, `leaves` and `split_leaf_specs` is set.
     """
 
-    keys: list[BatchKey]  # one for each batch; seeds its random numbers
+    contexts: list[BatchContext]  # one for each batch; seeds its random numbers
     rows: Rows | None  # row numbers, if the worker reads the rows
     leaves: list[Array] | None = None  # the rows themselves
     split_leaf_specs: list[tuple[tuple[int, ...], np.dtype[Any]]] | None = None  # of leaves that arrive in pieces
@@ -47,6 +47,7 @@ class RayResult:
     rows: int  # of these batches
     leaves: list[Array]  # empty if the worker returns them in pieces
     failure: Failure | None = None
+    skipped: list[SkippedRow] = field(default_factory=list)  # `row` counts from the first row of the task
     piece: bytes = b""  # the first piece; the others follow as further return values
 
 
@@ -104,7 +105,8 @@ class RayJobOnWorker:
         try:
             leaves = self._read_input(task, stored, pieces)
             if self._job.output_specs is None:
-                return RayResult(1, len(leaves[0]), self._transform(leaves, task.keys[0]))
+                results, skipped = self._transform(leaves, task.contexts[0]), task.contexts[0].skipped
+                return RayResult(1, len(leaves[0]), results, skipped=skipped)
             return self._transform_batches(leaves, task, self._job.output_specs)
         except BaseException as error:  # an error of the user's code must not end the worker
             return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
@@ -129,17 +131,19 @@ class RayJobOnWorker:
     ) -> RayResult:
         job = self._job
         out = [spec.empty(len(leaves[0])) for spec in output_specs]
-        for batch, key in enumerate(task.keys):
+        for batch, context in enumerate(task.contexts):
             row_range = slice(batch * job.batch_rows, (batch + 1) * job.batch_rows)
             try:
-                results = self._transform([leaf[row_range] for leaf in leaves], key)
+                results = self._transform([leaf[row_range] for leaf in leaves], context)
                 write_leaves(results, [array[row_range] for array in out], job.output_names, job.name)
             except BaseException as error:
-                rows = batch * job.batch_rows
-                return RayResult(batch, rows, [array[:rows] for array in out], Failure.of(error, cloudpickle.dumps))
-        return RayResult(len(task.keys), len(leaves[0]), out)
+                rows, skipped = batch * job.batch_rows, collect_skipped(task.contexts[:batch], job.batch_rows)
+                failure = Failure.of(error, cloudpickle.dumps)
+                return RayResult(batch, rows, [array[:rows] for array in out], failure, skipped)
+        skipped = collect_skipped(task.contexts, job.batch_rows)
+        return RayResult(len(task.contexts), len(leaves[0]), out, skipped=skipped)
 
-    def _transform(self, leaves: list[Array], key: BatchKey) -> list[Array]:
+    def _transform(self, leaves: list[Array], context: BatchContext) -> list[Array]:
         job = self._job
-        results, _ = apply_all(job.transforms, leaves, job.structure, key, first=job.first)
+        results, _ = apply_all(job.transforms, leaves, job.structure, context, first=job.first)
         return [np.asarray(leaf) for leaf in results]

@@ -10,6 +10,7 @@ from forebay.core.engine import Engine, SlotMemory
 from forebay.core.rows import row_views
 from forebay.core.spec import Array, ArraySpec, Layout, align
 from forebay.order.schedule import Group
+from forebay.transforms.batch_context import SkippedRow
 
 __all__ = ["Lease", "Slot"]
 
@@ -29,6 +30,7 @@ class Slot:
         self.group: Group | None = None
         self.filled_by_device = False  # True if the device pulled the rows, so that `send` copies nothing
         self.partial_failure: BaseException | None = None  # the error, if only the first batches could be filled
+        self.skipped_rows: list[SkippedRow] = []  # of the group, by maps with on_error="skip"
         self._set_layout(layout)
 
     def _set_layout(self, layout: Layout) -> None:

@@ -1,17 +1,17 @@
 """Applies the transforms of the host, in worker threads or worker processes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from forebay.core.rows import Rows, row_count, select_rows
+from forebay.core.rows import Rows, row_count, row_numbers, select_rows
 from forebay.core.spec import Array, ArraySpec, Layout, Structure
 from forebay.errors import SpecError, WorkerError
-from forebay.feed.process_task import PartialFailure, ProcessTask, ProcessTransforms, layout_views
+from forebay.feed.process_task import ProcessResult, ProcessTask, ProcessTransforms, layout_views
 from forebay.feed.slot import Slot
 from forebay.order.schedule import Cursor, Schedule
 from forebay.pipeline.plan import Plan
+from forebay.transforms.batch_context import BatchContext, SkippedRow
 from forebay.transforms.ops import Map, apply_all, describe_transforms, write_leaves
-from forebay.transforms.random_keys import BatchKey
 from forebay.transforms.workers.process_pool import ProcessPool
 
 __all__ = ["GroupOrigin", "PartialGroupError", "TransformStage"]
@@ -34,7 +34,12 @@ class GroupOrigin:
 
     cursor: Cursor  # at the start of the group
     row_numbers: Rows  # in the source; for a stream, positions in the order of all shards
-    row_ids: Rows  # see `BatchKey.row_ids`
+    row_ids: Rows  # see `BatchContext.row_ids`
+
+    def name_rows(self, skipped: Sequence[SkippedRow]) -> list[SkippedRow]:
+        """Return the skipped rows of the group, with their row numbers in the source."""
+        numbers = row_numbers(self.row_numbers) if skipped else ()
+        return [replace(row, row=numbers[row.row]) for row in skipped]
 
 
 class TransformStage:
@@ -98,8 +103,9 @@ class TransformStage:
                 self._pool.restart(worker)  # so that the feed can continue; the error reports the lost batches
                 raise
             return
-        transforms = self._plan.thread_transforms
-        results, _ = apply_all(transforms, leaves, self._source_structure, self._batch_key(origin))
+        transforms, context = self._plan.thread_transforms, self._batch_context(origin)
+        results, _ = apply_all(transforms, leaves, self._source_structure, context)
+        slot.skipped_rows = origin.name_rows(context.skipped)
         if self._plan.input.fixed_size:
             arrays = slot.gather_arrays(len(results[0]))
             write_leaves(results, arrays, self._names, describe_transforms(transforms))
@@ -111,17 +117,17 @@ class TransformStage:
         if self._pool is not None:
             self._pool.close()
 
-    def _batch_key(self, origin: GroupOrigin) -> BatchKey:
-        """Return the key that seeds the random numbers of a group of one batch."""
+    def _batch_context(self, origin: GroupOrigin) -> BatchContext:
+        """Return the context that seeds the random numbers of a group of one batch."""
         cursor, row_ids = origin.cursor, origin.row_ids
         if not self._needs_row_ids:  # a worker would receive them for nothing
             row_ids = slice(0, row_count(row_ids))
-        return BatchKey(cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index, row_ids)
+        return BatchContext(cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index, row_ids)
 
-    def _batch_keys(self, origin: GroupOrigin) -> list[BatchKey]:
-        """Return the key of each batch of a group."""
+    def _batch_contexts(self, origin: GroupOrigin) -> list[BatchContext]:
+        """Return the context of each batch of a group."""
         starts = range(0, row_count(origin.row_ids), self._plan.input.batch_rows)
-        return [self._batch_key(self._origin_of_batch(origin, batch)) for batch in range(len(starts))]
+        return [self._batch_context(self._origin_of_batch(origin, batch)) for batch in range(len(starts))]
 
     def _origin_of_batch(self, origin: GroupOrigin, batch: int) -> GroupOrigin:
         start, stop = batch * self._plan.input.batch_rows, (batch + 1) * self._plan.input.batch_rows
@@ -144,25 +150,28 @@ class TransformStage:
         self, pool: ProcessPool, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int
     ) -> None:
         if not self._input_is_in_slot:
-            key = self._batch_key(origin)
-            leaves, _ = apply_all(self._plan.thread_transforms, leaves, self._source_structure, key)
-            results = pool.run(worker, slot.shared_block, ProcessTask([key], pickled=leaves))
-            slot.write_variable_size(self._check_specs(results))
+            context = self._batch_context(origin)
+            leaves, _ = apply_all(self._plan.thread_transforms, leaves, self._source_structure, context)
+            result: ProcessResult = pool.run(worker, slot.shared_block, ProcessTask([context], pickled=leaves))
+            assert result.leaves is not None
+            slot.write_variable_size(self._check_specs(result.leaves))
+            slot.skipped_rows = origin.name_rows(result.skipped)
             return
         rows = len(leaves[0])
-        keys = self._batch_keys(origin)
+        contexts = self._batch_contexts(origin)
         if self._plan.thread_transforms:
-            for batch, key in enumerate(keys):
-                self._apply_thread_transforms(slot, leaves, batch * self._plan.input.batch_rows, key)
-        answer = pool.run(worker, slot.shared_block, ProcessTask(keys, rows, slot.input_offset))
-        if isinstance(answer, PartialFailure):
-            raise PartialGroupError(answer.batches, answer.failure.rebuild("a worker process"))
+            for batch, context in enumerate(contexts):
+                self._apply_thread_transforms(slot, leaves, batch * self._plan.input.batch_rows, context)
+        result = pool.run(worker, slot.shared_block, ProcessTask(contexts, rows, slot.input_offset))
+        slot.skipped_rows = origin.name_rows(result.skipped)
+        if result.failure is not None:
+            raise PartialGroupError(result.batches, result.failure.rebuild("a worker process"))
 
-    def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, key: BatchKey) -> None:
+    def _apply_thread_transforms(self, slot: Slot, leaves: list[Array], start: int, context: BatchContext) -> None:
         """Apply the thread transforms to a batch, and write it as input of the process."""
         transforms = self._plan.thread_transforms
         stop = min(start + self._plan.input.batch_rows, len(leaves[0]))
-        results, _ = apply_all(transforms, [leaf[start:stop] for leaf in leaves], self._source_structure, key)
+        results, _ = apply_all(transforms, [leaf[start:stop] for leaf in leaves], self._source_structure, context)
         arrays = layout_views(self._input_layout, slot.memory.host, stop, offset=slot.input_offset)
         out = [array[start:] for array in arrays]
         write_leaves(results, out, [""] * len(results), describe_transforms(transforms))

@@ -5,7 +5,7 @@ from typing import Any
 
 from forebay.errors import PipelineError
 
-__all__ = ["check_count", "check_number"]
+__all__ = ["check_count", "check_error_limit", "check_number"]
 
 
 def check_count(count: Any, call: str) -> int:
@@ -24,3 +24,23 @@ def check_number(number: Any, call: str) -> int:
     except TypeError:
         pass
     raise PipelineError(f"{call.format(repr(number))}: pass a whole number, such as {call.format(8)}.")
+
+
+def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> float | None:
+    """Return the largest share of rows that a map may skip; None if it skips none.
+
+    Raise PipelineError for wrong values, and if the map cannot skip rows. `gets_rows` says whether it receives rows.
+    """
+    if on_error not in ("raise", "skip"):
+        raise PipelineError(f"map(on_error={on_error!r}) is unknown. Choose 'raise' or 'skip'.")
+    is_number = isinstance(max_errors, int | float) and not isinstance(max_errors, bool)
+    if not is_number or not 0 <= max_errors <= 1:
+        raise PipelineError(f"map(max_errors={max_errors!r}): pass a share of all rows from 0 to 1, such as 0.001.")
+    if on_error == "raise":
+        return None
+    if not gets_rows:
+        raise PipelineError(
+            "map(on_error='skip') replaces single rows, but this function receives whole batches, whose good rows "
+            "Forebay cannot see. Call map() with a function of rows before batch()."
+        )
+    return float(max_errors)

@@ -8,9 +8,9 @@ from forebay.core.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, MIN_INDEX_ROWS, Plan, PlanInput
 from forebay.pipeline.transport import MAX_GROUP_BATCHES, Transport, choose_transport
-from forebay.transforms.ops import Transform, describe_random_numbers
+from forebay.transforms.ops import Map, Transform
 
-__all__ = ["plan_device_pull", "why_on_device"]
+__all__ = ["describe_map", "plan_device_pull", "why_on_device"]
 
 STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer is larger only if a single row is larger
 
@@ -49,7 +49,17 @@ def why_on_device(transform: Transform) -> str:
     """Return the reason why a transform runs on the device."""
     requested = transform.where == "device"
     why = "as requested" if requested else "no more bytes cross the link, and the device is faster"
-    return why + describe_random_numbers(transform)
+    return why + describe_map(transform)
+
+
+def describe_map(transform: Transform) -> str:
+    """Return how a map draws random numbers and treats errors; an empty text for other transforms."""
+    if not isinstance(transform, Map):
+        return ""
+    owner = "row" if transform.by_row else "batch, and change with the batch size and the shards"
+    random = f"; random numbers belong to the {owner}" if transform.takes_rng else ""
+    limit = transform.max_errors
+    return random + ("" if limit is None else f"; rows that fail are replaced, up to {limit * 100:.4g} % of all rows")
 
 
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:

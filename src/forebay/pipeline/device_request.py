@@ -16,8 +16,8 @@ from forebay.pipeline.plan import LENT_SLOTS
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
 from forebay.pipeline.target import Target
 from forebay.pipeline.transport import DeviceInput, PullSpeeds
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, values_per_leaf
-from forebay.transforms.random_keys import BatchKey
 
 __all__ = ["can_pull_rows", "device_input", "memory_extents_of", "output_specs", "split_transforms"]
 
@@ -146,7 +146,7 @@ def output_specs(
     if not device_transforms:
         return specs.specs, specs.structure
     rows = [np.zeros(spec.batch_shape(1), spec.dtype) for spec in specs.specs]
-    leaves, structure = apply_all(device_transforms, rows, specs.structure, BatchKey.of_sample(1))
+    leaves, structure = apply_all(device_transforms, rows, specs.structure, BatchContext.of_sample(1))
     return tuple(ArraySpec(leaf.shape[1:], hand_off.framework_dtype(leaf.dtype)) for leaf in leaves), structure
 
 

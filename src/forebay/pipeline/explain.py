@@ -73,6 +73,11 @@ def _describe_run(stats: dict[str, Any]) -> str:
         speed, epochs = stats["bytes_per_second"] / 1e9, stats["epochs"]
         plural = "s" if epochs > 1 else ""
         text += f"\n  measured: {speed:.3g} GB/s over {epochs} epoch{plural}, including the time of the consumer"
+    skipped = stats.get("skipped_rows", {"count": 0})
+    if skipped["count"]:
+        first = skipped["first"][0]
+        text += f"\n  skipped: {skipped['count']} of {skipped['received_rows']} rows, first row {first['row']} in "
+        text += f"{first['map']}: {first['error']}"
     if sum(stage["seconds"] for stage in stats["stages"].values()) < MIN_BUSY_SECONDS:
         return text
     stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())

@@ -9,7 +9,7 @@ from forebay.core.engine import Engine
 from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
-from forebay.pipeline.argument_checks import check_count, check_number
+from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number
 from forebay.pipeline.description import Batching
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.ranks import detect_rank
@@ -72,6 +72,8 @@ class Pipeline(RowMethods):
         where: str = "thread",
         seed: int | None = None,
         workers: int | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        max_errors: float = 0.001,
     ) -> Self:
         """Call a function on every row (before `batch()`) or on every batch (after it).
 
@@ -88,6 +90,12 @@ class Pipeline(RowMethods):
         `where` or a resume. After `batch()`, the numbers belong to the batch and change with the batch size and the
         shards. The function must not keep the generator: the next row uses the same object.
 
+        With `on_error="skip"`, a row for which the function raises an exception does not end the feed. The result of
+        the nearest good row of the same batch replaces it; of two, the earlier one. `stats()["skipped_rows"]` has the
+        count and the first errors. The feed raises TransformError if a batch has no good row, or if more than
+        `max_errors` of the received rows were skipped; fewer than 1000 rows count as 1000. A MemoryError is never
+        skipped.
+
         When the feed starts, Forebay calls the function for the first batch, to infer the shapes and dtypes of its
         result (except on the device). Forebay may also call it for batches that the consumer never takes.
 
@@ -95,15 +103,20 @@ class Pipeline(RowMethods):
         >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
         >>> [batch.tolist() for batch in pipeline.feed("numpy")]
         [[0, 10], [20, 30]]
+        >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda x: 12 // int(x), on_error="skip").batch(4)
+        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+        [[12, 12, 6, 4]]
         """
+        by_row = self.batching is None and not isinstance(self.source, BatchStream)
+        gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot)
+        error_limit = check_error_limit(on_error, max_errors, gets_rows=gets_rows)
         if isinstance(function, Cast | Scale | OneHot):
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):
             raise PipelineError(f"map() needs a function, got {function!r}.")
-        by_row = self.batching is None and not isinstance(self.source, BatchStream)
         seed = self.seed if seed is None else seed
         workers = None if workers is None else check_count(workers, "map(workers={})")
-        transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers)
+        transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers, max_errors=error_limit)
         return replace(self, transforms=(*self.transforms, transform))
 
     def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:

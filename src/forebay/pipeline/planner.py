@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, format_nbytes
 from forebay.errors import BudgetError
-from forebay.pipeline.device_planner import plan_device_pull, why_on_device
+from forebay.pipeline.device_planner import describe_map, plan_device_pull, why_on_device
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput
-from forebay.transforms.ops import Map, describe_random_numbers
+from forebay.transforms.ops import Map
 from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShare
 
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
@@ -152,7 +152,7 @@ class _Draft:
         yield Decision("slots", f"{self.slots + LENT_SLOTS} x {format_nbytes(self.slot_nbytes)}", self._why_slots())
         for number, transform in enumerate(plan_input.transforms):
             where, why = _placement(number, plan_input)
-            yield Decision(str(transform), where, why + describe_random_numbers(transform))
+            yield Decision(str(transform), where, why + describe_map(transform))
         for transform in plan_input.device_transforms:
             yield Decision(str(transform), "device", why_on_device(transform))
         if plan_input.fixed_size:

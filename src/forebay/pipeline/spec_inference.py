@@ -11,9 +11,9 @@ from forebay.core.spec import ArraySpec, Structure
 from forebay.order.permutation import Positions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Map, Transform, apply_all
 from forebay.transforms.padding import pad_rows
-from forebay.transforms.random_keys import BatchKey
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
@@ -51,7 +51,8 @@ def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> Transfor
     leaves = _first_batch(pipeline) if has_map else _zero_row(pipeline.specs)
     stages, inferred = [(tuple(pipeline.specs), structure)], []
     for number, transform in enumerate(transforms):
-        leaves, structure = apply_all([transform], leaves, structure, BatchKey.of_sample(len(leaves[0])), first=number)
+        context = BatchContext.of_sample(len(leaves[0]))
+        leaves, structure = apply_all([transform], leaves, structure, context, first=number)
         inferred.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
         stages.append((tuple(_spec_of(leaf, ragged=pipeline.padded) for leaf in leaves), structure))
     for spec, name in zip(stages[-1][0], structure.paths, strict=True):

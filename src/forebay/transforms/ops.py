@@ -14,8 +14,10 @@ import numpy as np
 
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
+from forebay.transforms.batch_context import BatchContext, SkippedRow
 from forebay.transforms.padding import pad_rows
-from forebay.transforms.random_keys import BatchKey, make_rng, row_generators
+from forebay.transforms.random_keys import make_rng, row_generators
+from forebay.transforms.row_errors import replace_failed_rows
 
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
@@ -31,7 +33,6 @@ __all__ = [
     "cast",
     "one_hot",
     "scale",
-    "describe_random_numbers",
     "describe_transforms",
     "write_leaves",
 ]
@@ -47,8 +48,8 @@ class Transform(Protocol):
         """Where the transform runs: "thread", "process", "ray", "device", or "either" if the planner decides."""
         ...
 
-    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
-        """Return new leaves and their structure. `key` seeds the random numbers of maps."""
+    def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
+        """Return new leaves and their structure. `context` seeds the random numbers of maps."""
         ...
 
     def __str__(self) -> str: ...
@@ -66,10 +67,18 @@ class Map:
     pad: Any = None  # fill value for output rows of different shapes
     structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
     workers: int | None = None  # worker processes or Ray workers; None: Forebay chooses the number
+    max_errors: float | None = None  # largest share of rows that may fail; None: an error ends the feed
 
     @classmethod
     def of(
-        cls, function: Callable[..., Tree], *, where: str, by_row: bool, seed: int, workers: int | None = None
+        cls,
+        function: Callable[..., Tree],
+        *,
+        where: str,
+        by_row: bool,
+        seed: int,
+        workers: int | None = None,
+        max_errors: float | None = None,
     ) -> "Map":
         """Validate the options of `Pipeline.map` and build the transform."""
         if where not in ("thread", "process", "ray", "device"):
@@ -78,25 +87,39 @@ class Map:
             raise PipelineError(
                 f"map(where={where!r}) has no workers, but got workers={workers}. Use 'process' or 'ray'."
             )
-        return cls(function, where, by_row, _takes_rng(function), seed, workers=workers)
+        return cls(function, where, by_row, _takes_rng(function), seed, workers=workers, max_errors=max_errors)
 
     @property
     def draws_by_row(self) -> bool:
         """Whether each row has its own random numbers."""
         return self.takes_rng and self.by_row
 
-    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         if not self.by_row:
-            rng = make_rng(self.seed, key.batch_numbers) if self.takes_rng else None
+            rng = make_rng(self.seed, context.batch_numbers) if self.takes_rng else None
             output_structure, output = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
             return self._validate_length(output, output_structure, len(leaves[0]))
-        row_structure, rows = self.structure, []
-        rngs = row_generators(self.seed, key) if self.takes_rng else repeat(None, len(leaves[0]))
+        return self._apply_to_rows(leaves, structure, context)
+
+    def _apply_to_rows(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
+        row_structure, rows, first_error = self.structure, list[Any](), None
+        rngs = row_generators(self.seed, context) if self.takes_rng else repeat(None, len(leaves[0]))
         for row, rng in zip(zip(*leaves, strict=True), rngs, strict=True):
-            row_structure, output = self._flatten(self._call(structure.unflatten(row), rng), row_structure)
+            try:
+                tree = self._call(structure.unflatten(row), rng)
+            except Exception as error:
+                if self.max_errors is None or isinstance(error, MemoryError):
+                    raise
+                context.skipped.append(SkippedRow.of(len(rows), context.transform, error))
+                first_error = error if first_error is None else first_error
+                rows.append(None)
+                continue
+            row_structure, output = self._flatten(tree, row_structure)
             rows.append(output)
-        assert row_structure is not None  # a batch has at least one row
-        return pad_rows(rows, row_structure.paths, self.pad), row_structure
+        good_rows = rows if first_error is None else replace_failed_rows(rows, str(self), first_error)
+        first_error = None  # its traceback refers to this frame, and the cycle would keep the batch alive
+        assert row_structure is not None  # a batch has at least one row, of which one is good
+        return pad_rows(good_rows, row_structure.paths, self.pad), row_structure
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
         """Return the structure and the leaves of an output.
@@ -141,7 +164,7 @@ class Cast:
     fields: Mapping[str, np.dtype[Any]] | np.dtype[Any]  # dtype of each named field, or of all fields
     where: str = "either"
 
-    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         dtypes = values_per_leaf(self.fields, structure, self)
         converted = [
             leaf if dtype is None else leaf.astype(dtype, copy=False)
@@ -162,7 +185,7 @@ class Scale:
     dtype: np.dtype[Any]
     where: str = "either"
 
-    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         factors = values_per_leaf(self.fields, structure, self)
         scaled = [
             leaf if factor is None else self._scale(leaf, factor) for leaf, factor in zip(leaves, factors, strict=True)
@@ -185,7 +208,7 @@ class OneHot:
     dtype: np.dtype[Any]
     where: str = "either"
 
-    def apply(self, leaves: Leaves, structure: Structure, key: BatchKey) -> tuple[Leaves, Structure]:
+    def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         classes = values_per_leaf(self.fields, structure, self)
         encoded = [
             leaf if count is None else self._encode(leaf, count, name)
@@ -235,7 +258,7 @@ def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") 
 
 
 def apply_all(
-    transforms: Sequence[Transform], leaves: Leaves, structure: Structure, key: BatchKey, *, first: int = 0
+    transforms: Sequence[Transform], leaves: Leaves, structure: Structure, context: BatchContext, *, first: int = 0
 ) -> tuple[Leaves, Structure]:
     """Apply transforms one after the other, and return the leaves and their structure.
 
@@ -243,7 +266,7 @@ def apply_all(
     """
     for index, transform in enumerate(transforms, first):
         try:
-            leaves, structure = transform.apply(leaves, structure, key.for_transform(index))
+            leaves, structure = transform.apply(leaves, structure, context.for_transform(index))
         except Exception as error:
             error.add_note(f"in {transform}")
             raise
@@ -253,15 +276,6 @@ def apply_all(
 def describe_transforms(transforms: Sequence[Transform]) -> str:
     """Return a description of the transforms for error messages."""
     return " then ".join(map(str, transforms))
-
-
-def describe_random_numbers(transform: Transform) -> str:
-    """Return to what the random numbers of a map belong; an empty text for other transforms."""
-    if not isinstance(transform, Map) or not transform.takes_rng:
-        return ""
-    if transform.by_row:
-        return "; random numbers belong to the row"
-    return "; random numbers belong to the batch, and change with the batch size and the shards"
 
 
 def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], description: str) -> None:

@@ -7,46 +7,19 @@ After `batch()`, a map receives batches. Then the numbers belong to the batch, a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from forebay.core.rows import Rows, row_numbers
+from forebay.core.rows import row_numbers
 from forebay.order.permutation import derive_key
+from forebay.transforms.batch_context import BatchContext
 
-__all__ = ["BatchKey", "make_rng", "row_generators"]
+__all__ = ["make_rng", "row_generators"]
 
 # The last number of a row map's key. Without it, the zeros at the end of a key would have no effect, and the key of the
 # first map would be the key of the shuffle.
 ROW_MAP_TAG = 0x726F77
-
-
-@dataclass(frozen=True, slots=True)
-class BatchKey:
-    """The numbers that seed the random generators of a batch and of its rows."""
-
-    epoch: int
-    passes: int  # complete passes in this epoch
-    position: int  # of the first row, in the order of all shards
-    # One number per row, which differs from that of every other row of the pass: the row number in the source. For a
-    # stream, and if a row may occur several times, it is the position in the order of all shards.
-    row_ids: Rows
-    transform: int = 0  # index of the transform in the pipeline
-
-    @classmethod
-    def of_sample(cls, rows: int) -> "BatchKey":
-        """Return a key for sample rows, with which Forebay infers specs."""
-        return cls(0, 0, 0, slice(0, rows))
-
-    def for_transform(self, index: int) -> "BatchKey":
-        """Return the key of the transform with this index."""
-        return BatchKey(self.epoch, self.passes, self.position, self.row_ids, index)
-
-    @property
-    def batch_numbers(self) -> tuple[int, ...]:
-        """The numbers that seed a generator for the whole batch."""
-        return self.epoch, self.passes, self.position, self.transform
 
 
 def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
@@ -54,20 +27,21 @@ def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
     return np.random.Generator(np.random.Philox(key=derive_key(seed, *key)))
 
 
-def row_generators(seed: int, key: BatchKey) -> "Iterator[np.random.Generator]":
+def row_generators(seed: int, context: BatchContext) -> "Iterator[np.random.Generator]":
     """Yield the random generator of each row.
 
     All rows share one object, because a new generator takes 50 times as long as setting its state. The numbers of a row
     are those of Philox with the row id in the highest word of its counter. Setting the state also drops the numbers
     that the previous row has left in the generator's buffer.
     """
-    bit_generator = np.random.Philox(key=derive_key(seed, key.epoch, key.passes, key.transform, ROW_MAP_TAG))
+    key = derive_key(seed, context.epoch, context.passes, context.transform, ROW_MAP_TAG)
+    bit_generator = np.random.Philox(key=key)
     generator = np.random.Generator(bit_generator)
     # Plain integers: NumPy needs twice the time to set the state from arrays.
     counter_and_key = {"counter": (0, 0, 0, 0), "key": tuple(bit_generator.state["state"]["key"].tolist())}
     no_buffer = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
     state: Any = {"bit_generator": "Philox", "state": counter_and_key, **no_buffer}
-    for row_id in row_numbers(key.row_ids):
+    for row_id in row_numbers(context.row_ids):
         counter_and_key["counter"] = (0, 0, 0, row_id)
         bit_generator.state = state
         yield generator

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 from tests.transforms.workers.on_ray.conftest import assert_same, taken
-from tests.transforms.workers.on_ray.maps import ROWS, blur, narrow, of_any_length, rows
+from tests.transforms.workers.on_ray.maps import ROWS, blur, narrow, of_any_length, refuse_300, rows
 
 import forebay as fb
 
@@ -121,6 +121,18 @@ def test_a_shard_resumes_in_mid_epoch_on_another_number_of_shards_and_rows_keep_
         assert np.array_equal(first[name], leaf[: 5 * 32])
         assert np.array_equal(halves[0][name], leaf[5 * 32 :: 2])
         assert np.array_equal(halves[1][name], leaf[5 * 32 + 1 :: 2])
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+def test_rows_that_fail_are_replaced_and_named_as_in_threads(pad):
+    def skipping(where):
+        refused = fb.from_arrays(rows()).shuffle(seed=2).map(refuse_300, where=where, on_error="skip")
+        return refused.map(blur, where=where).batch(32, pad=pad)
+
+    with skipping("thread").feed() as in_threads, skipping("ray").feed() as on_ray:
+        assert_same(taken(on_ray), taken(in_threads))
+        assert on_ray.stats()["skipped_rows"] == in_threads.stats()["skipped_rows"]
+        assert on_ray.stats()["skipped_rows"]["first"][0]["row"] == 300
 
 
 def test_bytes_in_flight_stay_within_the_plan():

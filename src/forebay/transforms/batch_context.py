@@ -1,0 +1,77 @@
+"""`BatchContext`: what a map knows about its batch, and where it reports rows that it skipped."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from forebay.core.rows import Rows
+
+__all__ = ["BatchContext", "SkippedRow", "collect_skipped", "describe_error"]
+
+MAX_ERROR_LENGTH = 200  # characters of an error that `stats()` shows
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row for which a map failed. Another row of its batch has replaced it."""
+
+    row: int  # index in its batch or group; in the reports of a feed, the row number in the source
+    transform: int  # index of the map in the pipeline
+    kind: str  # name of the exception class
+    error: str  # the exception class and its message
+
+    @classmethod
+    def of(cls, row: int, transform: int, error: Exception) -> "SkippedRow":
+        return cls(row, transform, type(error).__qualname__, describe_error(error))
+
+    def shifted(self, rows: int) -> "SkippedRow":
+        """Return the same row for a group in which `rows` rows come before its batch."""
+        return replace(self, row=self.row + rows)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What a map knows about its batch. These numbers seed the random generators of the batch and of its rows."""
+
+    epoch: int
+    passes: int  # complete passes in this epoch
+    position: int  # of the first row, in the order of all shards
+    # One number per row, which differs from that of every other row of the pass: the row number in the source. For a
+    # stream, and if a row may occur several times, it is the position in the order of all shards.
+    row_ids: Rows
+    transform: int = 0  # index of the transform in the pipeline
+    skipped: list[SkippedRow] = field(default_factory=list)  # maps append the rows for which they failed
+
+    @classmethod
+    def of_sample(cls, rows: int) -> "BatchContext":
+        """Return the context of sample rows, with which Forebay infers specs."""
+        return cls(0, 0, 0, slice(0, rows))
+
+    def for_transform(self, index: int) -> "BatchContext":
+        """Return the context of the transform with this index, with the same list of skipped rows."""
+        if index == self.transform:
+            return self
+        return BatchContext(self.epoch, self.passes, self.position, self.row_ids, index, self.skipped)
+
+    @property
+    def batch_numbers(self) -> tuple[int, ...]:
+        """The numbers that seed a generator for the whole batch."""
+        return self.epoch, self.passes, self.position, self.transform
+
+
+def collect_skipped(contexts: Sequence[BatchContext], batch_rows: int) -> list[SkippedRow]:
+    """Return the skipped rows of consecutive batches. Their `row` counts from the first row of the first batch."""
+    return [row.shifted(batch * batch_rows) for batch, context in enumerate(contexts) for row in context.skipped]
+
+
+def describe_error(error: Exception) -> str:
+    """Return the class and the message of an error, on one line and not too long.
+
+    >>> describe_error(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    kind = type(error).__qualname__
+    try:
+        text = " ".join(f"{kind}: {error}".split())
+    except Exception:  # the `__str__` of a user's exception
+        return kind
+    return text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."

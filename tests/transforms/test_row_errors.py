@@ -1,0 +1,90 @@
+"""Rows that a map skips: the replacement is the nearest good row, and the log counts and limits them."""
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.errors import TransformError
+from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped, describe_error
+from forebay.transforms.row_errors import MIN_COUNTED_ROWS, SHOWN_ROWS, SkippedRowLog, replace_failed_rows
+
+
+def skipped(row, transform=0, error=None):
+    return SkippedRow.of(row, transform, error or ValueError("bad"))
+
+
+def log(max_errors=0.01):
+    return SkippedRowLog({0: ("map(f, rows)", max_errors), 2: ("map(g, rows)", 1.0)})
+
+
+@given(is_good=st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
+def test_the_nearest_good_row_replaces_a_failed_one_and_of_two_the_earlier(is_good):
+    rows = [index if good else None for index, good in enumerate(is_good)]
+    found = replace_failed_rows(rows, "map(f)", ValueError())
+    for index, row in enumerate(found):
+        others = [other for other in rows if other is not None]
+        assert row == min(others, key=lambda other: (abs(other - index), other))
+
+
+def test_a_batch_without_a_good_row_is_refused_with_the_first_error():
+    error = KeyError("label")
+    with pytest.raises(TransformError, match=r"map\(f\) failed for all 2 rows.*Correct.*KeyError: 'label'") as caught:
+        replace_failed_rows([None, None], "map(f)", error)
+    assert caught.value.__cause__ is error
+
+
+def test_rows_of_consecutive_batches_are_counted_from_the_first():
+    contexts = [BatchContext(0, 0, 0, slice(0, 4), skipped=[skipped(1)]), BatchContext(0, 0, 4, slice(4, 8))]
+    contexts.append(BatchContext(0, 0, 8, slice(8, 9), skipped=[skipped(0)]))
+    assert [row.row for row in collect_skipped(contexts, 4)] == [1, 8]
+
+
+class UnprintableError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def test_errors_are_described_in_one_short_line():
+    assert describe_error(ValueError()) == "ValueError:"
+    assert describe_error(UnprintableError()) == "UnprintableError"
+    assert len(describe_error(ValueError("x" * 10_000))) < 300
+
+
+def test_the_log_has_the_count_and_the_first_rows_of_each_map():
+    counted = log(max_errors=1)
+    counted.add([skipped(row) for row in range(7)] + [skipped(3, transform=2, error=KeyError("k"))], 100)
+    counted.add([], 50)
+    counts = counted.counts()
+    assert (counts["count"], counts["received_rows"]) == (8, 150)
+    assert counts["first"][0] == {"map": "map(f, rows)", "row": 0, "error": "ValueError: bad"}
+    assert counts["first"][-1] == {"map": "map(g, rows)", "row": 3, "error": "KeyError: 'k'"}
+    assert len(counts["first"]) == SHOWN_ROWS + 1
+
+
+@given(
+    max_errors=st.sampled_from([0.0, 0.001, 0.01, 0.5, 1.0]),
+    groups=st.lists(st.tuples(st.integers(0, 20), st.integers(20, 900)), max_size=8),
+)
+def test_more_skipped_rows_than_the_share_of_received_rows_raise(max_errors, groups):
+    counted, count, received = log(max_errors), 0, 0
+    for failed, rows in groups:
+        count, received = count + failed, received + rows
+        if failed and count > max_errors * max(received, MIN_COUNTED_ROWS):
+            with pytest.raises(TransformError, match=rf"failed for {count} of {received} rows.*row 0: ValueError: bad"):
+                counted.add([skipped(row) for row in range(failed)], rows)
+            return
+        counted.add([skipped(row) for row in range(failed)], rows)
+
+
+def test_each_kind_of_error_is_logged_once(caplog):
+    counted = log(max_errors=1)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            counted.add([skipped(1), skipped(2, error=KeyError("k")), skipped(3, transform=2)], 10)
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "map(f, rows) skipped row 1: ValueError: bad",
+        "map(f, rows) skipped row 2: KeyError: 'k'",
+        "map(g, rows) skipped row 3: ValueError: bad",
+    ]
