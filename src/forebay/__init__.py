@@ -10,6 +10,7 @@ from forebay.adapters.readback.readback import Readback
 from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.core.spec import ArraySpec
 from forebay.errors import ForebayError
+from forebay.pipeline.combine import concat, interleave, zip_rows
 from forebay.pipeline.constructors import from_arrays, from_batches, from_files, from_generator, from_source
 from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.ops import cast, one_hot, scale
@@ -22,15 +23,18 @@ __all__ = [
     "__version__",
     "all_finite",
     "cast",
+    "concat",
     "forget",
     "from_arrays",
     "from_batches",
     "from_files",
     "from_generator",
     "from_source",
+    "interleave",
     "one_hot",
     "scale",
     "upload_once",
+    "zip_rows",
 ]
 
 __version__ = "0.1.0"

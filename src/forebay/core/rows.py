@@ -9,10 +9,22 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Rows", "find_parts", "row_count", "row_numbers", "row_views", "select_rows", "split_runs", "split_slice"]
+__all__ = [
+    "Rows",
+    "find_parts",
+    "row_count",
+    "row_numbers",
+    "row_views",
+    "select_rows",
+    "split_by_part",
+    "split_runs",
+    "split_slice",
+]
 
 # Row numbers in any order, or a slice (start and stop, no step) for consecutive rows.
 Rows: TypeAlias = np.ndarray[Any, np.dtype[np.intp]] | slice
+
+_FEW_PARTS = 8  # for so few parts, one comparison for each part takes less time than a sort
 
 
 def row_count(rows: Rows) -> int:
@@ -78,3 +90,18 @@ def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
     changes = np.flatnonzero(parts[1:] != parts[:-1]) + 1
     for start, stop in pairwise([0, *changes.tolist(), len(parts)]):
         yield int(parts[start]), slice(start, stop)
+
+
+def split_by_part(parts: Array, part_count: int) -> Iterator[tuple[int, Array]]:
+    """Yield each part that occurs in `parts`, in ascending order, and the positions at which it occurs.
+
+    >>> [(part, positions.tolist()) for part, positions in split_by_part(np.asarray([2, 0, 2, 2]), 3)]
+    [(0, [1]), (2, [0, 2, 3])]
+    """
+    if part_count <= _FEW_PARTS:
+        positions = ((part, np.flatnonzero(parts == part)) for part in range(part_count))
+        yield from ((part, found) for part, found in positions if len(found))
+        return
+    # NumPy sorts 8-bit and 16-bit integers by their digits, several times faster than longer integers.
+    order = np.argsort(parts.astype(np.min_scalar_type(part_count - 1), copy=False), kind="stable")
+    yield from ((part, order[run]) for part, run in split_runs(parts[order]))

@@ -112,6 +112,7 @@ class PipelineInput(ABC):
     specs: Sequence[ArraySpec]  # one for each leaf of a row
     structure: Structure  # how the leaves of a row are nested
 
+    row_by_row: bool = False  # whether Python code produces rows one by one
     needs_cluster: bool = False  # whether a Ray cluster produces the rows
     read_decision: Decision | None = None  # how the rows are read, for `explain()`
 

@@ -232,7 +232,7 @@ def _wrap(places: Positions, length: int) -> Positions:
     return places
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)  # several pipelines may be combined, each with its own block shuffle
 def cached_epoch(layout: BlockLayout, key: int) -> BlockShuffleEpoch:
     """Return the tables of an epoch, from a cache of recently used epochs."""
     return BlockShuffleEpoch(layout, key)

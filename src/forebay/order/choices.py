@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.spec import Array
-from forebay.order.orders import Order, Sequential, Take, require_length
+from forebay.order.orders import Order, Take, require_length
 from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
 
 __all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start", "hash_array"]
@@ -156,7 +156,7 @@ def consecutive_start(order: Order) -> int | None:
     while isinstance(order, Span | Take):
         start += order.start if isinstance(order, Span) else 0
         order = order.inner
-    return start if isinstance(order, Sequential) else None
+    return start if order.is_sequential else None
 
 
 def hash_array(array: Array) -> str:

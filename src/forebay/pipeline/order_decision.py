@@ -1,11 +1,12 @@
 """The decision about the order of rows, which `explain()` prints first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from forebay.core.decision import Decision
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import format_nbytes
 from forebay.order.choices import Selected, Span, SplitPart
+from forebay.order.combined import Concatenated, Interleaved, OrderPart
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, order_chain
 from forebay.order.sampling import Sampled
 from forebay.pipeline.pipeline import Pipeline
@@ -49,6 +50,11 @@ def _why_order(pipeline: Pipeline, order: Order) -> str:
         return _why_sampled(order)
     if isinstance(order, SplitPart):
         return "a random order that is the same in every epoch"
+    if isinstance(order, Concatenated):
+        return f"{len(order.parts)} pipelines, one after the other; {_why_parts(pipeline, order.parts)}"
+    if isinstance(order, Interleaved):
+        mixed = f"{len(order.parts)} pipelines, mixed {':'.join(map(str, order.weights))}{_why_stop(order)}"
+        return f"{mixed}; {_why_parts(pipeline, order.parts)}"
     if not isinstance(order, BlockShuffled):
         return "the order of the source" if order.is_ascending else "the order of the selected row numbers"
     open_nbytes = order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs)
@@ -63,6 +69,26 @@ def _why_sampled(order: Sampled) -> str:
     if order.replacement:
         return f"{drawn}, with replacement: each draw reads one entry of a table"
     return f"{drawn}, without replacement: the random keys of all rows are sorted once per epoch"
+
+
+def _why_stop(order: Interleaved) -> str:
+    match order.stop:
+        case "first":
+            return ", until one of them has no row left"
+        case "all":
+            return ", until all rows came; shorter pipelines start again"
+    return f", {order.stop} rows per epoch"
+
+
+def _why_parts(pipeline: Pipeline, parts: Sequence[OrderPart]) -> str:
+    """Return what the orders of the parts do. Parts with the same order are listed together."""
+    numbers: dict[str, list[str]] = {}
+    for number, part in enumerate(parts, 1):
+        notes = [_why_order(pipeline, part.order), *_choice_notes(pipeline, part.order)]
+        numbers.setdefault("; ".join(notes), []).append(str(number))
+    if len(numbers) == 1:
+        return f"in each of them: {next(iter(numbers))}"
+    return "; ".join(f"in pipeline {' and '.join(listed)}: {why}" for why, listed in numbers.items())
 
 
 def _choice_notes(pipeline: Pipeline, order: Order) -> Iterator[str]:

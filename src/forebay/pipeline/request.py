@@ -24,7 +24,6 @@ from forebay.pipeline.target import Target, resolve_target
 from forebay.pipeline.validate import validate_pipeline, validate_target, with_ragged_specs
 from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
-from forebay.sources.items import ItemSource
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import window_nbytes_of
 from forebay.transforms.ops import Cast, Transform
@@ -68,7 +67,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         structure=specs.structure,
         transforms=specs.transforms,
         indexed=pipeline.indexed,
-        row_by_row=isinstance(source, ItemSource),
+        row_by_row=source.row_by_row,
         fixed_size=fixed_size,
         shuffle_window_nbytes=window_nbytes_of(source) if isinstance(source, AbstractStream) else 0,
         host_nbytes=host_nbytes,

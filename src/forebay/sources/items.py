@@ -19,6 +19,8 @@ __all__ = ["ItemSource"]
 class ItemSource(AbstractSource):
     """Reads rows with `__getitem__`, or several at once with `__getitems__` if it exists."""
 
+    row_by_row = True
+
     def __init__(self, items: Any) -> None:
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
             raise SpecError(f"from_source() got {type(items).__name__}. Pass an object with __len__ and __getitem__.")

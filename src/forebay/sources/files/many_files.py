@@ -8,33 +8,30 @@ their specs. For formats with one row per file, such as images, the opener makes
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from forebay.core import registry
 from forebay.core.chunk_policy import ChunkPolicy
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows, find_parts, row_count, split_runs, split_slice
+from forebay.core.rows import Rows, row_count, split_slice
 from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import SourceChangedError, SourceError, SpecError
-from forebay.sources.arrays import make_gather
 from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.match_spec import describe_leaves
 from forebay.sources.files.open_pool import SourcePool
 from forebay.sources.files.paths import Paths, are_read_as_objects, expand_paths, format_suffix
 from forebay.sources.foreign import adapt_source, find_multi_file_opener
+from forebay.sources.part_gather import PartGather, join_extents
 
 __all__ = ["FilesSource", "open_files"]
 
-_SCRATCH_NBYTES = 4 * 2**20  # bytes per thread of a temporary buffer, which receives shuffled rows file by file
-_LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
+Value = TypeVar("Value")
 
 
 def open_files(
@@ -96,8 +93,7 @@ class FilesSource(AbstractSource):
             _validate_same_specs(files[0], files[-1])
         self.specs, self.structure = files[0].specs, files[0].structure
         self._boundaries = [0, *accumulate(file.length for file in files)]
-        self._first_rows = np.asarray(self._boundaries[:-1])
-        self._row_nbytes = sum(spec.nbytes for spec in self.specs)
+        self._gather = PartGather(self._boundaries, sum(spec.nbytes for spec in self.specs), self._gather_from)
         self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
         longest = max(files, key=lambda file: file.chunk_policy.rows)
         self.shuffle_blocks = longest.chunk_policy.shuffle_blocks(len(self), max_held_nbytes)
@@ -109,10 +105,7 @@ class FilesSource(AbstractSource):
         return self._boundaries[-1]
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        if isinstance(rows, slice):
-            self._gather_slice(rows, out)
-        elif len(rows):
-            self._gather_scattered(rows, out)
+        self._gather.gather(rows, out)
         if self._prefetchers and row_count(rows):
             self._release_group(rows)
 
@@ -133,7 +126,9 @@ class FilesSource(AbstractSource):
         if not all(self._decompressed_nbytes):
             return None
         sizes, budget = self._decompressed_nbytes, self._max_held_nbytes
-        prefetcher = DecompressAhead(upcoming, self._count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget)
+        prefetcher = DecompressAhead(
+            upcoming, self._gather.count_rows, self._pool.use, nbytes=sizes, budget_nbytes=budget
+        )
         self._prefetchers = [*(other for other in self._prefetchers if not other.is_closed), prefetcher]
         return prefetcher
 
@@ -152,19 +147,19 @@ class FilesSource(AbstractSource):
         if not self._keeps_files_open:
             return []
         regions: list[MemoryRegion] = []
-        for number in range(len(self._first_rows)):
-            with self._pool.use(number) as source:
-                file_regions = source.memory()
+        for file_regions in self._read_files(lambda source: source.memory()):
             if not file_regions:  # one file without regions makes page-locking of the whole source impossible
                 return []
             regions += file_regions
         return regions
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
-        return self._join_extents(lambda source: source.memory_extents())
+        parts = self._read_files(lambda source: source.memory_extents())
+        return join_extents(self._boundaries[:-1], parts, len(self.specs)) if self._keeps_files_open else []
 
     def file_extents(self) -> list[list[FileExtent]]:
-        return self._join_extents(lambda source: source.file_extents())
+        parts = self._read_files(lambda source: source.file_extents())
+        return join_extents(self._boundaries[:-1], parts, len(self.specs)) if self._keeps_files_open else []
 
     def close(self) -> None:
         self._pool.close()
@@ -174,67 +169,15 @@ class FilesSource(AbstractSource):
             assert opener.info is not None
             return opener.info
 
-    def _join_extents(self, extents_of: Callable[[AbstractSource], Sequence[Sequence[Any]]]) -> list[list[Any]]:
-        """Return the extents of all files; empty if the pool may close files."""
-        if not self._keeps_files_open:
-            return []
-        leaves: list[list[Any]] = [[] for _ in self.specs]
-        for number, first in enumerate(self._boundaries[:-1]):
+    def _read_files(self, read: Callable[[AbstractSource], Value]) -> Iterator[Value]:
+        """Yield the result of a function for each file. The pool opens files that it has closed."""
+        for number in range(len(self._boundaries) - 1):
             with self._pool.use(number) as source:
-                file_extents = extents_of(source)
-            if len(file_extents) != len(leaves):
-                return []
-            for leaf, extents in zip(leaves, file_extents, strict=True):
-                leaf += [replace(extent, first=extent.first + first) for extent in extents]
-        return leaves
-
-    def _count_rows(self, rows: Rows) -> dict[int, int]:
-        """Return how many of these rows each file holds: file number -> row count."""
-        if isinstance(rows, slice):
-            return {file: part.stop - part.start for file, part in split_slice(rows, self._boundaries)}
-        files, counts = np.unique(find_parts(rows, self._first_rows), return_counts=True)
-        return dict(zip(files.tolist(), counts.tolist(), strict=True))
-
-    def _gather_slice(self, rows: slice, out: Sequence[Array]) -> None:
-        for file, part in split_slice(rows, self._boundaries):
-            first, target = self._boundaries[file], slice(part.start - rows.start, part.stop - rows.start)
-            self._gather_from(file, slice(part.start - first, part.stop - first), [leaf[target] for leaf in out])
+                yield read(source)
 
     def _gather_from(self, file: int, rows: Rows, out: Sequence[Array]) -> None:
         with self._pool.use(file) as source:
             source.gather(rows, out)
-
-    def _gather_scattered(self, rows: Array, out: Sequence[Array]) -> None:
-        files = find_parts(rows, self._first_rows)
-        if (files[1:] >= files[:-1]).all():
-            self._gather_sorted(rows, files, out)
-        elif self._row_nbytes >= _LARGE_ROW_NBYTES:
-            self._gather_one_by_one(rows, files, out)
-        else:
-            step = max(1, _SCRATCH_NBYTES // max(1, self._row_nbytes))
-            for start in range(0, len(rows), step):
-                part = slice(start, start + step)
-                self._gather_through_scratch(rows[part], files[part], [leaf[part] for leaf in out])
-
-    def _gather_sorted(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
-        """Gather rows whose file numbers never decrease."""
-        for file, part in split_runs(files):
-            self._gather_from(file, rows[part] - self._boundaries[file], [leaf[part] for leaf in out])
-
-    def _gather_one_by_one(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
-        for position in np.argsort(files, kind="stable").tolist():
-            part = slice(position, position + 1)
-            self._gather_sorted(rows[part], files[part], [leaf[part] for leaf in out])
-
-    def _gather_through_scratch(self, rows: Array, files: Array, out: Sequence[Array]) -> None:
-        """Gather rows file by file into a scratch buffer, then reorder them."""
-        order = np.argsort(files, kind="stable")
-        scratch = [np.empty_like(leaf) for leaf in out]
-        self._gather_sorted(rows[order], files[order], scratch)
-        positions = np.empty_like(order)
-        positions[order] = np.arange(len(order))
-        for leaf, gathered in zip(out, scratch, strict=True):
-            make_gather(gathered)(positions, leaf)
 
 
 @dataclass(frozen=True, slots=True)

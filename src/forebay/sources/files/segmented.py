@@ -45,6 +45,11 @@ class SegmentedColumn:
         self._gather_units = make_gather(_view_units(memory[first_unit_offset:], unit_nbytes)) if uses_units else None
 
     @property
+    def uses_units(self) -> bool:
+        """Whether one `take` gathers rows from all segments."""
+        return self._gather_units is not None
+
+    @property
     def nbytes(self) -> int:
         return self.length * self._row_nbytes
 

@@ -1,0 +1,196 @@
+"""Orders that combine the orders of several pipelines. Pure.
+
+    Concatenated   all positions of the first part, then those of the second part, and so on
+    Interleaved    positions of all parts, mixed in fixed proportions
+
+Each part keeps its own order. Its row numbers begin at `OrderPart.first_row` of the combined source. The part at any
+position, and its position inside this part, are computed directly, as in all orders (`order/orders.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from forebay.core.rows import find_parts, split_by_part, split_runs
+from forebay.core.spec import Array
+from forebay.order.mix_pattern import MixPattern, even_pattern, shuffled_pattern
+from forebay.order.orders import Order, Repeated
+from forebay.order.permutation import PermutationParams, Positions, derive_key
+
+__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop"]
+
+Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
+
+_STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
+_PATTERNS = 1  # part of a derived key: keeps the key of a pattern apart from the key of a shuffle with the same seed
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPart:
+    """The order of one pipeline, and where its rows begin in the combined source."""
+
+    order: Order
+    first_row: int  # of its source in the combined source
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        """Return the row numbers in the combined source."""
+        rows = self.order.rows(epoch, positions)
+        return rows + self.first_row if self.first_row else rows
+
+    def describe(self) -> tuple[Any, ...]:
+        return self.first_row, *self.order.describe()
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenated:
+    """The positions of several orders, one order after the other. Only the last order may be endless."""
+
+    inner: ClassVar[None] = None
+    parts: tuple[OrderPart, ...]
+    starts: tuple[int, ...]  # position at which each part begins
+    length: int | None
+    is_sequential: bool
+
+    @classmethod
+    def of(cls, parts: Sequence[OrderPart]) -> "Concatenated":
+        lengths = [part.order.length for part in parts]
+        starts = tuple(accumulate((length or 0 for length in lengths[:-1]), initial=0))
+        length = None if lengths[-1] is None else starts[-1] + lengths[-1]
+        sequential = all(
+            part.order.is_sequential and part.first_row == start for part, start in zip(parts, starts, strict=True)
+        )
+        return cls(tuple(parts), starts, length, sequential)
+
+    @property
+    def is_fixed(self) -> bool:
+        return all(part.order.is_fixed for part in self.parts)
+
+    @property
+    def is_ascending(self) -> bool:
+        first_rows = [part.first_row for part in self.parts]
+        return all(part.order.is_ascending for part in self.parts) and first_rows == sorted(set(first_rows))
+
+    @property
+    def repeats_rows(self) -> bool:
+        return _repeat_rows(self.parts)
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        if self.is_sequential:
+            return positions
+        starts = np.asarray(self.starts)
+        numbers = find_parts(positions, starts)
+        rows = np.empty_like(positions)
+        for number, selection in _runs_or_parts(numbers, len(self.parts)):
+            rows[selection] = self.parts[number].rows(epoch, positions[selection] - self.starts[number])
+        return rows
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return None
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("concatenated", [part.describe() for part in self.parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """The positions of several orders, mixed in the proportions of the weights.
+
+    With `stop="first"`, the epoch ends before the first part that has no position left. With `stop="all"`, it ends when
+    every part was seen completely, and shorter parts start again. A number is the length of the epoch; parts start
+    again where necessary. When a part starts again, this is another pass of `Repeated`, so its shuffle is a new one.
+
+    Without a seed, the pattern is even. With a seed, complete periods are shuffled. The incomplete period at the end is
+    always even, because the length of the epoch may not depend on the epoch number.
+    """
+
+    inner: ClassVar[None] = None
+    parts: tuple[OrderPart, ...]  # parts that start again are `Repeated`
+    weights: tuple[int, ...]  # `integer_weights` makes them
+    stop: Stop
+    seed: int | None
+    length: int | None
+    is_sequential: bool = False
+    is_ascending: bool = False
+
+    @classmethod
+    def of(cls, parts: Sequence[OrderPart], weights: tuple[int, ...], stop: Stop, seed: int | None) -> "Interleaved":
+        pattern = even_pattern(weights)
+        length = _interleaved_length(pattern, [part.order.length for part in parts], stop)
+        repeated = [_repeat_for(part, number, pattern, length) for number, part in enumerate(parts)]
+        return cls(tuple(repeated), weights, stop, seed, length)
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.seed is None and all(part.order.is_fixed for part in self.parts)
+
+    @property
+    def repeats_rows(self) -> bool:
+        return _repeat_rows(self.parts)
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        rows = np.empty_like(positions)
+        for start in range(0, len(positions), _STEP_ROWS):
+            step = slice(start, start + _STEP_ROWS)
+            self._write_rows(epoch, positions[step], rows[step])
+        return rows
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return None
+
+    def describe(self) -> tuple[Any, ...]:
+        parts = [part.describe() for part in self.parts]
+        return ("interleaved", self.weights, self.stop, self.seed, self.length, parts)
+
+    def _write_rows(self, epoch: int, positions: Positions, out: Positions) -> None:
+        if self.seed is None:
+            self._write_pattern(even_pattern(self.weights), epoch, positions, out)
+            return
+        self._write_pattern(shuffled_pattern(self.weights, self._pattern_key(epoch)), epoch, positions, out)
+        if self.length is not None:
+            period = sum(self.weights)
+            in_last_period = np.flatnonzero(positions >= self.length // period * period)
+            last = np.empty(len(in_last_period), np.int64)
+            self._write_pattern(even_pattern(self.weights), epoch, positions[in_last_period], last)
+            out[in_last_period] = last
+
+    def _write_pattern(self, pattern: MixPattern, epoch: int, positions: Positions, out: Positions) -> None:
+        for number, selection, inner in pattern.split(positions):
+            out[selection] = self.parts[number].rows(epoch, inner)
+
+    def _pattern_key(self, epoch: int) -> int:
+        return derive_key(self.seed or 0, epoch, _PATTERNS)
+
+
+def _repeat_rows(parts: Sequence[OrderPart]) -> bool:
+    """Whether a row may occur several times: in one part, or in two parts with the same source."""
+    return any(part.order.repeats_rows for part in parts) or len({part.first_row for part in parts}) < len(parts)
+
+
+def _interleaved_length(pattern: MixPattern, lengths: Sequence[int | None], stop: Stop) -> int | None:
+    """Return the length of the epoch; None if it never ends."""
+    if not isinstance(stop, str):
+        return stop
+    finite = [(part, length) for part, length in enumerate(lengths) if length is not None]
+    if stop == "first":
+        return min((pattern.position_of(part, length) for part, length in finite), default=None)
+    if len(finite) < len(lengths):
+        return None
+    return max(pattern.position_of(part, length - 1) + 1 for part, length in finite)
+
+
+def _repeat_for(part: OrderPart, number: int, pattern: MixPattern, length: int | None) -> OrderPart:
+    """Return the part with as many passes as an epoch of this length needs."""
+    if length is None or part.order.length is None:
+        return part
+    passes = -(-pattern.count_before(number, length) // part.order.length)
+    return part if passes <= 1 else OrderPart(Repeated(part.order, passes), part.first_row)
+
+
+def _runs_or_parts(numbers: Array, part_count: int) -> Iterator[tuple[int, Any]]:
+    """Yield parts with the indices at which they occur in `numbers`: as slices if `numbers` is sorted."""
+    if (numbers[1:] >= numbers[:-1]).all():
+        return split_runs(numbers)
+    return split_by_part(numbers, part_count)

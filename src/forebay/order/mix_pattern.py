@@ -1,0 +1,126 @@
+"""The pattern of an interleaved order: which part comes at each position.
+
+The weights 7 and 3 give a period of 10 positions: 7 of part 0 and 3 of part 1. Every period has these counts, so the
+part at any position, and the number of its earlier positions, follow from a table and a division.
+
+The even pattern spreads each part evenly over the period. Equal periods would give a shard only some of the parts: with
+two parts and two shards, each shard would receive one part. So the periods of the table are rotated by different
+distances. A shuffled pattern has a random order in each period instead.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from forebay.core.rows import split_by_part
+from forebay.core.spec import Array
+from forebay.order.permutation import Positions
+
+__all__ = ["MAX_PERIOD", "MixPattern", "even_pattern", "integer_weights", "shuffled_pattern"]
+
+MAX_PERIOD = 10_000  # positions; limits the tables, and so the precision of weights
+_MAX_ROTATIONS = 64  # periods in the table of an even pattern; with up to 64 positions, a period has all its rotations
+_SHUFFLED_SLOTS = 1 << 16  # slots in the table of a shuffled pattern; after that, its periods repeat
+
+
+def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
+    """Return whole numbers in the proportions of the weights, with a sum of at most MAX_PERIOD.
+
+    A weight is replaced by the nearest fraction with a denominator of at most MAX_PERIOD: 0.7 becomes 7/10. If the sum
+    of the whole numbers is too large, each weight becomes a whole number of shares of 1/MAX_PERIOD, but at least one.
+
+    >>> integer_weights([0.7, 0.3]), integer_weights([4, 2]), integer_weights([1 / 3, 2 / 3])
+    ((7, 3), (2, 1), (1, 2))
+    """
+    exact = [Fraction(weight) for weight in weights]
+    near = [weight.limit_denominator(MAX_PERIOD) for weight in exact]
+    if all(near):
+        multiple = math.lcm(*(weight.denominator for weight in near))
+        numbers = [int(weight * multiple) for weight in near]
+        divisor = math.gcd(*numbers)
+        if sum(numbers) // divisor <= MAX_PERIOD:
+            return tuple(number // divisor for number in numbers)
+    return _round_to_period(exact)
+
+
+def _round_to_period(weights: Sequence[Fraction]) -> tuple[int, ...]:
+    """Return whole numbers of at least 1 in about the proportions of the weights, with the sum MAX_PERIOD."""
+    total = sum(weights)
+    wanted = [weight * MAX_PERIOD / total for weight in weights]
+    numbers = [max(1, math.floor(share)) for share in wanted]
+    while sum(numbers) != MAX_PERIOD:  # give to the part that lacks most, or take from the part with the most excess
+        change = 1 if sum(numbers) < MAX_PERIOD else -1
+        candidates = [part for part, number in enumerate(numbers) if number + change >= 1]
+        part = max(candidates, key=lambda part: change * (wanted[part] - numbers[part]))
+        numbers[part] += change
+    return tuple(numbers)
+
+
+class MixPattern:
+    """The part at each position, as a table that repeats forever."""
+
+    def __init__(self, parts: Array, part_count: int) -> None:
+        self._parts = parts.astype(np.min_scalar_type(part_count - 1))
+        self._counts = np.bincount(parts, minlength=part_count)  # slots of each part in the table
+        self._slots_by_part = np.argsort(self._parts, kind="stable")
+        self._firsts = np.cumsum(self._counts) - self._counts  # index of each part in `_slots_by_part`
+        self._ranks = np.empty(len(parts), np.int64)  # how many earlier slots of the table have the same part
+        self._ranks[self._slots_by_part] = np.arange(len(parts)) - np.repeat(self._firsts, self._counts)
+
+    def split(self, positions: Positions) -> Iterator[tuple[int, Array, Positions]]:
+        """Yield each part, the indices of its positions in `positions`, and its own positions.
+
+        The position of a part is the number of earlier positions that have this part.
+        """
+        repetitions = positions // len(self._parts)
+        slots = repetitions * -len(self._parts)
+        slots += positions
+        for part, selection in split_by_part(self._parts.take(slots), len(self._counts)):
+            inner = repetitions.take(selection)
+            inner *= self._counts[part]
+            inner += self._ranks.take(slots.take(selection))
+            yield part, selection, inner
+
+    def position_of(self, part: int, occurrence: int) -> int:
+        """Return the position at which a part comes for the time `occurrence`, counted from 0."""
+        repetitions, rank = divmod(occurrence, int(self._counts[part]))
+        return repetitions * len(self._parts) + int(self._slots_by_part[self._firsts[part] + rank])
+
+    def count_before(self, part: int, position: int) -> int:
+        """Return how many positions before `position` have this part."""
+        repetitions, slots = divmod(position, len(self._parts))
+        return repetitions * int(self._counts[part]) + int(np.count_nonzero(self._parts[:slots] == part))
+
+
+@lru_cache(maxsize=32)
+def even_pattern(weights: tuple[int, ...]) -> MixPattern:
+    """Return the pattern that spreads the parts evenly; it consists of rotated periods."""
+    period = _even_period(weights)
+    rotations = min(len(period), _MAX_ROTATIONS)
+    step = _coprime_step(rotations)
+    shifts = [number * step % rotations * len(period) // rotations for number in range(rotations)]
+    return MixPattern(np.concatenate([np.roll(period, -shift) for shift in shifts]), len(weights))
+
+
+@lru_cache(maxsize=32)
+def shuffled_pattern(weights: tuple[int, ...], key: int) -> MixPattern:
+    """Return the pattern whose periods have random orders, selected by a key."""
+    period = _even_period(weights)
+    raw = np.random.Philox(key=key).random_raw((max(1, _SHUFFLED_SLOTS // len(period)), len(period)))
+    return MixPattern(period[np.argsort(raw, axis=1, kind="stable")].reshape(-1), len(weights))
+
+
+def _even_period(weights: tuple[int, ...]) -> Array:
+    """Return the part at each position of a period. Occurrence k of a part is near (k + 1/2) / weight of the period."""
+    places = np.concatenate([(2 * np.arange(weight) + 1) / (2 * weight) for weight in weights])
+    return np.repeat(np.arange(len(weights)), weights)[np.argsort(places, kind="stable")]
+
+
+def _coprime_step(count: int) -> int:
+    """Return a step that visits all of `count` numbers, with successive numbers far from each other."""
+    golden = round(count * 0.618)
+    steps = (step for step in range(1, count + 1) if math.gcd(step, count) == 1)
+    return min(steps, key=lambda step: abs(step - golden))

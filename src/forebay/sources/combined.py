@@ -1,0 +1,229 @@
+"""Sources that consist of several sources.
+
+    JoinedSource   the rows of one source after those of another: `concat()` and `interleave()`
+    ZippedSource   one row has the leaves of a row of every source: `zip_rows()`
+
+No rows are copied. Memory extents and file extents are those of the parts, so a device pulls rows from the user's
+arrays, and files are read as if they were opened alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain
+from typing import Any, TypeVar
+
+import numpy as np
+
+from forebay.core.chunk_policy import ShuffleBlocks
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows, row_count, row_numbers
+from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Structure
+from forebay.sources.arrays import ArraySource, GatherFunction, make_gather
+from forebay.sources.files.segmented import SegmentedColumn
+from forebay.sources.part_gather import PartGather, join_extents
+from forebay.sources.shared_prefetch import SharedPrefetch
+
+__all__ = ["JoinedSource", "ZippedSource"]
+
+Extent = TypeVar("Extent", MemoryExtent, FileExtent)
+
+
+class CombinedSource(AbstractSource):
+    """The members of a source that follow from its parts."""
+
+    def __init__(self, parts: Sequence[AbstractSource]) -> None:
+        self.parts = tuple(parts)
+        self.immutable = all(part.immutable for part in parts)
+        self.row_by_row = any(part.row_by_row for part in parts)
+        self.version = "+".join(part.version for part in parts) if any(part.version for part in parts) else ""
+        self.chunk_policy = max((part.chunk_policy for part in parts), key=lambda policy: policy.rows)
+        self.shuffle_blocks = _largest_blocks([part.shuffle_blocks for part in parts])
+        self.decompressed_nbytes = sum(part.decompressed_nbytes for part in parts)
+
+    def decompress(self) -> None:
+        for part in self.parts:
+            part.decompress()
+
+    @property
+    def held_nbytes(self) -> int:
+        return sum(part.held_nbytes for part in self.parts)
+
+    def memory(self) -> list[MemoryRegion]:
+        regions = [part.memory() for part in self.parts]
+        return list(chain.from_iterable(regions)) if all(regions) else []
+
+    def counters(self) -> dict[str, int]:
+        totals: Counter[str] = Counter()
+        for part in self.parts:
+            totals.update(part.counters())
+        return dict(totals)
+
+    def decisions(self) -> list[Decision]:
+        return list(dict.fromkeys(decision for part in self.parts for decision in part.decisions()))
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+    def _share_prefetch(
+        self, upcoming: Iterator[Rows], split: Callable[[Rows], Iterator[tuple[int, Rows]]]
+    ) -> SharedPrefetch | None:
+        if not any(map(_may_prefetch, self.parts)):
+            return None
+        prefetch = SharedPrefetch(upcoming, self.parts, split)
+        return prefetch if prefetch else None
+
+
+class JoinedSource(CombinedSource):
+    """The rows of several sources, one source after the other. All have the same specs and structure."""
+
+    def __init__(self, parts: Sequence[AbstractSource]) -> None:
+        # The parts of a part have consecutive rows, so that one gather reads the rows of all of them.
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, JoinedSource) else (part,))]
+        super().__init__(flat)
+        self.specs, self.structure = tuple(flat[0].specs), flat[0].structure
+        self._boundaries = [0, *accumulate(map(len, flat))]
+        self._part_gather = PartGather(
+            self._boundaries,
+            sum(spec.nbytes for spec in self.specs),
+            lambda part, rows, out: flat[part].gather(rows, out),
+            gathers_one_by_one=not any(map(_may_prefetch, flat)),
+        )
+        self._leaf_gathers = _join_arrays(flat, self._boundaries)
+        self.read_decision = _explain_parts(flat, "one after the other")
+
+    def __len__(self) -> int:
+        return self._boundaries[-1]
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        if not self._leaf_gathers:
+            self._part_gather.gather(rows, out)
+            return
+        for gather, leaf in zip(self._leaf_gathers, out, strict=True):
+            gather(rows, leaf)
+
+    def gather_rows(self, rows: Rows) -> list[list[Array]]:
+        numbers = np.asarray(row_numbers(rows), np.intp)
+        found: list[list[Array]] = [[]] * len(numbers)
+        for part, selection, part_rows in self._part_gather.select(numbers):
+            for position, row in zip(selection.tolist(), self.parts[part].gather_rows(part_rows), strict=True):
+                found[position] = row
+        return found
+
+    def prefetch(self, upcoming: Iterator[Rows]) -> SharedPrefetch | None:
+        return self._share_prefetch(upcoming, self._part_gather.split)
+
+    def memory_extents(self) -> list[list[MemoryExtent]]:
+        parts = (part.memory_extents() for part in self.parts)
+        return join_extents(self._boundaries[:-1], parts, len(self.specs))
+
+    def file_extents(self) -> list[list[FileExtent]]:
+        parts = (part.file_extents() for part in self.parts)
+        return join_extents(self._boundaries[:-1], parts, len(self.specs))
+
+
+class ZippedSource(CombinedSource):
+    """Rows that have the leaves of one row of every part. It is as long as its shortest part."""
+
+    def __init__(self, parts: Sequence[AbstractSource], structure: Structure) -> None:
+        super().__init__(parts)
+        self.specs = tuple(chain.from_iterable(part.specs for part in parts))
+        self.structure = structure
+        self._length = min(map(len, parts))
+        self._leaf_ends = list(accumulate((len(part.specs) for part in parts), initial=0))
+        self.read_decision = _explain_parts(parts, "together, row by row")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        for part, first, stop in zip(self.parts, self._leaf_ends[:-1], self._leaf_ends[1:], strict=True):
+            part.gather(rows, out[first:stop])
+
+    def gather_rows(self, rows: Rows) -> list[list[Array]]:
+        rows_by_part = [part.gather_rows(rows) for part in self.parts]
+        return [list(chain.from_iterable(leaves)) for leaves in zip(*rows_by_part, strict=True)]
+
+    def prefetch(self, upcoming: Iterator[Rows]) -> SharedPrefetch | None:
+        def split(rows: Rows) -> Iterator[tuple[int, Rows]]:
+            return ((part, rows) for part in range(len(self.parts)) if row_count(rows))
+
+        return self._share_prefetch(upcoming, split)
+
+    def memory_extents(self) -> list[list[MemoryExtent]]:
+        return self._zip_extents([part.memory_extents() for part in self.parts])
+
+    def file_extents(self) -> list[list[FileExtent]]:
+        return self._zip_extents([part.file_extents() for part in self.parts])
+
+    def _zip_extents(self, parts: Sequence[Sequence[Sequence[Extent]]]) -> list[list[Extent]]:
+        """Return the extents of the leaves of all parts, without rows beyond the shortest part."""
+        if not all(parts):
+            return []
+        return [
+            [
+                replace(extent, rows=min(extent.rows, self._length - extent.first))
+                for extent in extents
+                if extent.first < self._length
+            ]
+            for leaves in parts
+            for extents in leaves
+        ]
+
+
+def _may_prefetch(part: AbstractSource) -> bool:
+    return type(part).prefetch is not AbstractSource.prefetch
+
+
+def _largest_blocks(proposals: Sequence[ShuffleBlocks | None]) -> ShuffleBlocks | None:
+    """Return the longest blocks that a part proposes, and the smallest number that a part can hold."""
+    blocks = [proposal for proposal in proposals if proposal is not None]
+    if not blocks:
+        return None
+    return ShuffleBlocks(max(block.rows for block in blocks), min(block.held for block in blocks))
+
+
+def _explain_parts(parts: Sequence[AbstractSource], arrangement: str) -> Decision:
+    reads = [part.read_decision for part in parts]
+    listed = dict.fromkeys("from memory" if read is None else f"{read.choice} ({read.why})" for read in reads)
+    return Decision("reads", f"{len(parts)} sources", f"{arrangement}; {'; '.join(listed)}")
+
+
+def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> list[GatherFunction]:
+    """Return a gather for each leaf if all parts are arrays in memory, else an empty list."""
+    arrays = [part.arrays for part in parts if isinstance(part, ArraySource)]
+    return [_join_leaf(leaf, boundaries) for leaf in zip(*arrays, strict=True)] if len(arrays) == len(parts) else []
+
+
+def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunction:
+    """Return a function that gathers rows of several arrays.
+
+    If their rows are adjacent, and the distances between the arrays allow few units per row (`SegmentedColumn`), one
+    `take` gathers the rows of all arrays. Otherwise shuffled rows are copied twice (`PartGather`).
+    """
+    spec, gather_mixed = ArraySpec(arrays[0].shape[1:], arrays[0].dtype), None
+    if spec.nbytes and all(array.flags.c_contiguous and array.dtype.isnative for array in arrays):
+        addresses = np.asarray([array.__array_interface__["data"][0] for array in arrays])
+        ends = [address + array.nbytes for address, array in zip(addresses.tolist(), arrays, strict=True)]
+        start = int(addresses.min())
+        memory = np.asarray(_AddressRange(arrays, start, max(ends) - start))
+        column = SegmentedColumn(spec, np.asarray(boundaries), memory, addresses - start)
+        gather_mixed = (lambda rows, out: column.gather(rows, out[0])) if column.uses_units else None
+    gathers = [make_gather(array) for array in arrays]
+    joined = PartGather(
+        boundaries, spec.nbytes, lambda part, rows, out: gathers[part](rows, out[0]), gather_mixed=gather_mixed
+    )
+    return lambda rows, out: joined.gather(rows, [out])
+
+
+class _AddressRange:
+    """The addresses from the first to the last of several arrays, as bytes, through NumPy's array interface.
+
+    Memory between the arrays may not exist. Only bytes of the arrays may be read.
+    """
+
+    def __init__(self, arrays: Sequence[Any], address: int, nbytes: int) -> None:
+        self._arrays = arrays  # NumPy refers to this object, so that the arrays stay alive
+        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, True)}

@@ -1,0 +1,99 @@
+"""Prefetching for a source that consists of several sources: each reads its own rows of upcoming groups."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import AbstractSource, Closeable
+
+__all__ = ["SharedPrefetch"]
+
+SplitGroup: TypeAlias = Callable[[Rows], Iterable[tuple[int, Rows]]]  # yields a part and its rows for each gather
+
+# Rows that may wait for one part while another part needs rows of later groups. A part with few rows would otherwise
+# let the row numbers of a whole epoch wait. 2^18 row numbers take 2 MiB.
+MAX_WAITING_ROWS = 1 << 18
+
+
+class SharedPrefetch:
+    """Divides upcoming groups among the parts of a source.
+
+    Each part receives the same calls as in a gather, because prefetchers find a group by its row numbers. A part that
+    needs the next group waits while another part has `MAX_WAITING_ROWS` rows left. Prefetchers take upcoming groups in
+    threads of their own, so this delays no gather.
+    """
+
+    def __init__(self, upcoming: Iterator[Rows], parts: Sequence[AbstractSource], split: SplitGroup) -> None:
+        self._upcoming, self._split = upcoming, split
+        self._changed = threading.Condition()
+        self._queues: dict[int, deque[Rows]] = {part: deque() for part in range(len(parts))}
+        self._waiting_rows = dict.fromkeys(self._queues, 0)
+        self._is_reading = False  # whether a thread takes the next group from `upcoming`
+        self._is_over = False
+        self._prefetches: list[Closeable] = []
+        for number, part in enumerate(parts):
+            prefetch = part.prefetch(self._rows_of(number))
+            if prefetch is None:
+                self._drop_queue(number)
+            else:
+                self._prefetches.append(prefetch)
+
+    def __bool__(self) -> bool:
+        """Return whether any part prefetches."""
+        return bool(self._prefetches)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_over = True
+            self._queues.clear()
+            self._changed.notify_all()
+        for prefetch in self._prefetches:
+            prefetch.close()
+
+    def _drop_queue(self, part: int) -> None:
+        with self._changed:
+            del self._queues[part], self._waiting_rows[part]
+            self._changed.notify_all()
+
+    def _rows_of(self, part: int) -> Iterator[Rows]:
+        """Yield the rows of one part, group by group."""
+        while (rows := self._next_rows(part)) is not None:
+            yield rows
+
+    def _next_rows(self, part: int) -> Rows | None:
+        """Return the next rows of a part, or None at the end."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._can_continue(part))
+                queue = self._queues.get(part)
+                if queue:
+                    rows = queue.popleft()
+                    self._waiting_rows[part] -= row_count(rows)
+                    self._changed.notify_all()
+                    return rows
+                if queue is None or self._is_over:
+                    return None
+                self._is_reading = True
+            self._read_group()
+
+    def _can_continue(self, part: int) -> bool:
+        if self._is_over or part not in self._queues or self._queues[part]:
+            return True
+        return not self._is_reading and max(self._waiting_rows.values()) < MAX_WAITING_ROWS
+
+    def _read_group(self) -> None:
+        """Take the next group from `upcoming`, and add its rows to the queues."""
+        group = None
+        try:
+            group = next(self._upcoming, None)
+        finally:
+            with self._changed:
+                self._is_reading = False
+                self._is_over |= group is None
+                for part, rows in self._split(group) if group is not None else ():
+                    if part in self._queues:
+                        self._queues[part].append(rows)
+                        self._waiting_rows[part] += row_count(rows)
+                self._changed.notify_all()
