@@ -11,7 +11,14 @@ from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.core.spec import ArraySpec
 from forebay.errors import ForebayError
 from forebay.pipeline.combine import concat, interleave, zip_rows
-from forebay.pipeline.constructors import from_arrays, from_batches, from_files, from_generator, from_source
+from forebay.pipeline.constructors import (
+    from_arrays,
+    from_batches,
+    from_files,
+    from_generator,
+    from_images,
+    from_source,
+)
 from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.ops import cast, one_hot, scale
 
@@ -29,6 +36,7 @@ __all__ = [
     "from_batches",
     "from_files",
     "from_generator",
+    "from_images",
     "from_source",
     "interleave",
     "one_hot",

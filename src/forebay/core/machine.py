@@ -21,6 +21,7 @@ _PACKAGES = (
     "ray",
     "grain",
     "pillow",
+    "simplejpeg",
 )
 
 

@@ -5,7 +5,7 @@ that it supports. `Source` is the smallest protocol that `forebay.from_source()`
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -29,6 +29,7 @@ __all__ = [
     "Source",
     "StreamReader",
     "find_overlap",
+    "sum_counters",
 ]
 
 
@@ -115,6 +116,7 @@ class PipelineInput(ABC):
     row_by_row: bool = False  # whether Python code produces rows one by one
     needs_cluster: bool = False  # whether a Ray cluster produces the rows
     read_decision: Decision | None = None  # how the rows are read, for `explain()`
+    class_names: tuple[str, ...] = ()  # the names of the labels 0, 1, ... if the input knows them
 
     def counters(self) -> dict[str, int]:
         """Return counters of the reads so far, for `Feed.stats()`."""
@@ -137,6 +139,7 @@ class AbstractSource(PipelineInput):
     version: str = ""  # identifies the stored data, if the storage reports a version
     shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if it may read rows in any order
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
+    decodes_rows: bool = False  # whether decoder threads decode the rows of `gather`, for example images
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
 
     @abstractmethod
@@ -212,6 +215,19 @@ class AbstractSource(PipelineInput):
         Forebay reads these extents without the page cache (`sources/direct`).
         """
         return []
+
+
+def sum_counters(counters: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Add the counters of several sources.
+
+    >>> sum_counters([{"a": 1}, {"a": 2, "b": 3}])
+    {'a': 3, 'b': 3}
+    """
+    total: dict[str, int] = {}
+    for source_counters in counters:
+        for name, value in source_counters.items():
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""The functions that begin a pipeline: `from_arrays`, `from_files`, `from_generator`, `from_batches`, `from_source`."""
+"""The functions that begin a pipeline, such as `from_arrays` and `from_files`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from forebay.sources.foreign import adapt_source
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 
-__all__ = ["from_arrays", "from_batches", "from_files", "from_generator", "from_source"]
+__all__ = ["from_arrays", "from_batches", "from_files", "from_generator", "from_images", "from_source"]
 
 
 def from_arrays(tree: Tree) -> Pipeline:
@@ -44,12 +44,12 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     - `.npz`: `members`, the names of the arrays to read
     - `.csv`: `delimiter`, `header`
     - `.bin`: `byteorder`, `skip_nbytes` (length of the header). `spec` is required.
-    - images: `size` as (height, width), `channels`
+    - images: `size` as (height, width), `channels`, `decoder`. `from_images` also labels them.
     - `.h5`, `.zarr`: `members`, `group`, `external_files`. Data in other files is refused unless you pass
       `external_files="read"`.
     - `.zarr`: `codecs`, the names of codecs that you trust in addition to those that are known to be safe
     - `.parquet`, `.arrow`: `columns`, `decode`
-    - `.tar`: `members`, `decode`, `size`, `channels`
+    - `.tar`: `members`, `decode`, `size`, `channels`, `decoder`
     - `.tfrecord`: `members`, `decode`
 
     `decode={"name": function}` converts each value of a column or member to an array.
@@ -70,6 +70,51 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     files = files if isinstance(files, str | Path) else list(files)
     source = open_files(files, spec=spec, **options)
     return replace(_from_indexed(source), file_recipe=FileSourceRecipe(files, spec, options, source.version))
+
+
+def from_images(
+    files: str | Path | Sequence[str | Path],
+    *,
+    size: tuple[int, int] | None = None,
+    channels: int = 3,
+    resize: str = "stretch",
+    label: str | Path | Callable[[Path], int | str] | None = None,
+    class_names: Sequence[str] | None = None,
+    decoder: str = "auto",
+) -> Pipeline:
+    """Feed image files as rows `{"image": uint8 array, "label": int64}`.
+
+    `files` is a path, a glob pattern, or a list of both. The array has the shape (height, width, channels). Forebay
+    applies the EXIF orientation. An animation becomes its first frame.
+
+    - `size`: (height, width). Without it, all images must have the size of the first.
+    - `channels`: 1 (gray), 3 (RGB) or 4 (RGBA)
+    - `resize`: `"stretch"` ignores the aspect ratio. `"crop"` resizes the shorter side and crops at the centre.
+    - `label`: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
+      the path that returns a number or a class name. Without it, rows have no label.
+    - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
+    - `decoder`: `"simplejpeg"` for JPEG files and Pillow for all others, or `"pillow"`. `"auto"` is `"simplejpeg"` if
+      it is installed.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("cat", "dog"):
+    ...     (folder / name).mkdir()
+    ...     Image.new("RGB", (50, 40)).save(folder / name / "1.jpg")
+    >>> pipeline = from_images(folder / "*" / "*.jpg", size=(32, 32), label="folder").batch(2)
+    >>> pipeline.class_names
+    ('cat', 'dog')
+    >>> [(batch["image"].shape, batch["label"].tolist()) for batch in pipeline.feed("numpy")]
+    [((2, 32, 32, 3), [0, 1])]
+    """
+    # Imported here because only images need Pillow.
+    from forebay.sources.formats.image_decode import ImageOptions
+    from forebay.sources.formats.images import open_labelled_images
+
+    files = files if isinstance(files, str | Path) else list(files)
+    options = ImageOptions(size, channels, resize, upright=True)
+    return _from_indexed(open_labelled_images(files, options, label=label, class_names=class_names, decoder=decoder))
 
 
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:

@@ -54,6 +54,11 @@ class PipelineDescription:
         return self.source.structure
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the labels 0, 1, ... of `from_images(label=...)`; empty for other inputs."""
+        return self.source.class_names
+
+    @property
     def padded(self) -> bool:
         """Whether rows may differ in shape, and batches in size."""
         return self.batching is not None and self.batching.pad is not None

@@ -14,13 +14,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from forebay.core import registry
 from forebay.core.chunk_policy import ChunkPolicy
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows, row_count, split_slice
-from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
+from forebay.core.rows import Rows, find_parts, row_count, split_slice
+from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion, sum_counters
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import SourceChangedError, SourceError, SpecError
+from forebay.sources.decoder_threads import decode_rows
 from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.match_spec import describe_leaves
@@ -93,7 +96,14 @@ class FilesSource(AbstractSource):
             _validate_same_specs(files[0], files[-1])
         self.specs, self.structure = files[0].specs, files[0].structure
         self._boundaries = [0, *accumulate(file.length for file in files)]
-        self._gather = PartGather(self._boundaries, sum(spec.nbytes for spec in self.specs), self._gather_from)
+        self._first_rows, self._files = np.asarray(self._boundaries[:-1]), files
+        decodes_rows = any(file.count_decoded is not None for file in files)
+        self._gather = PartGather(
+            self._boundaries,
+            sum(spec.nbytes for spec in self.specs),
+            self._gather_from,
+            gather_mixed=self._decode_rows if decodes_rows else None,
+        )
         self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
         longest = max(files, key=lambda file: file.chunk_policy.rows)
         self.shuffle_blocks = longest.chunk_policy.shuffle_blocks(len(self), max_held_nbytes)
@@ -120,6 +130,9 @@ class FilesSource(AbstractSource):
             for array, column in zip(out, columns, strict=True):
                 array[part.start - rows.start : part.stop - rows.start] = column
         return out
+
+    def counters(self) -> dict[str, int]:
+        return sum_counters(file.count_decoded() for file in self._files if file.count_decoded is not None)
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
         """Start to decompress the files of upcoming groups; return None unless all are compressed."""
@@ -179,6 +192,19 @@ class FilesSource(AbstractSource):
         with self._pool.use(file) as source:
             source.gather(rows, out)
 
+    def _decode_rows(self, rows: Rows, out: Sequence[Array]) -> None:
+        """Decode rows of several files on all decoder threads."""
+        assert not isinstance(rows, slice)
+        files = find_parts(rows, self._first_rows).tolist()
+
+        def decode_row(position: int, number: int) -> None:
+            one = slice(position, position + 1)
+            self._gather_from(
+                files[position], rows[one] - self._boundaries[files[position]], [leaf[one] for leaf in out]
+            )
+
+        decode_rows(decode_row, rows.tolist())
+
 
 @dataclass(frozen=True, slots=True)
 class _FileInfo:
@@ -191,6 +217,7 @@ class _FileInfo:
     chunk_policy: ChunkPolicy
     read_decision: Decision | None
     decompressed_nbytes: int
+    count_decoded: Callable[[], dict[str, int]] | None  # the counters of a source that decodes rows; else None
 
     @classmethod
     def of(cls, path: Path, source: AbstractSource) -> "_FileInfo":
@@ -202,6 +229,7 @@ class _FileInfo:
             source.chunk_policy,
             source.read_decision,
             source.decompressed_nbytes,
+            source.counters if source.decodes_rows else None,
         )
 
 

@@ -1,25 +1,30 @@
 """Decoding of images with Pillow, to arrays of one shape."""
 
+import io
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from forebay.core.decision import Decision
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError, SpecError
 
 try:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import ExifTags, Image, UnidentifiedImageError
 except ModuleNotFoundError as missing:
     raise FrameworkError(
         "Pillow, which decodes images, is not installed. Install it: pip install 'forebay[images]'.", name="PIL"
     ) from missing
 
-__all__ = ["ImageDecoder"]
+__all__ = ["EncodedImage", "ImageDecoder", "ImageOptions", "max_pixels", "open_encoded", "read_orientation"]
+
+EncodedImage: TypeAlias = Path | bytes  # a file, or the content of a file
 
 # Formats that Forebay decodes, whatever the suffix of a file. Pillow knows more, but they are rare in datasets, and
 # some are dangerous in untrusted files: Pillow starts Ghostscript to decode EPS.
@@ -27,53 +32,117 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000", "AVI
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of the array -> Pillow mode
 # Pillow mode -> channels of the array, for modes with at most 8 bits per channel. uint8 cannot hold the others.
 _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "LA": 4, "PA": 4, "RGBA": 4}
+_RESIZE_MODES = ("stretch", "crop")
+# EXIF orientation -> how Pillow turns the image upright. 1 needs no turn.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # of TIFF
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """How images become arrays of one shape."""
+
+    size: tuple[int, int] | None = None  # height and width; None: all images must have the size of the first
+    channels: int | None = None  # 1, 3 or 4; None: all images must have the channels of the first
+    resize: str = "stretch"  # "crop" keeps the aspect ratio, and cuts off what exceeds the size at both ends
+    upright: bool = False  # whether to apply the EXIF orientation
+
+    def validate(self) -> None:
+        """Raise SpecError for an option with an unknown value."""
+        if self.channels is not None and self.channels not in _MODES:
+            raise SpecError(f"channels={self.channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
+        if self.size is not None and not _is_size(self.size):
+            raise SpecError(f"size={self.size!r} is not a size. Pass (height, width), both at least 1.")
+        if self.resize not in _RESIZE_MODES:
+            raise SpecError(f"resize={self.resize!r} is unknown. Choose 'stretch' or 'crop'.")
 
 
 class ImageDecoder:
     """Decodes images to uint8 arrays of one shape: height, width, channels.
 
-    All images must have the size and the channels of the first image, unless `size` or `channels` converts them.
-
-    An image is a path or an open file. `name` is its name in error messages.
+    All images must have the size and the channels of the first image, unless the options convert them. `name` is the
+    name of an image in error messages.
     """
 
-    def __init__(
-        self, name: str, first: Path | IO[bytes], *, size: tuple[int, int] | None, channels: int | None
-    ) -> None:
-        if channels is not None and channels not in _MODES:
-            raise SpecError(f"channels={channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
-        if size is not None and (len(size) != 2 or min(size) < 1):
-            raise SpecError(f"size={size!r} is not a size. Pass (height, width), both at least 1.")
-        self._first_name = name
-        self._has_size_option, self._has_channels_option = size is not None, channels is not None
-        with _open_image(name, first) as image:
-            height, width = size or (image.height, image.width)
-            self._shape = (int(height), int(width), channels or _count_channels(name, image))
+    def __init__(self, name: str, first: EncodedImage, options: ImageOptions, note: str = "") -> None:
+        """`note` is added to the decision."""
+        options.validate()
+        self._first_name, self._options, self._note = name, options, note
+        with open_encoded(name, first) as image:
+            channels = options.channels or _count_channels(name, image)
+            if options.size is None and options.upright and read_orientation(image) >= 5:
+                height, width = image.width, image.height
+            else:
+                height, width = options.size or (image.height, image.width)
+            self._shape = (int(height), int(width), channels)
         self.spec = ArraySpec(self._shape, np.uint8)
 
-    def decode(self, name: str, file: Path | IO[bytes], out: Array) -> None:
+    @property
+    def decision(self) -> Decision:
+        """The decoder and how it resizes, for `explain()`."""
+        resize = self._explain_resize("bilinear, antialiased")
+        return Decision("decoder", "pillow", f"decodes images{resize}{self._note}")
+
+    def counters(self) -> dict[str, int]:
+        """Return how many images each library has decoded, if there are several."""
+        return {}
+
+    def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
         """Decode an image into `out`."""
         height, width, channels = self._shape
-        with _open_image(name, file) as image:
-            self._validate(name, image)
+        with open_encoded(name, encoded) as image:
+            if not self._options.upright:
+                self._validate(name, image)
             image.load()
-            self._validate(name, image)  # Pillow before 11 rotates a TIFF file with an orientation tag when it loads it
-            converted = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
+            loaded = self._turn_upright(image)
+            self._validate(name, loaded)  # Pillow before 11 rotates a TIFF file with an orientation when it loads it
+            converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
             if converted.size != (width, height):
-                converted = converted.resize((width, height), Image.Resampling.BILINEAR)
+                converted = converted.resize((width, height), Image.Resampling.BILINEAR, self._source_box(converted))
             out[...] = np.asarray(converted).reshape(self._shape)
+
+    def _turn_upright(self, image: Any) -> Any:
+        turn = _TURNS.get(read_orientation(image)) if self._options.upright else None
+        if turn is None:
+            return image
+        turned = image.transpose(turn)
+        turned.info = image.info  # `_count_channels` reads it
+        return turned
+
+    def _source_box(self, image: Any) -> tuple[float, float, float, float] | None:
+        """Return left, top, right and bottom of the part that becomes the row; None for the whole image."""
+        if self._options.resize == "stretch":
+            return None
+        height, width, _ = self._shape
+        scale = max(height / image.height, width / image.width)
+        top, left = (max(0.0, (image.height - height / scale) / 2), max(0.0, (image.width - width / scale) / 2))
+        return left, top, image.width - left, image.height - top
+
+    def _explain_resize(self, method: str) -> str:
+        if self._options.size is None:
+            return ""
+        height, width = self._options.size
+        crop = ", and crops them at the centre" if self._options.resize == "crop" else ""
+        return f" and resizes them to {height} x {width} ({method}){crop}"
 
     def _validate(self, name: str, image: Any) -> None:
         height, width, channels = self._shape
         image_channels = _count_channels(name, image)
-        if not self._has_size_option and image.size != (width, height):
+        if self._options.size is None and image.size != (width, height):
             raise SourceError(
                 f"{name} is {image.height} x {image.width}, but {self._first_name} is {height} x {width} "
                 f"(height x width). Pass size=({height}, {width}) to resize all images."
             )
-        if not self._has_channels_option and image_channels != channels:
+        if self._options.channels is None and image_channels != channels:
             raise SourceError(
                 f"{name} has {image_channels} channels (mode {image.mode}), but {self._first_name} has {channels}. "
                 f"Pass channels={channels} to convert all images."
@@ -81,11 +150,12 @@ class ImageDecoder:
 
 
 @contextmanager
-def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
+def open_encoded(name: str, encoded: EncodedImage) -> Iterator[Any]:
     """Open an image and read its header. Raise a `SourceError` for any error of Pillow."""
     try:
+        file = io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded
         with Image.open(file, formats=_installed_formats()) as image:
-            if _count_pixels(image) > (Image.MAX_IMAGE_PIXELS or math.inf):
+            if _count_pixels(image) > max_pixels():
                 raise Image.DecompressionBombError  # Pillow itself only warns, up to twice the limit
             yield image
     except SourceError:
@@ -102,6 +172,28 @@ def _open_image(name: str, file: Path | IO[bytes]) -> Iterator[Any]:
         ) from error
     except Exception as error:
         raise SourceError(f"{name} cannot be decoded: {error}. Write or download it again.") from error
+
+
+def max_pixels() -> float:
+    """Return the most pixels that an image may have. All decoders check the header before they allocate memory."""
+    return Image.MAX_IMAGE_PIXELS or math.inf
+
+
+def read_orientation(image: Any) -> int:
+    """Return the EXIF orientation of an open image, from 1 (upright) to 8; 1 if there is none."""
+    try:
+        value = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # programs that show images ignore a damaged EXIF block, too
+        return 1
+    return value if isinstance(value, int) and value in _TURNS else 1
+
+
+def _is_size(size: Any) -> bool:
+    try:
+        height, width = size
+        return min(height, width) >= 1 and (int(height), int(width)) == (height, width)
+    except (TypeError, ValueError):
+        return False
 
 
 def _count_pixels(image: Any) -> int:

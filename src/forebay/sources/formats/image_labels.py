@@ -1,0 +1,178 @@
+"""Labels of image files: from the names of their folders, from a manifest, or from a function."""
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from forebay.core.spec import Array
+from forebay.errors import FrameworkError, SourceError, SpecError
+from forebay.sources.files.mapped import validate_file
+
+__all__ = ["ImageLabel", "LabelledFiles", "label_files"]
+
+# "folder", the path of a manifest, or a function that returns the number or the class name of a file.
+ImageLabel: TypeAlias = str | Path | Callable[[Path], int | str]
+_LABEL_DTYPE = np.dtype(np.int64)
+_MANIFEST_COLUMNS = ("file", "label")
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFiles:
+    """Files with their labels, in the order of the rows."""
+
+    paths: Sequence[Path]
+    labels: Array | None = None  # int64, one for each path
+    class_names: tuple[str, ...] = ()  # of the labels 0, 1, ...; empty if the labels were numbers
+    left_out: int = 0  # files whose class is not in the `class_names` of the user
+
+
+def label_files(paths: list[Path], label: ImageLabel | None, class_names: Sequence[str] | None) -> LabelledFiles:
+    """Return the files that have a class in `class_names`, with their labels.
+
+    Class names are numbered in sorted order, or in the order of `class_names`. Labels that are numbers stay unchanged.
+    """
+    if label is None:
+        if class_names is not None:
+            raise SpecError("class_names= needs labels. Pass label='folder', a manifest or a function, too.")
+        return LabelledFiles(paths)
+    found = _find_labels(paths, label)
+    if all(isinstance(value, int) for value in found):
+        if class_names is not None:
+            raise SpecError("class_names= numbers class names, but these labels are numbers. Omit class_names=.")
+        return LabelledFiles(paths, _as_int64(found))
+    _validate_class_names(paths, found, class_names)
+    names = tuple(sorted(set(found)) if class_names is None else class_names)
+    numbers = {name: number for number, name in enumerate(names)}
+    kept = [(path, numbers[name]) for path, name in zip(paths, found, strict=True) if name in numbers]
+    labels = np.asarray([number for _, number in kept], _LABEL_DTYPE)
+    return LabelledFiles([path for path, _ in kept], labels, names, len(paths) - len(kept))
+
+
+def _find_labels(paths: list[Path], label: ImageLabel) -> list[Any]:
+    """Return the label of each file: an integer or a class name."""
+    if label == "folder":
+        return [path.parent.name or path.absolute().parent.name for path in paths]
+    if isinstance(label, str | Path):
+        return _look_up(paths, Path(label).expanduser())
+    if not callable(label):
+        raise SpecError(f"label={label!r} is unknown. Pass 'folder', the path of a manifest, or a function of a path.")
+    return [_validate_label(path, label(path)) for path in paths]
+
+
+def _validate_label(path: Path, value: Any) -> int | str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | np.integer):
+        return int(value)
+    raise SpecError(f"the label of {path} is {value!r}. Return an integer or the name of its class from label=.")
+
+
+def _validate_class_names(paths: list[Path], found: list[Any], class_names: Sequence[str] | None) -> None:
+    for path, value in zip(paths, found, strict=True):
+        if not isinstance(value, str):
+            raise SpecError(
+                f"the label of {path} is the number {value}, but other labels are class names. Use one kind of label."
+            )
+    if class_names is None:
+        return
+    if isinstance(class_names, str) or len(set(class_names)) < len(class_names):
+        raise SpecError(f"class_names={class_names!r} is not a list of different names. Pass each name once.")
+    known = set(found)
+    for name in class_names:
+        if name not in known:
+            classes = ", ".join(map(repr, sorted(known)[:10])) + (", ..." if len(known) > 10 else "")
+            raise SourceError(
+                f"no image belongs to the class {name!r} of class_names. The images belong to {classes}. Correct "
+                "class_names, or pass a function as label= to number classes without images."
+            )
+
+
+def _as_int64(labels: list[int]) -> Array:
+    try:
+        return np.asarray(labels, _LABEL_DTYPE)
+    except OverflowError as error:
+        raise SpecError("a label exceeds 64 bits. Use smaller numbers as labels.") from error
+
+
+def _look_up(paths: list[Path], manifest: Path) -> list[Any]:
+    """Return the label of each file from a manifest, whose file names are relative to its folder."""
+    folder, labels = manifest.absolute().parent, dict[str, Any]()
+    for file, value in _read_manifest(manifest):
+        key = os.path.normpath(folder / file)
+        if labels.setdefault(key, value) != value:
+            raise SourceError(
+                f"{manifest} has two labels for {file!r}: {labels[key]!r} and {value!r}. Remove one of them."
+            )
+    found = [labels.get(os.path.normpath(path.absolute())) for path in paths]
+    for path, value in zip(paths, found, strict=True):
+        if value is None:
+            raise SourceError(
+                f"{path} is not in the column 'file' of {manifest}. Add it (relative to {folder}), or leave the image "
+                "out."
+            )
+    return _parse_numbers(found)
+
+
+def _parse_numbers(labels: list[Any]) -> list[Any]:
+    """Return the labels as integers if all of them are integers; else as class names."""
+    try:
+        return [int(value) for value in labels]
+    except ValueError:
+        return [str(value) for value in labels]
+
+
+def _read_manifest(manifest: Path) -> list[tuple[str, Any]]:
+    """Return file name and label of each line of a manifest."""
+    suffix = manifest.suffix.lower()
+    if suffix != ".csv" and suffix not in _PARQUET_SUFFIXES:
+        raise SpecError(
+            f"label={str(manifest)!r} is unknown. Pass 'folder', the path of a .csv or .parquet manifest, or a "
+            "function of a path."
+        )
+    validate_file(manifest)
+    try:
+        files, labels = _read_csv(manifest) if suffix == ".csv" else _read_parquet(manifest)
+    except (SourceError, FrameworkError):
+        raise
+    except Exception as error:
+        raise SourceError(f"{manifest} cannot be read: {error}. Write it again.") from error
+    for file, value in zip(files, labels, strict=True):
+        if not isinstance(file, str) or not isinstance(value, str | int):
+            raise SourceError(f"{manifest} has the line {file!r}, {value!r}. Pass a file name, and a number or a name.")
+    return list(zip(files, labels, strict=True))
+
+
+def _read_csv(manifest: Path) -> list[list[Any]]:
+    with manifest.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        _validate_columns(manifest, reader.fieldnames or ())
+        lines = list(reader)
+    return [[line[name] for line in lines] for name in _MANIFEST_COLUMNS]
+
+
+def _read_parquet(manifest: Path) -> list[list[Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise FrameworkError(
+            "Parquet manifests need pyarrow, which is not installed. Run: pip install 'forebay[arrow]'. Or write a "
+            ".csv file.",
+            name="pyarrow",
+        ) from error
+    with parquet.ParquetFile(manifest) as file:
+        _validate_columns(manifest, file.schema_arrow.names)
+        table = file.read(columns=list(_MANIFEST_COLUMNS))
+    table.validate(full=True)
+    return [table[name].to_pylist() for name in _MANIFEST_COLUMNS]
+
+
+def _validate_columns(manifest: Path, names: Sequence[str]) -> None:
+    for column in _MANIFEST_COLUMNS:
+        if column not in names:
+            raise SourceError(f"{manifest} has no column {column!r}. It has {', '.join(map(repr, names)) or 'none'}.")

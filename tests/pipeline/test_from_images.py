@@ -1,0 +1,230 @@
+"""`from_images`: labelled rows that are equal for every batch size, shard and position of a resume."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import forebay as fb
+from forebay.errors import ForebayError, SourceError, SpecError
+from forebay.testing import SimulatedEngine, SourceTests
+
+CLASSES = ("ant", "bee", "cat")
+ROWS = 13
+DECODERS = ("pillow", "simplejpeg")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    for number in range(ROWS):
+        save(folder / CLASSES[number % 3] / f"{number}.{'png' if number % 5 == 0 else 'jpg'}", number)
+    return folder
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+class TestSource(SourceTests):
+    @pytest.fixture
+    def made(self, tmp_path, decoder):
+        for number in range(ROWS):
+            save(tmp_path / CLASSES[number % 3] / f"{number}.jpg", number)
+        pipeline = open_images(tmp_path, decoder=decoder)
+        rows = [
+            next(open_images(path.parent, decoder=decoder, files=[path]).batch(1).feed("numpy"))
+            for path in files(tmp_path)
+        ]
+        images = np.concatenate([row["image"] for row in rows])
+        labels = np.asarray([CLASSES.index(path.parent.name) for path in files(tmp_path)])
+        return pipeline.source, {"image": images, "label": labels}
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@given(st.integers(1, 20), st.integers(1, 4))
+def test_rows_are_equal_for_every_batch_size_and_number_of_shards(folder, decoder, batch, shards):
+    pipeline = open_images(folder, decoder=decoder).shuffle(seed=3)
+    expected = received(pipeline.batch(ROWS))
+    parts = [received(pipeline.shard(index, shards).batch(batch)) for index in range(shards)]
+    for leaf in ("image", "label"):
+        joined = np.empty_like(expected[leaf])
+        for index, part in enumerate(parts):
+            joined[index::shards] = part[leaf]
+        assert (joined == expected[leaf]).all()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@given(st.integers(0, 3), st.integers(1, 3))
+def test_a_state_in_mid_epoch_resumes_on_any_number_of_shards(folder, decoder, steps, shards):
+    pipeline = open_images(folder, decoder=decoder).shuffle(seed=3)
+    expected = received(pipeline.batch(ROWS))
+    with pipeline.batch(3).feed("numpy") as feed:
+        epoch = iter(feed)
+        [next(epoch) for _ in range(steps)]
+        state = feed.state_dict()
+    for index in range(shards):
+        with pipeline.shard(index, shards).batch(2).feed("numpy") as feed:
+            feed.load_state_dict(state)
+            rest = [batch["image"].copy() for batch in feed]
+        right = expected["image"][3 * steps :][index::shards]
+        assert (np.concatenate([*rest, right[:0]]) == right).all()
+
+
+def test_a_device_receives_the_rows_of_the_host(folder):
+    pipeline = open_images(folder).shuffle(seed=3).batch(5)
+    with pipeline.feed("numpy", device=SimulatedEngine()) as feed:
+        on_device = [np.array(batch["image"]) for batch in feed]
+    assert (np.concatenate(on_device) == received(pipeline)["image"]).all()
+
+
+def test_folders_are_classes(folder):
+    pipeline = open_images(folder)
+    assert pipeline.class_names == pipeline.shuffle(seed=0).batch(2).class_names == CLASSES
+    labels = received(pipeline.batch(4))["label"]
+    assert labels.tolist() == [CLASSES.index(path.parent.name) for path in files(folder)]
+
+
+def test_class_names_select_folders_and_explain_says_how_many_images_are_left_out(folder):
+    pipeline = open_images(folder, class_names=["cat", "ant"]).batch(4)
+    with pipeline.feed("numpy") as feed:
+        assert {label for batch in feed for label in batch["label"].tolist()} == {0, 1}
+        assert "images left out" in feed.explain()
+    assert pipeline.class_names == ("cat", "ant")
+
+
+def test_without_a_label_rows_have_only_an_image(folder):
+    pipeline = fb.from_images(folder / "*" / "*", size=(8, 9))
+    assert pipeline.structure.paths == ("image",)
+    assert pipeline.class_names == ()
+
+
+def test_other_inputs_have_no_class_names():
+    assert fb.from_arrays(np.arange(3)).class_names == ()
+
+
+def test_explain_names_the_decoder_and_the_resize(folder):
+    with open_images(folder).batch(4).feed("numpy") as feed:
+        assert "simplejpeg" in feed.explain()
+        assert "resizes them to 8 x 9 (OpenCV, linear)" in feed.explain()
+    with open_images(folder, decoder="pillow", resize="crop").batch(4).feed("numpy") as feed:
+        assert "resizes them to 8 x 9 (bilinear, antialiased), and crops them at the centre" in feed.explain()
+
+
+def test_stats_count_the_images_of_each_library(folder):
+    with open_images(folder).take(ROWS).batch(ROWS).repeat(1).feed("numpy") as feed:
+        list(feed)
+        counts = feed.stats()["source"]
+    assert counts["simplejpeg_images"] >= 10
+    assert counts["pillow_images"] >= 3  # the PNG files
+
+
+def test_from_files_keeps_the_pixels_of_pillow_unless_asked(folder):
+    paths = [path for path in files(folder) if path.suffix == ".jpg"]
+    plain = received(fb.from_files(paths, size=(8, 9)).batch(20))
+    pillow = received(fb.from_images(paths, size=(8, 9), decoder="pillow").batch(20))["image"]
+    fast = received(fb.from_files(paths, size=(8, 9), decoder="simplejpeg").batch(20))
+    assert (plain == pillow).all()
+    assert (fast == received(fb.from_images(paths, size=(8, 9)).batch(20))["image"]).all()
+
+
+def test_states_of_different_definitions_are_not_exchanged(folder):
+    state = open_images(folder).batch(4).feed("numpy").state_dict()
+    others = [{"size": (9, 9)}, {"channels": 1}, {"class_names": ["ant"]}, {"label": None}]
+    for other in others:
+        with open_images(folder, **other).batch(4).feed("numpy") as feed, pytest.raises(ForebayError):
+            feed.load_state_dict(state)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("content", [b"", b"just text", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"])
+def test_a_file_that_is_no_image_raises_an_error_with_its_path(tmp_path, decoder, content):
+    save(tmp_path / "a" / "1.jpg", 0)
+    (tmp_path / "a" / "2.jpg").write_bytes(content)
+    pipeline = open_images(tmp_path, decoder=decoder).batch(2)
+    with pipeline.feed("numpy") as feed, pytest.raises(SourceError, match=r"a/2\.jpg cannot be decoded"):
+        next(iter(feed))
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_wrong_extension_does_not_matter(tmp_path, decoder):
+    save(tmp_path / "a" / "1.png", 0).rename(tmp_path / "a" / "1.jpg")
+    save(tmp_path / "a" / "2.jpg", 0).rename(tmp_path / "a" / "2.png")
+    assert received(open_images(tmp_path, decoder=decoder).batch(2))["image"].shape == (2, 8, 9, 3)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("resize", ["stretch", "crop"])
+def test_images_of_one_pixel_become_rows_of_any_size(tmp_path, decoder, resize):
+    for number, size in enumerate([(1, 1), (1, 70), (70, 1)]):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.new("RGB", size, (10, 200, 30)).save(tmp_path / "a" / f"{number}.jpg", quality=100, subsampling=0)
+    rows = received(open_images(tmp_path, decoder=decoder, resize=resize).batch(3))["image"]
+    assert (np.abs(rows.astype(int) - (10, 200, 30)) <= 3).all()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_file_that_disappears_raises_an_error_with_its_path(tmp_path, decoder):
+    paths = [save(tmp_path / "a" / f"{number}.jpg", number) for number in range(2)]
+    pipeline = open_images(tmp_path, decoder=decoder).batch(2)
+    paths[1].unlink()
+    with pipeline.feed("numpy") as feed, pytest.raises(SourceError, match=r"1\.jpg is missing now"):
+        next(iter(feed))
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_an_unreadable_file_raises_an_error_with_its_path(tmp_path, decoder):
+    """A broken link to itself cannot be opened, even by root."""
+    save(tmp_path / "a" / "1.jpg", 0)
+    unreadable = save(tmp_path / "a" / "2.jpg", 0)
+    pipeline = open_images(tmp_path, decoder=decoder).batch(2)
+    unreadable.unlink()
+    unreadable.symlink_to(unreadable)
+    with pipeline.feed("numpy") as feed, pytest.raises(SourceError, match=r"2\.jpg"):
+        next(iter(feed))
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(SourceError, match="matches nothing"):
+        fb.from_images(tmp_path / "*" / "*.jpg", size=(8, 9), label="folder")
+
+
+def test_a_url_is_refused_with_a_way_out():
+    with pytest.raises(SourceError, match=r"is a URL. Download the images, or store them in tar archives"):
+        fb.from_images("s3://bucket/*.jpg", size=(8, 9))
+
+
+@pytest.mark.parametrize("options", [{"channels": 2}, {"size": (0, 1)}, {"resize": "fit"}, {"decoder": "dali"}])
+def test_invalid_options_are_refused(folder, options):
+    with pytest.raises(SpecError):
+        open_images(folder, **options)
+
+
+def open_images(folder, **options):
+    return fb.from_images(folder / "*" / "*", **({"size": (8, 9), "label": "folder"} | options))
+
+
+def single_image(path, decoder):
+    return received(fb.from_images(path, size=(8, 9), decoder=decoder).batch(1))["image"]
+
+
+def files(folder):
+    return sorted(folder.glob("*/*"), key=lambda path: (path.parent.name, int(path.stem)))
+
+
+def save(path, seed):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    coarse = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
+    Image.fromarray(coarse).resize((40 + seed, 30), Image.Resampling.BICUBIC).save(path)
+    return path
+
+
+def received(pipeline):
+    with pipeline.feed("numpy") as feed:
+        batches = [copy_leaves(batch) for batch in feed]
+    if not isinstance(batches[0], dict):
+        return np.concatenate(batches)
+    return {leaf: np.concatenate([batch[leaf] for batch in batches]) for leaf in batches[0]}
+
+
+def copy_leaves(batch):
+    return {leaf: array.copy() for leaf, array in batch.items()} if isinstance(batch, dict) else batch.copy()

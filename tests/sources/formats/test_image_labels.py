@@ -1,0 +1,163 @@
+"""Labels of images from folders, manifests and functions."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forebay.errors import SourceError, SpecError
+from forebay.sources.formats.image_labels import label_files
+
+FILES = [Path("train/cat/1.jpg"), Path("train/dog/1.jpg"), Path("train/ant/1.jpg"), Path("train/cat/2.jpg")]
+
+
+def test_folders_are_numbered_in_sorted_order():
+    labelled = label_files(FILES, "folder", None)
+    assert labelled.labels.tolist() == [1, 2, 0, 1]
+    assert labelled.labels.dtype == np.int64
+    assert labelled.class_names == ("ant", "cat", "dog")
+
+
+def test_folders_of_the_same_name_are_one_class():
+    labelled = label_files([Path("a/cat/1.jpg"), Path("b/cat/1.jpg"), Path("b/dog/1.jpg")], "folder", None)
+    assert labelled.labels.tolist() == [0, 0, 1]
+
+
+def test_a_file_without_a_folder_has_the_class_of_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "fox").mkdir()
+    monkeypatch.chdir(tmp_path / "fox")
+    assert label_files([Path("1.jpg")], "folder", None).class_names == ("fox",)
+
+
+def test_class_names_fix_the_order_and_select_classes():
+    labelled = label_files(FILES, "folder", ["dog", "cat"])
+    assert labelled.labels.tolist() == [1, 0, 1]
+    assert labelled.paths == [FILES[0], FILES[1], FILES[3]]
+    assert (labelled.class_names, labelled.left_out) == (("dog", "cat"), 1)
+
+
+def test_a_class_name_without_a_file_is_refused_with_the_names_that_have_files():
+    with pytest.raises(SourceError, match=r"the class 'cow' of class_names. The images belong to 'ant', 'cat', 'dog'"):
+        label_files(FILES, "folder", ["cat", "cow"])
+
+
+@pytest.mark.parametrize("class_names", ["cat", ["cat", "cat"]])
+def test_class_names_that_are_no_list_of_different_names_are_refused(class_names):
+    with pytest.raises(SpecError, match="is not a list of different names"):
+        label_files(FILES, "folder", class_names)
+
+
+def test_class_names_without_labels_are_refused():
+    with pytest.raises(SpecError, match="class_names= needs labels"):
+        label_files(FILES, None, ["cat"])
+
+
+def test_without_a_label_all_files_remain():
+    labelled = label_files(FILES, None, None)
+    assert (labelled.paths, labelled.labels) == (FILES, None)
+
+
+@pytest.mark.parametrize("result", [7, np.int16(7)])
+def test_a_function_may_return_numbers(result):
+    assert label_files(FILES, lambda path: result, None).labels.tolist() == [7] * 4
+
+
+def test_a_function_may_return_class_names():
+    labelled = label_files(FILES, lambda path: path.stem, None)
+    assert (labelled.labels.tolist(), labelled.class_names) == ([0, 0, 0, 1], ("1", "2"))
+
+
+@pytest.mark.parametrize("result", [None, 1.5, b"cat"])
+def test_a_function_that_returns_something_else_is_refused_with_the_file(result):
+    with pytest.raises(SpecError, match=r"the label of train/cat/1.jpg is .*Return an integer or the name"):
+        label_files(FILES, lambda path: result, None)
+
+
+def test_numbers_and_class_names_together_are_refused():
+    with pytest.raises(SpecError, match="is the number 3, but other labels are class names"):
+        label_files(FILES, lambda path: 3 if path.stem == "2" else "cat", None)
+
+
+def test_class_names_with_numbers_are_refused():
+    with pytest.raises(SpecError, match="these labels are numbers"):
+        label_files(FILES, lambda path: 3, ["cat"])
+
+
+def test_a_number_of_more_than_64_bits_is_refused():
+    with pytest.raises(SpecError, match="exceeds 64 bits"):
+        label_files(FILES, lambda path: 2**70, None)
+
+
+@pytest.mark.parametrize("label", [3, ["folder"], "labels.txt", "folders"])
+def test_another_label_is_refused(label):
+    with pytest.raises(SpecError, match=r"label=.* is unknown. Pass 'folder'"):
+        label_files(FILES, label, None)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_manifest_labels_files_relative_to_its_folder(tmp_path, suffix):
+    manifest = write(tmp_path / f"labels.{suffix}", [("x/1.jpg", 5), ("./x/2.jpg", -3), ("not/used.jpg", 9)])
+    assert label_files([tmp_path / "x" / "2.jpg", tmp_path / "x" / "1.jpg"], manifest, None).labels.tolist() == [-3, 5]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_manifest_may_have_class_names(tmp_path, suffix):
+    manifest = write(tmp_path / f"labels.{suffix}", [("1.jpg", "dog"), ("2.jpg", "7")])
+    labelled = label_files([tmp_path / "1.jpg", tmp_path / "2.jpg"], str(manifest), None)
+    assert (labelled.labels.tolist(), labelled.class_names) == ([1, 0], ("7", "dog"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_manifest_with_absolute_paths_is_read(tmp_path, suffix):
+    manifest = write(tmp_path / f"labels.{suffix}", [(str(tmp_path / "1.jpg"), 4)])
+    assert label_files([tmp_path / "1.jpg"], manifest, None).labels.tolist() == [4]
+
+
+def test_a_file_that_the_manifest_lacks_is_refused(tmp_path):
+    manifest = write(tmp_path / "labels.csv", [("1.jpg", 4)])
+    with pytest.raises(SourceError, match=r"2\.jpg is not in the column 'file' of .*labels\.csv"):
+        label_files([tmp_path / "1.jpg", tmp_path / "2.jpg"], manifest, None)
+
+
+def test_two_labels_of_a_file_are_refused(tmp_path):
+    manifest = write(tmp_path / "labels.csv", [("1.jpg", 4), ("./1.jpg", 5)])
+    with pytest.raises(SourceError, match=r"two labels for '\./1\.jpg': '4' and '5'"):
+        label_files([tmp_path / "1.jpg"], manifest, None)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_manifest_without_the_columns_is_refused(tmp_path, suffix):
+    manifest = write(tmp_path / f"labels.{suffix}", [("1.jpg", 4)], names=("path", "label"))
+    with pytest.raises(SourceError, match=r"has no column 'file'. It has 'path', 'label'"):
+        label_files([tmp_path / "1.jpg"], manifest, None)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00damaged", b"PAR1PAR1"])
+def test_a_damaged_manifest_is_refused_with_its_name(tmp_path, suffix, content):
+    (tmp_path / f"labels.{suffix}").write_bytes(content)
+    with pytest.raises(SourceError, match=f"labels.{suffix}"):
+        label_files([tmp_path / "1.jpg"], tmp_path / f"labels.{suffix}", None)
+
+
+def test_a_line_without_a_label_is_refused(tmp_path):
+    (tmp_path / "labels.csv").write_text("file,label\n1.jpg\n")
+    with pytest.raises(SourceError, match=r"has the line '1\.jpg', None"):
+        label_files([tmp_path / "1.jpg"], tmp_path / "labels.csv", None)
+
+
+def test_a_missing_manifest_is_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"labels\.csv"):
+        label_files([tmp_path / "1.jpg"], tmp_path / "labels.csv", None)
+
+
+def write(path, lines, names=("file", "label")):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(dict(zip(names, map(list, zip(*lines, strict=True)), strict=True))), path)
+    else:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([names, *lines])
+    return path
