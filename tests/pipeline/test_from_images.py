@@ -30,11 +30,7 @@ class TestSource(SourceTests):
         for number in range(ROWS):
             save(tmp_path / CLASSES[number % 3] / f"{number}.jpg", number)
         pipeline = open_images(tmp_path, decoder=decoder)
-        rows = [
-            next(open_images(path.parent, decoder=decoder, files=[path]).batch(1).feed("numpy"))
-            for path in files(tmp_path)
-        ]
-        images = np.concatenate([row["image"] for row in rows])
+        images = np.concatenate([single_image(path, decoder) for path in files(tmp_path)])
         labels = np.asarray([CLASSES.index(path.parent.name) for path in files(tmp_path)])
         return pipeline.source, {"image": images, "label": labels}
 

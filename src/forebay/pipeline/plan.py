@@ -45,6 +45,7 @@ class PlanInput:
     # Specs and structure that the consumer receives; None if a device map decides them.
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
+    decodes_rows: bool = False  # whether decoder threads decode the rows of a group
 
     @property
     def thread_transform_count(self) -> int:

@@ -18,6 +18,7 @@ MAX_GROUP_BATCHES = 320  # to reuse a slot, the consumer must check the lease of
 READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads often sleep and must be woken
 MAX_READY_GROUPS = 64  # for a stream, whose groups have one batch
 MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
+DECODING_GROUPS = 2  # when decoder threads have taken the last row of a group, they continue with the next group
 MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the other threads keep the disk busy
 PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip takes about 200 us of CPU time
 RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a fast map was a third slower
@@ -216,7 +217,8 @@ def _process_count(plan_input: PlanInput, cores: int) -> int:
 
 
 def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
-    if not plan_input.indexed and not any(isinstance(transform, Map) for transform in plan_input.transforms):
+    has_map = any(isinstance(transform, Map) for transform in plan_input.transforms)
+    if not plan_input.indexed and not has_map:
         return _Choice(1, "one thread reads a stream")
     if processes:
         return _Choice(processes, "one per worker process")
@@ -227,6 +229,8 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
     if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         threads = max(MIN_READ_THREADS, min(cores // 4, MAX_THREADS))
         return _Choice(threads, "while one thread waits for the disk, another copies rows")
+    if plan_input.decodes_rows and not has_map:
+        return _Choice(DECODING_GROUPS, "each passes a group to the decoder threads, which decode it on all cores")
     # One core is left for the consumer, which fills groups itself instead of waiting.
     why = f"{cores} cores are available; the consumer fills groups too if none is ready"
     return _Choice(max(1, min(cores - 1, MAX_THREADS)), why)

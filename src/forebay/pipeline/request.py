@@ -77,6 +77,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if threads_read and fixed_size else None,
         output=output_specs(specs, device_transforms, target.hand_off),
         cluster=cluster,
+        decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
     )
     return FeedRequest(pipeline, target, specs, plan_input)
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ __all__ = ["generate_rows", "make_array", "map_in_python", "open_array", "write_
 
 SEED = 20240607  # arbitrary, but the same in every process, so that all contenders load the same rows
 POOL_ROWS = 1024  # number of different rows that the generator repeats
+JPEG_POOL = 256  # number of different JPEG files; the others are links to them
+JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos in ImageNet
+JPEG_QUALITY = 86  # makes files of 55 KB
+CLASSES = 10
 
 
 def make_array(work: Workload) -> np.ndarray[Any, Any]:
@@ -36,9 +41,11 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
     """Write a file of this kind, and return its path.
 
     "npy" and "npz" (uncompressed) contain the rows of `make_array`, and stay in the page cache. "sparse" is a .npy of
-    zeros that takes no disk space. "disk" is a .npy of random bytes, which a meter drops from the page cache; it is not
-    written if the disk has too little space.
+    zeros that takes no disk space. "jpegs" is a folder with one JPEG file per row, in ten folders. "disk" is a .npy of
+    random bytes, which a meter drops from the page cache; it is not written if the disk has too little space.
     """
+    if kind == "jpegs":
+        return _write_jpegs(work, folder / "jpegs")
     path = folder / f"rows-{kind}.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "sparse":
         _write_sparse(work, path)
@@ -95,3 +102,36 @@ def _write_sparse(work: Workload, path: Path) -> None:
         np.lib.format.write_array_header_1_0(file, header)
         row_nbytes = np.dtype(work.dtype).itemsize * int(np.prod(work.shape, dtype=np.int64))
         file.truncate(file.tell() + work.rows * row_nbytes)
+
+
+def _write_jpegs(work: Workload, folder: Path) -> Path:
+    """Write photo-like images. Without Pillow, write none; the contenders then report that it is not installed."""
+    if find_spec("PIL") is None:
+        return folder
+    from PIL import Image
+
+    generator = np.random.default_rng(SEED)
+    for number in range(CLASSES):
+        (folder / f"class{number}").mkdir(parents=True)
+    for row in range(work.rows):
+        path = folder / f"class{row % CLASSES}" / f"{row}.jpg"
+        if row < JPEG_POOL:
+            Image.fromarray(_make_photo(generator)).save(path, quality=JPEG_QUALITY)
+        else:
+            original = row % JPEG_POOL
+            os.link(folder / f"class{original % CLASSES}" / f"{original}.jpg", path)
+    return folder
+
+
+def _make_photo(generator: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Return smooth noise with less contrast at finer scales, as in photos."""
+    from PIL import Image
+
+    width, height = JPEG_SIZE
+    pixels = np.full((height, width, 3), 128, np.float32)
+    for cells, contrast in ((8, 70), (32, 35), (128, 16), (width, 9)):
+        noise = generator.standard_normal((3, cells * height // width + 1, cells + 1), dtype=np.float32)
+        for channel, values in enumerate(noise):
+            smooth = Image.fromarray(values).resize(JPEG_SIZE, Image.Resampling.BICUBIC)
+            pixels[..., channel] += contrast * np.asarray(smooth)
+    return pixels.clip(0, 255).astype(np.uint8)

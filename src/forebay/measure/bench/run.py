@@ -189,8 +189,8 @@ def _run_rounds(case: Case, runs: Sequence[EntryRun], settings: RunSettings, rep
 
 
 def _set_up_request(case: Case, entry: Entry, paths: Mapping[str, str], settings: RunSettings) -> dict[str, Any]:
-    path = paths.get(str(entry.options.get("file")), "")
-    work = replace(case.work, path=path, options={**case.work.options, **entry.options})
+    options = {**case.work.options, **entry.options}
+    work = replace(case.work, path=paths.get(str(options.get("file")), ""), options=options)
     return {
         "contender": CONTENDERS[entry.contender].location,
         "meter": case.meter,

@@ -97,12 +97,12 @@ class FilesSource(AbstractSource):
         self.specs, self.structure = files[0].specs, files[0].structure
         self._boundaries = [0, *accumulate(file.length for file in files)]
         self._first_rows, self._files = np.asarray(self._boundaries[:-1]), files
-        decodes_rows = any(file.count_decoded is not None for file in files)
+        self.decodes_rows = any(file.count_decoded is not None for file in files)
         self._gather = PartGather(
             self._boundaries,
             sum(spec.nbytes for spec in self.specs),
             self._gather_from,
-            gather_mixed=self._decode_rows if decodes_rows else None,
+            gather_mixed=self._decode_rows if self.decodes_rows else None,
         )
         self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
         longest = max(files, key=lambda file: file.chunk_policy.rows)

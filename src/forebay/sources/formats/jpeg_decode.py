@@ -198,8 +198,12 @@ def _read_jpeg_orientation(data: bytes) -> int:
 
 def _crop_to_aspect_ratio(image: Array, target: tuple[int, ...]) -> Array:
     """Return the centre of the image with the aspect ratio of the target, in whole pixels."""
-    (rows, columns), (height, width) = image.shape[:2], target
-    scale = max(height / rows, width / columns)
-    kept_rows, kept_columns = max(1, min(rows, round(height / scale))), max(1, min(columns, round(width / scale)))
-    top, left = (rows - kept_rows) // 2, (columns - kept_columns) // 2
-    return image[top : top + kept_rows, left : left + kept_columns]
+    scale = max(wanted / length for wanted, length in zip(target, image.shape[:2], strict=True))
+    rows, columns = (_centre(length, wanted / scale) for wanted, length in zip(target, image.shape[:2], strict=True))
+    return image[rows, columns]
+
+
+def _centre(length: int, kept: float) -> slice:
+    """Return the middle `kept` of an axis. Both ends lose as many pixels, so that the image does not move."""
+    margin = max(0, round((length - kept) / 2))
+    return slice(margin, max(length - margin, margin + 1))

@@ -94,6 +94,32 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        name="image-folder",
+        title="8k JPEG files of 500x375 to 224x224, batch 256, shuffled",
+        meaning="Image files in the page cache. The limit is the time to decode and resize. The first row calls the "
+        "libraries of Forebay's decoder from plain threads.",
+        work=Workload(
+            8192, (224, 224, 3), 256, dtype="uint8", options={"file": "jpegs", "time_factor": 4.0, "drained_batches": 6}
+        ),
+        meter="throughput",
+        columns=THROUGHPUT_COLUMNS,
+        entries=(
+            Entry("simplejpeg threads", "images_threads"),
+            Entry("forebay", "images_forebay", {"source": "image_folder"}),
+            Entry("forebay, Pillow", "images_forebay", {"source": "image_folder", "decoder": "pillow"}),
+            Entry("tf.data", "images_tf"),
+            Entry("DataLoader, Pillow", "images_torch_pillow"),
+            Entry("DataLoader, torchvision", "images_torchvision"),
+        ),
+        baseline="simplejpeg threads",
+        files=("jpegs",),
+        targets=(
+            PerformanceTarget("forebay", "idle", at_least=0.9, over="simplejpeg threads"),
+            PerformanceTarget("forebay", "idle", at_least=1.5, over="tf.data"),
+            PerformanceTarget("forebay", "idle", at_least=1.5, over="DataLoader, Pillow"),
+        ),
+    ),
+    Case(
         name="handoff",
         title="hand-off of one 32 x 16 float32 array",
         meaning="Time to turn a NumPy batch into an array of the framework. Lower is better.",

@@ -83,6 +83,29 @@ CONTENDERS: dict[str, Contender] = {
         _contender("torch_call", "torch:from_numpy", "torch"),
         _contender("jax_call", "jax:device_put", "jax"),
         _contender("grain_loader", "grain:map_dataset", "grain"),
+        _contender(
+            "images_forebay", "forebay:feed", "PIL", "simplejpeg", "cv2", install="pip install 'forebay[images]'"
+        ),
+        _contender(
+            "images_tf", "tensorflow:image_folder", "tensorflow", "PIL", install="pip install tensorflow pillow"
+        ),
+        _contender("images_torch_pillow", "images:pillow_loader", "torch", "PIL", install="pip install torch pillow"),
+        _contender(
+            "images_torchvision",
+            "images:torchvision_loader",
+            "torch",
+            "torchvision",
+            "PIL",
+            install="pip install torch torchvision pillow",
+        ),
+        _contender(
+            "images_threads",
+            "images:simplejpeg_threads",
+            "PIL",
+            "simplejpeg",
+            "cv2",
+            install="pip install 'forebay[images]'",
+        ),
         _contender("disk_fio", "disk:fio"),
         _contender("disk_plain", "disk:preadv_threads"),
         _contender("disk_feed", "forebay:disk_feed"),

@@ -59,9 +59,16 @@ def _map(work: Workload) -> fb.Pipeline:
     return _arrays(work).map(map_in_python, where=work.options["where"])
 
 
+def _image_folder(work: Workload) -> fb.Pipeline:
+    (height, width, _), decoder = work.shape, work.options.get("decoder", "auto")
+    images = fb.from_images(f"{work.path}/*/*.jpg", size=(height, width), label="folder", decoder=decoder)
+    return images.shuffle(seed=0).batch(work.batch)
+
+
 _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "arrays": _arrays,
     "files": _files,
     "generator": _generator,
     "map": _map,
+    "image_folder": _image_folder,
 }

@@ -1,4 +1,7 @@
-"""TensorFlow: tf.data on arrays and generators, and the conversion of one batch."""
+"""TensorFlow: tf.data on arrays, generators and image files, and the conversion of one batch."""
+
+from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -6,7 +9,7 @@ from forebay.measure.bench.contenders.numpy import convert_ready_batches
 from forebay.measure.bench.data import generate_rows, make_array
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["SHUFFLE_WINDOW_ROWS", "convert_to_tensor", "from_generator", "tensor_slices"]
+__all__ = ["SHUFFLE_WINDOW_ROWS", "convert_to_tensor", "from_generator", "image_folder", "tensor_slices"]
 
 # The other contenders shuffle all rows. tf.data would need seconds to fill a buffer of all rows, so its users choose a
 # smaller buffer, which is also less work.
@@ -26,6 +29,25 @@ def from_generator(work: Workload) -> StartEpoch:
     signature = tf.TensorSpec(work.shape, work.dtype)
     rows = tf.data.Dataset.from_generator(lambda: generate_rows(work), output_signature=signature)
     dataset = rows.batch(work.batch).prefetch(tf.data.AUTOTUNE)
+    return lambda: dataset
+
+
+def image_folder(work: Workload) -> StartEpoch:
+    """Decode and resize JPEG files in a parallel map, as in the guide of tf.data.
+
+    `tf.image.resize` returns float32, which the models of its users take. A cast to uint8 would cost more.
+    """
+    paths = sorted(map(str, Path(work.path).glob("*/*.jpg")))
+    names = sorted({Path(path).parent.name for path in paths})
+    labels = [names.index(Path(path).parent.name) for path in paths]
+
+    def load(path: Any, label: Any) -> Any:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        return tf.image.resize(image, work.shape[:2]), label
+
+    files = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths), reshuffle_each_iteration=True)
+    images = files.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = images.batch(work.batch).prefetch(tf.data.AUTOTUNE)
     return lambda: dataset
 
 

@@ -3,10 +3,14 @@
 An idle consumer only takes batches. A busy consumer also runs a step after every batch; the meter measures how much the
 loader slows this step. A sample runs epochs until its time is up, and includes the start of each epoch. If the time
 ends within an epoch, the rows received so far count.
+
+Two options are for loaders that need long for a batch. "time_factor" makes a sample this many times as long as usual.
+"drained_batches" are taken before the time begins, because a loader may have prefetched them between two samples.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -23,16 +27,17 @@ ALONE_SHARE = 0.25
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     start_epoch, step = contender(work), make_host_step()
+    seconds = settings.seconds * float(work.options.get("time_factor", 1.0))
 
     def warm_up() -> None:
         _consume(start_epoch, work, settings.warm_up_seconds)
         _seconds_alone(step.run, settings.warm_up_seconds * ALONE_SHARE)
 
     def sample() -> ColumnValues:
-        idle = _consume(start_epoch, work, settings.seconds)
-        seconds_before = _seconds_alone(step.run, settings.seconds * ALONE_SHARE)
-        busy = _consume(start_epoch, work, settings.seconds, step.run)
-        step_seconds_alone = (seconds_before + _seconds_alone(step.run, settings.seconds * ALONE_SHARE)) / 2
+        idle = _consume(start_epoch, work, seconds)
+        seconds_before = _seconds_alone(step.run, seconds * ALONE_SHARE)
+        busy = _consume(start_epoch, work, seconds, step.run)
+        step_seconds_alone = (seconds_before + _seconds_alone(step.run, seconds * ALONE_SHARE)) / 2
         slowed = busy.step_seconds / busy.steps / step_seconds_alone
         return {"idle": idle.rows_per_second, "busy": busy.rows_per_second, "step": slowed}
 
@@ -57,12 +62,17 @@ def _consume(
     start_epoch: StartEpoch, work: Workload, seconds: float, step: Callable[[], None] | None = None
 ) -> ConsumerTotals:
     """Take batches for `seconds`, and run the step after each, if there is one."""
-    totals, start = ConsumerTotals(), perf_counter()
-    now = start
+    totals, epoch = ConsumerTotals(), iter(start_epoch())
+    for _ in islice(epoch, int(work.options.get("drained_batches", 0))):
+        pass
+    now = start = perf_counter()
     deadline = start + seconds
-    while now < deadline:
-        batches, now = _train(start_epoch(), deadline, step, totals) if step else _drain(start_epoch(), deadline)
+    while True:
+        batches, now = _train(epoch, deadline, step, totals) if step else _drain(epoch, deadline)
         totals.rows += min(batches * work.batch, work.rows)
+        if now >= deadline:
+            break
+        epoch = iter(start_epoch())
     totals.seconds = now - start
     return totals
 

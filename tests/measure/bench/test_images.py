@@ -1,0 +1,56 @@
+"""The bench case of image files: its files, its contenders and the batches that a sample leaves out."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from forebay.measure.bench.contenders import CONTENDERS, load_contender
+from forebay.measure.bench.data import write_file
+from forebay.measure.bench.meters import RunSettings, throughput
+from forebay.measure.bench.model import Workload
+
+ROWS, SHAPE, BATCH = 12, (100, 120, 3), 5
+
+
+@pytest.fixture
+def work(tmp_path):
+    path = write_file(Workload(ROWS, SHAPE, BATCH), "jpegs", tmp_path)
+    return Workload(ROWS, SHAPE, BATCH, dtype="uint8", path=str(path), options={"source": "image_folder"})
+
+
+def test_the_files_are_photos_of_about_55_kb_in_ten_folders(work, tmp_path):
+    files = list((tmp_path / "jpegs").glob("*/*.jpg"))
+    assert len(files) == ROWS
+    assert len({file.parent for file in files}) == 10
+    assert 45_000 < np.mean([file.stat().st_size for file in files]) < 65_000
+    with Image.open(files[0]) as image:
+        assert image.size == (500, 375)
+
+
+def test_forebay_and_plain_threads_make_the_same_rows(work):
+    by_threads = [(images.copy(), labels) for images, labels in start("images_threads", work)]
+    by_feed = [(batch["image"].copy(), batch["label"].copy()) for batch in start("images_forebay", work)]
+    assert sorted(rows(by_threads)) == sorted(rows(by_feed))
+
+
+def test_drained_batches_do_not_count():
+    epochs = []
+
+    def contender(work):
+        return lambda: epochs.append(iter(range(10_000))) or epochs[-1]
+
+    options = {"drained_batches": 7, "time_factor": 2.0}
+    sampler = throughput.prepare(contender, Workload(10_000, (1,), 1, options=options), RunSettings(0.001, 0.0, 1))
+    sampler.sample()
+    assert next(epochs[0]) > 7
+
+
+def start(name, work):
+    return load_contender(CONTENDERS[name].location)(work)()
+
+
+def rows(batches):
+    """Return label and pixels of every row."""
+    return [
+        (int(label), image.tobytes()) for images, labels in batches for image, label in zip(images, labels, strict=True)
+    ]
