@@ -83,6 +83,7 @@ def test_every_module_has_a_docstring(path):
     [
         "forebay.core.spec",
         "forebay.pipeline.pipeline",
+        "forebay.pipeline.row_methods",
         "forebay.feed.feed",
         "forebay.core.shared_memory",
         "forebay.adapters.upload.upload_once",

@@ -8,8 +8,9 @@ All random numbers are hashes of (seed, epoch, position). The module uses only i
 operations, which IEEE 754 rounds equally on every machine. So an order is the same everywhere.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,7 @@ _BUCKET = 1 << 32  # size of a bucket of an alias table, to which weights are ro
 _LOW_HALF = np.uint64(_BUCKET - 1)
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of a derived key, unlike the epoch numbers of shuffles
 _CACHED_EPOCHS = 2  # of `KeySort`: the current epoch and the next one
+_CHUNK = 1 << 14  # weights that the construction of an alias table handles at a time, in the CPU cache
 _LOG_TERMS = 11  # of the series in `_log`; the error is then below 1e-17
 
 
@@ -127,7 +129,8 @@ class KeySort:
         return drawn[positions]
 
     def _draw_all(self, key: int) -> Positions:
-        keys = _exponentials(_random_bits(key, self._numbers)) / self._weights
+        with np.errstate(over="ignore"):  # the key of a tiny weight may be infinite, and comes last
+            keys = _exponentials(_random_bits(key, self._numbers)) / self._weights
         if self._count < len(keys):
             largest = np.partition(keys, self._count - 1)[self._count - 1]
             chosen = np.flatnonzero(keys <= largest)
@@ -172,28 +175,49 @@ def _alias_entries(sizes: Array) -> Array:
     its own bucket. The remaining space there is for the next large weight. With the prefix sums of the free space and
     of the excess, a binary search finds the weight that fills a bucket. So no loop over the weights is necessary.
     """
-    thresholds, aliases = np.zeros(len(sizes), np.uint64), np.arange(len(sizes), dtype=np.uint64)
+    entries = np.arange(len(sizes), dtype=np.uint64)
+    entries <<= np.uint64(32)
     small, large = np.flatnonzero(sizes < _BUCKET), np.flatnonzero(sizes > _BUCKET)
-    free = _BUCKET - sizes[small]
-    free_sums, excess_sums = np.cumsum(free), np.cumsum(sizes[large] - _BUCKET)
-    thresholds[small] = sizes[small]
-    aliases[small] = large[np.searchsorted(excess_sums, free_sums - free, side="right")]
-    if len(large) > 1:
-        filled = free_sums[np.searchsorted(free_sums, excess_sums[:-1])]
-        missing = filled - excess_sums[:-1]  # what each large weight lacks to fill its own bucket
-        is_short = missing > 0
-        thresholds[large[:-1][is_short]] = _BUCKET - missing[is_short]
-        aliases[large[:-1][is_short]] = large[1:][is_short]
-    aliases <<= np.uint64(32)
-    aliases |= thresholds
-    return aliases
+    free_sums, excess_sums = np.cumsum(_BUCKET - sizes[small]), np.cumsum(sizes[large] - _BUCKET)
+    for chunk in _chunks(len(small)):
+        buckets, thresholds = small[chunk], sizes[small[chunk]]
+        filled_before = free_sums[chunk] - (_BUCKET - thresholds)
+        aliases = large[_search_sorted(excess_sums, filled_before, side="right")]
+        entries[buckets] = aliases << 32 | thresholds
+    for chunk in _chunks(len(large) - 1):
+        excess = excess_sums[chunk]
+        # What each large weight lacks to fill its own bucket.
+        missing = free_sums[_search_sorted(free_sums, excess, side="left")] - excess
+        entry = large[chunk.start + 1 : chunk.stop + 1] << 32 | _BUCKET - missing
+        buckets = large[chunk]
+        entries[buckets] = np.where(missing > 0, entry, buckets << 32)
+    return entries
+
+
+def _chunks(length: int) -> Iterator[slice]:
+    return (slice(start, min(start + _CHUNK, length)) for start in range(0, length, _CHUNK))
+
+
+def _search_sorted(numbers: Array, queries: Array, side: Literal["left", "right"]) -> Array:
+    """Return `np.searchsorted(numbers, queries, side)` for ascending queries.
+
+    A stable sort merges two sorted sequences in linear time, which takes less time than a binary search per query.
+    """
+    first, last = np.searchsorted(numbers, queries[[0, -1]], side=side)
+    window = numbers[first:last]
+    if side == "left":
+        is_query = np.argsort(np.concatenate((queries, window)), kind="stable") < len(queries)
+    else:
+        is_query = np.argsort(np.concatenate((window, queries)), kind="stable") >= len(window)
+    found: Array = np.flatnonzero(is_query) - np.arange(len(queries)) + first
+    return found
 
 
 def _exponentials(bits: Array) -> Weights:
     """Return exponentially distributed numbers, from 64 random bits each."""
-    uniform = (bits >> np.uint64(11)).astype(np.float64)
-    uniform += 0.5
-    uniform *= 2.0**-53
+    uniform = (bits >> np.uint64(12)).astype(np.float64)
+    uniform += 0.5  # with 53 bits, the largest sum would be rounded up, and the result would be 0
+    uniform *= 2.0**-52
     return -_log(uniform)
 
 

@@ -10,6 +10,7 @@ import pytest
 from forebay.core.rows import Rows, row_count
 from forebay.core.source import MemoryRegion, Source
 from forebay.core.spec import Array, Tree
+from forebay.sources.foreign import adapt_source
 
 __all__ = ["SourceTests"]
 
@@ -95,6 +96,14 @@ class SourceTests:
         batches = [random_rows(source, 16, seed=seed) for seed in range(64)]
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda rows: assert_rows(source, rows, expected), batches))
+
+    def test_single_leaves_are_correct(self, source: Source, expected: list[Array]) -> None:
+        adapted = adapt_source(source)
+        leaves = list(range(len(expected)))[::-2]
+        for rows in (slice(0, len(source)), slice(len(source) // 3, len(source)), random_rows(source, 16)):
+            for leaf, column in zip(leaves, adapted.gather_leaves(leaves, rows), strict=True):
+                correct = np.ascontiguousarray(expected[leaf][rows]).astype(source.specs[leaf].dtype)
+                assert column.tobytes() == correct.tobytes()
 
     def test_gather_does_not_change_the_row_numbers(self, source: Source) -> None:
         rows = random_rows(source, 16)

@@ -55,6 +55,27 @@ def test_every_epoch_has_the_rows_of_its_order(tmp_path, monkeypatch, shuffle, k
             assert np.array_equal(epoch_of(feed), array[expected(pipeline, epoch)])
 
 
+CHOICES = [
+    pytest.param(lambda rows: rows.skip(1234), "rows, direct", id="skipped"),
+    pytest.param(lambda rows: rows.select(np.arange(0, 5000, 3)).shuffle(seed=1), "rows, direct", id="selected"),
+    pytest.param(lambda rows: rows.split(0.9, 0.1)[0].shuffle(seed=1), "rows, direct", id="split"),
+    pytest.param(lambda rows: rows.sample(weights=np.arange(5000) < 40), "rows, direct", id="sampled"),
+    pytest.param(lambda rows: rows.shuffle(seed=1, block=100).skip(777), "blocks, direct", id="skipped blocks"),
+    pytest.param(lambda rows: rows.skip(777).shuffle(seed=1, block=100), "rows, direct", id="blocks from row 777"),
+]
+
+
+@pytest.mark.parametrize(("choose", "strategy"), CHOICES)
+def test_chosen_rows_are_read_from_the_disk(tmp_path, monkeypatch, choose, strategy):
+    path, array = numbered(tmp_path)
+    pretend_uncached(monkeypatch)
+    pipeline = choose(files_pipeline(path))
+    with pipeline.batch(64).feed("numpy") as feed:
+        assert [reason.choice for reason in feed.plan.decisions if reason.name == "reading"] == [strategy]
+        for epoch in range(3):
+            assert np.array_equal(epoch_of(feed), array[expected(pipeline, epoch)])
+
+
 @pytest.mark.parametrize("shuffle", [{"seed": 1}, {"seed": 1, "block": 100}])
 def test_epochs_left_early_are_followed_by_whole_ones(tmp_path, monkeypatch, shuffle):
     path, array = numbered(tmp_path)

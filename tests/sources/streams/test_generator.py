@@ -219,6 +219,12 @@ def test_a_resume_from_an_iterator_state_is_exact_at_every_step(steps, mapped):
         assert rows_of(other) == list(range(steps * 4, 50))
 
 
+def test_a_mapped_stream_can_be_fed_again_with_smaller_batches():
+    rows = fb.from_generator(lambda: iter(range(10))).map(lambda row: row + 1)
+    with rows.batch(8).feed("numpy"), rows.batch(2).feed("numpy") as feed:
+        assert rows_of(feed) == list(range(1, 11))
+
+
 def test_a_stream_shorter_than_its_saved_position_raises_an_error():
     rows = [100]
     pipeline = fb.from_generator(lambda: iter(range(rows[0])), spec="int64").batch(5)
