@@ -19,6 +19,7 @@ from forebay.core.spec import Array
 from forebay.order.mix_pattern import MixPattern, even_pattern, shuffled_pattern
 from forebay.order.orders import Order, Repeated
 from forebay.order.permutation import PermutationParams, Positions, derive_key
+from forebay.order.schedule import ENDLESS
 
 __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop"]
 
@@ -134,7 +135,7 @@ class Interleaved:
         rows = np.empty_like(positions)
         for start in range(0, len(positions), _STEP_ROWS):
             step = slice(start, start + _STEP_ROWS)
-            self._write_rows(epoch, positions[step], rows[step])
+            rows[step] = self._step_rows(epoch, positions[step])
         return rows
 
     def permutation_params(self, epoch: int) -> PermutationParams | None:
@@ -144,24 +145,29 @@ class Interleaved:
         parts = [part.describe() for part in self.parts]
         return ("interleaved", self.weights, self.stop, self.seed, self.length, parts)
 
-    def _write_rows(self, epoch: int, positions: Positions, out: Positions) -> None:
+    def _step_rows(self, epoch: int, positions: Positions) -> Positions:
         if self.seed is None:
-            self._write_pattern(even_pattern(self.weights), epoch, positions, out)
-            return
-        self._write_pattern(shuffled_pattern(self.weights, self._pattern_key(epoch)), epoch, positions, out)
-        if self.length is not None:
-            period = sum(self.weights)
-            in_last_period = np.flatnonzero(positions >= self.length // period * period)
-            last = np.empty(len(in_last_period), np.int64)
-            self._write_pattern(even_pattern(self.weights), epoch, positions[in_last_period], last)
-            out[in_last_period] = last
+            return self._pattern_rows(even_pattern(self.weights), epoch, positions)
+        shuffled = shuffled_pattern(self.weights, derive_key(self.seed, epoch, _PATTERNS))
+        in_last_period = positions >= self._last_period
+        if not in_last_period.any():
+            return self._pattern_rows(shuffled, epoch, positions)
+        rows = np.empty_like(positions)
+        rows[~in_last_period] = self._pattern_rows(shuffled, epoch, positions[~in_last_period])
+        rows[in_last_period] = self._pattern_rows(even_pattern(self.weights), epoch, positions[in_last_period])
+        return rows
 
-    def _write_pattern(self, pattern: MixPattern, epoch: int, positions: Positions, out: Positions) -> None:
+    def _pattern_rows(self, pattern: MixPattern, epoch: int, positions: Positions) -> Positions:
+        rows = np.empty_like(positions)
         for number, selection, inner in pattern.split(positions):
-            out[selection] = self.parts[number].rows(epoch, inner)
+            rows[selection] = self.parts[number].rows(epoch, inner)
+        return rows
 
-    def _pattern_key(self, epoch: int) -> int:
-        return derive_key(self.seed or 0, epoch, _PATTERNS)
+    @property
+    def _last_period(self) -> int:
+        """The position at which the incomplete last period begins."""
+        period = sum(self.weights)
+        return (ENDLESS if self.length is None else self.length) // period * period
 
 
 def _repeat_rows(parts: Sequence[OrderPart]) -> bool:

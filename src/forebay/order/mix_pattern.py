@@ -4,7 +4,7 @@ The weights 7 and 3 give a period of 10 positions: 7 of part 0 and 3 of part 1. 
 part at any position, and the number of its earlier positions, follow from a table and a division.
 
 The even pattern spreads each part evenly over the period. Equal periods would give a shard only some of the parts: with
-two parts and two shards, each shard would receive one part. So the periods of the table are rotated by different
+two parts and two shards, each shard would receive one part. So the periods of the table are rotated by random
 distances. A shuffled pattern has a random order in each period instead.
 """
 
@@ -22,8 +22,8 @@ from forebay.order.permutation import Positions
 __all__ = ["MAX_PERIOD", "MixPattern", "even_pattern", "integer_weights", "shuffled_pattern"]
 
 MAX_PERIOD = 10_000  # positions; limits the tables, and so the precision of weights
-_MAX_ROTATIONS = 64  # periods in the table of an even pattern; with up to 64 positions, a period has all its rotations
-_SHUFFLED_SLOTS = 1 << 16  # slots in the table of a shuffled pattern; after that, its periods repeat
+_TABLE_SLOTS = 1 << 16  # slots in the table of a pattern; after that, its periods repeat
+_ROTATION_KEY = 0  # the rotations are the same in every order
 
 
 def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
 
 
 def _round_to_period(weights: Sequence[Fraction]) -> tuple[int, ...]:
-    """Return whole numbers of at least 1 in about the proportions of the weights, with the sum MAX_PERIOD."""
+    """Return whole numbers of at least 1 in about the proportions of the weights, with a sum of at most MAX_PERIOD."""
     total = sum(weights)
     wanted = [weight * MAX_PERIOD / total for weight in weights]
     numbers = [max(1, math.floor(share)) for share in wanted]
@@ -56,7 +56,8 @@ def _round_to_period(weights: Sequence[Fraction]) -> tuple[int, ...]:
         candidates = [part for part, number in enumerate(numbers) if number + change >= 1]
         part = max(candidates, key=lambda part: change * (wanted[part] - numbers[part]))
         numbers[part] += change
-    return tuple(numbers)
+    divisor = math.gcd(*numbers)
+    return tuple(number // divisor for number in numbers)
 
 
 class MixPattern:
@@ -99,28 +100,26 @@ class MixPattern:
 def even_pattern(weights: tuple[int, ...]) -> MixPattern:
     """Return the pattern that spreads the parts evenly; it consists of rotated periods."""
     period = _even_period(weights)
-    rotations = min(len(period), _MAX_ROTATIONS)
-    step = _coprime_step(rotations)
-    shifts = [number * step % rotations * len(period) // rotations for number in range(rotations)]
-    return MixPattern(np.concatenate([np.roll(period, -shift) for shift in shifts]), len(weights))
+    shifts = _random_numbers(_ROTATION_KEY, len(period), 1) % np.uint64(len(period))
+    shifts[0] = 0
+    slots = (np.arange(len(period)) + shifts.astype(np.int64)) % len(period)
+    return MixPattern(period[slots].reshape(-1), len(weights))
 
 
 @lru_cache(maxsize=32)
 def shuffled_pattern(weights: tuple[int, ...], key: int) -> MixPattern:
     """Return the pattern whose periods have random orders, selected by a key."""
     period = _even_period(weights)
-    raw = np.random.Philox(key=key).random_raw((max(1, _SHUFFLED_SLOTS // len(period)), len(period)))
-    return MixPattern(period[np.argsort(raw, axis=1, kind="stable")].reshape(-1), len(weights))
+    slots = np.argsort(_random_numbers(key, len(period), len(period)), axis=1, kind="stable")
+    return MixPattern(period[slots].reshape(-1), len(weights))
+
+
+def _random_numbers(key: int, period: int, count: int) -> Array:
+    """Return `count` random numbers for each period of a table."""
+    return np.random.Philox(key=key).random_raw((max(1, _TABLE_SLOTS // period), count))
 
 
 def _even_period(weights: tuple[int, ...]) -> Array:
     """Return the part at each position of a period. Occurrence k of a part is near (k + 1/2) / weight of the period."""
     places = np.concatenate([(2 * np.arange(weight) + 1) / (2 * weight) for weight in weights])
     return np.repeat(np.arange(len(weights)), weights)[np.argsort(places, kind="stable")]
-
-
-def _coprime_step(count: int) -> int:
-    """Return a step that visits all of `count` numbers, with successive numbers far from each other."""
-    golden = round(count * 0.618)
-    steps = (step for step in range(1, count + 1) if math.gcd(step, count) == 1)
-    return min(steps, key=lambda step: abs(step - golden))
