@@ -80,10 +80,9 @@ class Selected:
     def of_positions(cls, inner: Order, positions: Positions) -> "Selected":
         """Select positions in any order."""
         length = require_length(inner, "select")
-        table, is_listed = _shorten(positions, length), np.zeros(length, bool)
-        is_listed[table] = True
-        ascends, repeats = bool((table[1:] >= table[:-1]).all()), int(np.count_nonzero(is_listed)) < len(table)
-        return cls(inner, table, hash_array(table), ascends, repeats)
+        table = _shorten(positions, length)
+        ascends = bool((table[1:] >= table[:-1]).all())
+        return cls(inner, table, hash_array(table), ascends, _has_repeats(table, length))
 
     @property
     def length(self) -> int:
@@ -164,6 +163,15 @@ def hash_array(array: Array) -> str:
     values = np.ascontiguousarray(array)
     little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
     return hashlib.sha256(little_endian.view(np.uint8).data).hexdigest()[:16]
+
+
+def _has_repeats(table: PositionTable, length: int) -> bool:
+    """Whether a table of positions below `length` lists a position several times."""
+    if length > 8 * len(table):  # a mask would need more memory and time than a sort
+        return len(np.unique(table)) < len(table)
+    is_listed = np.zeros(length, bool)
+    is_listed[table] = True
+    return int(np.count_nonzero(is_listed)) < len(table)
 
 
 def _shorten(positions: Positions, length: int) -> PositionTable:

@@ -7,7 +7,6 @@ No rows are copied. Memory extents and file extents are those of the parts, so a
 arrays, and files are read as if they were opened alone.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
@@ -18,7 +17,7 @@ import numpy as np
 from forebay.core.chunk_policy import ShuffleBlocks
 from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_count, row_numbers
-from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion
+from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion, sum_counters
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource, GatherFunction, make_gather
 from forebay.sources.files.segmented import SegmentedColumn
@@ -37,6 +36,7 @@ class CombinedSource(AbstractSource):
         self.parts = tuple(parts)
         self.immutable = all(part.immutable for part in parts)
         self.row_by_row = any(part.row_by_row for part in parts)
+        self.decodes_rows = any(part.decodes_rows for part in parts)
         self.version = "+".join(part.version for part in parts) if any(part.version for part in parts) else ""
         self.chunk_policy = max((part.chunk_policy for part in parts), key=lambda policy: policy.rows)
         self.shuffle_blocks = _largest_blocks([part.shuffle_blocks for part in parts])
@@ -55,10 +55,7 @@ class CombinedSource(AbstractSource):
         return list(chain.from_iterable(regions)) if all(regions) else []
 
     def counters(self) -> dict[str, int]:
-        totals: Counter[str] = Counter()
-        for part in self.parts:
-            totals.update(part.counters())
-        return dict(totals)
+        return sum_counters(part.counters() for part in self.parts)
 
     def decisions(self) -> list[Decision]:
         return list(dict.fromkeys(decision for part in self.parts for decision in part.decisions()))

@@ -66,6 +66,7 @@ class WindowSource(AbstractSource):
         self.structure = inner.structure
         self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
         self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
+        self.decodes_rows, self.row_by_row = inner.decodes_rows, inner.row_by_row
         blocks = inner.shuffle_blocks
         self.shuffle_blocks = blocks and ShuffleBlocks(max(1, blocks.rows // stride), blocks.held)
 

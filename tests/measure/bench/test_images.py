@@ -1,5 +1,7 @@
 """The bench case of image files: its files, its contenders and the batches that a sample leaves out."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -37,7 +39,7 @@ def test_drained_batches_do_not_count():
     epochs = []
 
     def contender(work):
-        return lambda: epochs.append(iter(range(10_000))) or epochs[-1]
+        return lambda: epochs.append(count()) or epochs[-1]
 
     options = {"drained_batches": 7, "time_factor": 2.0}
     sampler = throughput.prepare(contender, Workload(10_000, (1,), 1, options=options), RunSettings(0.001, 0.0, 1))
