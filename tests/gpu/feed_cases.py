@@ -30,6 +30,8 @@ CHOICES = {
     "split": lambda rows: rows.split(0.9, 0.1)[0].shuffle(seed=1),
     "consecutive split": lambda rows: rows.split(0.9, 0.1, seed=None)[1],
     "sample": lambda rows: rows.sample(weights=np.arange(100_000)),
+    "interleave": lambda rows: fb.interleave(rows.shuffle(seed=1), rows.take(9_000), weights=(7, 3)),
+    "concat": lambda rows: fb.concat(rows.take(5_000), rows.skip(50_000)).shuffle(seed=1),
     "windows": lambda rows: rows.take(20_000).window(20).shuffle(seed=1),
     "windows in order": lambda rows: rows.take(20_000).window(20, stride=7, horizon=3),
     "windows with gaps": lambda rows: rows.window(20, stride=33).shuffle(seed=1),
