@@ -104,6 +104,11 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
+@pytest.mark.parametrize("block", python_blocks(ROOT / "docs" / "choosing.md"))
+def test_examples_of_choosing_rows_run(block):
+    exec(block, {"__name__": "__main__"})
+
+
 @pytest.mark.slow
 def test_readme_examples_run():
     """All examples run in one process, so that it imports each framework once. Each has its own variables."""

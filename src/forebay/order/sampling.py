@@ -28,7 +28,7 @@ _BUCKET = 1 << 32  # size of a bucket of an alias table, to which weights are ro
 _LOW_HALF = np.uint64(_BUCKET - 1)
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of a derived key, unlike the epoch numbers of shuffles
 _CACHED_EPOCHS = 2  # of `KeySort`: the current epoch and the next one
-_CHUNK = 1 << 14  # weights that the construction of an alias table handles at a time, in the CPU cache
+_CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time, in the CPU cache
 _LOG_TERMS = 11  # of the series in `_log`; the error is then below 1e-17
 
 
@@ -158,7 +158,8 @@ def _round_weights(weights: Weights, buckets: int) -> Array:
     Their sum is the size of all buckets.
     """
     scaled: Weights = weights / weights.max()
-    total = float(np.add.accumulate(scaled)[-1])  # `sum` may add in another order on another machine
+    # `sum` may add in another order on another machine, `accumulate` may not.
+    total = sum(float(np.add.accumulate(scaled[chunk])[-1]) for chunk in _chunks(len(scaled)))
     size = buckets * _BUCKET
     scaled *= size / total
     rounded = np.zeros(buckets, np.int64)

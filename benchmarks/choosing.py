@@ -1,0 +1,71 @@
+"""Compares feeds of chosen rows with a plain shuffle: `python benchmarks/choosing.py`.
+
+The runs of all cases alternate. Each number is the median of five ratios to the plain shuffle of the same round.
+`python benchmarks/choosing.py --first` measures the time until the first batch of 10^8 rows instead.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+import forebay as fb
+
+ROWS, ROUNDS, BATCH_ROWS = 1_000_000, 5, 256
+MANY_ROWS = 10**8
+
+
+def cases(rows: fb.Pipeline, count: int) -> dict[str, Callable[[], fb.Pipeline]]:
+    rng = np.random.default_rng(0)
+    mask, weights = rng.integers(0, 2, count, dtype=np.uint8).astype(bool), rng.random(count)
+    return {
+        "shuffle": lambda: rows.shuffle(seed=1),
+        "select half, shuffle": lambda: rows.select(mask).shuffle(seed=1),
+        "split 0.9, shuffle": lambda: rows.split(0.9, 0.1)[0].shuffle(seed=1),
+        "sample by weights": lambda: rows.sample(weights=weights),
+        "sample without replacement": lambda: rows.sample(weights=weights, replacement=False),
+        "skip": lambda: rows.skip(count // 2),
+        "sequential": lambda: rows,
+    }
+
+
+def rows_per_second(pipeline: fb.Pipeline) -> float:
+    """Return the speed of a feed after its first epoch has started."""
+    with pipeline.batch(BATCH_ROWS).feed("numpy") as feed:
+        next(iter(feed))
+        started_at, received = time.perf_counter(), 0
+        while received < 2 * ROWS:
+            received += sum(map(len, feed))
+        return received / (time.perf_counter() - started_at)
+
+
+def compare_speeds(row_nbytes: int) -> None:
+    pipelines = {name: make() for name, make in cases(fb.from_arrays(np.ones((ROWS, row_nbytes), "u1")), ROWS).items()}
+    rounds = [{name: rows_per_second(pipeline) for name, pipeline in pipelines.items()} for _ in range(ROUNDS)]
+    for name in pipelines:
+        ratio = median(speeds[name] / speeds["shuffle"] for speeds in rounds)
+        speed = median(speeds[name] for speeds in rounds)
+        print(f"{row_nbytes:5} B  {name:28} {ratio:5.2f} of the plain shuffle, {speed / 1e6:6.2f} million rows/s")
+
+
+def time_first_batches() -> None:
+    rows = fb.from_arrays(np.broadcast_to(np.zeros(16, np.float32), (MANY_ROWS, 16)))
+    labels = np.arange(MANY_ROWS) % 1000
+    made = cases(rows, MANY_ROWS)
+    del made["sample without replacement"]
+    made["filter"] = lambda: fb.from_arrays(labels).filter(lambda label: label < 500)
+    for name, make in made.items():
+        started_at = time.perf_counter()
+        with make().batch(BATCH_ROWS).feed("numpy") as feed:
+            next(iter(feed))
+            print(f"{name:28} {time.perf_counter() - started_at:6.2f} s until the first batch of {MANY_ROWS:,} rows")
+
+
+if __name__ == "__main__":
+    if "--first" in sys.argv:
+        time_first_batches()
+    else:
+        compare_speeds(3072)
+        compare_speeds(400)
