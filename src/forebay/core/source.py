@@ -157,7 +157,10 @@ class AbstractSource(PipelineInput):
         return [list(row) for row in zip(*out, strict=True)]
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
-        """Return some leaves of these rows. Override this if the other leaves need not be read."""
+        """Return some leaves of these rows.
+
+        Override this if the other leaves need not be read.
+        """
         if any(spec.ragged for spec in self.specs):
             columns = list(zip(*self.gather_rows(rows), strict=True))
             return [np.stack(columns[leaf]) for leaf in leaves]

@@ -1,1 +1,1 @@
-"""The order of rows: permutations, block shuffle, chosen and sampled rows, and the schedule of batches."""
+"""The order of rows: permutations, shuffles, chosen rows, and the schedule of batches."""

@@ -1,4 +1,4 @@
-"""Orders that choose some positions of their inner order: a span, a table, or a part of a random split."""
+"""Orders that choose positions of their inner order: spans, tables and random splits."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -20,7 +20,10 @@ PositionTable: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`count` consecutive positions of the inner order, from `start` on; None means up to its end."""
+    """Consecutive positions of the inner order, from `start` on.
+
+    There are `count` positions; None means all up to the end of the inner order.
+    """
 
     inner: Order
     start: int
@@ -61,7 +64,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The positions of the inner order that a table lists. The table may list a position several times."""
+    """The positions of the inner order that a table lists.
+
+    The table may list a position several times.
+    """
 
     inner: Order
     table: PositionTable = field(compare=False, repr=False)
@@ -150,7 +156,10 @@ class SplitPart:
 
 
 def consecutive_start(order: Order) -> int | None:
-    """Return the row s for which position p is always row s + p; None if there is none."""
+    """Return the row at position 0 if all rows are consecutive, else None.
+
+    With the result s, position p is row s + p in every epoch.
+    """
     start = 0
     while isinstance(order, Span | Take):
         start += order.start if isinstance(order, Span) else 0
@@ -175,5 +184,5 @@ def _has_repeats(table: PositionTable, length: int) -> bool:
 
 
 def _shorten(positions: Positions, length: int) -> PositionTable:
-    """Return positions below `length` in 32 bits if that is enough, to halve the memory of a table."""
+    """Return positions below `length` in 32 bits if possible, to halve the memory."""
     return positions.astype(np.uint32 if length <= 1 << 32 else np.int64, copy=False)

@@ -69,7 +69,7 @@ class Order(Protocol):
 
     @property
     def is_ascending(self) -> bool:
-        """Whether row numbers never decrease within an epoch, so that rows are read in the order of the source."""
+        """Whether row numbers never decrease within an epoch."""
         ...
 
     @property

@@ -61,7 +61,10 @@ class Sampled:
 
     @classmethod
     def of(cls, inner: Order, weights: Weights, *, seed: int, count: int, replacement: bool) -> "Sampled":
-        """Build the table of the weights. They are finite and not negative, and not all are 0."""
+        """Build the order and its table.
+
+        The weights are finite and not negative, and not all of them are 0.
+        """
         sampler: WeightedDraw = AliasTable(weights) if replacement else KeySort(weights, count)
         return cls(inner, sampler, seed, count, replacement, sampler.digest)
 
@@ -170,7 +173,9 @@ def _round_weights(weights: Weights, buckets: int) -> Array:
 
 
 def _alias_entries(sizes: Array) -> Array:
-    """Return the entries of an alias table for whole numbers whose sum is the size of all buckets.
+    """Return the entries of an alias table for rounded weights.
+
+    The sum of the weights is the size of all buckets.
 
     The large weights fill the free space in the buckets of small weights, one after the other, each until it fits into
     its own bucket. The remaining space there is for the next large weight. With the prefix sums of the free space and

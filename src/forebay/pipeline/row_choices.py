@@ -1,4 +1,4 @@
-"""The rows that `select`, `split` and `sample` choose: validation of arguments, and computation of the choice."""
+"""The rows that `select`, `split` and `sample` choose, and checks of their arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _GROUPS_KEY = int.from_bytes(b"split groups", "big")  # part of a derived key, u
 
 
 def select_positions(order: Order, choice: Any) -> Order:
-    """Return the order of the chosen positions: a mask, a slice, a range, or position numbers."""
+    """Return the order of the positions that a mask, slice, range or array chooses."""
     length = require_length(order, "select")
     if isinstance(choice, slice):
         choice = range(*choice.indices(length))
@@ -81,7 +81,9 @@ def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
 
 
 def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> list[Array]:
-    """Return a mask of the rows of each part. All rows with one label are in the same part.
+    """Return a mask of the rows of each part.
+
+    All rows with one label are one group, and in the same part.
 
     The groups come in random order, or in the order of their first rows without a seed. Each part gets groups until it
     has its number of rows, counting half of the group at the border.
@@ -174,7 +176,7 @@ class _Groups:
 
 
 def _is_dense(labels: Array) -> bool:
-    """Return whether a table with an entry for each possible label is no longer than the labels."""
+    """Return whether the range of the labels is short enough for a table."""
     return int(labels.max()) - int(labels.min()) <= max(1024, len(labels))
 
 

@@ -277,7 +277,7 @@ class RowMethods(PipelineDescription):
         )
 
     def _fixed_order(self, verb: str) -> Order:
-        """Return the order if every epoch has the same rows at the same positions, else raise PipelineError."""
+        """Return the order if it is finite and fixed, else raise PipelineError."""
         self._refuse_batches(verb)
         if self.order is None:
             raise PipelineError(
@@ -303,8 +303,9 @@ class RowMethods(PipelineDescription):
             raise PipelineError(f"{verb}() works on rows: call it before batch().")
 
     def _propose_blocks(self, order: Order, mix: int | None) -> tuple[int | None, int | None]:
-        """Return the rows of a block and the number of open blocks; no block for an exact shuffle.
+        """Return the rows of a block and the number of open blocks.
 
+        Without a proposal of the source, the first result is None, for an exact shuffle.
         If the order leaves out rows, its blocks have fewer rows, so that a block still spans as many chunks.
         """
         assert isinstance(self.source, AbstractSource)

@@ -1,4 +1,4 @@
-"""Fields of the stored rows of a pipeline, read in chunks when a method such as `filter` is called."""
+"""Fields of stored rows, which `filter`, `split` and `sample` read in chunks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -30,9 +30,9 @@ def filter_mask(pipeline: PipelineDescription, row_filter: RowFilter) -> Array:
 
 
 def read_labels(pipeline: PipelineDescription, labels: Any, call: str) -> Array:
-    """Return one label per position of a fixed order: a field with this name, or the given labels.
+    """Return one label for each position of a fixed order.
 
-    `call` is the user's call, such as "split(by=...)".
+    `labels` is the name of a field, or the labels themselves. `call` is the user's call, such as "split(by=...)".
     """
     assert pipeline.order is not None
     length = require_length(pipeline.order, call)

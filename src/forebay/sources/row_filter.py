@@ -62,7 +62,10 @@ class RowFilter:
 
 
 def find_leaf(structure: Structure, field: str, call: str) -> int:
-    """Return the number of the leaf with this name. `call` is the name of the user's call."""
+    """Return the number of the leaf with this name.
+
+    `call` is the name of the method that the user called.
+    """
     paths = structure.paths
     if paths.count(field) != 1:
         count = "several fields" if field in paths else "no field"

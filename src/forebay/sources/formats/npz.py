@@ -19,7 +19,7 @@ import numpy as np
 
 from forebay.core.chunk_policy import ChunkPolicy
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, FileExtent, MemoryRegion
 from forebay.core.spec import Array, Tree, as_specs
 from forebay.errors import SourceError
@@ -92,6 +92,16 @@ class NpzSource(AbstractSource):
         self._file.check_unchanged()
         for member, leaf in zip(members, out, strict=True):
             member.gather(rows, leaf)
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        members = self._members
+        if not members:
+            raise SourceError(f"{self._file.path} is closed. Open it again to read from it.")
+        self._file.check_unchanged()
+        out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
+        for leaf, array in zip(leaves, out, strict=True):
+            members[leaf].gather(rows, array)
+        return out
 
     def decompress(self) -> None:
         # Several threads may call this. Each thread first inflates members that no other thread has begun.

@@ -121,7 +121,10 @@ class _SkippedReader:
 
 
 class _FilteredReader(ReplayingReader):
-    """Reads only as many rows of another reader as it still needs, so the state of that reader is exact."""
+    """Reads the rows of another reader that the filter keeps.
+
+    It reads only as many rows as it still needs, so the state of the other reader is exact.
+    """
 
     def __init__(self, inner: StreamReader, row_filter: RowFilter, specs: Sequence[ArraySpec]) -> None:
         self._inner, self._filter, self.specs = inner, row_filter, specs
