@@ -82,6 +82,9 @@ def test_every_module_has_a_docstring(path):
     "name",
     [
         "forebay.core.spec",
+        "forebay.core.rows",
+        "forebay.order.mix_pattern",
+        "forebay.pipeline.combine",
         "forebay.pipeline.pipeline",
         "forebay.pipeline.row_methods",
         "forebay.feed.feed",
@@ -114,6 +117,11 @@ def test_readme_examples_run():
     """All examples run in one process, so that it imports each framework once. Each has its own variables."""
     examples = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in python_blocks(ROOT / "README.md")]
     run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *examples]))
+
+
+@pytest.mark.parametrize("block", python_blocks(ROOT / "docs" / "combining.md"))
+def test_examples_of_combined_pipelines_run(block):
+    exec(block, {"__name__": "__main__"})
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from tests.support.received import rows_of
 import forebay as fb
 from forebay.errors import PipelineError, SpecError, StateError
 from forebay.pipeline.combine import concat, interleave, zip_rows
+from forebay.pipeline.ray_request import _row_delivery
 
 
 @st.composite
@@ -318,3 +319,11 @@ def test_explain_names_the_parts_and_their_orders():
     assert ", 20 rows per epoch" in interleave(*PAIR, stop=20).batch(4).feed("numpy").explain()
     assert "until one of them has no row left" in interleave(*PAIR).batch(4).feed("numpy").explain()
     assert "together, row by row" in zip_rows(ROWS, PAIR[0]).batch(4).feed("numpy").explain()
+
+
+def test_ray_workers_receive_combined_rows_instead_of_opening_files(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(10))
+    rows = fb.from_files(tmp_path / "x.npy")
+    for pipeline in (concat(rows, ROWS), interleave(rows, ROWS), zip_rows(rows, ROWS)):
+        on_ray = pipeline.batch(4).map(lambda batch: batch, where="ray")
+        assert _row_delivery(on_ray, on_ray.transforms, fixed_size=True)[0] == "sent"

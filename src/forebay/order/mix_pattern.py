@@ -49,13 +49,14 @@ def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
 def _round_to_period(weights: Sequence[Fraction]) -> tuple[int, ...]:
     """Return whole numbers of at least 1 in about the proportions of the weights, with a sum of at most MAX_PERIOD."""
     total = sum(weights)
-    wanted = [weight * MAX_PERIOD / total for weight in weights]
+    wanted = [float(weight * MAX_PERIOD / total) for weight in weights]
     numbers = [max(1, math.floor(share)) for share in wanted]
-    while sum(numbers) != MAX_PERIOD:  # give to the part that lacks most, or take from the part with the most excess
-        change = 1 if sum(numbers) < MAX_PERIOD else -1
-        candidates = [part for part, number in enumerate(numbers) if number + change >= 1]
-        part = max(candidates, key=lambda part: change * (wanted[part] - numbers[part]))
-        numbers[part] += change
+    by_excess = sorted(range(len(numbers)), key=lambda part: numbers[part] - wanted[part])
+    for part in by_excess[: max(0, MAX_PERIOD - sum(numbers))]:
+        numbers[part] += 1
+    for _ in range(sum(numbers) - MAX_PERIOD):  # weights below one share received a whole one; take from the others
+        larger = [part for part, number in enumerate(numbers) if number > 1]
+        numbers[max(larger, key=lambda part: numbers[part] - wanted[part])] -= 1
     divisor = math.gcd(*numbers)
     return tuple(number // divisor for number in numbers)
 
