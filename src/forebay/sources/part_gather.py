@@ -18,6 +18,7 @@ GatherPart: TypeAlias = Callable[[int, Rows, Sequence[Array]], None]  # part, it
 Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
 _SCRATCH_NBYTES = 4 * 2**20  # bytes per thread of a temporary buffer, which receives shuffled rows part by part
+_SAMPLE_ROWS = 64  # first rows of a group; if they are sorted by part, probably all rows are
 _LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
 
 
@@ -61,10 +62,10 @@ class PartGather:
                 shifted = slice(part_rows.start - first, part_rows.stop - first)
                 self._gather_part(part, shifted, [leaf[target] for leaf in out])
             return
-        parts = find_parts(rows, self._first_rows)
-        if self._gather_mixed is not None and not _is_sorted(parts):
+        if self._gather_mixed is not None and not _is_sorted(find_parts(rows[:_SAMPLE_ROWS], self._first_rows)):
             self._gather_mixed(rows, out)
             return
+        parts = find_parts(rows, self._first_rows)
         for step in self._steps(rows, parts):
             targets = [leaf[step.positions] for leaf in out]
             if step.order is None:

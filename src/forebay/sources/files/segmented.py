@@ -40,7 +40,9 @@ class SegmentedColumn:
         self._row_nbytes, self._is_swapped = spec.nbytes, is_swapped
         unit_nbytes = math.gcd(self._row_nbytes, *(offsets - offsets[:1]).tolist())
         first_unit_offset = int(offsets[0]) % unit_nbytes if unit_nbytes and len(offsets) else 0
-        self._unit_nbytes, self._first_unit_offset = unit_nbytes, first_unit_offset
+        self._unit_nbytes = unit_nbytes
+        # Row r of segment i begins with unit `r * units per row + unit_shifts[i]`.
+        self._unit_shifts = (offsets - first_unit_offset - boundaries[:-1] * self._row_nbytes) // max(1, unit_nbytes)
         uses_units = unit_nbytes and self._row_nbytes // unit_nbytes <= _MAX_ROW_UNITS
         self._gather_units = make_gather(_view_units(memory[first_unit_offset:], unit_nbytes)) if uses_units else None
 
@@ -99,8 +101,9 @@ class SegmentedColumn:
 
     def _unit_numbers(self, rows: Array) -> Array:
         """Return the numbers of all units of these rows."""
-        units = (self._byte_offsets(rows) - self._first_unit_offset) // self._unit_nbytes
         row_units = self._row_nbytes // self._unit_nbytes
+        units = rows * row_units
+        units += self._unit_shifts[find_parts(rows, self._boundaries)]
         return units if row_units == 1 else (units[:, None] + np.arange(row_units)).reshape(-1)
 
     def _copy_one_by_one(self, offsets: Array, out: Array) -> None:
