@@ -68,7 +68,7 @@ def interleave(
     >>> import numpy as np, forebay as fb
     >>> old, new = fb.from_arrays(np.arange(20)), fb.from_arrays(np.arange(100, 120))
     >>> next(fb.interleave(old, new, weights=(3, 1)).batch(8).feed("numpy")).tolist()
-    [0, 1, 100, 2, 3, 101, 4, 5]
+    [0, 1, 100, 2, 101, 3, 4, 5]
     """
     orders = _check_pipelines(pipelines, "interleave")
     _check_equal_rows(pipelines, "interleave")
