@@ -105,6 +105,12 @@ def test_explain_names_the_decoder_and_the_resize(folder):
         assert "resizes them to 8 x 9 (bilinear, antialiased), and crops them at the centre" in feed.explain()
 
 
+def test_two_worker_threads_pass_groups_to_the_decoder_threads(folder):
+    with open_images(folder).batch(4).feed("numpy") as feed:
+        assert feed.plan.threads == 2
+        assert "decoder threads" in feed.explain()
+
+
 def test_stats_count_the_images_of_each_library(folder):
     with open_images(folder).take(ROWS).batch(ROWS).repeat(1).feed("numpy") as feed:
         list(feed)
