@@ -100,7 +100,8 @@ def _describe_arithmetic(view: CaptureView) -> str:
 def _cures(view: CaptureView, work: MemoryWork) -> Iterator[Cure]:
     """Yield the cures that are not in place and that change a reportable part of the time."""
     framework, least = _framework(view), MIN_CURED_SHARE * work.seconds
-    if work.seconds_of(*FUSABLE) >= least and not _is_compiled(view, framework, work) and framework in _COMPILE_CODE:
+    can_fuse = not _is_compiled(view, framework, work) and not _repeats_one_line(view)
+    if work.seconds_of(*FUSABLE) >= least and can_fuse and framework in _COMPILE_CODE:
         yield _compile_cure(view, framework)
     if framework == "torch" and work.seconds_of(KernelKind.LAYOUT) >= least and not _has(view, "channels_last"):
         yield _layout_cure()
@@ -126,6 +127,12 @@ def _is_compiled(view: CaptureView, framework: str, work: MemoryWork) -> bool:
     if work.seconds_of(KernelKind.FUSED):
         return True
     return framework in ("torch", "jax") and any(site.in_loop for site in view.sites_of(EventKind.RUN))
+
+
+def _repeats_one_line(view: CaptureView) -> bool:
+    """Whether a step is only a group of calls of one line, whose kernels no compiler fuses with each other."""
+    is_inferred = view.steps is not None and view.steps.anchor[0] == EventKind.OPS
+    return is_inferred and len({site.line for site in view.sites_of(EventKind.OPS)}) == 1
 
 
 def _is_wide(view: CaptureView) -> bool:
