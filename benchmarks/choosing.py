@@ -1,6 +1,7 @@
 """Compares feeds of chosen rows with a plain shuffle: `python benchmarks/choosing.py`.
 
-The runs of all cases alternate. Each number is the median of five ratios to the plain shuffle of the same round.
+The runs of all cases alternate. Each ratio is the median of five ratios to the plain shuffle of the same round, of rows
+per second and of rows per second of CPU time. The second ratio is the more reliable one on a busy machine.
 `python benchmarks/choosing.py --first` measures the time until the first batch of 10^8 rows instead.
 """
 
@@ -31,23 +32,22 @@ def cases(rows: fb.Pipeline, count: int) -> dict[str, Callable[[], fb.Pipeline]]
     }
 
 
-def rows_per_second(pipeline: fb.Pipeline) -> float:
-    """Return the speed of a feed after its first epoch has started."""
+def rows_per_second(pipeline: fb.Pipeline) -> tuple[float, float]:
+    """Return the rows per second, and per second of CPU time, after the first epoch of a feed has started."""
     with pipeline.batch(BATCH_ROWS).feed("numpy") as feed:
         next(iter(feed))
-        started_at, received = time.perf_counter(), 0
+        started_at, cpu_started_at, received = time.perf_counter(), time.process_time(), 0
         while received < 2 * ROWS:
             received += sum(map(len, feed))
-        return received / (time.perf_counter() - started_at)
+        return received / (time.perf_counter() - started_at), received / (time.process_time() - cpu_started_at)
 
 
 def compare_speeds(row_nbytes: int) -> None:
     pipelines = {name: make() for name, make in cases(fb.from_arrays(np.ones((ROWS, row_nbytes), "u1")), ROWS).items()}
     rounds = [{name: rows_per_second(pipeline) for name, pipeline in pipelines.items()} for _ in range(ROUNDS)]
     for name in pipelines:
-        ratio = median(speeds[name] / speeds["shuffle"] for speeds in rounds)
-        speed = median(speeds[name] for speeds in rounds)
-        print(f"{row_nbytes:5} B  {name:28} {ratio:5.2f} of the plain shuffle, {speed / 1e6:6.2f} million rows/s")
+        ratio, cpu_ratio = (median(speeds[name][i] / speeds["shuffle"][i] for speeds in rounds) for i in (0, 1))
+        print(f"{row_nbytes:5} B  {name:28} {ratio:5.2f} of the plain shuffle, {cpu_ratio:5.2f} by CPU time")
 
 
 def time_first_batches() -> None:
