@@ -85,6 +85,7 @@ def test_every_module_has_a_docstring(path):
         "forebay.core.rows",
         "forebay.order.mix_pattern",
         "forebay.pipeline.combine",
+        "forebay.pipeline.constructors",
         "forebay.pipeline.pipeline",
         "forebay.pipeline.row_methods",
         "forebay.feed.feed",
@@ -107,9 +108,12 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("block", python_blocks(ROOT / "docs" / "choosing.md"))
-def test_examples_of_choosing_rows_run(block):
-    exec(block, {"__name__": "__main__"})
+@pytest.mark.parametrize("page", ["choosing", "combining", "images", "maps", "windows"])
+def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    variables = {"__name__": "__main__"}
+    for block in python_blocks(ROOT / "docs" / f"{page}.md"):
+        exec(block, variables)
 
 
 @pytest.mark.slow
@@ -117,11 +121,6 @@ def test_readme_examples_run():
     """All examples run in one process, so that it imports each framework once. Each has its own variables."""
     examples = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in python_blocks(ROOT / "README.md")]
     run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *examples]))
-
-
-@pytest.mark.parametrize("block", python_blocks(ROOT / "docs" / "combining.md"))
-def test_examples_of_combined_pipelines_run(block):
-    exec(block, {"__name__": "__main__"})
 
 
 @pytest.mark.slow
