@@ -12,7 +12,7 @@ from forebay.testing import SimulatedEngine, SourceTests
 
 CLASSES = ("ant", "bee", "cat")
 ROWS = 13
-DECODERS = ("pillow", "simplejpeg")
+DECODERS = ("pillow", "simplejpeg", "opencv")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_from_files_keeps_the_pixels_of_pillow_unless_asked(folder):
     paths = [path for path in files(folder) if path.suffix == ".jpg"]
     plain = received(fb.from_files(paths, size=(8, 9)).batch(20))
     pillow = received(fb.from_images(paths, size=(8, 9), decoder="pillow").batch(20))["image"]
-    fast = received(fb.from_files(paths, size=(8, 9), decoder="simplejpeg").batch(20))
+    fast = received(fb.from_files(paths, size=(8, 9), decoder="opencv").batch(20))
     assert (plain == pillow).all()
     assert (fast == received(fb.from_images(paths, size=(8, 9)).batch(20))["image"]).all()
 

@@ -93,8 +93,8 @@ def from_images(
     - `label`: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
       the path that returns a number or a class name. Without it, rows have no label.
     - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
-    - `decoder`: `"simplejpeg"` for JPEG files and Pillow for all others, or `"pillow"`. `"auto"` is `"simplejpeg"` if
-      it is installed.
+    - `decoder`: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
+      faster. `"auto"` is the fastest that is installed.
 
     >>> import tempfile
     >>> from PIL import Image

@@ -2,8 +2,8 @@
 
 import io
 import pickle
+import re
 import struct
-import subprocess
 import sys
 
 import numpy as np
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from forebay.errors import SourceError, SpecError
+from forebay.errors import FrameworkError, SourceError, SpecError
 from forebay.sources.formats import jpeg_decode
-from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
+from forebay.sources.formats.image_decode import ImageOptions
 from forebay.sources.formats.jpeg_decode import JpegDecoder, make_image_decoder
 
 SIZES = st.integers(1, 90)
@@ -48,7 +48,7 @@ def test_a_smooth_photo_differs_by_little_from_pillow(size, resize):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
-@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
 def test_orientation_tags_are_applied(orientation, resize, decoder):
     upright = photo(60, 90)
     data = jpeg_bytes(turned(upright, orientation), exif=exif_with(orientation), subsampling=0)
@@ -59,17 +59,17 @@ def test_orientation_tags_are_applied(orientation, resize, decoder):
 
 def test_without_a_size_the_first_image_gives_the_size_after_its_turn():
     data = jpeg_bytes(photo(60, 90), exif=exif_with(6))
-    for decoder in ("pillow", "simplejpeg"):
+    for decoder in ("pillow", "simplejpeg", "opencv"):
         assert decode(decoder, data, ImageOptions(channels=3, upright=True)).shape == (90, 60, 3)
 
 
 def test_orientation_tags_are_ignored_unless_requested():
     data = jpeg_bytes(photo(60, 90), exif=exif_with(6))
-    for decoder in ("pillow", "simplejpeg"):
+    for decoder in ("pillow", "simplejpeg", "opencv"):
         assert decode(decoder, data, ImageOptions(channels=3)).shape == (60, 90, 3)
 
 
-@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
 @pytest.mark.parametrize("exif", [b"Exif\0\0damaged", b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b""])
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # of Pillow
 def test_a_damaged_exif_block_means_no_turn(decoder, exif):
@@ -101,7 +101,7 @@ def test_all_kinds_of_jpeg_have_the_pixels_of_pillow(options):
 @pytest.mark.parametrize("kept", [2, 20, 200, -400, -2])
 def test_a_truncated_image_is_refused_with_its_name(kept):
     data, options = jpeg_bytes(photo(100, 100)), ImageOptions((7, 5), 3)
-    decoder = JpegDecoder("first", data, options)
+    decoder = JpegDecoder("first", data, options, uses_opencv=True)
     with pytest.raises(SourceError, match=r"^second cannot be decoded"):
         decoder.decode("second", data[:kept], decoder.spec.empty(1)[0])
 
@@ -111,18 +111,19 @@ def test_a_damaged_image_is_refused_or_decoded_as_by_pillow(data):
     encoded = bytearray(jpeg_bytes(photo(24, 24)))
     for _ in range(data.draw(st.integers(1, 4))):
         encoded[data.draw(st.integers(2, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    decoder = JpegDecoder("first", jpeg_bytes(photo(24, 24)), ImageOptions((12, 12), 3, upright=True))
+    options = ImageOptions((12, 12), 3, upright=True)
+    decoder = JpegDecoder("first", jpeg_bytes(photo(24, 24)), options, uses_opencv=True)
     try:
         decoder.decode("damaged", bytes(encoded), decoder.spec.empty(1)[0])
     except SourceError as error:
         assert "damaged" in str(error)  # noqa: PT017 - most damaged images are decoded
 
 
-@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
 def test_a_header_with_an_absurd_size_is_refused_before_decoding(decoder, monkeypatch):
     first, options = jpeg_bytes(photo(8, 8)), ImageOptions((4, 4), 3)
     made = make_image_decoder("first", first, options, decoder)
-    if decoder == "simplejpeg":
+    if decoder != "pillow":
         monkeypatch.setattr(made._simplejpeg, "decode_jpeg", pytest.fail)
     with pytest.raises(SourceError, match=r"huge has more pixels than Pillow's safety limit"):
         made.decode("huge", with_size(first, 65500, 65500), made.spec.empty(1)[0])
@@ -135,7 +136,7 @@ def test_a_file_that_is_too_long_to_read_at_once_goes_to_pillow(tmp_path, monkey
     assert counters(path, options) == {"simplejpeg_images": 0, "pillow_images": 1}
 
 
-@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
 def test_other_sizes_and_channels_are_refused_with_a_fix(decoder):
     made = make_image_decoder("first", jpeg_bytes(photo(8, 8)), ImageOptions(), decoder)
     with pytest.raises(SourceError, match=r"second is 9 x 8, but first is 8 x 8 .*size=\(8, 8\)"):
@@ -146,10 +147,10 @@ def test_other_sizes_and_channels_are_refused_with_a_fix(decoder):
 
 def test_a_pickled_decoder_decodes():
     data = jpeg_bytes(photo(8, 8))
-    copy = pickle.loads(pickle.dumps(JpegDecoder("first", data, ImageOptions((4, 4), 3))))
+    copy = pickle.loads(pickle.dumps(JpegDecoder("first", data, ImageOptions((4, 4), 3), uses_opencv=True)))
     out = copy.spec.empty(1)[0]
     copy.decode("first", data, out)
-    assert (out == decode("simplejpeg", data, ImageOptions((4, 4), 3))).all()
+    assert (out == decode("opencv", data, ImageOptions((4, 4), 3))).all()
 
 
 @pytest.mark.parametrize(
@@ -161,29 +162,32 @@ def test_invalid_options_are_refused(options):
 
 
 def test_an_unknown_decoder_is_refused():
-    with pytest.raises(SpecError, match=r"decoder='turbo' is unknown. Choose one of 'auto', 'pillow', 'simplejpeg'"):
+    with pytest.raises(SpecError, match=r"decoder='turbo' is unknown. Choose one of 'auto', 'pillow', 'simple"):
         make_image_decoder("first", jpeg_bytes(photo(8, 8)), ImageOptions(), "turbo")
 
 
-@pytest.mark.parametrize("module", ["simplejpeg", "cv2"])
-def test_without_the_packages_auto_uses_pillow_and_says_so(module, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "choice", "hint"),
+    [
+        ("simplejpeg", "pillow", "Run pip install 'forebay[images]'"),
+        ("cv2", "simplejpeg", "pip install opencv-python-headless"),
+    ],
+)
+def test_without_a_package_auto_uses_the_next_decoder_and_says_so(module, choice, hint, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     made = make_image_decoder("first", jpeg_bytes(photo(8, 8)), ImageOptions((4, 4)), "auto")
-    assert type(made) is ImageDecoder
-    assert made.decision.choice == "pillow"
-    assert f"{module} is not installed. Run pip install 'forebay[images]'" in made.decision.why
+    assert made.decision.choice == choice
+    assert hint in made.decision.why
 
 
-def test_without_simplejpeg_the_error_says_how_to_install_it():
-    code = (
-        "import sys; sys.modules['simplejpeg'] = None\n"
-        "from forebay.sources.formats.jpeg_decode import make_image_decoder\n"
-        "from forebay.sources.formats.image_decode import ImageOptions\n"
-        "make_image_decoder('a', b'', ImageOptions(), 'simplejpeg')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "FrameworkError: decoder='simplejpeg' needs simplejpeg" in done.stderr
-    assert "pip install 'forebay[images]'" in done.stderr
+@pytest.mark.parametrize(
+    ("module", "decoder", "install"),
+    [("simplejpeg", "simplejpeg", "'forebay[images]'"), ("cv2", "opencv", "opencv-python-headless")],
+)
+def test_without_the_package_of_a_decoder_the_error_says_how_to_install_it(module, decoder, install, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(FrameworkError, match=f"'{decoder}' needs {module}, .* pip install {re.escape(install)}"):
+        make_image_decoder("a", jpeg_bytes(photo(8, 8)), ImageOptions(), decoder)
 
 
 def photo(height, width):
@@ -229,11 +233,12 @@ def decode(decoder, data, options):
 
 
 def differences(data, options):
-    """Return the differences between the pixels of both decoders."""
-    return np.abs(decode("simplejpeg", data, options).astype(int) - decode("pillow", data, options))
+    """Return how much the pixels of the two fast decoders differ from those of Pillow, the larger of both."""
+    pillow = decode("pillow", data, options).astype(int)
+    return np.maximum(*(np.abs(decode(decoder, data, options) - pillow) for decoder in ("simplejpeg", "opencv")))
 
 
 def counters(data, options):
-    decoder = JpegDecoder("image", data, options)
+    decoder = JpegDecoder("image", data, options, uses_opencv=True)
     decoder.decode("image", data, decoder.spec.empty(1)[0])
     return decoder.counters()

@@ -22,7 +22,15 @@ except ModuleNotFoundError as missing:
         "Pillow, which decodes images, is not installed. Install it: pip install 'forebay[images]'.", name="PIL"
     ) from missing
 
-__all__ = ["EncodedImage", "ImageDecoder", "ImageOptions", "max_pixels", "open_encoded", "read_orientation"]
+__all__ = [
+    "EncodedImage",
+    "ImageDecoder",
+    "ImageOptions",
+    "max_pixels",
+    "open_encoded",
+    "read_orientation",
+    "resize_pixels",
+]
 
 EncodedImage: TypeAlias = Path | bytes  # a file, or the content of a file
 
@@ -172,6 +180,11 @@ def open_encoded(name: str, encoded: EncodedImage) -> Iterator[Any]:
         ) from error
     except Exception as error:
         raise SourceError(f"{name} cannot be decoded: {error}. Write or download it again.") from error
+
+
+def resize_pixels(pixels: Array, size: tuple[int, ...]) -> Array:
+    """Return an image, a uint8 array, resized to (width, height)."""
+    return np.asarray(Image.fromarray(pixels).resize((size[0], size[1]), Image.Resampling.BILINEAR))
 
 
 def max_pixels() -> float:

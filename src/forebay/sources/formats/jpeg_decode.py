@@ -1,7 +1,8 @@
-"""Decoding of JPEG images with simplejpeg (libjpeg-turbo), and resizing with OpenCV.
+"""Decoding of JPEG images with simplejpeg (libjpeg-turbo), and resizing with OpenCV or Pillow.
 
 libjpeg-turbo decodes at n/8 of the size, which takes less time for large images and removes frequencies that the
-resized image cannot show. Both libraries release the GIL. `docs/measurements.md#jpeg-decoding` has the alternatives.
+resized image cannot show. All three libraries release the GIL. OpenCV is fast, but no extra installs it, because its
+package contains FFmpeg, which has the LGPL. `docs/measurements.md#jpeg-decoding` has the alternatives.
 Milliseconds for a 500 x 375 JPEG of 55 KB to 224 x 224, one core (aarch64), 2026-11-18:
 
 decode      simplejpeg 1.30 (at 5/8: 1.36), OpenCV 1.35, Pillow 2.07 (with `draft`: 1.50)
@@ -25,11 +26,13 @@ from forebay.sources.formats.image_decode import (
     max_pixels,
     open_encoded,
     read_orientation,
+    resize_pixels,
 )
 
 __all__ = ["JpegDecoder", "make_image_decoder"]
 
-_DECODERS = ("auto", "pillow", "simplejpeg")
+_DECODERS = ("auto", "pillow", "simplejpeg", "opencv")
+_INSTALLS = {"cv2": "opencv-python-headless", "simplejpeg": "'forebay[images]'"}  # module -> what pip installs
 _MAX_CONTENT_NBYTES = 256 * 2**20  # bytes; Pillow decodes longer files, because it does not read them at once
 _JPEG_START = b"\xff\xd8"
 _COLORSPACES = {1: "GRAY", 3: "RGB", 4: "RGBA"}  # channels of the array -> name in simplejpeg
@@ -48,23 +51,24 @@ _SCAN_MARKER, _APP1_MARKER = 0xDA, 0xE1  # of JPEG: the pixels begin; EXIF or XM
 
 
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
-    """Return the decoder "pillow" or "simplejpeg"; for "auto", simplejpeg if it is installed."""
+    """Return a decoder; for "auto", the first of "opencv", "simplejpeg" and "pillow" that is installed."""
     if decoder not in _DECODERS:
         raise SpecError(f"decoder={decoder!r} is unknown. Choose one of {', '.join(map(repr, _DECODERS))}.")
     if decoder == "pillow":
         return ImageDecoder(name, first, options)
-    try:
-        return JpegDecoder(name, first, options)
-    except ImportError as error:
-        module = error.name or "simplejpeg"
-        if decoder == "auto":
-            note = f"; {module} is not installed. Run pip install 'forebay[images]' to decode JPEG files faster"
-            return ImageDecoder(name, first, options, note)
-        raise FrameworkError(
-            f"decoder='simplejpeg' needs {module}, which is not installed. Run: pip install 'forebay[images]'. "
-            "Or pass decoder='pillow'.",
-            name=module,
-        ) from error
+    for each in ("opencv", "simplejpeg") if decoder == "auto" else (decoder,):
+        try:
+            return JpegDecoder(name, first, options, uses_opencv=each == "opencv")
+        except ImportError as error:
+            module = error.name or "simplejpeg"
+            if decoder != "auto":
+                raise FrameworkError(
+                    f"decoder={decoder!r} needs {module}, which is not installed. Run: pip install "
+                    f"{_INSTALLS.get(module, module)}. Or pass decoder='pillow'.",
+                    name=module,
+                ) from error
+    note = "; simplejpeg is not installed. Run pip install 'forebay[images]' to decode JPEG files faster"
+    return ImageDecoder(name, first, options, note)
 
 
 class JpegDecoder(ImageDecoder):
@@ -73,19 +77,20 @@ class JpegDecoder(ImageDecoder):
     Raise ImportError if a package is missing.
     """
 
-    def __init__(self, name: str, first: EncodedImage, options: ImageOptions) -> None:
-        import cv2
-        import simplejpeg
-
-        self._cv2, self._simplejpeg = cv2, simplejpeg
+    def __init__(self, name: str, first: EncodedImage, options: ImageOptions, *, uses_opencv: bool) -> None:
+        self._uses_opencv = uses_opencv
+        self._import_modules()
         self._lock = threading.Lock()
         self._simplejpeg_images = self._pillow_images = 0
         super().__init__(name, first, options)
 
     @property
     def decision(self) -> Decision:
-        resize = self._explain_resize("OpenCV, linear")
-        return Decision("decoder", "simplejpeg", f"decodes JPEG images{resize}; Pillow decodes all other images")
+        resize = self._explain_resize("OpenCV, linear" if self._uses_opencv else "Pillow, bilinear, antialiased")
+        choice = "opencv" if self._uses_opencv else "simplejpeg"
+        hint = "" if self._uses_opencv or not resize else "; OpenCV resizes faster: pip install opencv-python-headless"
+        why = f"simplejpeg decodes JPEG images{resize}; Pillow decodes all other images{hint}"
+        return Decision("decoder", choice, why)
 
     def counters(self) -> dict[str, int]:
         return {"simplejpeg_images": self._simplejpeg_images, "pillow_images": self._pillow_images}
@@ -104,10 +109,17 @@ class JpegDecoder(ImageDecoder):
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_cv2", "_simplejpeg")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        import cv2
+        vars(self).update(state, _lock=threading.Lock())
+        self._import_modules()
+
+    def _import_modules(self) -> None:
         import simplejpeg
 
-        vars(self).update(state, _lock=threading.Lock(), _cv2=cv2, _simplejpeg=simplejpeg)
+        self._simplejpeg, self._cv2 = simplejpeg, None
+        if self._uses_opencv:
+            import cv2
+
+            self._cv2 = cv2
 
     def _decode_jpeg(self, data: bytes, out: Array) -> bool:
         """Decode a JPEG image into `out`. Return False if Pillow must decode or refuse it."""
@@ -144,9 +156,12 @@ class JpegDecoder(ImageDecoder):
         image = self._simplejpeg.decode_jpeg(data, colorspace, min_height=height, min_width=width)
         if self._options.resize == "crop":
             image = _crop_to_aspect_ratio(image, target)
-        if image.shape[2] == 1:  # OpenCV drops an axis of length 1
+        if image.shape[2] == 1:  # both libraries drop an axis of length 1
             image, out = image[..., 0], out[..., 0]
-        self._resize_into(image, out)
+        if self._cv2 is None:
+            out[...] = resize_pixels(image, out.shape[1::-1])
+        else:
+            self._resize_into(self._cv2, image, out)
 
     def _decoded_size(self, size: tuple[int, int], target: tuple[int, ...]) -> tuple[int, int]:
         """Return the smallest n/8 of the size, up to 8/8, from which the image can be made smaller, not larger."""
@@ -156,9 +171,9 @@ class JpegDecoder(ImageDecoder):
         height, width = (int(-(-length * eighths // 8)) for length in size)
         return height, width
 
-    def _resize_into(self, image: Array, out: Array) -> None:
+    def _resize_into(self, cv2: Any, image: Array, out: Array) -> None:
         """Resize an image; an axis that becomes less than half as long is averaged first, against aliasing."""
-        cv2, (height, width) = self._cv2, out.shape[:2]
+        height, width = out.shape[:2]
         rows, columns = image.shape[:2]
         if rows > 2 * height or columns > 2 * width:
             averaged = (width if columns > 2 * width else columns, height if rows > 2 * height else rows)
