@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from tests.support.received import rows_of
 
 import forebay as fb
@@ -298,9 +299,9 @@ def test_zip_refuses_other_lengths_orders_and_equal_names():
         zip_rows(ROWS, ROWS.take(7))
     with pytest.raises(PipelineError, match="pipeline 2 has endless rows"):
         zip_rows(ROWS, ROWS.repeat())
-    with pytest.raises(PipelineError, match=r"different orders \(natural, shuffled\).*before shuffle\(\)"):
+    with pytest.raises(PipelineError, match=r"different orders \(natural, shuffled\).*or shuffle rows"):
         zip_rows(ROWS, ROWS.shuffle(seed=1))
-    with pytest.raises(PipelineError, match=r"before shuffle\(\)"):
+    with pytest.raises(PipelineError, match="or shuffle rows"):
         zip_rows(ROWS.shuffle(seed=2), ROWS.shuffle(seed=1))
     with pytest.raises(PipelineError, match=r"two fields that are both named 'x'. Rename"):
         zip_rows(fb.from_arrays({"x": np.arange(3)}), fb.from_arrays({"x": np.arange(3)}))
@@ -327,3 +328,39 @@ def test_ray_workers_receive_combined_rows_instead_of_opening_files(tmp_path):
     for pipeline in (concat(rows, ROWS), interleave(rows, ROWS), zip_rows(rows, ROWS)):
         on_ray = pipeline.batch(4).map(lambda batch: batch, where="ray")
         assert _row_delivery(on_ray, on_ray.transforms, fixed_size=True)[0] == "sent"
+
+
+def test_the_names_of_labels_must_be_equal_and_are_kept(tmp_path):
+    def folder(name, *classes):
+        for label in classes:
+            (tmp_path / name / label).mkdir(parents=True)
+            Image.new("RGB", (4, 4)).save(tmp_path / name / label / "0.png")
+        return fb.from_images(tmp_path / name / "*" / "*.png", label="folder")
+
+    first, same, other = folder("a", "cat", "dog"), folder("b", "cat", "dog"), folder("c", "ant", "cat")
+    assert concat(first, same).class_names == interleave(first, same).class_names == ("cat", "dog")
+    assert concat(first, same).window(2).class_names == ("cat", "dog")
+    for combine in (concat, interleave):
+        with pytest.raises(SpecError, match=r"\['cat', 'dog'\] and pipeline 2 has \['ant', 'cat'\]. Pass the same"):
+            combine(first, other)
+
+
+def test_states_of_zipped_windows_differ_by_where_the_windows_begin():
+    series = fb.from_arrays(np.arange(100.0))
+    first = zip_rows(series.window(3).take(49), series.window(3).take(49))
+    second = zip_rows(series.window(3, stride=2), series.window(3, stride=2))
+    assert first.fingerprint != second.fingerprint
+    with pytest.raises(PipelineError, match="choose, window or shuffle rows"):
+        zip_rows(series.window(3).take(49), series.window(3, stride=2))
+
+
+@pytest.mark.parametrize("combine", [concat, interleave, zip_rows])
+def test_combined_windows_have_no_windows(combine):
+    windows = fb.from_arrays(np.arange(20)).window(3)
+    with pytest.raises(PipelineError, match="consecutive rows"):
+        combine(windows, windows).window(2)
+
+
+def test_the_seed_of_interleave_is_the_seed_of_later_maps_even_if_it_is_0():
+    assert interleave(ROWS.shuffle(seed=5), ROWS, seed=0).seed == 0
+    assert interleave(ROWS.shuffle(seed=5), ROWS).seed == 5

@@ -188,3 +188,20 @@ def test_sample_refuses_more_rows_than_its_table_supports():
     many = fb.from_arrays(np.arange(2)).repeat(MAX_WEIGHTS)
     with pytest.raises(PipelineError, match=f"supports {MAX_WEIGHTS} rows"):
         many.sample(weights=np.broadcast_to(1.0, 2 * MAX_WEIGHTS))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_labels_may_span_the_whole_range_of_their_dtype(dtype):
+    limits = np.iinfo(dtype)
+    labels = np.array([limits.min, limits.max, -1, 5, limits.max, limits.min], dtype)
+    pipeline = fb.from_arrays({"x": np.arange(6), "label": labels})
+    parts = [set(rows(part, "x")) for part in pipeline.split(0.5, 0.5, by="label")]
+    assert parts[0] | parts[1] == set(range(6))
+    assert any({0, 5} <= part for part in parts)
+    assert any({1, 4} <= part for part in parts)
+    assert len(rows(pipeline.sample(balance="label"), "x")) == 6
+
+
+def test_sample_refuses_a_replacement_that_is_no_boolean():
+    with pytest.raises(PipelineError, match="pass True or False"):
+        TEN.sample(weights=np.ones(10), replacement="no")

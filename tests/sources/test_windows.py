@@ -156,3 +156,13 @@ class TestWindowSource(SourceTests):
     def make_source(self, tmp_path):
         rows = np.arange(40).reshape(20, 2)
         return WindowSource(ArraySource(rows), slice(0, 20), 4, 3), np.stack(slices_of(rows, 4, 3))
+
+
+def test_rows_without_bytes_have_windows_in_every_source():
+    empty = np.zeros((10, 0), np.float32)
+    for series in (fb.from_arrays(empty), fb.from_source(Items(empty))):
+        assert rows_of(series.window(3)).shape == (8, 3, 0)
+
+
+def test_a_stride_beyond_the_series_gives_one_window():
+    assert rows_of(fb.from_arrays(np.arange(10)).window(3, stride=2**70)).tolist() == [[0, 1, 2]]

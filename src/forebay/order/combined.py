@@ -17,11 +17,11 @@ import numpy as np
 from forebay.core.rows import find_parts, split_by_part, split_runs
 from forebay.core.spec import Array
 from forebay.order.mix_pattern import MixPattern, even_pattern, shuffled_pattern
-from forebay.order.orders import Order, Repeated
+from forebay.order.orders import Order, Repeated, Windows, order_chain
 from forebay.order.permutation import PermutationParams, Positions, derive_key
 from forebay.order.schedule import ENDLESS
 
-__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop"]
+__all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
 
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
@@ -168,6 +168,13 @@ class Interleaved:
         """The position at which the incomplete last period begins."""
         period = sum(self.weights)
         return (ENDLESS if self.length is None else self.length) // period * period
+
+
+def has_windows(order: Order) -> bool:
+    """Whether the rows of an order, or of a part of it, are windows."""
+    links = list(order_chain(order))
+    parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
+    return any(isinstance(link, Windows) for link in links) or any(has_windows(part.order) for part in parts)
 
 
 def _repeat_rows(parts: Sequence[OrderPart]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure
 from forebay.errors import PipelineError, SpecError
-from forebay.order.combined import Concatenated, Interleaved, OrderPart, Stop
+from forebay.order.combined import Concatenated, Interleaved, OrderPart, Stop, has_windows
 from forebay.order.mix_pattern import MAX_PERIOD, integer_weights
 from forebay.order.orders import Order, Sequential
 from forebay.pipeline.argument_checks import check_count, check_number
@@ -75,7 +75,8 @@ def interleave(
     numbers = integer_weights(_check_weights(weights, len(pipelines)))
     seed = None if seed is None else check_number(seed, "interleave(seed={})")
     stop = _check_stop(stop, orders)
-    return _join(pipelines, lambda parts: Interleaved.of(parts, numbers, stop, seed), seed=seed or pipelines[0].seed)
+    map_seed = pipelines[0].seed if seed is None else seed
+    return _join(pipelines, lambda parts: Interleaved.of(parts, numbers, stop, seed), seed=map_seed)
 
 
 def zip_rows(*pipelines: Pipeline) -> Pipeline:
@@ -127,9 +128,15 @@ def _check_pipeline(pipeline: Any, name: str, function: str) -> Order:
 
 
 def _check_equal_rows(pipelines: Sequence[Pipeline], function: str) -> None:
-    """Raise SpecError if the rows of two pipelines differ in a field, a shape or a dtype."""
+    """Raise SpecError if the rows of two pipelines differ in a field, a shape, a dtype or the names of labels."""
     first = pipelines[0]
     for number, other in enumerate(pipelines[1:], 2):
+        if other.class_names != first.class_names:
+            raise SpecError(
+                f"{function}() needs labels with the same numbers, but pipeline 1 has the classes "
+                f"{list(first.class_names)[:5]} and pipeline {number} has {list(other.class_names)[:5]}. Pass the same "
+                "class_names= to both."
+            )
         if other.structure != first.structure:
             fields, other_fields = (", ".join(pipeline.structure.paths) for pipeline in (first, other))
             raise SpecError(
@@ -163,9 +170,16 @@ def _check_weights(weights: Any, count: int) -> list[float]:
     if len(given) != count:
         raise PipelineError(f"interleave(weights={weights!r}) for {count} pipelines: pass one weight for each.")
     for weight in given:
-        if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight) or weight <= 0:
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not _is_finite(weight) or weight <= 0:
             raise PipelineError(f"interleave(weights={weights!r}): pass numbers above 0, such as (7, 3).")
     return [weight if isinstance(weight, int) else float(weight) for weight in given]
+
+
+def _is_finite(weight: Real) -> bool:
+    try:
+        return math.isfinite(weight)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _check_stop(stop: Any, orders: Sequence[Order]) -> Stop:
@@ -191,13 +205,16 @@ def _common_order(orders: Sequence[Order]) -> Order:
             f"zip_rows() needs the same number of rows in all pipelines: {listed.replace('None', 'endless rows')}. "
             "Use take() to make them equal."
         )
-    if all(order.is_sequential for order in orders) and lengths[0] is not None:
+    if all(order == orders[0] for order in orders):
+        return orders[0]
+    if all(order.is_sequential and not has_windows(order) for order in orders) and lengths[0] is not None:
         return Sequential(lengths[0])
     for number, order in enumerate(orders[1:], 2):
         if order != orders[0]:
             raise PipelineError(
                 f"zip_rows() got pipeline 1 and pipeline {number} in different orders ({orders[0].describe()[0]}, "
-                f"{order.describe()[0]}), so their rows would not belong together. Call zip_rows() before shuffle()."
+                f"{order.describe()[0]}), so their rows would not belong together. Call zip_rows() before methods that "
+                "choose, window or shuffle rows."
             )
     return orders[0]
 

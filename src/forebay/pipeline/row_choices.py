@@ -27,7 +27,7 @@ def select_positions(order: Order, choice: Any) -> Order:
         choice = range(*choice.indices(length))
     if isinstance(choice, range) and choice.step == 1 and 0 <= choice.start < choice.stop <= length:
         return Span(order, choice.start, len(choice))
-    array = np.asarray(choice)
+    array = _as_array(choice, "select()")
     if array.ndim == 1 and array.size == 0:
         raise PipelineError(f"select() got no position of {length} rows. Choose at least one row.")
     if array.ndim != 1 or array.dtype.kind not in "biu":
@@ -109,13 +109,20 @@ def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> li
 
 def check_labels(labels: Any, rows: int, call: str) -> Array:
     """Return labels with one entry per row as an array, or raise PipelineError."""
-    array = np.asarray(labels)
+    array = _as_array(labels, call)
     if array.shape != (rows,):
         raise PipelineError(
             f"{call} got labels of shape {list(array.shape)} for {rows} rows. Pass one label for each row, or the name "
             "of a field."
         )
     return array
+
+
+def _as_array(values: Any, call: str) -> Array:
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise PipelineError(f"{call} got no array: {error}. Pass one value for each row.") from None
 
 
 def check_weights(weights: Any, rows: int) -> Weights:
@@ -158,7 +165,9 @@ class _Groups:
     @classmethod
     def of(cls, labels: Array) -> "_Groups":
         if labels.dtype.kind in "iu" and _is_dense(labels):  # counting is much faster than sorting
-            offsets = (labels - labels.min()).astype(np.int64)
+            # Subtract in 64 bits: the difference of two 8-bit labels may need 9 bits.
+            wide = labels if labels.dtype.kind == "u" else labels.astype(np.int64, copy=False)
+            offsets = (wide - wide.min()).astype(np.int64)
             counts = np.bincount(offsets)
             return cls((np.cumsum(counts > 0) - 1)[offsets], counts[counts > 0])
         try:

@@ -11,7 +11,8 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import parse_nbytes
 from forebay.errors import PipelineError
 from forebay.order.choices import Selected, Span, SplitPart, consecutive_start
-from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, order_chain, require_length
+from forebay.order.combined import has_windows
+from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, require_length
 from forebay.order.sampling import Sampled
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.description import PipelineDescription
@@ -97,6 +98,7 @@ class RowMethods(PipelineDescription):
         if horizon < 0:
             raise PipelineError(f"window(horizon={horizon}): pass 0 or more rows to predict.")
         rows, length = self._consecutive_rows(), length + horizon
+        stride = min(stride, rows.stop - rows.start)  # a longer stride also gives a single window
         assert isinstance(self.source, AbstractSource)
         if within is None:
             source = make_windows(self.source, rows, length, stride)
@@ -112,11 +114,8 @@ class RowMethods(PipelineDescription):
         """Return the rows of the source that windows may use, or raise PipelineError."""
         if self.order is None:
             raise PipelineError("window() needs rows that can be read by index, not a stream. Use arrays or files.")
-        first, has_windows = (
-            consecutive_start(self.order),
-            any(isinstance(each, Windows) for each in order_chain(self.order)),
-        )
-        if first is None or has_windows or self.batching is not None or self.transforms:
+        first = consecutive_start(self.order)
+        if first is None or has_windows(self.order) or self.batching is not None or self.transforms:
             raise PipelineError(
                 "window() needs consecutive rows of the source. Call it after from_arrays() or from_files(), and call "
                 "shuffle(), map() or batch() after it."
@@ -260,6 +259,8 @@ class RowMethods(PipelineDescription):
         seed, count = check_number(seed, "sample(seed={})"), order.length
         if rows is not None:
             count = check_count(rows, "sample(rows={})")
+        if not isinstance(replacement, bool):
+            raise PipelineError(f"sample(replacement={replacement!r}): pass True or False.")
         if (weights is None) == (balance is None):
             given = "neither" if weights is None else "both"
             raise PipelineError(f"sample() got {given} of weights= and balance=. Pass one of them.")

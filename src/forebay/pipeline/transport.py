@@ -184,7 +184,7 @@ def _choose_sizes(
 ) -> tuple[int, int, int]:
     """Return the number of slots, the batches per group, and the bytes per slot."""
     batch_nbytes = slot_nbytes(1)
-    resident_nbytes = device.rows * row_nbytes if device.resident == "always" else 0
+    resident_nbytes = device.rows * row_nbytes + device.overlap_nbytes if device.resident == "always" else 0
     slots_budget = _slots_budget(device, (MIN_SLOTS + device.consumer_slots) * batch_nbytes, resident_nbytes)
     slots = min(slots, slots_budget // batch_nbytes - device.consumer_slots)
     batches_per_slot = slots_budget // (slots + device.consumer_slots) // batch_nbytes
@@ -223,7 +223,7 @@ def _slots_budget(device: DeviceInput, min_nbytes: int, resident_nbytes: int) ->
 
 def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -> tuple[int, str]:
     """Return how many rows stay on the device, and why."""
-    total_nbytes = device.rows * row_nbytes
+    total_nbytes = device.rows * row_nbytes + device.overlap_nbytes
     limit = int(device.available_nbytes * MAX_RESIDENT_SHARE)
     if device.budget_nbytes is not None:
         limit = device.budget_nbytes - slots_nbytes
@@ -236,7 +236,7 @@ def _resident_rows(device: DeviceInput, row_nbytes: int, *, slots_nbytes: int) -
         return 0, f"the device reads rows from host memory, because resident='never' was requested ({facts})"
     if total_nbytes <= limit:
         return device.rows, f"uploaded once during the first epoch: {facts}"
-    rows = limit // max(1, row_nbytes)
+    rows = max(0, limit - device.overlap_nbytes) // max(1, row_nbytes)
     if rows < device.rows * MIN_RESIDENT_SHARE:
         return 0, f"less than {MIN_RESIDENT_SHARE:.0%} of the rows fit; the device reads all from host memory: {facts}"
     return rows, f"{rows / device.rows:.0%} of the rows stay on the device; it pulls the others from the host: {facts}"

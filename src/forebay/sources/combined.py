@@ -37,6 +37,7 @@ class CombinedSource(AbstractSource):
         self.immutable = all(part.immutable for part in parts)
         self.row_by_row = any(part.row_by_row for part in parts)
         self.decodes_rows = any(part.decodes_rows for part in parts)
+        self.class_names = next((part.class_names for part in parts if part.class_names), ())
         self.version = "+".join(part.version for part in parts) if any(part.version for part in parts) else ""
         self.chunk_policy = max((part.chunk_policy for part in parts), key=lambda policy: policy.rows)
         self.shuffle_blocks = _largest_blocks([part.shuffle_blocks for part in parts])

@@ -38,7 +38,12 @@ def decode_rows(decode_row: DecodeRow, numbers: Sequence[int]) -> None:
         pool = _thread_pool(os.getpid())
         wait([pool.submit(task.run) for _ in range(threads)])
     if task.errors:
-        raise min(task.errors, key=lambda failure: failure[0])[1]
+        error = min(task.errors, key=lambda failure: failure[0])[1]
+        try:
+            raise error
+        finally:  # the error refers to the task through its traceback; the rows of the group must not stay alive
+            task.errors.clear()
+            del error
 
 
 @cache

@@ -35,7 +35,9 @@ class RowFilter:
             return cls(function, tuple(range(len(structure.paths))), structure.builder(), structure.paths)
         if isinstance(fields, str):
             return cls(function, (find_leaf(structure, fields, "filter"),), _only_column, (fields,))
-        names = tuple(fields)
+        names = tuple(fields) if isinstance(fields, Sequence) else ()
+        if not all(isinstance(name, str) for name in names) or not isinstance(fields, Sequence):
+            raise PipelineError(f"filter(fields={fields!r}): pass the name of a field, or a list of names.")
         if not names:
             raise PipelineError("filter(fields=()) names no field. Name at least one, or leave out fields=.")
         leaves = tuple(find_leaf(structure, name, "filter") for name in names)

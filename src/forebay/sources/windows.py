@@ -66,7 +66,7 @@ class WindowSource(AbstractSource):
         self.structure = inner.structure
         self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
         self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
-        self.decodes_rows, self.row_by_row = inner.decodes_rows, inner.row_by_row
+        self.decodes_rows, self.row_by_row, self.class_names = inner.decodes_rows, inner.row_by_row, inner.class_names
         blocks = inner.shuffle_blocks
         self.shuffle_blocks = blocks and ShuffleBlocks(max(1, blocks.rows // stride), blocks.held)
 
@@ -77,7 +77,7 @@ class WindowSource(AbstractSource):
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         inner_rows = (numbers[:, None] * self._stride + self._steps).reshape(-1)
         leaves = zip(out, self._inner.specs, strict=True)
-        self._inner.gather(inner_rows, [leaf.reshape(-1, *spec.shape) for leaf, spec in leaves])
+        self._inner.gather(inner_rows, [leaf.reshape(len(inner_rows), *spec.shape) for leaf, spec in leaves])
 
     def counters(self) -> dict[str, int]:
         return self._inner.counters()

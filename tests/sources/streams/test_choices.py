@@ -182,3 +182,9 @@ def test_an_endless_repeat_of_rows_that_a_filter_leaves_out_is_an_error():
 def test_a_wrong_mask_is_an_error_while_the_stream_is_read():
     with pytest.raises(PipelineError, match=r"returned int64\[\d+\] for \d+ rows"):
         epoch_of(stream().filter(lambda rows: rows).batch(4))
+
+
+def test_skipping_all_rows_before_a_map_is_refused():
+    stream = fb.from_generator(lambda: ({"y": np.int64(number)} for number in range(5)))
+    with pytest.raises(SourceError, match=r"skip\(100\) leaves no row: the stream has only 5 rows"):
+        next(iter(stream.skip(100).map(lambda row: row).batch(3).feed("numpy")))

@@ -102,7 +102,8 @@ class FilesSource(AbstractSource):
             self._boundaries,
             sum(spec.nbytes for spec in self.specs),
             self._gather_from,
-            gather_mixed=self._decode_rows if self.decodes_rows else None,
+            # If files may be closed, each must be read once per group: opening an archive again takes long.
+            gather_mixed=self._decode_rows if self.decodes_rows and self._keeps_files_open else None,
         )
         self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
         longest = max(files, key=lambda file: file.chunk_policy.rows)

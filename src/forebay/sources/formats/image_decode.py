@@ -2,6 +2,8 @@
 
 import io
 import math
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ __all__ = [
     "EncodedImage",
     "ImageDecoder",
     "ImageOptions",
+    "limit_memory",
     "max_pixels",
     "open_encoded",
     "read_orientation",
@@ -52,6 +55,10 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
+# Pixels. All threads together decode only one image with more pixels at a time, so that such images cannot fill the
+# memory: Pillow may need 8 bytes for each pixel.
+_LARGE_PIXELS = 1 << 24
+_large_image_lock = threading.Lock()
 _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # of TIFF
 
 
@@ -66,7 +73,7 @@ class ImageOptions:
 
     def validate(self) -> None:
         """Raise SpecError for an option with an unknown value."""
-        if self.channels is not None and self.channels not in _MODES:
+        if self.channels is not None and (type(self.channels) is not int or self.channels not in _MODES):
             raise SpecError(f"channels={self.channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
         if self.size is not None and not _is_size(self.size):
             raise SpecError(f"size={self.size!r} is not a size. Pass (height, width), both at least 1.")
@@ -88,7 +95,9 @@ class ImageDecoder:
         with open_encoded(name, first) as image:
             channels = options.channels or _count_channels(name, image)
             if options.size is None and options.upright and read_orientation(image) >= 5:
-                height, width = image.width, image.height
+                image.load()  # Pillow itself turns some formats when it loads them
+                turned = self._turn_upright(image)
+                height, width = turned.height, turned.width
             else:
                 height, width = options.size or (image.height, image.width)
             self._shape = (int(height), int(width), channels)
@@ -106,17 +115,21 @@ class ImageDecoder:
 
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
         """Decode an image into `out`."""
+        with open_encoded(name, encoded) as image, limit_memory(_count_pixels(image)):
+            self._decode_opened(name, image, out)
+            image.close()  # releases the pixels before another thread decodes a large image
+
+    def _decode_opened(self, name: str, image: Any, out: Array) -> None:
         height, width, channels = self._shape
-        with open_encoded(name, encoded) as image:
-            if not self._options.upright:
-                self._validate(name, image)
-            image.load()
-            loaded = self._turn_upright(image)
-            self._validate(name, loaded)  # Pillow before 11 rotates a TIFF file with an orientation when it loads it
-            converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
-            if converted.size != (width, height):
-                converted = converted.resize((width, height), Image.Resampling.BILINEAR, self._source_box(converted))
-            out[...] = np.asarray(converted).reshape(self._shape)
+        if not self._options.upright:
+            self._validate(name, image)
+        image.load()
+        loaded = self._turn_upright(image)
+        self._validate(name, loaded)  # Pillow before 11 rotates a TIFF file with an orientation when it loads it
+        converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
+        if converted.size != (width, height):
+            converted = converted.resize((width, height), Image.Resampling.BILINEAR, self._source_box(converted))
+        out[...] = np.asarray(converted).reshape(self._shape)
 
     def _turn_upright(self, image: Any) -> Any:
         turn = _TURNS.get(read_orientation(image)) if self._options.upright else None
@@ -182,6 +195,26 @@ def open_encoded(name: str, encoded: EncodedImage) -> Iterator[Any]:
         raise SourceError(f"{name} cannot be decoded: {error}. Write or download it again.") from error
 
 
+@contextmanager
+def limit_memory(pixels: int) -> Iterator[None]:
+    """Wait before the decoding of a large image until no other thread decodes one."""
+    if pixels <= _LARGE_PIXELS:
+        yield
+        return
+    with _large_image_lock:
+        yield
+
+
+def _renew_lock() -> None:
+    """Replace the lock in a forked process: a thread that does not exist there may hold it."""
+    global _large_image_lock
+    _large_image_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def resize_pixels(pixels: Array, size: tuple[int, ...]) -> Array:
     """Return an image, a uint8 array, resized to (width, height)."""
     return np.asarray(Image.fromarray(pixels).resize((size[0], size[1]), Image.Resampling.BILINEAR))
@@ -205,7 +238,7 @@ def _is_size(size: Any) -> bool:
     try:
         height, width = size
         return min(height, width) >= 1 and (int(height), int(width)) == (height, width)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

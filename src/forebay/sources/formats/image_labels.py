@@ -56,7 +56,7 @@ def label_files(paths: list[Path], label: ImageLabel | None, class_names: Sequen
 
 def _find_labels(paths: list[Path], label: ImageLabel) -> list[Any]:
     """Return the label of each file: an integer or a class name."""
-    if label == "folder":
+    if isinstance(label, str) and label == "folder":
         return [path.parent.name or path.absolute().parent.name for path in paths]
     if isinstance(label, str | Path):
         return _look_up(paths, Path(label).expanduser())
@@ -81,7 +81,7 @@ def _validate_class_names(paths: list[Path], found: list[Any], class_names: Sequ
             )
     if class_names is None:
         return
-    if isinstance(class_names, str) or len(set(class_names)) < len(class_names):
+    if not isinstance(class_names, list | tuple) or not class_names or len(set(class_names)) < len(class_names):
         raise SpecError(f"class_names={class_names!r} is not a list of different names. Pass each name once.")
     known = set(found)
     for name in class_names:
@@ -120,11 +120,16 @@ def _look_up(paths: list[Path], manifest: Path) -> list[Any]:
 
 
 def _parse_numbers(labels: list[Any]) -> list[Any]:
-    """Return the labels as integers if all of them are integers; else as class names."""
+    """Return the labels as integers if all of them are written as integers, without leading zeros; else as names."""
+    is_number = [isinstance(value, int) or _is_plain_integer(value) for value in labels]
+    return [int(value) if all(is_number) else str(value) for value in labels]
+
+
+def _is_plain_integer(text: str) -> bool:
     try:
-        return [int(value) for value in labels]
+        return str(int(text)) == text.strip()
     except ValueError:
-        return [str(value) for value in labels]
+        return False
 
 
 def _read_manifest(manifest: Path) -> list[tuple[str, Any]]:
@@ -145,6 +150,8 @@ def _read_manifest(manifest: Path) -> list[tuple[str, Any]]:
     for file, value in zip(files, labels, strict=True):
         if not isinstance(file, str) or not isinstance(value, str | int):
             raise SourceError(f"{manifest} has the line {file!r}, {value!r}. Pass a file name, and a number or a name.")
+        if isinstance(value, str) and not value.strip():
+            raise SourceError(f"{manifest} has no label for {file!r}. Add it, or remove the line.")
     return list(zip(files, labels, strict=True))
 
 

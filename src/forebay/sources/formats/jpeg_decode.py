@@ -23,6 +23,7 @@ from forebay.sources.formats.image_decode import (
     EncodedImage,
     ImageDecoder,
     ImageOptions,
+    limit_memory,
     max_pixels,
     open_encoded,
     read_orientation,
@@ -48,6 +49,8 @@ _TURNS: dict[int, Callable[[Array], Array]] = {
     8: lambda image: image[:, ::-1].swapaxes(0, 1),
 }
 _SCAN_MARKER, _APP1_MARKER = 0xDA, 0xE1  # of JPEG: the pixels begin; EXIF or XMP data
+_MARKERS_WITHOUT_LENGTH = (0x01, *range(0xD0, 0xD9))
+_SMALLEST_SCALED = 64  # pixels; the last pixel of a scaled image covers fewer pixels, which shows in smaller images
 
 
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
@@ -130,11 +133,11 @@ class JpegDecoder(ImageDecoder):
             turn = _TURNS.get(_read_jpeg_orientation(data)) if self._options.upright else None
             if not self._has_valid_shape(height, width, colorspace, is_turned=turn is not None):
                 return False
-            if turn is None:
-                self._decode_resized(data, (height, width), out)
-            else:
-                unturned = np.empty(turn(out).shape, np.uint8)  # a turn exchanges the axes if its inverse does
+            # A turn exchanges the axes if its inverse does.
+            unturned = out if turn is None else np.empty(turn(out).shape, np.uint8)
+            with limit_memory(height * width):
                 self._decode_resized(data, (height, width), unturned)
+            if turn is not None:
                 out[...] = turn(unturned)
         except (ValueError, SourceError):  # simplejpeg raises ValueError for recoverable errors too
             return False
@@ -167,7 +170,8 @@ class JpegDecoder(ImageDecoder):
         """Return the smallest n/8 of the size, up to 8/8, from which the image can be made smaller, not larger."""
         scales = [wanted / length for wanted, length in zip(target, size, strict=True)]
         wanted_scales = [max(scales)] * 2 if self._options.resize == "crop" else scales
-        eighths = min(8, max(-(-8 * wanted // 1) for wanted in wanted_scales))
+        is_small = min(size) < _SMALLEST_SCALED
+        eighths = 8 if is_small else min(8, max(-(-8 * wanted // 1) for wanted in wanted_scales))
         height, width = (int(-(-length * eighths // 8)) for length in size)
         return height, width
 
@@ -206,8 +210,12 @@ def _read_jpeg_orientation(data: bytes) -> int:
         if marker == _APP1_MARKER:
             with open_encoded("", data) as image:
                 return read_orientation(image)
-        is_padding = marker == 0xFF
-        position += 1 if is_padding else 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+        if marker == 0xFF:  # padding
+            position += 1
+        elif marker in _MARKERS_WITHOUT_LENGTH:
+            position += 2
+        else:
+            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
     return 1
 
 

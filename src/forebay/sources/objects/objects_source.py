@@ -103,7 +103,7 @@ class ObjectsSource(AbstractSource):
 
     def _hold_group(self, rows: Rows) -> PrefetchedGroup:
         """Take the prefetched ranges of a group, or request the ranges now."""
-        prefetchers = [prefetcher for prefetcher in self._prefetchers if not prefetcher.is_finished]
+        prefetchers = self._prefetchers  # also those that are finished: they may still hold groups
         group = take_prefetched(prefetchers, rows, self._reader) if prefetchers else None
         if group is not None and (isinstance(rows, slice) or all(ranges.covers(rows) for ranges in group.range_sets)):
             return group

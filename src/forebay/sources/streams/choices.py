@@ -38,7 +38,12 @@ class SkippedStream(WrappingStream):
         self.count = count
 
     def sample(self, rows: int) -> list[list[Array]]:
-        return self.inner.sample(self.count + rows)[self.count :]
+        found = self.inner.sample(self.count + rows)
+        if len(found) <= self.count:
+            raise SourceError(
+                f"skip({self.count}) leaves no row: the stream has only {len(found)} rows. Skip fewer rows."
+            )
+        return found[self.count :]
 
     def start(self, epoch: int, state: dict[str, Any] | None = None) -> StreamReader:
         return _SkippedReader(self.inner.start(epoch, state), 0 if state is not None else self.count)

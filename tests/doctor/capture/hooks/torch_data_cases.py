@@ -146,6 +146,20 @@ def test_a_conversion_inside_a_dataset_is_not_an_upload(seen):
 def test_a_move_to_a_device_inside_a_dataset_is_an_upload(seen):
     count_batches(DataLoader(Moving(), batch_size=4))
     assert seen.apis(EventKind.UPLOAD) == ["Tensor.to"] * 12
+    assert {seen.line(event).text for event in seen.of(EventKind.UPLOAD)} == {'return torch.ones(8).to("meta")'}
+
+
+class Waiting(Rows):
+    def __getitem__(self, index):
+        torch.cuda.synchronize()
+        return torch.ones(8)
+
+
+def test_a_wait_for_the_device_inside_a_dataset_is_recorded(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    with watched() as seen:
+        count_batches(DataLoader(Waiting(), batch_size=4))
+    assert seen.apis(EventKind.SYNC) == ["torch.cuda.synchronize"] * 12
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,12 @@ def install(patches: Patches) -> None:
 
 def _hook_tensors(hooks: TorchHooks) -> None:
     for name, (api, describe) in _READS.items():
-        hooks.hook(torch.Tensor, name, api, describe)
+        hooks.hook(torch.Tensor, name, api, describe, skips_host_rows=True)
     for name in ("to", "cuda"):
-        hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_move)
+        hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_move, skips_host_rows=True)
     hooks.hook(torch.Tensor, "copy_", "Tensor.copy_", tensors.describe_copy)
     for name in _CONVERSIONS:
-        hooks.hook(torch, name, f"torch.{name}", tensors.describe_conversion)
+        hooks.hook(torch, name, f"torch.{name}", tensors.describe_conversion, skips_host_rows=True)
     for name in _WAITS:
         hooks.hook(torch.Tensor, name, f"Tensor.{name}", tensors.describe_wait)
         hooks.hook(torch, name, f"torch.{name}", tensors.describe_wait)

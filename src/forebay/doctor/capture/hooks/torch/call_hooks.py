@@ -18,7 +18,7 @@ import torch
 from torch.overrides import has_torch_function
 
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
-from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
+from forebay.doctor.capture.patches import Patches, make_hook
 from forebay.doctor.model.events import EventKind
 
 __all__ = [
@@ -104,9 +104,13 @@ class TorchHooks:
         self.ledger = patches.ledger
         self.thread = _TorchThread()
 
-    def hook(self, owner: Any, name: str, api: str, describe: DescribeCall) -> None:
-        """Record each call of `owner.name` when it returns."""
-        self.replace(owner, name, api, partial(TorchCallHook, api=api, describe=describe))
+    def hook(self, owner: Any, name: str, api: str, describe: DescribeCall, *, skips_host_rows: bool = False) -> None:
+        """Record each call of `owner.name` when it returns.
+
+        With `skips_host_rows`, calls that only use the host are not recorded while a DataLoader makes rows.
+        """
+        make = partial(TorchCallHook, api=api, describe=describe, skips_host_rows=skips_host_rows)
+        self.replace(owner, name, api, make)
 
     def replace(self, owner: Any, name: str, api: str, make: Callable[[Any, str, "TorchHooks"], TorchHook]) -> None:
         """Replace `owner.name` by the hook `make(original, qualified name, self)`."""
@@ -144,20 +148,30 @@ class TorchHooks:
 class TorchCallHook(TorchHook):
     """Records each call when it returns, unless the call is nested in another recorded call."""
 
-    def __init__(self, original: Any, name: str, hooks: TorchHooks, *, api: str, describe: DescribeCall) -> None:
+    def __init__(
+        self,
+        original: Any,
+        name: str,
+        hooks: TorchHooks,
+        *,
+        api: str,
+        describe: DescribeCall,
+        skips_host_rows: bool = False,
+    ) -> None:
         super().__init__(original, name, hooks)
+        self._skips_host_rows = skips_host_rows
         self._api, self._thread, self._write = api, hooks.thread, _make_writer(hooks, api, describe)
         self._call = make_hook(hooks.ledger, api, original, self._write)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not self._thread.is_in_input or (args and _may_be_on_device(args[0])):
+        is_short = self._skips_host_rows and self._thread.is_in_input
+        if not is_short or (args and _may_be_on_device(args[0])):
             return self._call(*args, **kwargs)
-        # A DataLoader makes a row. Calls that only use the host are not recorded, so they take a short path.
         start = perf_counter_ns()
         result = self._original(*args, **kwargs)
         if _may_be_on_device(result) and self.is_on and self._hooks.ledger.begin():
             try:
-                self._write(start, perf_counter_ns(), result, args, kwargs)
+                self._write(start, perf_counter_ns(), result, args, kwargs, frames=2)
             except Exception as error:
                 self._hooks.ledger.note_failure(self._api, error)
             finally:
@@ -169,14 +183,16 @@ class TorchCallHook(TorchHook):
         self._call = self._original
 
 
-def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnReturn:
-    """Return a function that writes the event of a call.
+def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> Callable[..., None]:
+    """Return a function that writes the event of a call: an `OnReturn` with the number of frames up to the caller.
 
     Internal calls on the host are not recorded.
     """
     ledger, is_internal_call = hooks.ledger, hooks.is_internal_call
 
-    def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def write(
+        start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frames: int = 3
+    ) -> None:
         if torch._C._is_tracing():
             return  # TorchScript would add operations of `describe` to its trace
         if has_torch_function(args):
@@ -189,9 +205,9 @@ def _make_writer(hooks: TorchHooks, api: str, describe: DescribeCall) -> OnRetur
         kind, nbytes, detail = description
         if type(nbytes) is not int:
             return  # a symbolic size, because the compiler is tracing
-        if detail is not None and detail.get("device") == "cpu" and is_internal_call(sys._getframe(3)):
+        if detail is not None and detail.get("device") == "cpu" and is_internal_call(sys._getframe(frames)):
             return
-        ledger.write((kind, api, ledger.lines.current_line(3)), start, end, nbytes, detail=detail)
+        ledger.write((kind, api, ledger.lines.current_line(frames)), start, end, nbytes, detail=detail)
 
     return write
 
