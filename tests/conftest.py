@@ -1,7 +1,7 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the cured scripts, lost Ray workers, and the Keras cases on JAX and PyTorch.
+the cured scripts, lost Ray workers, Ray datasets, and the Keras cases on JAX and PyTorch.
 """
 
 import gc
@@ -69,6 +69,8 @@ SLOW = (
 # Folders and files of the long tier.
 LONG = (
     "doctor/rules/test_applied_cures",
+    "transforms/workers/on_ray/test_connection",
+    "transforms/workers/on_ray/test_dataset",
     "transforms/workers/on_ray/test_lost_workers",
     "transforms/workers/on_ray/test_train",
 )

@@ -311,7 +311,7 @@ def test_explain_names_the_parts_and_their_orders():
     mixed = interleave(ROWS.shuffle(seed=1), PAIR[1], weights=(7, 3), stop="all")
     explained = mixed.batch(4).feed("numpy").explain()
     assert "interleaved" in explained
-    assert "2 pipelines, mixed 7:3, until all rows came; shorter pipelines start again" in explained
+    assert "2 pipelines, mixed 7:3, until all rows have come; shorter pipelines start again" in explained
     assert "in pipeline 1: any row may come anywhere" in explained
     assert "in pipeline 2: the order of the source" in explained
     assert "2 sources" in explained

@@ -94,7 +94,7 @@ def test_filter_refuses_what_is_no_condition(function, fields, message):
 def test_an_error_of_the_function_says_that_it_receives_many_rows():
     with pytest.raises(ValueError, match="truth value") as raised:
         fb.from_arrays(DATA).filter(lambda batch: batch["label"] in (1, 2))
-    assert "with arrays of 12 rows, not with single rows" in raised.value.__notes__[0]
+    assert "receives arrays of 12 rows, not single rows" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize("pipeline", [fb.from_arrays(DATA), fb.from_generator(lambda: [{"x": 1, "label": 2}])])

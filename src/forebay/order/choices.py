@@ -12,7 +12,7 @@ from forebay.order.permutation import PermutationParams, Positions, cached_permu
 
 __all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start", "hash_array"]
 
-# Part of a derived key. It tells the permutation of a split from the permutations of a shuffle with the same seed.
+# In the derived key of a split, so that a shuffle with the same seed has another key.
 _SPLIT_KEY = int.from_bytes(b"split rows", "big")
 
 PositionTable: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -80,13 +80,13 @@ class Selected:
     def of_mask(cls, inner: Order, mask: Array) -> "Selected":
         """Select the positions at which a boolean mask is True."""
         digest = hash_array(np.packbits(mask))
-        return cls(inner, _shorten(np.flatnonzero(mask), len(mask)), f"mask {digest}", ascends=True, repeats=False)
+        return cls(inner, _narrow(np.flatnonzero(mask), len(mask)), f"mask {digest}", ascends=True, repeats=False)
 
     @classmethod
     def of_positions(cls, inner: Order, positions: Positions) -> "Selected":
         """Select positions in any order."""
         length = require_length(inner, "select")
-        table = _shorten(positions, length)
+        table = _narrow(positions, length)
         ascends = bool((table[1:] >= table[:-1]).all())
         return cls(inner, table, hash_array(table), ascends, _has_repeats(table, length))
 
@@ -183,6 +183,6 @@ def _has_repeats(table: PositionTable, length: int) -> bool:
     return int(np.count_nonzero(is_listed)) < len(table)
 
 
-def _shorten(positions: Positions, length: int) -> PositionTable:
+def _narrow(positions: Positions, length: int) -> PositionTable:
     """Return positions below `length` in 32 bits if possible, to halve the memory."""
     return positions.astype(np.uint32 if length <= 1 << 32 else np.int64, copy=False)

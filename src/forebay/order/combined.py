@@ -26,7 +26,7 @@ __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
 _STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
-_PATTERNS = 1  # part of a derived key: keeps the key of a pattern apart from the key of a shuffle with the same seed
+_PATTERNS = 1  # in the derived key of a pattern: a shuffle with the same seed has another key
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Concatenated:
 
     @property
     def repeats_rows(self) -> bool:
-        return _repeat_rows(self.parts)
+        return _any_row_repeats(self.parts)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         if self.is_sequential:
@@ -99,12 +99,12 @@ class Concatenated:
 class Interleaved:
     """The positions of several orders, mixed in the proportions of the weights.
 
-    With `stop="first"`, the epoch ends before the first part that has no position left. With `stop="all"`, it ends when
+    With `stop="first"`, the epoch ends when any part has no position left for its turn. With `stop="all"`, it ends when
     every part was seen completely, and shorter parts start again. A number is the length of the epoch; parts start
     again where necessary. When a part starts again, this is another pass of `Repeated`, so its shuffle is a new one.
 
     Without a seed, the pattern is even. With a seed, complete periods are shuffled. The incomplete period at the end is
-    always even, because the length of the epoch may not depend on the epoch number.
+    always even: every epoch must take as many positions of each part.
     """
 
     inner: ClassVar[None] = None
@@ -129,7 +129,7 @@ class Interleaved:
 
     @property
     def repeats_rows(self) -> bool:
-        return _repeat_rows(self.parts)
+        return _any_row_repeats(self.parts)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         rows = np.empty_like(positions)
@@ -177,7 +177,7 @@ def has_windows(order: Order) -> bool:
     return any(isinstance(link, Windows) for link in links) or any(has_windows(part.order) for part in parts)
 
 
-def _repeat_rows(parts: Sequence[OrderPart]) -> bool:
+def _any_row_repeats(parts: Sequence[OrderPart]) -> bool:
     """Whether a row may occur several times: in one part, or in two parts with the same source."""
     return any(part.order.repeats_rows for part in parts) or len({part.first_row for part in parts}) < len(parts)
 

@@ -87,7 +87,7 @@ class MixPattern:
             yield part, selection, inner
 
     def position_of(self, part: int, occurrence: int) -> int:
-        """Return the position at which a part comes for the time `occurrence`, counted from 0."""
+        """Return the position of occurrence number `occurrence` of a part, counted from 0."""
         repetitions, rank = divmod(occurrence, int(self._counts[part]))
         return repetitions * len(self._parts) + int(self._slots_by_part[self._firsts[part] + rank])
 

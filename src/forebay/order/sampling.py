@@ -24,16 +24,16 @@ __all__ = ["MAX_WEIGHTS", "AliasTable", "KeySort", "Sampled", "WeightedDraw", "W
 Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 MAX_WEIGHTS = 1 << 30  # with more, the sum of all bucket sizes (`_BUCKET` each) could exceed 63 bits
-_BUCKET = 1 << 32  # size of a bucket of an alias table, to which weights are rounded; a point in it has 32 bits
+_BUCKET = 1 << 32  # size of each bucket of an alias table; a point in it is a number of 32 bits
 _LOW_HALF = np.uint64(_BUCKET - 1)
-_SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of a derived key, unlike the epoch numbers of shuffles
+_SAMPLE_KEY = int.from_bytes(b"sample", "big")  # in the derived key: a shuffle with the same seed has another key
 _CACHED_EPOCHS = 2  # of `KeySort`: the current epoch and the next one
 _CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time, in the CPU cache
 _LOG_TERMS = 11  # of the series in `_log`; the error is then below 1e-17
 
 
 class WeightedDraw(Protocol):
-    """Draws numbers below the number of weights."""
+    """Draws indices of weights."""
 
     @property
     def digest(self) -> str:
@@ -158,11 +158,14 @@ def _random_bits(key: int, positions: Positions) -> Array:
 def _round_weights(weights: Weights, buckets: int) -> Array:
     """Return whole numbers in proportion to the weights, then zeros.
 
-    Their sum is the size of all buckets.
+    Their sum is the size of all buckets together.
     """
     scaled: Weights = weights / weights.max()
-    # `sum` may add in another order on another machine, `accumulate` may not.
-    total = sum(float(np.add.accumulate(scaled[chunk])[-1]) for chunk in _chunks(len(scaled)))
+    # `np.sum` may add in a different order on another machine, and Python's `sum` adds differently since Python 3.12.
+    # `accumulate` and a loop always add from left to right.
+    total = 0.0
+    for chunk in _chunks(len(scaled)):
+        total += float(np.add.accumulate(scaled[chunk])[-1])
     size = buckets * _BUCKET
     scaled *= size / total
     rounded = np.zeros(buckets, np.int64)
@@ -175,11 +178,11 @@ def _round_weights(weights: Weights, buckets: int) -> Array:
 def _alias_entries(sizes: Array) -> Array:
     """Return the entries of an alias table for rounded weights.
 
-    The sum of the weights is the size of all buckets.
+    The sum of the weights is the size of all buckets together.
 
     The large weights fill the free space in the buckets of small weights, one after the other, each until it fits into
     its own bucket. The remaining space there is for the next large weight. With the prefix sums of the free space and
-    of the excess, a binary search finds the weight that fills a bucket. So no loop over the weights is necessary.
+    of the excess, `_search_sorted` finds the weight that fills each bucket, without a loop over single weights.
     """
     entries = np.arange(len(sizes), dtype=np.uint64)
     entries <<= np.uint64(32)

@@ -52,14 +52,14 @@ def interleave(
 ) -> Pipeline:
     """Mix the rows of several pipelines in fixed proportions.
 
-    With `weights=(7, 3)`, each ten rows have seven rows of the first pipeline and three of the second, spread evenly.
-    Without weights, all pipelines have equal shares. With a `seed`, the rows of each ten come in a random order, which
+    With `weights=(7, 3)`, every ten rows have seven rows of pipeline 1 and three of pipeline 2, spread evenly.
+    Without weights, all pipelines have equal shares. With a `seed`, every ten rows come in a random order, which
     is different in each epoch. Weights become whole numbers with a sum of at most 10,000: 0.7 and 0.3 become 7 and 3.
 
     `stop` is the end of an epoch:
 
-    - `"first"`: when the first pipeline has no row left for its next turn;
-    - `"all"`: when all rows of every pipeline came. Shorter pipelines start again, with a new shuffle;
+    - `"first"`: as soon as any pipeline has no row left for its next turn;
+    - `"all"`: once every row of every pipeline has come. Shorter pipelines start again, with a new shuffle;
     - a number of rows. Pipelines start again if necessary.
 
     Each pipeline keeps its own `shuffle()`, `take()` and `repeat()`. Use different seeds for pipelines of equal length,
@@ -80,9 +80,9 @@ def interleave(
 
 
 def zip_rows(*pipelines: Pipeline) -> Pipeline:
-    """Combine row i of every pipeline to one row.
+    """Combine row i of all pipelines into one row.
 
-    Rows that are dicts are merged to one dict. Other rows become a tuple with one item for each pipeline. All pipelines
+    Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline. All pipelines
     must have the same number of rows, and the same order: call `shuffle()` after `zip_rows()`. No row is copied.
 
     >>> import numpy as np, forebay as fb

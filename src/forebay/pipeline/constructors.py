@@ -82,14 +82,14 @@ def from_images(
     class_names: Sequence[str] | None = None,
     decoder: str = "auto",
 ) -> Pipeline:
-    """Feed image files as rows `{"image": uint8 array, "label": int64}`.
+    """Feed image files as rows `{"image": uint8 array}`; with `label`, also `"label": int64`.
 
     `files` is a path, a glob pattern, or a list of both. The array has the shape (height, width, channels). Forebay
     applies the EXIF orientation. An animation becomes its first frame.
 
     - `size`: (height, width). Without it, all images must have the size of the first.
     - `channels`: 1 (gray), 3 (RGB) or 4 (RGBA)
-    - `resize`: `"stretch"` ignores the aspect ratio. `"crop"` resizes the shorter side and crops at the centre.
+    - `resize`: `"stretch"` ignores the aspect ratio. `"crop"` scales it to cover `size` and crops at the centre.
     - `label`: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
       the path that returns a number or a class name. Without it, rows have no label.
     - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
@@ -121,7 +121,7 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
     """Feed the rows that an iterable yields.
 
     Forebay calls `make` at the start of each pass; `make` returns the iterable. Without a `spec`, Forebay reads shapes
-    and dtypes from the first row. Prefer a generator function to `map()` or a class with `__next__`. In a generator
+    and dtypes from the first row. Prefer a generator function to Python's `map()` or a class with `__next__`. In a generator
     function, Python turns a StopIteration that your code raises by mistake into an error. Elsewhere it ends the pass.
 
     >>> import numpy as np

@@ -76,7 +76,7 @@ def _why_stop(order: Interleaved) -> str:
         case "first":
             return ", until one of them has no row left"
         case "all":
-            return ", until all rows came; shorter pipelines start again"
+            return ", until all rows have come; shorter pipelines start again"
     return f", {order.stop} rows per epoch"
 
 
@@ -109,6 +109,6 @@ def _scatter_note(pipeline: Pipeline) -> str:
     if not isinstance(source, AbstractSource) or source.shuffle_blocks is None:
         return ""
     return (
-        ", which are scattered over all chunks of the files, so reads are slow. Pass seed=None, or by= with one label "
-        "per block of rows, to keep neighbours together"
+        ", which are scattered over all chunks of the files, so reads are slow; split(..., seed=None) keeps neighbours "
+        "together, and so does split(by=...) with one label per block of rows"
     )

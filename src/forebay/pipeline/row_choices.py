@@ -17,7 +17,7 @@ from forebay.order.sampling import MAX_WEIGHTS, Weights
 __all__ = ["balanced_weights", "check_labels", "check_weights", "select_positions", "split_by_group", "split_counts"]
 
 SUM_TOLERANCE = 1e-6  # by which the sum of the fractions of a split may differ from 1: they are rounded numbers
-_GROUPS_KEY = int.from_bytes(b"split groups", "big")  # part of a derived key, unlike the epoch numbers of shuffles
+_GROUPS_KEY = int.from_bytes(b"split groups", "big")  # in the derived key: a shuffle has another key
 
 
 def select_positions(order: Order, choice: Any) -> Order:
@@ -76,7 +76,9 @@ def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
     for part in by_remainder[: rows - sum(counts)]:
         counts[part] += 1
     if 0 in counts:
-        raise PipelineError(f"{call} of {rows} rows leaves part {counts.index(0)} without a row. Choose other parts.")
+        raise PipelineError(
+            f"{call} of {rows} rows leaves part {counts.index(0)} without a row. Pass a larger fraction."
+        )
     return counts
 
 
@@ -85,8 +87,8 @@ def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> li
 
     All rows with one label are one group, and in the same part.
 
-    The groups come in random order, or in the order of their first rows without a seed. Each part gets groups until it
-    has its number of rows, counting half of the group at the border.
+    The groups come in random order, or in the order of their first rows without a seed. A group belongs to the part in
+    which its middle row lies.
     """
     groups = _Groups.of(labels)
     order = np.argsort(groups.first_rows)
@@ -122,7 +124,9 @@ def _as_array(values: Any, call: str) -> Array:
     try:
         return np.asarray(values)
     except ValueError as error:  # lists of different lengths
-        raise PipelineError(f"{call} got no array: {error}. Pass one value for each row.") from None
+        raise PipelineError(
+            f"{call}: NumPy cannot make an array of the argument: {error}. Pass a one-dimensional list."
+        ) from None
 
 
 def check_weights(weights: Any, rows: int) -> Weights:

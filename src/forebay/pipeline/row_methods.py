@@ -246,8 +246,8 @@ class RowMethods(PipelineDescription):
 
         `weights` has one number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
         `balance="label"` gives each value of this field the same share instead; it may also be an array with one label
-        per row. An epoch has `rows` rows, by default as many as before. With `replacement=False`, no row comes twice in
-        an epoch, and rows with a large weight tend to come first.
+        per row. An epoch has `rows` rows, by default as many as before. With `replacement=False`, each row is drawn at most once
+        per epoch, and rows with a large weight tend to come first.
 
         >>> import numpy as np, forebay as fb
         >>> rare = fb.from_arrays(np.arange(4)).sample(weights=[0, 0, 1, 0], rows=3)
@@ -292,7 +292,7 @@ class RowMethods(PipelineDescription):
             )
         if not self.order.is_fixed:
             raise PipelineError(
-                f"{verb}() comes after shuffle() or sample(), so its rows would be others in each epoch. Call {verb}() "
+                f"{verb}() comes after shuffle() or sample(), so it would choose different rows in each epoch. Call {verb}() "
                 "before them."
             )
         return self.order
@@ -304,9 +304,9 @@ class RowMethods(PipelineDescription):
             raise PipelineError(f"{verb}() works on rows: call it before batch().")
 
     def _propose_blocks(self, order: Order, mix: int | None) -> tuple[int | None, int | None]:
-        """Return the rows of a block and the number of open blocks.
+        """Return the number of rows per block and of open blocks.
 
-        Without a proposal of the source, the first result is None, for an exact shuffle.
+        The first is None for an exact shuffle: the source proposes no blocks, or the order does not ascend.
         If the order leaves out rows, its blocks have fewer rows, so that a block still spans as many chunks.
         """
         assert isinstance(self.source, AbstractSource)

@@ -1,4 +1,4 @@
-"""Fields of stored rows, which `filter`, `split` and `sample` read in chunks."""
+"""Reads fields of stored rows in chunks, for `filter`, `split(by=)`, `sample(balance=)` and `window(within=)`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -30,13 +30,14 @@ Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
 
 class CombinedSource(AbstractSource):
-    """The members of a source that follow from its parts."""
+    """Base class of sources with parts: derives attributes from those of the parts."""
 
     def __init__(self, parts: Sequence[AbstractSource]) -> None:
         self.parts = tuple(parts)
         self.immutable = all(part.immutable for part in parts)
         self.row_by_row = any(part.row_by_row for part in parts)
         self.decodes_rows = any(part.decodes_rows for part in parts)
+        self.needs_cluster = any(part.needs_cluster for part in parts)
         self.class_names = next((part.class_names for part in parts if part.class_names), ())
         self.version = "+".join(part.version for part in parts) if any(part.version for part in parts) else ""
         self.chunk_policy = max((part.chunk_policy for part in parts), key=lambda policy: policy.rows)
@@ -78,7 +79,7 @@ class JoinedSource(CombinedSource):
     """The rows of several sources, one source after the other. All have the same specs and structure."""
 
     def __init__(self, parts: Sequence[AbstractSource]) -> None:
-        # The parts of a part have consecutive rows, so that one gather reads the rows of all of them.
+        # Replace a part that is itself a JoinedSource by its parts, so that one gather reads all of them.
         flat = [inner for part in parts for inner in (part.parts if isinstance(part, JoinedSource) else (part,))]
         super().__init__(flat)
         self.specs, self.structure = tuple(flat[0].specs), flat[0].structure
@@ -90,7 +91,7 @@ class JoinedSource(CombinedSource):
             gathers_one_by_one=not any(map(_may_prefetch, flat)),
         )
         self._leaf_gathers = _join_arrays(flat, self._boundaries)
-        self.read_decision = _explain_parts(flat, "one after the other")
+        self.read_decision = _explain_parts(flat, "each row from its own source")
 
     def __len__(self) -> int:
         return self._boundaries[-1]

@@ -49,7 +49,7 @@ class RowFilter:
         try:
             result = self.function(self.build(columns))
         except Exception as error:
-            error.add_note(f"in {self}, which filter() calls with arrays of {rows} rows, not with single rows")
+            error.add_note(f"in {self}, whose function receives arrays of {rows} rows, not single rows")
             raise
         mask = np.asarray(result)
         if mask.dtype != bool or mask.shape != (rows,):

@@ -34,15 +34,15 @@ def make_windows(source: AbstractSource, rows: slice, length: int, stride: int) 
         )
     ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
     if ragged:
-        raise PipelineError(f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad them first.")
+        raise PipelineError(f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad them before.")
     return source.windows(rows, length, stride) or WindowSource(source, rows, length, stride)
 
 
 def find_starts_within(labels: Array, length: int, stride: int) -> Array:
     """Return where windows begin that contain only rows with one label.
 
-    Rows with the same label must be consecutive. In each such run of rows, the first window begins at its first row.
-    Raise PipelineError if no run is long enough.
+    A run has consecutive rows with one label. In each run, the first window begins at its first row, and the others at
+    every `stride`-th row after it. Raise PipelineError if no run is long enough.
     """
     run_starts = np.concatenate(([0], np.flatnonzero(labels[1:] != labels[:-1]) + 1))
     run_lengths = np.diff(np.concatenate((run_starts, [len(labels)])))

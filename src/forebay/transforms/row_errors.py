@@ -10,7 +10,9 @@ from forebay.transforms.batch_context import SkippedRow, describe_error
 
 __all__ = ["MIN_COUNTED_ROWS", "SkippedRowLog", "replace_failed_rows"]
 
-MIN_COUNTED_ROWS = 1000  # fewer received rows count as this many, so that one early error is not a large share
+MIN_COUNTED_ROWS = (
+    1000  # the share of errors is computed over at least this many rows, so that one early error is allowed
+)
 SHOWN_ROWS = 5  # skipped rows of each map that `stats()` shows
 
 _log = logging.getLogger(__name__)
@@ -80,7 +82,7 @@ class SkippedRowLog:
         if (row.transform, row.kind) not in self._logged_kinds:
             self._logged_kinds.add((row.transform, row.kind))
             name = self._maps[row.transform][0]
-            rest = f"stats() counts further rows with a {row.kind}, which are not logged"
+            rest = f"further {row.kind} errors of this map are counted in stats(), but not logged"
             _log.warning("%s skipped row %d: %s; %s.", name, row.row, row.error, rest)
 
     def _check_limit(self, index: int) -> None:
@@ -89,6 +91,6 @@ class SkippedRowLog:
             first = self._first[index][0]
             raise TransformError(
                 f"{name} failed for {count} of {self._received_rows} rows, more than max_errors={max_errors:g} allows "
-                f"(fewer than {MIN_COUNTED_ROWS} rows count as {MIN_COUNTED_ROWS}). The first error was in row "
+                f"(the limit is a share of at least {MIN_COUNTED_ROWS} rows). The first error was in row "
                 f"{first.row}: {first.error}. Correct the rows or the function, or pass a larger max_errors."
             )

@@ -1,11 +1,12 @@
 """Decoding of images with Pillow, to arrays of one shape."""
 
+import ctypes
 import io
 import math
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -202,7 +203,16 @@ def limit_memory(pixels: int) -> Iterator[None]:
         yield
         return
     with _large_image_lock:
-        yield
+        try:
+            yield
+        finally:
+            _return_free_memory()
+
+
+def _return_free_memory() -> None:
+    """Return free memory to the operating system: glibc keeps that of each thread for the next image of this thread."""
+    with suppress(AttributeError, OSError, TypeError):  # other C libraries have no malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _renew_lock() -> None:

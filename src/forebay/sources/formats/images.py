@@ -94,7 +94,7 @@ def open_labelled_images(
 
 
 class ImageSource(AbstractSource):
-    """A source whose rows are images of one size and number of channels, some with a label."""
+    """A source of images with one size and number of channels, and with labels if the files have them."""
 
     immutable = decodes_rows = True
 
