@@ -116,9 +116,17 @@ class ImageDecoder:
 
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
         """Decode an image into `out`."""
-        with open_encoded(name, encoded) as image, limit_memory(_count_pixels(image)):
+        if not self._decode_unless_large(name, encoded, out, limit=_LARGE_PIXELS):
+            with limit_memory(_LARGE_PIXELS + 1):  # until this call has returned, its pixels are in memory
+                self._decode_unless_large(name, encoded, out, limit=math.inf)
+
+    def _decode_unless_large(self, name: str, encoded: EncodedImage, out: Array, *, limit: float) -> bool:
+        """Decode an image and return True, or return False if it has more pixels than `limit`."""
+        with open_encoded(name, encoded) as image:
+            if _count_pixels(image) > limit:
+                return False
             self._decode_opened(name, image, out)
-            image.close()  # releases the pixels before another thread decodes a large image
+            return True
 
     def _decode_opened(self, name: str, image: Any, out: Array) -> None:
         height, width, channels = self._shape
