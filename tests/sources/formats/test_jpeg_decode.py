@@ -25,8 +25,8 @@ ORIENTATION_TAG = 0x0112
 def test_without_a_resize_the_pixels_of_colour_images_are_those_of_pillow(height, width, channels, mode):
     data = jpeg_bytes(photo(height, width).convert(mode))
     options = ImageOptions((height, width), channels)
-    # libjpeg-turbo takes gray from the file's luma, Pillow computes it from RGB.
-    allowed = 3 if channels == 1 and mode == "RGB" else 0
+    # libjpeg-turbo takes gray from the luma in the file. Pillow computes it from RGB, which may be clipped.
+    allowed = 16 if channels == 1 and mode == "RGB" else 0
     assert differences(data, options).max() <= allowed
     assert counters(data, options) == {"simplejpeg_images": 1, "pillow_images": 0}
 
