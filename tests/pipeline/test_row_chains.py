@@ -1,12 +1,10 @@
 """The laws of an order hold for every chain of methods that choose rows."""
 
-import json
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline.row_chains import chains
-from tests.support.received import rows_of
+from tests.support.received import resumed_rows, rows_of
 
 import forebay as fb
 from forebay.testing import SimulatedEngine
@@ -15,12 +13,6 @@ from forebay.testing import SimulatedEngine
 def epoch_of(pipeline, epoch, batch=7, **options):
     with pipeline.batch(batch).feed("numpy", **options) as feed:
         feed.set_epoch(epoch)
-        return rows_of(feed)
-
-
-def resumed_rows(pipeline, state):
-    with pipeline.feed("numpy") as feed:
-        feed.load_state_dict(json.loads(json.dumps(state)))
         return rows_of(feed)
 
 

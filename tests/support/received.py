@@ -1,5 +1,7 @@
 """The batches and the rows that a feed yields, as lists."""
 
+import json
+
 
 def batches_of(feed):
     """Return the batches of the next epoch."""
@@ -15,3 +17,10 @@ def collect_rows(feed, rows):
     """Add the rows of the next epoch to `rows`, which keeps them if the feed raises an error."""
     for batch in feed:
         rows.extend(batch.tolist())
+
+
+def resumed_rows(pipeline, state):
+    """Return the rows of a new feed that resumes from a state, which was saved as JSON."""
+    with pipeline.feed("numpy") as feed:
+        feed.load_state_dict(json.loads(json.dumps(state)))
+        return rows_of(feed)

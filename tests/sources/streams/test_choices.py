@@ -1,13 +1,12 @@
 """Skip and filter on streams: the right rows, read lazily, and exact resume."""
 
-import json
 from itertools import count, islice
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.received import rows_of
+from tests.support.received import resumed_rows, rows_of
 
 import forebay as fb
 from forebay.errors import PipelineError, SourceError
@@ -25,12 +24,6 @@ def is_multiple(divisor):
 def epoch_of(pipeline, epoch=0):
     with pipeline.feed("numpy") as feed:
         feed.set_epoch(epoch)
-        return rows_of(feed)
-
-
-def resumed_rows(pipeline, state):
-    with pipeline.feed("numpy") as feed:
-        feed.load_state_dict(json.loads(json.dumps(state)))
         return rows_of(feed)
 
 
