@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.spec import Array
-from forebay.order.orders import Order, Take, require_length
+from forebay.order.orders import Order, Take, WrappingOrder, require_length
 from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
 
 __all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start", "hash_array"]
@@ -19,7 +19,7 @@ PositionTable: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Span(WrappingOrder):
     """Consecutive positions of the inner order, from `start` on.
 
     There are `count` positions; None means all up to the end of the inner order.
@@ -40,18 +40,6 @@ class Span:
     def is_sequential(self) -> bool:
         return self.start == 0 and self.inner.is_sequential
 
-    @property
-    def is_fixed(self) -> bool:
-        return self.inner.is_fixed
-
-    @property
-    def is_ascending(self) -> bool:
-        return self.inner.is_ascending
-
-    @property
-    def repeats_rows(self) -> bool:
-        return self.inner.repeats_rows
-
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions + self.start)
 
@@ -63,7 +51,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(WrappingOrder):
     """The positions of the inner order that a table lists.
 
     The table may list a position several times.
@@ -95,10 +83,6 @@ class Selected:
         return len(self.table)
 
     @property
-    def is_fixed(self) -> bool:
-        return self.inner.is_fixed
-
-    @property
     def is_ascending(self) -> bool:
         return self.ascends and self.inner.is_ascending
 
@@ -119,7 +103,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitPart:
+class SplitPart(WrappingOrder):
     """One part of a random split: `count` positions, from `start` on, of a permutation.
 
     The permutation is the same in every epoch. All parts of a split share it, so no two parts have a common row.
@@ -135,14 +119,6 @@ class SplitPart:
     @property
     def length(self) -> int:
         return self.count
-
-    @property
-    def is_fixed(self) -> bool:
-        return self.inner.is_fixed
-
-    @property
-    def repeats_rows(self) -> bool:
-        return self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         permutation = cached_permutation(require_length(self.inner, "split"), derive_key(self.seed, _SPLIT_KEY))

@@ -39,6 +39,7 @@ __all__ = [
     "Shuffled",
     "Take",
     "Windows",
+    "WrappingOrder",
     "order_chain",
     "require_length",
 ]
@@ -90,6 +91,25 @@ class Order(Protocol):
         ...
 
 
+class WrappingOrder:
+    """Base class of orders with an inner order. Flags that an order does not define are those of its inner order."""
+
+    __slots__ = ()
+    inner: Order
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.inner.is_fixed
+
+    @property
+    def is_ascending(self) -> bool:
+        return self.inner.is_ascending
+
+    @property
+    def repeats_rows(self) -> bool:
+        return self.inner.repeats_rows
+
+
 @dataclass(frozen=True, slots=True)
 class Sequential:
     """The order of the rows in the source."""
@@ -123,7 +143,7 @@ class Windows(Sequential):
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffled:
+class Shuffled(WrappingOrder):
     """A full shuffle: an exact permutation of all positions."""
 
     inner: Order
@@ -135,10 +155,6 @@ class Shuffled:
     @property
     def length(self) -> int:
         return require_length(self.inner, "shuffle")
-
-    @property
-    def repeats_rows(self) -> bool:
-        return self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         permutation = cached_permutation(self.length, derive_key(self.seed, epoch))
@@ -154,7 +170,7 @@ class Shuffled:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffled:
+class BlockShuffled(WrappingOrder):
     """A block shuffle: blocks in shuffled order, with the rows of open blocks mixed.
 
     At most `max_open_blocks` blocks are open at a time. Each block may open at any point of the epoch. Two rows of one
@@ -173,10 +189,6 @@ class BlockShuffled:
     @property
     def length(self) -> int:
         return require_length(self.inner, "shuffle")
-
-    @property
-    def repeats_rows(self) -> bool:
-        return self.inner.repeats_rows
 
     @property
     def open_blocks(self) -> int:
@@ -212,7 +224,7 @@ class BlockShuffled:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Take(WrappingOrder):
     """The first `count` positions of the inner order."""
 
     inner: Order
@@ -226,18 +238,6 @@ class Take:
     def is_sequential(self) -> bool:
         return self.inner.is_sequential
 
-    @property
-    def is_fixed(self) -> bool:
-        return self.inner.is_fixed
-
-    @property
-    def is_ascending(self) -> bool:
-        return self.inner.is_ascending
-
-    @property
-    def repeats_rows(self) -> bool:
-        return self.inner.repeats_rows
-
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions)
 
@@ -249,7 +249,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class Repeated(WrappingOrder):
     """`count` passes over the inner order; None means endless.
 
     Pass k of epoch e uses the inner epoch e * count + k, with `MAX_PASSES` as the count of an endless order.
@@ -259,10 +259,6 @@ class Repeated:
     count: int | None
     is_sequential: bool = False
     is_ascending: bool = False
-
-    @property
-    def is_fixed(self) -> bool:
-        return self.inner.is_fixed
 
     @property
     def length(self) -> int | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from forebay.core.spec import Array
 from forebay.order.choices import hash_array
-from forebay.order.orders import Order
+from forebay.order.orders import Order, WrappingOrder
 from forebay.order.permutation import PermutationParams, Positions, derive_key, stable_argsort
 
 __all__ = ["MAX_WEIGHTS", "AliasTable", "KeySort", "Sampled", "WeightedDraw", "Weights"]
@@ -46,7 +46,7 @@ class WeightedDraw(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(WrappingOrder):
     """`count` positions of the inner order, drawn by weight in each epoch."""
 
     inner: Order
