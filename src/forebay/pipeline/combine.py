@@ -82,8 +82,8 @@ def interleave(
 def zip_rows(*pipelines: Pipeline) -> Pipeline:
     """Combine row i of all pipelines into one row.
 
-    Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline. All pipelines
-    must have the same number of rows, and the same order: call `shuffle()` after `zip_rows()`. No row is copied.
+    Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline. All
+    pipelines must have the same number of rows, and the same order: call `shuffle()` after `zip_rows()`.
 
     >>> import numpy as np, forebay as fb
     >>> images, labels = fb.from_arrays({"x": np.arange(4) * 10}), fb.from_arrays({"y": np.arange(4)})

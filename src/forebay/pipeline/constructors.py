@@ -121,8 +121,9 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
     """Feed the rows that an iterable yields.
 
     Forebay calls `make` at the start of each pass; `make` returns the iterable. Without a `spec`, Forebay reads shapes
-    and dtypes from the first row. Prefer a generator function to Python's `map()` or a class with `__next__`. In a generator
-    function, Python turns a StopIteration that your code raises by mistake into an error. Elsewhere it ends the pass.
+    and dtypes from the first row. Prefer a generator function to Python's `map()` or a class with `__next__`. In a
+    generator function, Python turns a StopIteration that your code raises by mistake into an error. Elsewhere it ends
+    the pass.
 
     >>> import numpy as np
     >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)

@@ -246,8 +246,8 @@ class RowMethods(PipelineDescription):
 
         `weights` has one number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
         `balance="label"` gives each value of this field the same share instead; it may also be an array with one label
-        per row. An epoch has `rows` rows, by default as many as before. With `replacement=False`, each row is drawn at most once
-        per epoch, and rows with a large weight tend to come first.
+        per row. An epoch has `rows` rows, by default as many as before. With `replacement=False`, each row is
+        drawn at most once per epoch, and rows with a large weight tend to come first.
 
         >>> import numpy as np, forebay as fb
         >>> rare = fb.from_arrays(np.arange(4)).sample(weights=[0, 0, 1, 0], rows=3)
@@ -292,8 +292,8 @@ class RowMethods(PipelineDescription):
             )
         if not self.order.is_fixed:
             raise PipelineError(
-                f"{verb}() comes after shuffle() or sample(), so it would choose different rows in each epoch. Call {verb}() "
-                "before them."
+                f"{verb}() comes after shuffle() or sample(), so it would choose different rows in each epoch. Call "
+                f"{verb}() before them."
             )
         return self.order
 

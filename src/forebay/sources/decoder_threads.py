@@ -1,8 +1,8 @@
 """Decoder threads: they decode the rows of a group in parallel, one thread for each core.
 
 Decoding an image takes a hundred times as long as copying it. With one thread per group, as many groups as cores would
-be in memory, and a batch of 256 images takes tens of MiB. So all cores decode one group, then the next. All sources of a
-process share these threads, because two feeds have no more cores than one.
+be in memory, and a batch of 256 images takes tens of MiB. So all cores decode one group, then the next. All sources of
+a process share these threads, because two feeds have no more cores than one.
 """
 
 import os
