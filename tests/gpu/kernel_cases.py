@@ -5,6 +5,7 @@ test_kernels.py runs this file twice, the second time under compute-sanitizer, w
 
 import ctypes
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,8 +15,13 @@ from forebay.engines.cuda.driver import Stream, address_of
 from forebay.engines.cuda.engine import device_at
 from forebay.engines.cuda.kernel_workspace import KernelWorkspace
 from forebay.engines.cuda.memory import PageLockedMemory
+from forebay.engines.cuda.order_program import assemble
 from forebay.engines.cuda.row_mover import LeafGather, RowMover
+from forebay.order.choices import Selected
+from forebay.order.combined import Concatenated, Interleaved, OrderPart
+from forebay.order.orders import Sequential, Shuffled
 from forebay.order.permutation import Permutation
+from forebay.order.sampling import Sampled
 
 SHAPES = [  # row bytes, stride, first address, batch rows, gap between batches, number of rows
     (400, 400, 0, 100, 0, 5000),
@@ -62,7 +68,7 @@ class Rig:
         row_nbytes,
         count,
         ordered,
-        permuted_rows=None,
+        computed_rows=None,
         needs_int64=False,
         on_device=False,
     ):
@@ -75,10 +81,11 @@ class Rig:
         workspace = KernelWorkspace(self.device, own, None, rows=count, extents=[len(table)], needs_int64=needs_int64)
         self.stream.clear(place.pointer // 256 * 256, 1 << 22)
         workspace.load_tables(self.stream, {0: table})
-        if permuted_rows is None:
+        if computed_rows is None:
             workspace.load_rows(self.stream, rows)
         else:
-            self.mover.permute_rows(self.stream, workspace, permuted_rows)
+            workspace.load_program(self.stream, assemble(computed_rows.steps, self.table_pointer))
+            self.mover.compute_rows(self.stream, workspace, computed_rows)
         if ordered:
             self.mover.sort_rows(self.stream, workspace, count=count, source_rows=extents.rows, row_nbytes=row_nbytes)
         self.mover.gather_rows(self.stream, workspace, LeafGather(0, extents, place), count=count, ordered=ordered)
@@ -90,6 +97,13 @@ class Rig:
         self.device.free(place.pointer // 256 * 256)
         self.device.free(own)
         return found
+
+    def table_pointer(self, table):
+        """Upload a table of an order, and return its address."""
+        pointer = self.device.allocate(table.nbytes)
+        self.stream.upload(pointer, address_of(table), table.nbytes)
+        self.stream.wait()
+        return pointer
 
 
 def check_shape(rig, shape, *, ordered, needs_int64, on_device=False):
@@ -137,17 +151,32 @@ def check_extents(rig):
         assert np.array_equal(found[place * 64 : place * 64 + 64], rig.bytes[start : start + 64])
 
 
-class PermutedRows:
-    """Row numbers that the device computes: every `step`-th element of a permutation, from `first` on."""
+@dataclass
+class ComputedRows:
+    """Row numbers that the device computes: at every `step`-th position of an order, from `first` on."""
 
-    def __init__(self, permutation_params, first, step, count):
-        self.permutation_params, self.first, self.step, self.count = permutation_params, first, step, count
+    steps: tuple
+    first: int
+    step: int
+    count: int
 
 
-def check_permuted(rig, length, count):
+def orders(length):
+    """Return orders of `length` rows that together use all operations of the kernel."""
+    rows, weights = Sequential(length), np.random.default_rng(3).random(length)
+    shuffled = Shuffled(rows, 1)
+    selected = Selected.of_positions(rows, np.random.default_rng(4).permutation(length))
+    wide = Selected(rows, selected.table.astype(np.int64), "", ascends=False, repeats=False)
+    half = length // 2
+    parts = [OrderPart(Shuffled(Sequential(half), 1), 0), OrderPart(Shuffled(Sequential(length - half), 2), half)]
+    sampled = Sampled.of(rows, weights, seed=3, count=length, replacement=True)
+    mixed = [Interleaved.of(parts, (7, 3), "all", seed) for seed in (None, 5)]
+    return [rows, shuffled, Shuffled(selected, 1), wide, sampled, Shuffled(Concatenated.of(parts), 4), *mixed]
+
+
+def check_computed(rig, order, count):
     """Compare row numbers computed on the device with those of the order."""
-    permutation = Permutation(length, key=12345)
-    expected = permutation(np.arange(17, 17 + 3 * count, 3))
+    expected = order.rows(6, np.arange(17, 17 + 3 * count, 3))
     table = np.array([[0, rig.locked.address, 64]], np.int64)
     for needs_int64 in (False, True):
         found = rig.gather(
@@ -157,10 +186,10 @@ def check_permuted(rig, length, count):
             row_nbytes=64,
             count=count,
             ordered=True,
-            permuted_rows=PermutedRows(permutation.permutation_params, 17, 3, count),
+            computed_rows=ComputedRows(order.device_steps(6), 17, 3, count),
             needs_int64=needs_int64,
         )
-        assert np.array_equal(found.reshape(count, 64), rig.bytes.reshape(-1, 64)[expected])
+        assert np.array_equal(found.reshape(count, 64), rig.bytes.reshape(-1, 64)[expected]), order
 
 
 def check_narrowed(rig, dtype, batch_numbers, gap, count):
@@ -211,8 +240,9 @@ def main():
             check_shape(rig, shape, ordered=False, needs_int64=False, on_device=True)
             check_shape(rig, shape, ordered=True, needs_int64=True, on_device=True)
     check_extents(rig)
-    check_permuted(rig, SOURCE_NBYTES // 64, 5000)
-    check_permuted(rig, Permutation.TABLE_LENGTH + 1, 2000)
+    for order in orders(SOURCE_NBYTES // 64):
+        check_computed(rig, order, 5000)
+    check_computed(rig, Shuffled(Sequential(Permutation.TABLE_LENGTH + 1), 3), 2000)
     for dtype in ("i8", "u8", "f8"):
         check_narrowed(rig, dtype, 256, 0, 100_000)
         check_narrowed(rig, dtype, 33, 124, 1000)

@@ -117,14 +117,6 @@ def test_an_order_knows_whether_it_is_fixed_and_ascending(order, is_fixed, is_as
     assert not is_ascending or rows(order) == sorted(rows(order))
 
 
-def test_only_a_span_from_the_first_position_has_the_params_of_its_shuffle():
-    shuffled = Shuffled(Sequential(70_000), 3)
-    assert Span(shuffled, 0, 10).permutation_params(4) == shuffled.permutation_params(4) is not None
-    assert Span(shuffled, 1).permutation_params(4) is None
-    assert Shuffled(Span(Sequential(70_000), 1), 3).permutation_params(4) is None
-    assert Shuffled(SplitPart(Sequential(70_000), 0, 0, 60_000), 3).permutation_params(4) is None
-
-
 def test_different_choices_have_different_descriptions():
     ten = Sequential(10)
     orders = [

@@ -84,7 +84,7 @@ def test_a_concatenation_is_sequential_only_if_every_position_is_its_row(lengths
 def test_a_shuffle_of_concatenated_sources_can_be_computed_on_a_device():
     parts = place([(9000, Sequential(9000)), (2000, Sequential(2000))])
     order, whole = Shuffled(Concatenated.of(parts), 3), Shuffled(Sequential(11_000), 3)
-    assert order.permutation_params(5) == whole.permutation_params(5) is not None
+    assert order.device_steps(5) == whole.device_steps(5) is not None
     assert all_rows(order, 5).tolist() == all_rows(whole, 5).tolist()
 
 

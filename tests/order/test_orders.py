@@ -238,40 +238,6 @@ def test_permutations_stored_as_tables_have_no_params(length, key):
     assert Permutation(length, key).permutation_params is None
 
 
-ROWS = 70_000
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        Shuffled(Sequential(ROWS), 3),
-        Shuffled(Take(Sequential(ROWS + 5), ROWS), 3),
-        Take(Shuffled(Sequential(ROWS), 3), 100),
-    ],
-)
-def test_an_order_with_params_gives_the_rows_computed_from_them(order):
-    positions = np.arange(0, order.length, max(1, order.length // 50))
-    params = order.permutation_params(4)
-    assert order.rows(4, positions).tolist() == [in_plain_python(params, place) for place in positions.tolist()]
-    assert order.permutation_params(5) != params
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        Sequential(ROWS),
-        Take(Sequential(ROWS), 10),
-        Shuffled(Sequential(1000), 3),
-        Shuffled(Shuffled(Sequential(ROWS), 3), 4),
-        Shuffled(Repeated(Sequential(ROWS), 2), 3),
-        Repeated(Shuffled(Sequential(ROWS), 3), 2),
-        BlockShuffled(Sequential(ROWS), 3, 100, 8),
-    ],
-)
-def test_orders_that_are_not_a_single_permutation_have_no_params(order):
-    assert order.permutation_params(4) is None
-
-
 @given(numbers=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=300))
 def test_argsort_is_stable(numbers):
     drawn = np.array(numbers, np.uint64)

@@ -14,6 +14,7 @@ from tests.pipeline.transport_choices import (
     SLOTS_IN_USE,
     SPARE,
     cases,
+    decision_of,
     slot_needs,
     transport_of,
 )
@@ -82,7 +83,7 @@ def test_always_stays_within_the_budget_or_is_refused():
 
 def test_batches_that_do_not_fit_are_refused_with_the_needed_budget():
     text = refusal((ROW,), rows=10**6, batch_rows=1000, budget=4 * MIB)
-    assert text.startswith("device_bytes=4.0 MiB is too small: slots for these batches need 4.9 MiB.")
+    assert text.startswith("device_bytes=4.0 MiB is too small: slots for these batches need 5.0 MiB.")
     assert recommended_budget(text) == 5 * MIB
 
 
@@ -140,3 +141,20 @@ def test_the_tables_of_the_kernels_fit_in_the_planned_slot(files):
     specs = (NUMBER,)
     transport = transport_of(specs, rows=10**9, budget=64 * MIB, resident="never", extents=(files,))
     assert slot_needs(specs, 100, transport.group_batches, extents=files) <= transport.slot_nbytes
+
+
+def test_tables_of_the_order_count_as_device_memory():
+    without, tables = (transport_of(rows=10**6, available=10 * GIB, order_nbytes=nbytes) for nbytes in (0, GIB))
+    assert tables.computes_row_numbers
+    assert tables.order_nbytes == GIB
+    assert tables.device_nbytes == GIB + without.device_nbytes
+    assert decision_of(tables, "row numbers").choice == "device"
+    assert decision_of(without, "row numbers") is None
+
+
+def test_large_tables_of_the_order_stay_on_the_host():
+    transport = transport_of(rows=10**6, available=4 * GIB, order_nbytes=GIB)
+    assert not transport.computes_row_numbers
+    assert decision_of(transport, "row numbers").choice == "host"
+    assert transport.device_nbytes == transport_of(rows=10**6, available=4 * GIB).device_nbytes
+    assert not transport_of(rows=10**6, order_nbytes=10 * MIB, budget=50 * MIB).computes_row_numbers

@@ -190,7 +190,9 @@ class IndexedFiller:
 
     def _make_row_index(self, chunk_rows: int) -> RowIndex:
         group_rows = self._plan.group_batches * self._plan.input.batch_rows
-        return RowIndex(self._pipeline, group_rows=group_rows, chunk_rows=chunk_rows)
+        transport = self._plan.transport
+        on_device = transport is not None and transport.computes_row_numbers
+        return RowIndex(self._pipeline, group_rows=group_rows, chunk_rows=chunk_rows, on_device=on_device)
 
     # Filling on the host
 

@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from forebay.core.rows import Rows
 from forebay.feed.transform_stage import GroupOrigin
 from forebay.order.choices import consecutive_start
+from forebay.order.device_steps import DeviceSteps
 from forebay.order.orders import Order, order_chain
-from forebay.order.permutation import Permutation, PermutationParams
+from forebay.order.permutation import Permutation
 from forebay.order.sampling import Sampled
 from forebay.order.schedule import ENDLESS, Cursor, Group
 from forebay.pipeline.pipeline import Pipeline
@@ -23,12 +25,12 @@ CACHED_CHUNKS = 3  # the current chunk, the next chunk, and the previous chunk f
 
 @dataclass(frozen=True, slots=True)
 class DeviceComputedRows:
-    """Row numbers that a device computes from a permutation.
+    """Row numbers that a device computes.
 
-    They are at the positions `first`, `first + step`, `first + 2 * step`, ... of the permutation.
+    They are at the positions `first`, `first + step`, `first + 2 * step`, ... of the order.
     """
 
-    permutation_params: PermutationParams
+    steps: DeviceSteps
     first: int
     step: int
     count: int
@@ -41,7 +43,8 @@ class RowIndex:
     group are counted, and the number of the chunk, counted from that base. The index caches a few chunks.
     """
 
-    def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int) -> None:
+    def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int, on_device: bool = True) -> None:
+        """`on_device` is False if a device must not compute row numbers, because the tables do not fit."""
         assert pipeline.order is not None
         self._order: Order = pipeline.order
         self._schedule = pipeline.schedule
@@ -52,9 +55,11 @@ class RowIndex:
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
         is_short = self._schedule.pass_rows <= Permutation.TABLE_LENGTH
         is_fast_on_host = self._is_slice or (is_short and not any(map(_sorts_all_rows, order_chain(self._order))))
+        self._on_device = on_device and not (is_fast_on_host and not self._is_slice)
         # True if the host needs little time for the row numbers, or if a device can compute them.
-        self.is_cheap = is_fast_on_host or self._order.permutation_params(0) is not None
-        self._epoch_params: tuple[int, PermutationParams | None] = -1, None  # the last epoch, and its parameters
+        self.is_cheap = is_fast_on_host or (on_device and self._order.device_steps(0) is not None)
+        # Two epochs, because threads may fill the last group of one epoch and the first group of the next.
+        self._device_steps = lru_cache(maxsize=2)(self._order.device_steps)
         self._last_requested_chunk = -1, -1  # epoch and number of the last requested chunk
         self._lock = threading.Lock()
 
@@ -78,11 +83,11 @@ class RowIndex:
 
     def device_computed_rows(self, group: Group) -> DeviceComputedRows | None:
         """Return what a device needs to compute the row numbers; None if it cannot."""
-        params = self._permutation_params(self._schedule.order_epoch(group.cursor))
-        if params is None:
+        steps = self._device_steps(self._schedule.order_epoch(group.cursor)) if self._on_device else None
+        if steps is None:
             return None
         first = group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
-        return DeviceComputedRows(params, first, self._schedule.shard_count, group.rows)
+        return DeviceComputedRows(steps, first, self._schedule.shard_count, group.rows)
 
     def prepare_after(self, group: Group) -> None:
         """Compute and cache the next chunk if it will be needed soon (see `_next_chunk_key`).
@@ -97,13 +102,6 @@ class RowIndex:
                 self._cached_chunk(key)
             finally:
                 self._lock.release()
-
-    def _permutation_params(self, epoch: int) -> PermutationParams | None:
-        known_epoch, params = self._epoch_params
-        if known_epoch != epoch:
-            params = self._order.permutation_params(epoch)
-            self._epoch_params = epoch, params
-        return params
 
     def _chunk_part(self, key: tuple[int, int, int], start: int, stop: int) -> Any:
         """Return the part of a chunk that belongs to rows `start` to `stop`.

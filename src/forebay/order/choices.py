@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.spec import Array
+from forebay.order.device_steps import Add, DeviceSteps, Lookup, join_steps, permutation_step
 from forebay.order.orders import Order, Take, WrappingOrder, require_length
-from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
+from forebay.order.permutation import Permutation, Positions, cached_permutation, derive_key
 
 __all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start", "hash_array"]
 
@@ -43,8 +44,8 @@ class Span(WrappingOrder):
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions + self.start)
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return self.inner.permutation_params(epoch) if self.start == 0 else None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return join_steps([Add(self.start)] if self.start else [], self.inner.device_steps(epoch))
 
     def describe(self) -> tuple[Any, ...]:
         return ("span", self.start, self.count, *self.inner.describe())
@@ -95,8 +96,8 @@ class Selected(WrappingOrder):
         chosen = self.table.take(positions, mode="clip")
         return self.inner.rows(epoch, chosen.astype(np.int64, copy=False))
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return join_steps([Lookup(self.table)], self.inner.device_steps(epoch))
 
     def describe(self) -> tuple[Any, ...]:
         return ("selected", self.length, self.digest, *self.inner.describe())
@@ -121,14 +122,18 @@ class SplitPart(WrappingOrder):
         return self.count
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        permutation = cached_permutation(require_length(self.inner, "split"), derive_key(self.seed, _SPLIT_KEY))
-        return self.inner.rows(epoch, permutation(positions + self.start))
+        return self.inner.rows(epoch, self._permutation(positions + self.start))
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        own_steps = [Add(self.start), permutation_step(self._permutation)]
+        return join_steps(own_steps, self.inner.device_steps(epoch))
 
     def describe(self) -> tuple[Any, ...]:
         return ("split", self.seed, self.start, self.count, *self.inner.describe())
+
+    @property
+    def _permutation(self) -> Permutation:
+        return cached_permutation(require_length(self.inner, "split"), derive_key(self.seed, _SPLIT_KEY))
 
 
 def consecutive_start(order: Order) -> int | None:

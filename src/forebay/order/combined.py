@@ -16,9 +16,10 @@ import numpy as np
 
 from forebay.core.rows import find_parts, split_by_part, split_runs
 from forebay.core.spec import Array
-from forebay.order.mix_pattern import MixPattern, even_pattern, shuffled_pattern
+from forebay.order.device_steps import Add, DeviceSteps, add_after, branch_steps, join_steps
+from forebay.order.mix_pattern import MixPattern, even_pattern, mix_steps, shuffled_pattern
 from forebay.order.orders import Order, Repeated, Windows, order_chain
-from forebay.order.permutation import PermutationParams, Positions, derive_key
+from forebay.order.permutation import Positions, derive_key
 from forebay.order.schedule import ENDLESS
 
 __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
@@ -40,6 +41,11 @@ class OrderPart:
         """Return the row numbers in the combined source."""
         rows = self.order.rows(epoch, positions)
         return rows + self.first_row if self.first_row else rows
+
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        """Return the steps with which a device computes these row numbers; None if it cannot."""
+        steps = self.order.device_steps(epoch)
+        return steps if steps is None or not self.first_row else add_after(steps, self.first_row)
 
     def describe(self) -> tuple[Any, ...]:
         return self.first_row, *self.order.describe()
@@ -88,8 +94,11 @@ class Concatenated:
             rows[selection] = self.parts[number].rows(epoch, positions[selection] - self.starts[number])
         return rows
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        if self.is_sequential:
+            return ()
+        stops = [*self.starts[1:], ENDLESS if self.length is None else self.length]
+        return branch_steps(self.starts, stops, [part.device_steps(epoch) for part in self.parts])
 
     def describe(self) -> tuple[Any, ...]:
         return ("concatenated", [part.describe() for part in self.parts])
@@ -138,8 +147,17 @@ class Interleaved:
             rows[step] = self._step_rows(epoch, positions[step])
         return rows
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        parts = [part.device_steps(epoch) for part in self.parts]
+        even = mix_steps(even_pattern(self.weights), parts)
+        if self.seed is None:
+            return even
+        rotation = self._rotation(epoch)
+        rotated = [
+            join_steps([Add(-rotation * weight)], part) for weight, part in zip(self.weights, parts, strict=True)
+        ]
+        shuffled = mix_steps(self._shuffled_pattern, rotated)
+        return branch_steps([-rotation * self._period, 0], [self._last_period, ENDLESS], [shuffled, even])
 
     def describe(self) -> tuple[Any, ...]:
         parts = [part.describe() for part in self.parts]
@@ -148,26 +166,42 @@ class Interleaved:
     def _step_rows(self, epoch: int, positions: Positions) -> Positions:
         if self.seed is None:
             return self._pattern_rows(even_pattern(self.weights), epoch, positions)
-        shuffled = shuffled_pattern(self.weights, derive_key(self.seed, epoch, _PATTERNS))
+        shuffled, rotation = self._shuffled_pattern, self._rotation(epoch)
         in_last_period = positions >= self._last_period
         if not in_last_period.any():
-            return self._pattern_rows(shuffled, epoch, positions)
+            return self._pattern_rows(shuffled, epoch, positions, rotation)
         rows = np.empty_like(positions)
-        rows[~in_last_period] = self._pattern_rows(shuffled, epoch, positions[~in_last_period])
+        rows[~in_last_period] = self._pattern_rows(shuffled, epoch, positions[~in_last_period], rotation)
         rows[in_last_period] = self._pattern_rows(even_pattern(self.weights), epoch, positions[in_last_period])
         return rows
 
-    def _pattern_rows(self, pattern: MixPattern, epoch: int, positions: Positions) -> Positions:
+    def _pattern_rows(self, pattern: MixPattern, epoch: int, positions: Positions, rotation: int = 0) -> Positions:
         rows = np.empty_like(positions)
-        for number, selection, inner in pattern.split(positions):
-            rows[selection] = self.parts[number].rows(epoch, inner)
+        for number, selection, inner in pattern.split(positions + rotation * self._period):
+            rows[selection] = self.parts[number].rows(epoch, inner - rotation * self.weights[number])
         return rows
+
+    @property
+    def _shuffled_pattern(self) -> MixPattern:
+        assert self.seed is not None
+        return shuffled_pattern(self.weights, derive_key(self.seed, _PATTERNS))
+
+    def _rotation(self, epoch: int) -> int:
+        """Return the period with which the shuffled pattern begins in this epoch.
+
+        So an epoch needs no new table. Each earlier period has as many positions of a part as its weight.
+        """
+        assert self.seed is not None
+        return derive_key(self.seed, epoch, _PATTERNS) % (len(self._shuffled_pattern) // self._period)
+
+    @property
+    def _period(self) -> int:
+        return sum(self.weights)
 
     @property
     def _last_period(self) -> int:
         """The position at which the incomplete last period begins."""
-        period = sum(self.weights)
-        return (ENDLESS if self.length is None else self.length) // period * period
+        return (ENDLESS if self.length is None else self.length) // self._period * self._period
 
 
 def has_windows(order: Order) -> bool:

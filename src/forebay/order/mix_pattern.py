@@ -5,21 +5,22 @@ part at any position, and the number of its earlier positions, follow from a tab
 
 The even pattern spreads each part evenly over the period. Equal periods would give a shard only some of the parts: with
 two parts and two shards, each shard would receive one part. So the periods of the table are rotated by random
-distances. A shuffled pattern has a random order in each period instead.
+distances. A shuffled pattern has a random order in each period instead, and each epoch begins with another period.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from forebay.core.rows import split_by_part
 from forebay.core.spec import Array
+from forebay.order.device_steps import DeviceSteps, Mix, join_steps
 from forebay.order.permutation import Positions
 
-__all__ = ["MAX_PERIOD", "MixPattern", "even_pattern", "integer_weights", "shuffled_pattern"]
+__all__ = ["MAX_PERIOD", "MixPattern", "even_pattern", "integer_weights", "mix_steps", "shuffled_pattern"]
 
 MAX_PERIOD = 10_000  # positions; limits the tables, and so the precision of weights
 _TABLE_SLOTS = 1 << 16  # slots in the table of a pattern; after that, its periods repeat
@@ -72,6 +73,21 @@ class MixPattern:
         self._ranks = np.empty(len(parts), np.int64)  # how many earlier slots of the table have the same part
         self._ranks[self._slots_by_part] = np.arange(len(parts)) - np.repeat(self._firsts, self._counts)
 
+    def __len__(self) -> int:
+        """Return the number of slots in the table."""
+        return len(self._parts)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Slots of each part in the table."""
+        return tuple(self._counts.tolist())
+
+    @cached_property
+    def packed_slots(self) -> Array:
+        """The table for a device: the part in the upper 32 bits, the earlier slots of the part in the lower 32 bits."""
+        packed: Array = self._parts.astype(np.uint64) << np.uint64(32) | self._ranks.astype(np.uint64)
+        return packed
+
     def split(self, positions: Positions) -> Iterator[tuple[int, Array, Positions]]:
         """Yield each part, the indices of its positions in `positions`, and its own positions.
 
@@ -95,6 +111,12 @@ class MixPattern:
         """Return how many positions before `position` have this part."""
         repetitions, slots = divmod(position, len(self._parts))
         return repetitions * int(self._counts[part]) + int(np.count_nonzero(self._parts[:slots] == part))
+
+
+def mix_steps(pattern: MixPattern, parts: Sequence[DeviceSteps | None]) -> DeviceSteps | None:
+    """Return the steps that continue with the part at a position; None if there are too many."""
+    known = tuple(part for part in parts if part is not None)
+    return join_steps([Mix(pattern.packed_slots, pattern.counts, known) if len(known) == len(parts) else None], ())
 
 
 @lru_cache(maxsize=32)

@@ -28,7 +28,8 @@ import numpy as np
 
 from forebay.errors import PipelineError
 from forebay.order.block_shuffle import BlockLayout, cached_epoch
-from forebay.order.permutation import PermutationParams, Positions, cached_permutation, derive_key
+from forebay.order.device_steps import MAX_DEVICE_PARTS, DeviceSteps, branch_steps, join_steps, permutation_step
+from forebay.order.permutation import Permutation, Positions, cached_permutation, derive_key
 from forebay.order.schedule import MAX_PASSES
 
 __all__ = [
@@ -82,8 +83,8 @@ class Order(Protocol):
         """Return the row numbers at these positions."""
         ...
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        """Return the constants from which a device computes the rows; None if it cannot compute them."""
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        """Return the steps with which a device computes the rows; None if it cannot compute them."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
@@ -124,8 +125,8 @@ class Sequential:
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return positions
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return ()
 
     def describe(self) -> tuple[Any, ...]:
         return ("natural", self.length)
@@ -157,16 +158,16 @@ class Shuffled(WrappingOrder):
         return require_length(self.inner, "shuffle")
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        permutation = cached_permutation(self.length, derive_key(self.seed, epoch))
-        return self.inner.rows(epoch, permutation(positions))
+        return self.inner.rows(epoch, self._permutation(epoch)(positions))
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        if not self.inner.is_sequential:
-            return None
-        return cached_permutation(self.length, derive_key(self.seed, epoch)).permutation_params
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return join_steps([permutation_step(self._permutation(epoch))], self.inner.device_steps(epoch))
 
     def describe(self) -> tuple[Any, ...]:
         return ("shuffled", self.seed, *self.inner.describe())
+
+    def _permutation(self, epoch: int) -> Permutation:
+        return cached_permutation(self.length, derive_key(self.seed, epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class BlockShuffled(WrappingOrder):
         block_shuffle = cached_epoch(self._layout, derive_key(self.seed, epoch))
         return self.inner.rows(epoch, block_shuffle.rows(positions))
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
         return None
 
     def describe(self) -> tuple[Any, ...]:
@@ -241,8 +242,8 @@ class Take(WrappingOrder):
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, positions)
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return self.inner.permutation_params(epoch)
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return self.inner.device_steps(epoch)
 
     def describe(self) -> tuple[Any, ...]:
         return ("first", self.count, *self.inner.describe())
@@ -274,15 +275,23 @@ class Repeated(WrappingOrder):
         rows = np.empty_like(positions)
         for number in np.unique(passes):
             in_pass = passes == number
-            inner_epoch = epoch * (self.count or MAX_PASSES) + int(number)
+            inner_epoch = self._inner_epoch(epoch, int(number))
             rows[in_pass] = self.inner.rows(inner_epoch, positions[in_pass] - number * length)
         return rows
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        if self.count is None or self.count > MAX_DEVICE_PARTS:
+            return None
+        length = require_length(self.inner, "repeat")
+        starts = [number * length for number in range(self.count)]
+        parts = [self.inner.device_steps(self._inner_epoch(epoch, number)) for number in range(self.count)]
+        return branch_steps(starts, [start + length for start in starts], parts)
 
     def describe(self) -> tuple[Any, ...]:
         return ("repeated", self.count, *self.inner.describe())
+
+    def _inner_epoch(self, epoch: int, number: int) -> int:
+        return epoch * (self.count or MAX_PASSES) + number
 
 
 def order_chain(order: Order) -> Iterator[Order]:

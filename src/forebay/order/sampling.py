@@ -16,8 +16,9 @@ import numpy as np
 
 from forebay.core.spec import Array
 from forebay.order.choices import hash_array
+from forebay.order.device_steps import DeviceStep, DeviceSteps, DrawAlias, join_steps
 from forebay.order.orders import Order, WrappingOrder
-from forebay.order.permutation import PermutationParams, Positions, derive_key, stable_argsort
+from forebay.order.permutation import Positions, derive_key, stable_argsort
 
 __all__ = ["MAX_WEIGHTS", "AliasTable", "KeySort", "Sampled", "WeightedDraw", "Weights"]
 
@@ -42,6 +43,10 @@ class WeightedDraw(Protocol):
 
     def draw(self, key: int, positions: Positions) -> Positions:
         """Return the number at each position of the random sequence that the key selects."""
+        ...
+
+    def device_step(self, key: int) -> DeviceStep | None:
+        """Return the step with which a device draws; None if it cannot."""
         ...
 
 
@@ -77,13 +82,16 @@ class Sampled(WrappingOrder):
         return self.replacement or self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        return self.inner.rows(epoch, self.sampler.draw(derive_key(self.seed, epoch, _SAMPLE_KEY), positions))
+        return self.inner.rows(epoch, self.sampler.draw(self._key(epoch), positions))
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return join_steps([self.sampler.device_step(self._key(epoch))], self.inner.device_steps(epoch))
 
     def describe(self) -> tuple[Any, ...]:
         return ("sampled", self.seed, self.count, self.replacement, self.digest, *self.inner.describe())
+
+    def _key(self, epoch: int) -> int:
+        return derive_key(self.seed, epoch, _SAMPLE_KEY)
 
 
 class AliasTable:
@@ -112,6 +120,9 @@ class AliasTable:
         drawn: Array = np.where(is_own, buckets, entries)  # several times faster than `np.copyto(where=)`
         return drawn.view(np.int64)
 
+    def device_step(self, key: int) -> DeviceStep | None:
+        return DrawAlias(self._entries, self._bucket_bits, key & (1 << 64) - 1)
+
 
 class KeySort:
     """Draws without replacement: sorts a random key of each weight, once per epoch."""
@@ -130,6 +141,9 @@ class KeySort:
             kept = list(self._epochs.items())[1 - _CACHED_EPOCHS :]
             self._epochs = dict([*kept, (key, drawn)])
         return drawn[positions]
+
+    def device_step(self, key: int) -> DeviceStep | None:
+        return None  # each epoch has a new table, which would be uploaded for one epoch only
 
     def _draw_all(self, key: int) -> Positions:
         with np.errstate(over="ignore"):  # the key of a tiny weight may be infinite, and comes last

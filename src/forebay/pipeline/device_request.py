@@ -11,6 +11,7 @@ from forebay.core.machine import Machine
 from forebay.core.source import AbstractSource, MemoryExtent, find_overlap
 from forebay.core.spec import ArraySpec, Structure, format_nbytes
 from forebay.errors import PipelineError
+from forebay.order.device_steps import step_tables
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import LENT_SLOTS
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
@@ -55,6 +56,7 @@ def device_input(
         batches=_pass_batches(pipeline),
         consumer_slots=QUEUED_CONSUMER_SLOTS if target.device_handoff.syncs_on_import else LENT_SLOTS,
         overlap_nbytes=_overlap_nbytes(pipeline, extents),
+        order_nbytes=_order_nbytes(pipeline),
         why_staged=why_staged or NOT_CONTIGUOUS,
         speeds=_pull_speeds(),
     )
@@ -99,6 +101,15 @@ def _overlap_nbytes(pipeline: Pipeline, extents: Sequence[Sequence[MemoryExtent]
     """Return how many bytes a row shares with the next one, of all leaves together."""
     leaves = zip(pipeline.specs, extents, strict=False)  # `extents` may be empty
     return sum(find_overlap(leaf, spec.nbytes) for spec, leaf in leaves)
+
+
+def _order_nbytes(pipeline: Pipeline) -> int | None:
+    """Return the bytes of the tables with which a device computes row numbers; None if it cannot compute them."""
+    steps = None if pipeline.order is None else pipeline.order.device_steps(0)
+    if steps is None:
+        return None
+    tables = {id(table): table.nbytes for table in step_tables(steps)}
+    return sum(tables.values())
 
 
 def _pass_batches(pipeline: Pipeline) -> int | None:

@@ -47,7 +47,8 @@ LARGE_DEVICE_SLOTS_SHARE = 0.03125
 BUDGET_SLOTS_SHARE = 0.25  # share of `device_bytes` for slots, if rows may be resident
 
 ROW_NUMBER_NBYTES = 12  # bytes per row of a slot: the row number (8) and its position in address order (4)
-SLOT_OVERHEAD_NBYTES = 20 << 10  # bytes per slot for the counters of the sort kernel, and for padding
+SLOT_OVERHEAD_NBYTES = 30 << 10  # bytes per slot for the counters of the sort kernel, the order program and padding
+MAX_ORDER_SHARE = 0.125  # of the device memory or its budget, for the tables of an order
 EXTENT_NBYTES = 24  # bytes of one entry in an extent table
 
 
@@ -70,6 +71,7 @@ class DeviceInput:
     consumer_slots: int  # slots that the consumer or its queued work still reads
     batches: int | None = None  # per pass; None if unknown
     overlap_nbytes: int = 0  # bytes that a row shares with the next one, as windows do; of all leaves together
+    order_nbytes: int | None = None  # bytes of the tables of the order; None if a device cannot compute row numbers
     why_staged: str = ""  # why the device cannot pull the rows; used only if `extents` is empty
     speeds: PullSpeeds | None = None  # None if `forebay probe` has not measured this machine
 
@@ -87,10 +89,17 @@ class Transport:
     resident_nbytes: int
     consumer_slots: int  # slots that the consumer uses, in addition to `slots`
     decisions: tuple[Decision, ...]
+    order_nbytes: int | None = None  # tables of the order; None if the host computes the row numbers
+
+    @property
+    def computes_row_numbers(self) -> bool:
+        """Whether the device computes the row numbers."""
+        return self.order_nbytes is not None
 
     @property
     def device_nbytes(self) -> int:
-        return (self.slots + self.consumer_slots) * self.slot_nbytes + self.resident_nbytes
+        slots_nbytes = (self.slots + self.consumer_slots) * self.slot_nbytes
+        return slots_nbytes + self.resident_nbytes + (self.order_nbytes or 0)
 
 
 def choose_transport(
@@ -111,6 +120,7 @@ def choose_transport(
         return None
     if device.budget_nbytes is not None:
         device = replace(device, budget_nbytes=min(device.budget_nbytes, device.available_nbytes))
+    device, order_decisions = _reserve_order_tables(device)
     row_nbytes = sum(spec.nbytes for spec in specs)
     stored_nbytes = row_nbytes - device.overlap_nbytes  # per resident row
     # A DMA per row needs a table of all rows. Rows that overlap may be very many.
@@ -134,7 +144,7 @@ def choose_transport(
         if all_resident:
             break
     name = "resident" if all_resident else "part resident" if resident_rows else "pull"
-    decisions = [Decision("transport", name, why_resident)]
+    decisions = [Decision("transport", name, why_resident), *order_decisions]
     if not all_resident:
         decisions.append(Decision("rows", ", ".join(dict.fromkeys(methods)), _why_methods(specs, methods)))
     why_group = f"filled together: {format_nbytes(slot_nbytes)}"
@@ -151,7 +161,22 @@ def choose_transport(
         resident_nbytes=resident_rows * stored_nbytes + (device.overlap_nbytes if resident_rows else 0),
         consumer_slots=device.consumer_slots,
         decisions=tuple(decisions),
+        order_nbytes=device.order_nbytes,
     )
+
+
+def _reserve_order_tables(device: DeviceInput) -> tuple[DeviceInput, list[Decision]]:
+    """Return the device without the memory of the order tables, or without tables if they are too large for it."""
+    if not device.order_nbytes:
+        return device, []
+    limit = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes
+    size = format_nbytes(device.order_nbytes)
+    if device.order_nbytes > limit * MAX_ORDER_SHARE:
+        why = f"the tables of the order need {size}, more than {MAX_ORDER_SHARE:.0%} of {format_nbytes(limit)}"
+        return replace(device, order_nbytes=None), [Decision("row numbers", "host", why)]
+    budget = None if device.budget_nbytes is None else device.budget_nbytes - device.order_nbytes
+    device = replace(device, available_nbytes=device.available_nbytes - device.order_nbytes, budget_nbytes=budget)
+    return device, [Decision("row numbers", "device", f"the tables of the order take {size} there")]
 
 
 def _slot_nbytes(

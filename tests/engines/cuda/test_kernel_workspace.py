@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.fake_device import Device, Stream, workspace
 
 from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS, KernelWorkspace
+from forebay.engines.cuda.order_program import PROGRAM_NBYTES
 
 DEVICE_ADDRESS = 1 << 45  # an unused address
 
@@ -21,7 +22,12 @@ def int64s(pointer, count):
 def test_parts_of_a_workspace_do_not_overlap_and_fit(rows, tables):
     made = KernelWorkspace(Device(), DEVICE_ADDRESS, None, rows=rows, extents=tables, needs_int64=True)
     parts = [(made.table(leaf), count * 24) for leaf, count in enumerate(tables)]
-    parts += [(made.rows, rows * 8), (made.order, rows * 4), (made.starts, MAX_BUCKETS * 4)]
+    parts += [
+        (made.program, PROGRAM_NBYTES),
+        (made.rows, rows * 8),
+        (made.order, rows * 4),
+        (made.starts, MAX_BUCKETS * 4),
+    ]
     ends = [start + nbytes for start, nbytes in parts]
     assert parts[0][0] == DEVICE_ADDRESS
     assert all(start % 256 == 0 for start, _ in parts)
@@ -50,6 +56,19 @@ def test_tables_are_uploaded_only_if_they_changed():
     assert int64s(made.table(0), 9).tolist() == list(range(5, 14))
     assert int64s(made.table(1), 60).tolist() == list(range(100, 160))
     assert len(stream.uploads) == 2
+
+
+def test_a_program_is_uploaded_only_if_it_changed():
+    made, stream = workspace(Device()), Stream()
+    made.load_rows(stream, np.arange(100))
+    program = np.arange(20, dtype=np.uint64).reshape(2, 10)
+    made.load_program(stream, program)
+    made.load_program(stream, program)
+    assert int64s(made.program, 20).tolist() == list(range(20))
+    assert len(stream.uploads) == 2
+    made.load_program(stream, program + np.uint64(5))
+    assert int64s(made.program, 20).tolist() == list(range(5, 25))
+    assert np.frombuffer(ctypes.string_at(made.rows, 400), np.int32).tolist() == list(range(100))
 
 
 def test_tables_of_some_leaves_can_be_loaded_without_the_others():

@@ -4,7 +4,9 @@ import ctypes
 
 import numpy as np
 
-__all__ = ["KERNELS"]
+from forebay.engines.cuda.order_program import INSTRUCTION_WORDS, Operation
+
+__all__ = ["KERNELS", "run_program"]
 
 
 def _array(machine, pointer, count, dtype):
@@ -70,17 +72,88 @@ def narrow_numbers(machine, job):
         ctypes.memmove(target, batch.ctypes.data, batch.nbytes)
 
 
-def permute_rows(machine, job):
-    number = job.first + np.arange(job.count, dtype=np.uint64) * np.uint64(job.step)
-    is_outside = np.ones(job.count, bool)
+def compute_rows(machine, job):
+    positions = job.first + np.arange(job.count, dtype=np.uint64) * np.uint64(job.step)
+    rows = run_program(machine, job.program, 0, positions)
+    _array(machine, job.rows, job.count, np.int64 if job.needs_int64 else np.int32)[...] = rows
+
+
+def run_program(machine, program, at, numbers):
+    """Return the results of the instructions from `at` on, for many numbers at once."""
+    while True:
+        words = _array(machine, program + at * INSTRUCTION_WORDS * 8, INSTRUCTION_WORDS, np.uint64)
+        operation, at = Operation(int(words[0])), at + 1
+        if operation is Operation.END:
+            return numbers
+        if operation is Operation.BRANCH:
+            is_inside, results = numbers < words[2], np.empty_like(numbers)
+            results[is_inside] = run_program(machine, program, int(words[3]), numbers[is_inside] - words[1])
+            if not is_inside.all():  # there is no instruction after the last branch
+                results[~is_inside] = run_program(machine, program, at, numbers[~is_inside])
+            return results
+        if operation is Operation.MIX:
+            return _run_mix(machine, program, at, words, numbers)
+        numbers = _SIMPLE_OPERATIONS[operation](machine, words, numbers)
+
+
+def _run_mix(machine, program, at, words, numbers):
+    repetitions, slots = np.divmod(numbers, words[2])
+    found, results = _array(machine, int(words[1]), int(words[2]), np.uint64)[slots], np.empty_like(numbers)
+    parts = found >> np.uint64(32)
+    for part in np.unique(parts).tolist():
+        is_part = parts == part
+        entry = _array(machine, program + (at + part) * INSTRUCTION_WORDS * 8, INSTRUCTION_WORDS, np.uint64)
+        assert entry[0] == Operation.ENTER_PART
+        inner = (found[is_part] & np.uint64(0xFFFFFFFF)) + repetitions[is_part] * entry[1]
+        results[is_part] = run_program(machine, program, int(entry[2]), inner)
+    return results
+
+
+def _permute(machine, words, numbers):
+    length, mask, term, shift, *factors = words[1:]
+    numbers, is_outside = numbers.copy(), np.ones(len(numbers), bool)
     while is_outside.any():
-        drawn = number[is_outside] + np.uint64(job.term)
-        for factor in job.factors:
-            drawn = drawn * np.uint64(factor) & np.uint64(job.mask)
-            drawn ^= drawn >> np.uint64(job.shift)
-        number[is_outside] = drawn
-        is_outside[is_outside] = drawn >= job.length
-    _array(machine, job.rows, job.count, np.int64 if job.needs_int64 else np.int32)[...] = number
+        drawn = numbers[is_outside] + term
+        for factor in factors:
+            drawn = drawn * factor & mask
+            drawn ^= drawn >> shift
+        numbers[is_outside] = drawn
+        is_outside[is_outside] = drawn >= length
+    return numbers
+
+
+def _look_up(dtype):
+    def look_up(machine, words, numbers):
+        return _read_each(machine, words[1], numbers, dtype)
+
+    return look_up
+
+
+def _draw_alias(machine, words, numbers):
+    bits = numbers * np.uint64(0x9E3779B97F4A7C15) + words[3]
+    bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    buckets = bits >> (np.uint64(64) - words[2])
+    points = bits >> (np.uint64(32) - words[2]) & np.uint64(0xFFFFFFFF)
+    entries = _read_each(machine, words[1], buckets, np.uint64)
+    return np.where(points < (entries & np.uint64(0xFFFFFFFF)), buckets, entries >> np.uint64(32))
+
+
+def _read_each(machine, pointer, indices, dtype):
+    """Return entries of a table in device memory."""
+    if not len(indices):
+        return indices
+    return _array(machine, int(pointer), int(indices.max()) + 1, dtype)[indices].astype(np.uint64)
+
+
+_SIMPLE_OPERATIONS = {
+    Operation.ADD: lambda machine, words, numbers: numbers + words[1],
+    Operation.PERMUTE: _permute,
+    Operation.LOOK_UP_32: _look_up(np.uint32),
+    Operation.LOOK_UP_64: _look_up(np.uint64),
+    Operation.DRAW_ALIAS: _draw_alias,
+}
 
 
 def count_buckets(machine, job):
@@ -102,5 +175,5 @@ def order_rows(machine, job):
 
 
 _GATHER_KERNELS = (gather_aligned, gather_unaligned, gather_bulk)
-_ORDER_KERNELS = (permute_rows, count_buckets, start_buckets, order_rows)
+_ORDER_KERNELS = (compute_rows, count_buckets, start_buckets, order_rows)
 KERNELS = {kernel.__name__: kernel for kernel in (*_GATHER_KERNELS, *_ORDER_KERNELS, narrow_numbers)}

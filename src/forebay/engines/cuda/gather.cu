@@ -203,31 +203,92 @@ extern "C" __global__ void narrow_numbers(NarrowJob job) {
     }
 }
 
-// Computes the row numbers of a shuffled order, so that the host need not upload them. `order/permutation.py` has the same
-// permutation for the host.
+// Computes row numbers, so that the host need not upload them. `order_program.py` assembles the program from the steps of an
+// order (`order/device_steps.py`).
 
-const uint ROUNDS = 5;
+const uint INSTRUCTION_WORDS = 10;
+const uint ROUNDS = 5;  // of a permutation
 
-struct PermuteJob {
+// The first word of an instruction, and the words after it.
+enum Operation {
+    END = 0,         // the number is the row number
+    ADD = 1,         // offset
+    PERMUTE = 2,     // length, mask, term, shift, then a factor for each round (`order/permutation.py`)
+    LOOK_UP_32 = 3,  // address of a table
+    LOOK_UP_64 = 4,  // address of a table
+    DRAW_ALIAS = 5,  // address of the entries, bits of a bucket number, key (`order/sampling.py`)
+    BRANCH = 6,      // start, stop, target: if the number is below stop, subtract start and go to the target
+    MIX = 7,         // address of the slots, number of slots; one ENTER_PART for each part follows (`order/mix_pattern.py`)
+    ENTER_PART = 8,  // slots of the part in the table, target
+};
+
+struct OrderJob {
     void* rows;             // output: the row numbers, int64 if `needs_int64`, else int32
+    const ulong64* program;
     ulong64 first, step;    // the positions in the order are first, first + step, ...
-    ulong64 length;         // number of rows of the order
-    ulong64 mask, term, factors[ROUNDS];  // parameters of the permutation
-    uint shift;             // parameter of the permutation
     uint count;             // number of row numbers to compute
     uint needs_int64;
 };
 
-extern "C" __global__ void permute_rows(PermuteJob job) {
-    for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x) {
-        ulong64 number = job.first + i * job.step;
-        do {
-            number += job.term;
-            for (uint round = 0; round < ROUNDS; round++) {
-                number = number * job.factors[round] & job.mask;
-                number ^= number >> job.shift;
+__device__ __forceinline__ ulong64 permute(const ulong64* words, ulong64 number) {
+    const ulong64 length = words[1], mask = words[2], term = words[3], shift = words[4];
+    do {
+        number += term;
+        for (uint round = 0; round < ROUNDS; round++) {
+            number = number * words[5 + round] & mask;
+            number ^= number >> shift;
+        }
+    } while (number >= length);
+    return number;
+}
+
+__device__ __forceinline__ ulong64 draw_alias(const ulong64* words, ulong64 position) {
+    const ulong64* entries = (const ulong64*)words[1];
+    ulong64 bits = position * 0x9E3779B97F4A7C15ull + words[3];
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9ull;
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EBull;
+    bits ^= bits >> 31;
+    const ulong64 bucket = bits >> (64 - words[2]), entry = entries[bucket];
+    const uint point = (uint)(bits >> (32 - words[2]));
+    return point < (uint)entry ? bucket : entry >> 32;
+}
+
+__device__ ulong64 run_program(const ulong64* program, ulong64 number) {
+    ulong64 repetitions = 0;  // of the table of the last MIX
+    for (ulong64 next = 0;;) {
+        const ulong64* words = program + next * INSTRUCTION_WORDS;
+        next++;
+        switch ((uint)words[0]) {
+        case ADD: number += words[1]; break;
+        case PERMUTE: number = permute(words, number); break;
+        case LOOK_UP_32: number = ((const uint*)words[1])[number]; break;
+        case LOOK_UP_64: number = ((const ulong64*)words[1])[number]; break;
+        case DRAW_ALIAS: number = draw_alias(words, number); break;
+        case BRANCH:
+            if (number < words[2]) {
+                number -= words[1];
+                next = words[3];
             }
-        } while (number >= job.length);
+            break;
+        case MIX: {
+            const ulong64 slot = ((const ulong64*)words[1])[number % words[2]];
+            repetitions = number / words[2];
+            number = (uint)slot;
+            next += slot >> 32;
+            break;
+        }
+        case ENTER_PART:
+            number += repetitions * words[1];
+            next = words[2];
+            break;
+        default: return number;  // END
+        }
+    }
+}
+
+extern "C" __global__ void compute_rows(OrderJob job) {
+    for (uint i = blockIdx.x * blockDim.x + threadIdx.x; i < job.count; i += gridDim.x * blockDim.x) {
+        const ulong64 number = run_program(job.program, job.first + i * job.step);
         if (job.needs_int64) ((long long*)job.rows)[i] = (long long)number;
         else ((int*)job.rows)[i] = (int)number;
     }

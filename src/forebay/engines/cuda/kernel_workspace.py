@@ -1,4 +1,4 @@
-"""Device memory for the kernels of one slot: extent tables, row numbers, read order."""
+"""Device memory for the kernels of one slot: extent tables, order program, row numbers, read order."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -9,6 +9,7 @@ import numpy as np
 from forebay.core.spec import align
 from forebay.engines.cuda.driver import Device, Stream
 from forebay.engines.cuda.memory import PageLockedMemory
+from forebay.engines.cuda.order_program import PROGRAM_NBYTES
 
 __all__ = ["MAX_BUCKETS", "KernelWorkspace"]
 
@@ -19,9 +20,9 @@ EXTENT_NBYTES = 24  # bytes of one entry of an extent table: three int64
 class KernelWorkspace:
     """Device memory for the kernels of one slot, and a page-locked buffer for uploads.
 
-    The device memory contains these arrays one after the other: the extent table of each leaf; `rows`, the row numbers;
-    `order`, the order in which a kernel reads the rows; `starts`, the counters of the sort kernels. Row numbers are
-    int64 with `needs_int64`, else int32.
+    The device memory contains these arrays one after the other: the extent table of each leaf; `program`, the order
+    program; `rows`, the row numbers; `order`, the order in which a kernel reads the rows; `starts`, the counters of the
+    sort kernels. Row numbers are int64 with `needs_int64`, else int32.
     """
 
     def __init__(
@@ -31,10 +32,13 @@ class KernelWorkspace:
         self._table_offsets = [0, *accumulate(align(count * EXTENT_NBYTES, 256) for count in extents)]
         self._tables_nbytes = self._table_offsets[-1]
         self._rows_nbytes = align(rows * 8, 256)
-        self._host = PageLockedMemory(device, self._tables_nbytes + self._rows_nbytes)
+        self._rows_offset = self._tables_nbytes + align(PROGRAM_NBYTES, 256)
+        self._host = PageLockedMemory(device, self._rows_offset + self._rows_nbytes)
         self._loaded_tables: dict[int, Any] = {}  # by leaf
+        self._loaded_program: Any = None
         # Device pointers.
-        self.rows = pointer + self._tables_nbytes
+        self.program = pointer + self._tables_nbytes
+        self.rows = pointer + self._rows_offset
         self.order = self.rows + self._rows_nbytes
         self.starts = self.order + align(rows * 4, 256)
 
@@ -45,7 +49,8 @@ class KernelWorkspace:
         `extents` is the maximum number of extents of each leaf.
         """
         tables_nbytes = sum(align(count * EXTENT_NBYTES, 256) for count in extents)
-        return tables_nbytes + align(rows * 8, 256) + align(rows * 4, 256) + MAX_BUCKETS * 4
+        numbers_nbytes = align(rows * 8, 256) + align(rows * 4, 256)
+        return tables_nbytes + align(PROGRAM_NBYTES, 256) + numbers_nbytes + MAX_BUCKETS * 4
 
     def table(self, leaf: int) -> int:
         """Return the device pointer to the extent table of a leaf."""
@@ -64,14 +69,23 @@ class KernelWorkspace:
         stream.upload(self._pointer, self._host.address, self._tables_nbytes)
         self._loaded_tables = dict(tables)
 
+    def load_program(self, stream: Stream, program: Any) -> None:
+        """Upload an order program, unless it is on the device already. The previous fill of the slot must be done."""
+        if program is self._loaded_program:
+            return
+        offset = self._tables_nbytes
+        np.ndarray(program.shape, np.uint64, buffer=self._host.buffer, offset=offset)[...] = program
+        stream.upload(self.program, self._host.address + offset, program.nbytes)
+        self._loaded_program = program
+
     def load_rows(self, stream: Stream, rows: Any) -> None:
         """Upload row numbers. The previous fill of the slot must be done."""
         if isinstance(rows, slice):
             rows = np.arange(rows.start, rows.stop)
         dtype = np.int64 if self.needs_int64 else np.int32
-        numbers = np.ndarray(len(rows), dtype, buffer=self._host.buffer, offset=self._tables_nbytes)
+        numbers = np.ndarray(len(rows), dtype, buffer=self._host.buffer, offset=self._rows_offset)
         numbers[...] = rows
-        stream.upload(self.rows, self._host.address + self._tables_nbytes, numbers.nbytes)
+        stream.upload(self.rows, self._host.address + self._rows_offset, numbers.nbytes)
 
     def close(self) -> None:
         self._host.close()

@@ -25,8 +25,9 @@ from forebay.engines.cuda.copy_plan import (
 )
 from forebay.engines.cuda.driver import Device, Stream
 from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS, KernelWorkspace
+from forebay.order.device_steps import DeviceSteps
 
-__all__ = ["LeafGather", "PermutedRows", "RowMover"]
+__all__ = ["ComputedRows", "LeafGather", "RowMover"]
 
 # Thread blocks of a kernel that reads host memory. These numbers saturate the host link. More blocks would not be
 # faster, and would take multiprocessors from the consumer's kernels.
@@ -40,7 +41,6 @@ MIN_BULK_ROW_NBYTES = 8192  # shorter rows keep too few bytes in flight, with an
 BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
 THREADS = 512  # per block of the other kernels
 SORT_BLOCKS = 64  # thread blocks of the kernels that sort or compute row numbers
-ROUNDS = 5  # of the permutation; the same as in gather.cu
 PIECE_NBYTES = 8192  # bytes; a row is copied in pieces of at most this size, by a team of threads or by a bulk copy
 # bytes; rows are sorted into buckets of consecutive source rows. A bucket is larger only if there would be more than
 # MAX_BUCKETS buckets.
@@ -69,18 +69,14 @@ class _GatherJob(ctypes.Structure):
     )
 
 
-class _PermuteJob(ctypes.Structure):
-    """The struct `PermuteJob` of gather.cu, where the fields are documented."""
+class _OrderJob(ctypes.Structure):
+    """The struct `OrderJob` of gather.cu, where the fields are documented."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),
+        ("program", ctypes.c_void_p),
         ("first", ctypes.c_ulonglong),
         ("step", ctypes.c_ulonglong),
-        ("length", ctypes.c_ulonglong),
-        ("mask", ctypes.c_ulonglong),
-        ("term", ctypes.c_ulonglong),
-        ("factors", ctypes.c_ulonglong * ROUNDS),
-        ("shift", ctypes.c_uint),
         ("count", ctypes.c_uint),
         ("needs_int64", ctypes.c_uint),
     )
@@ -113,15 +109,12 @@ class _SortJob(ctypes.Structure):
     )
 
 
-class PermutedRows(Protocol):
-    """Row numbers that the device can compute.
-
-    They are the values of a permutation at the positions first, first + step, ...
-    """
+class ComputedRows(Protocol):
+    """Row numbers that the device computes, at the positions first, first + step, ... of an order."""
 
     @property
-    def permutation_params(self) -> Any:
-        """The parameters of the permutation: term, factors, mask, shift and length."""
+    def steps(self) -> DeviceSteps:
+        """The steps from a position to its row number."""
         ...
 
     @property
@@ -154,7 +147,7 @@ class RowMover:
         self._gather_unaligned = device.kernel("gather_unaligned")
         self._gather_bulk = device.kernel("gather_bulk") if device.capability >= BULK_CAPABILITY else None
         self._sort_kernels = [device.kernel(name) for name in ("count_buckets", "start_buckets", "order_rows")]
-        self._permute = device.kernel("permute_rows")
+        self._compute_rows = device.kernel("compute_rows")
         self._narrow = device.kernel("narrow_numbers")
 
     @property
@@ -186,23 +179,11 @@ class RowMover:
         """Copy rows with one DMA each, all in one driver call."""
         self._batch_copy.upload(stream, targets, sources, lengths)
 
-    def permute_rows(self, stream: Stream, workspace: KernelWorkspace, rows: PermutedRows) -> None:
-        """Compute row numbers on the device, into `workspace.rows`."""
-        params = rows.permutation_params
-        factors = (ctypes.c_ulonglong * ROUNDS)(*params.factors)
-        job = _PermuteJob(
-            workspace.rows,
-            rows.first,
-            rows.step,
-            params.length,
-            params.mask,
-            params.term,
-            factors,
-            params.shift,
-            rows.count,
-            workspace.needs_int64,
-        )
-        self._permute.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
+    def compute_rows(self, stream: Stream, workspace: KernelWorkspace, rows: ComputedRows) -> None:
+        """Run the order program of the workspace: compute row numbers on the device, into `workspace.rows`."""
+        positions = rows.first, rows.step, rows.count
+        job = _OrderJob(workspace.rows, workspace.program, *positions, workspace.needs_int64)
+        self._compute_rows.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)
 
     def sort_rows(
         self, stream: Stream, workspace: KernelWorkspace, *, count: int, source_rows: int, row_nbytes: int

@@ -179,18 +179,20 @@ def test_the_device_computes_row_numbers_only_of_long_permutations(fillers, rows
             framework.machine.launched.clear()
             assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
             assert set(fillers) == {CONSUMER_THREAD}
-            assert ("permute_rows" in framework.machine.launched) == (rows > 8192)
+            assert ("compute_rows" in framework.machine.launched) == (rows > 8192)
 
 
 NUMBERS = {  # name: (order, whether its row numbers are cheap)
     "natural": (lambda rows: rows, True),
     "shuffled": (lambda rows: rows.shuffle(seed=1), True),
     "a shuffled shard": (lambda rows: rows.shuffle(seed=1).shard(0, 2), True),
-    "a shard": (lambda rows: rows.shard(0, 2), False),
+    "a shard": (lambda rows: rows.shard(0, 2), True),
     "blocks": (lambda rows: rows.shuffle(seed=1, block=64), False),
     "few blocks": (lambda rows: rows.take(8192).shuffle(seed=1, block=64), True),
-    "repeated": (lambda rows: rows.repeat(2), False),
-    "twice shuffled": (lambda rows: rows.shuffle(seed=1).shuffle(seed=2), False),
+    "repeated": (lambda rows: rows.repeat(2), True),
+    "twice shuffled": (lambda rows: rows.shuffle(seed=1).shuffle(seed=2), True),
+    "sampled": (lambda rows: rows.sample(weights=np.ones(20_000)), True),
+    "sampled once": (lambda rows: rows.sample(weights=np.ones(20_000), replacement=False), False),
 }
 
 

@@ -21,13 +21,14 @@ from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.kernel_workspace import KernelWorkspace
 from forebay.engines.cuda.memory import CudaMemory
 from forebay.engines.cuda.pull.narrowing import Narrowing
+from forebay.engines.cuda.pull.order_tables import OrderTables
 from forebay.engines.cuda.pull.row_locations import LeafLocation, PullPlan, RowLocations
 from forebay.engines.cuda.pull.staged_rows import StagedRows
 from forebay.engines.cuda.row_mover import (
     MIN_SORTED_ROWS,
     MIN_UNSORTED_ROW_NBYTES,
+    ComputedRows,
     LeafGather,
-    PermutedRows,
     RowMover,
 )
 
@@ -43,8 +44,8 @@ class RowSet(Protocol):
         """Return the row numbers, computed on the host."""
         ...
 
-    def device_computed_rows(self) -> PermutedRows | None:
-        """Return the permutation from which the device computes the row numbers, or None if it cannot."""
+    def device_computed_rows(self) -> ComputedRows | None:
+        """Return what the device needs to compute the row numbers, or None if it cannot."""
         ...
 
 
@@ -63,6 +64,7 @@ class RowPuller:
         self._engine, self._source, self._extents, self._recorder = engine, source, extents, recorder
         self._locations = RowLocations(engine, source, extents, plan, recorder)
         self._narrowing = Narrowing(engine, source.specs, output_specs, report=self._locations.report)
+        self._order_tables = OrderTables(engine, report=self._locations.report)
         self._staged = StagedRows(engine.device, source, threads=plan.threads)
         self._copy_lock = threading.Lock()
 
@@ -116,6 +118,7 @@ class RowPuller:
         with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
             stack.callback(self._locations.close)
             stack.callback(self._staged.close)
+            stack.callback(self._order_tables.close)
             stack.callback(self._engine.drain)
 
     def _pull(self, mover: RowMover, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
@@ -167,11 +170,13 @@ class RowPuller:
     ) -> None:
         stream, workspace = memory.stream, self._get_workspace(memory, layout)
         workspace.load_tables(stream, {leaf.number: extents.table for leaf, extents in leaves})
-        permuted_rows = rows.device_computed_rows()
-        if permuted_rows is None:
+        computed_rows = rows.device_computed_rows()
+        program = None if computed_rows is None else self._order_tables.program(computed_rows.steps)
+        if computed_rows is None or program is None:
             workspace.load_rows(stream, rows.numbers())
         else:
-            mover.permute_rows(stream, workspace, permuted_rows)
+            workspace.load_program(stream, program)
+            mover.compute_rows(stream, workspace, computed_rows)
         host_row_nbytes = [extents.row_nbytes for _, extents in leaves if not extents.on_device]
         has_short_rows = bool(host_row_nbytes) and min(host_row_nbytes) < MIN_UNSORTED_ROW_NBYTES
         ordered = has_short_rows and rows.count >= MIN_SORTED_ROWS

@@ -1,0 +1,153 @@
+"""Device steps: how a device computes the row numbers of an order, so that the host need not upload them. Pure.
+
+A thread of the device begins with a position of the order and runs the steps one after the other. Each step replaces
+the number by the result of the step. A `Branch` or a `Mix` is the last step of its list: it continues with the steps of
+one of several parts. The number after the last step is the row number.
+
+Constants may change from epoch to epoch, but tables may not: the device keeps them as long as the feed is open.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from forebay.core.spec import Array
+from forebay.order.permutation import Permutation, PermutationParams
+
+__all__ = [
+    "MAX_DEVICE_PARTS",
+    "MAX_DEVICE_STEPS",
+    "Add",
+    "Branch",
+    "DeviceStep",
+    "DeviceSteps",
+    "DrawAlias",
+    "Lookup",
+    "Mix",
+    "Permute",
+    "add_after",
+    "branch_steps",
+    "count_steps",
+    "join_steps",
+    "permutation_step",
+    "step_tables",
+]
+
+MAX_DEVICE_PARTS = 16  # passes of a repeated order; with more, the host computes the row numbers
+MAX_DEVICE_STEPS = 128  # of one order, all branches together; with more, the host computes the row numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Add an offset, which may be negative."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Apply a permutation that is computed without a table."""
+
+    params: PermutationParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """Replace the number n by entry n of a table of 32-bit or 64-bit integers."""
+
+    table: Array = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawAlias:
+    """Draw from an alias table (`order/sampling.py`), with the random bits of the position."""
+
+    entries: Array = field(repr=False)  # uint64: alias in the upper 32 bits, threshold in the lower 32 bits
+    bucket_bits: int
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Continue with the first part whose `stop` is above the number. Subtract `start` of this part first."""
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    parts: tuple["DeviceSteps", ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mix:
+    """Continue with the part that a pattern has at this position (`order/mix_pattern.py`).
+
+    The new number is the number of earlier positions with this part.
+    """
+
+    # uint64: the part in the upper 32 bits, the number of earlier slots of this part in the lower 32 bits.
+    slots: Array = field(repr=False)
+    counts: tuple[int, ...]  # slots of each part in the table
+    parts: tuple["DeviceSteps", ...]
+
+
+DeviceStep: TypeAlias = Add | Permute | Lookup | DrawAlias | Branch | Mix
+DeviceSteps: TypeAlias = tuple[DeviceStep, ...]
+
+
+def permutation_step(permutation: Permutation) -> Permute | None:
+    """Return the step that applies a permutation; None if the permutation is a table."""
+    params = permutation.permutation_params
+    return None if params is None else Permute(params)
+
+
+def join_steps(first: Sequence[DeviceStep | None], then: DeviceSteps | None) -> DeviceSteps | None:
+    """Return both lists of steps as one.
+
+    The result is None if `then` or one of the first steps is None, or if there are too many steps.
+    """
+    known = [step for step in first if step is not None]
+    if then is None or len(known) < len(first):
+        return None
+    steps = (*known, *then)
+    return steps if count_steps(steps) <= MAX_DEVICE_STEPS else None
+
+
+def branch_steps(
+    starts: Sequence[int], stops: Sequence[int], parts: Sequence[DeviceSteps | None]
+) -> DeviceSteps | None:
+    """Return the steps that continue with the part of a position; None if a device cannot run them."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return join_steps([Branch(tuple(starts), tuple(stops), tuple(known))], ())
+
+
+def add_after(steps: DeviceSteps, offset: int) -> DeviceSteps:
+    """Return the steps with an addition after the last one, in all branches."""
+    if steps and isinstance(steps[-1], Branch | Mix):
+        parts = tuple(add_after(part, offset) for part in steps[-1].parts)
+        return *steps[:-1], replace(steps[-1], parts=parts)
+    return *steps, Add(offset)
+
+
+def count_steps(steps: DeviceSteps) -> int:
+    """Return the number of instructions that the steps become (`engines/cuda/order_program.py`)."""
+    count = 1  # the end
+    for step in steps:
+        if isinstance(step, Branch | Mix):
+            count += len(step.parts) + sum(map(count_steps, step.parts))
+        count += 1
+    return count
+
+
+def step_tables(steps: DeviceSteps) -> Iterator[Array]:
+    """Yield the tables that the steps read."""
+    for step in steps:
+        if isinstance(step, Lookup):
+            yield step.table
+        elif isinstance(step, DrawAlias):
+            yield step.entries
+        elif isinstance(step, Mix):
+            yield step.slots
+        if isinstance(step, Branch | Mix):
+            for part in step.parts:
+                yield from step_tables(part)
