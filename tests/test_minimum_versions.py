@@ -33,10 +33,16 @@ def is_release_of(release, minimum):
     return numbers(release)[: len(numbers(minimum))] == numbers(minimum) and numbers(release)[:2] == padded[:2]
 
 
+UNTESTED = ("test", "lint", "cu13", "images-cu13")  # CUDA 13 and CUDA 12 cannot be installed together
 RUNTIME = declared_minimums(
     [
         *PROJECT["dependencies"],
-        *(line for name, lines in EXTRAS.items() if name not in ("test", "lint", "cu13") for line in lines),
+        *(
+            line
+            for name, lines in EXTRAS.items()
+            if name not in ("test", "lint", "cu13", "images-cu13")
+            for line in lines
+        ),
     ]
 )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
 from forebay.core.decision import Decision
+from forebay.core.encoded_images import EncodedImages
 from forebay.core.rows import Rows, row_count
 from forebay.core.spec import Array, ArraySpec, Structure
 
@@ -140,6 +141,7 @@ class AbstractSource(PipelineInput):
     shuffle_blocks: ShuffleBlocks | None = None  # the blocks for a shuffle; None if it may read rows in any order
     chunk_policy: ChunkPolicy = ChunkPolicy()  # how rows are grouped in chunks
     decodes_rows: bool = False  # whether decoder threads decode the rows of `gather`, for example images
+    encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
 
     @abstractmethod

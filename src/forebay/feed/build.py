@@ -107,13 +107,18 @@ def _build_filler(parts: FillerParts, throttle: ConsumerThrottle, target: Target
 
 
 def _build_device_filler(parts: FillerParts, target: Target) -> DeviceFiller | None:
-    transport, source = parts.plan.transport, parts.pipeline.source
+    plan, source = parts.plan, parts.pipeline.source
+    transport = plan.transport
+    engine: Any = target.engine
+    assert isinstance(source, AbstractSource)
+    if plan.input.decodes_on_device:
+        from forebay.engines.cuda.decode.image_filler import ImageFiller  # imports the CUDA bindings
+
+        return ImageFiller(engine, source, threads=plan.threads, recorder=parts.recorder)
     if transport is None:
         return None
     from forebay.engines.cuda.pull.row_puller import RowPuller  # imports the CUDA bindings
 
-    assert isinstance(source, AbstractSource)
-    engine: Any = target.engine
     return RowPuller(engine, source, source.memory_extents(), transport, parts.plan.layout.specs, parts.recorder)
 
 

@@ -94,7 +94,7 @@ def from_images(
       the path that returns a number or a class name. Without it, rows have no label.
     - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
     - `decoder`: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
-      faster. `"auto"` is the fastest that is installed.
+      faster. `"auto"` is the fastest of these that is installed. `"nvimgcodec"` decodes on an NVIDIA GPU.
 
     >>> import tempfile
     >>> from PIL import Image

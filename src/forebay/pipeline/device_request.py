@@ -20,7 +20,14 @@ from forebay.pipeline.transport import DeviceInput, PullSpeeds
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, values_per_leaf
 
-__all__ = ["can_pull_rows", "device_input", "memory_extents_of", "output_specs", "split_transforms"]
+__all__ = [
+    "can_pull_rows",
+    "decodes_on_device",
+    "device_input",
+    "memory_extents_of",
+    "output_specs",
+    "split_transforms",
+]
 
 QUEUED_CONSUMER_SLOTS = 3  # slots in use with a run-ahead limit: LENT_SLOTS, and one group with queued work
 MAX_MAPPED_SHARE = 0.6  # share of the machine's memory for page-locked file pages, which the kernel cannot evict
@@ -62,6 +69,22 @@ def device_input(
     )
 
 
+def decodes_on_device(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
+    """Return whether the device decodes the images of the source.
+
+    Raise PipelineError if a transform would need the decoded images on the host. `transforms` are those of the host.
+    """
+    if not isinstance(pipeline.source, AbstractSource) or pipeline.source.encoded_images is None:
+        return False
+    if transforms or pipeline.padded:
+        name = transforms[0] if transforms else "batch(pad=...)"
+        raise PipelineError(
+            f"{name} runs on the host, but decoder='nvimgcodec' decodes images on the device. Use "
+            "map(..., where='device') after batch(), or decoder='auto'."
+        )
+    return True
+
+
 def can_pull_rows(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
     """Return whether a device can pull the rows, if these transforms run on the host."""
     extents = memory_extents_of(pipeline)
@@ -80,6 +103,8 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
     """
     if not isinstance(pipeline.source, AbstractSource):
         return "the rows are read in sequence, not by index"
+    if pipeline.source.encoded_images is not None:
+        return "the device decodes the rows"
     if pipeline.padded:
         return "batches differ in size"
     if transforms:

@@ -46,6 +46,7 @@ class PlanInput:
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
+    decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
 
     @property
     def thread_transform_count(self) -> int:

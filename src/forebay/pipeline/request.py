@@ -11,7 +11,13 @@ from forebay.core.handoff import HandOff
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.pipeline.device_request import can_pull_rows, device_input, output_specs, split_transforms
+from forebay.pipeline.device_request import (
+    can_pull_rows,
+    decodes_on_device,
+    device_input,
+    output_specs,
+    split_transforms,
+)
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.order_decision import order_decision
 from forebay.pipeline.pipeline import Pipeline
@@ -78,6 +84,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         output=output_specs(specs, device_transforms, target.hand_off),
         cluster=cluster,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
+        decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
     )
     return FeedRequest(pipeline, target, specs, plan_input)
 
@@ -95,7 +102,7 @@ def _narrow_as_framework(
 ) -> tuple[TransformSpecs, tuple[Decision, ...]]:
     """Return the specs with the framework's dtypes, and a decision if any dtype is narrower.
 
-    If the device pulls the rows, it narrows them. Otherwise a cast after the host's last transform does so.
+    If the device pulls or decodes the rows, it narrows them. Otherwise a cast after the host's last transform does so.
     """
     hand_off, names = target.hand_off, specs.structure.paths
     hand_off.check(specs.specs, names)
@@ -106,7 +113,8 @@ def _narrow_as_framework(
         raise PipelineError(f"two fields have the same name ({', '.join(names)}). Rename one of them.")
     choice = ", ".join(f"{name} to {dtype}" for name, dtype in narrowed.items())
     decision = Decision("narrowed", choice, f"{hand_off.name} would narrow it anyway (jax_enable_x64 is off)")
-    if target.device_handoff is not None and can_pull_rows(pipeline, specs.transforms):
+    fills_on_device = can_pull_rows(pipeline, specs.transforms) or decodes_on_device(pipeline, specs.transforms)
+    if target.device_handoff is not None and fills_on_device:
         return _with_output_dtypes(specs, narrowed), (decision,)
     return infer_specs(pipeline, (*specs.transforms, Cast(narrowed))), (decision,)
 

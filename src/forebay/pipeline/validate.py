@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from forebay.core.source import AbstractSource
 from forebay.errors import PipelineError, StateError
 from forebay.order.schedule import RANDOM_VERSION, Cursor
 from forebay.pipeline.pipeline import Pipeline
@@ -42,6 +43,10 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
     """For a CPU target, raise PipelineError if an option or a transform needs a device."""
     if target.device_handoff is not None:
         return
+    if isinstance(pipeline.source, AbstractSource) and pipeline.source.encoded_images is not None:
+        raise PipelineError(
+            "decoder='nvimgcodec' decodes images on a GPU, but the batches go to the CPU. Pass decoder='auto'."
+        )
     if resident == "always":
         raise PipelineError(
             "resident='always' needs a device to keep rows on, but the batches go to the CPU. Use resident='auto'."

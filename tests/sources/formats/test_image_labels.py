@@ -7,7 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
+import forebay as fb
 from forebay.errors import SourceError, SpecError
 from forebay.sources.formats.image_labels import label_files
 
@@ -161,3 +163,17 @@ def write(path, lines, names=("file", "label")):
         with path.open("w", newline="") as file:
             csv.writer(file).writerows([names, *lines])
     return path
+
+
+def test_labels_are_read_without_decoding_the_images(tmp_path):
+    for number in range(4):
+        path = tmp_path / ("ab"[number % 2]) / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4)).save(path)
+    pipeline = fb.from_images(tmp_path / "*" / "*.png", label="folder")
+    for path in tmp_path.glob("*/*.png"):
+        path.write_bytes(b"damaged")
+    first, second = pipeline.split(0.5, 0.5, by="label")
+    assert (first.order.length, second.order.length) == (2, 2)
+    with pytest.raises(SourceError):
+        list(first.batch(2).feed("numpy"))

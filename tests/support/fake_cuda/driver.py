@@ -38,7 +38,7 @@ class Device:
     def capability(self):
         return self.machine.capability
 
-    def kernel(self, name):
+    def kernel(self, name, source="gather.cu"):
         return Kernel(self.machine, name)
 
     def page_lock(self, address, nbytes, *, read_only=False):

@@ -156,6 +156,37 @@ _SIMPLE_OPERATIONS = {
 }
 
 
+def resize_images(machine, job):
+    for image in filter(lambda image: image.pixels, job.images):
+        pixels = _read_pixels(machine, image, job.channels)
+        row_nbytes = job.height * job.width * job.channels
+        batch, row = divmod(image.place, job.batch_rows)
+        target = job.out + batch * job.batch_stride + row * row_nbytes
+        vertical, horizontal = _weights(image.height, job.height), _weights(image.width, job.width)
+        resized = np.floor(np.einsum("yi,ijc,xj->yxc", vertical, pixels, horizontal, optimize=True) + 0.5).astype(
+            np.uint8
+        )
+        _array(machine, target, row_nbytes, np.uint8)[...] = resized.reshape(-1)
+
+
+def _read_pixels(machine, image, channels):
+    """Return the pixels of an image in device memory."""
+    line_nbytes = image.width * channels
+    nbytes = (image.height - 1) * image.row_stride + line_nbytes
+    memory = _array(machine, image.pixels, nbytes, np.uint8)
+    lines = [memory[y * image.row_stride :][:line_nbytes] for y in range(image.height)]
+    return np.stack(lines).reshape(image.height, image.width, channels).astype(np.float32)
+
+
+def _weights(source, target):
+    """Return the weight of each source pixel for each target pixel of an axis."""
+    ratio = source / target
+    scale, centres = max(ratio, 1.0), (np.arange(target) + 0.5) * ratio
+    distances = np.abs(np.arange(source) + 0.5 - centres[:, None]) / scale
+    weights = np.maximum(0, 1 - distances)
+    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
 def count_buckets(machine, job):
     starts = _array(machine, job.starts, job.buckets, np.uint32)
     starts += np.bincount(_rows(machine, job) >> job.shift, minlength=job.buckets).astype(np.uint32)
@@ -176,4 +207,4 @@ def order_rows(machine, job):
 
 _GATHER_KERNELS = (gather_aligned, gather_unaligned, gather_bulk)
 _ORDER_KERNELS = (compute_rows, count_buckets, start_buckets, order_rows)
-KERNELS = {kernel.__name__: kernel for kernel in (*_GATHER_KERNELS, *_ORDER_KERNELS, narrow_numbers)}
+KERNELS = {kernel.__name__: kernel for kernel in (*_GATHER_KERNELS, *_ORDER_KERNELS, narrow_numbers, resize_images)}

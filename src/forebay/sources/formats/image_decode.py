@@ -5,7 +5,7 @@ import io
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.decision import Decision
+from forebay.core.encoded_images import EncodedImages
+from forebay.core.rows import Rows
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError, SpecError
 
@@ -109,6 +111,18 @@ class ImageDecoder:
         """The decoder and how it resizes, for `explain()`."""
         resize = self._explain_resize("bilinear, antialiased")
         return Decision("decoder", "pillow", f"decodes images{resize}{self._note}")
+
+    def encoded_images(self, read: Callable[[Rows], list[bytes | None]]) -> EncodedImages:
+        """Return how a device decodes the same images into the first leaf; `read` returns their files."""
+        options = self._options
+        return EncodedImages(
+            leaf=0,
+            read=read,
+            resizes=options.size is not None,
+            crops=options.resize == "crop" and options.size is not None,
+            upright=options.upright,
+            max_pixels=max_pixels(),
+        )
 
     def counters(self) -> dict[str, int]:
         """Return how many images each library has decoded, if there are several."""

@@ -19,7 +19,7 @@ from forebay.sources.files.match_spec import match_spec
 from forebay.sources.files.paths import Paths, expand_paths, has_url
 from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
 from forebay.sources.formats.image_labels import ImageLabel, LabelledFiles, label_files
-from forebay.sources.formats.jpeg_decode import make_image_decoder
+from forebay.sources.formats.jpeg_decode import make_image_decoder, read_content
 
 __all__ = ["ImageSource", "open_image", "open_labelled_images"]
 
@@ -66,7 +66,7 @@ class _ImageOpener:
         files = LabelledFiles([Path(path) for path in paths])
         image_decoder = _open_first(files.paths[0], ImageOptions(size, channels), decoder)
         structure = match_spec(files.paths[0], (image_decoder.spec,), Structure(None), spec)
-        return ImageSource(files, image_decoder, structure)
+        return ImageSource(files, image_decoder, structure, decoder)
 
 
 open_image = _ImageOpener()
@@ -90,7 +90,7 @@ def open_labelled_images(
     files = label_files(expand_paths(paths), label, class_names)
     image_decoder = _open_first(files.paths[0], options, decoder)
     names = ["image"] if files.labels is None else ["image", "label"]
-    return ImageSource(files, image_decoder, dict_structure(names))
+    return ImageSource(files, image_decoder, dict_structure(names), decoder)
 
 
 class ImageSource(AbstractSource):
@@ -98,12 +98,16 @@ class ImageSource(AbstractSource):
 
     immutable = decodes_rows = True
 
-    def __init__(self, files: LabelledFiles, decoder: ImageDecoder, structure: Structure) -> None:
+    def __init__(self, files: LabelledFiles, decoder: ImageDecoder, structure: Structure, decoder_name: str) -> None:
         self._paths, self._labels, self._left_out = files.paths, files.labels, files.left_out
         self.class_names = files.class_names
         self._decoder, self.structure = decoder, structure
         self.specs = (decoder.spec,) if files.labels is None else (decoder.spec, ArraySpec((), files.labels.dtype))
         self.read_decision = decoder.decision
+        if decoder_name == "nvimgcodec":
+            self.encoded_images = decoder.encoded_images(self._read_encoded)
+            why = f"decodes and resizes on the device; images that it refuses: {decoder.decision.why}"
+            self.read_decision = Decision("decoder", "nvimgcodec", why)
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -125,12 +129,35 @@ class ImageSource(AbstractSource):
         if self._labels is not None:
             out[1][...] = self._labels[rows]
 
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        """Return some leaves. Labels need no decoding."""
+        if 0 in leaves or self._labels is None:
+            return super().gather_leaves(leaves, rows)
+        return [self._labels[rows] for _ in leaves]
+
     def _decode(self, path: Path, out: Array) -> None:
-        if not path.is_file():
-            raise SourceChangedError(
-                f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
-            )
+        _check_exists(path)
         self._decoder.decode(str(path), path, out)
+
+    def _read_encoded(self, rows: Rows) -> list[bytes | None]:
+        """Return the content of the file of each row; None for files that only the decoder of the host may read."""
+        numbers = row_numbers(rows)
+        contents: list[bytes | None] = [None] * len(numbers)
+
+        def read(position: int, number: int) -> None:
+            _check_exists(self._paths[number])
+            content = read_content(self._paths[number])
+            contents[position] = content if isinstance(content, bytes) else None
+
+        decode_rows(read, numbers)
+        return contents
+
+
+def _check_exists(path: Path) -> None:
+    if not path.is_file():
+        raise SourceChangedError(
+            f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
+        )
 
 
 def _open_first(path: Path, options: ImageOptions, decoder: str) -> ImageDecoder:

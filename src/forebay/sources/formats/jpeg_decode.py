@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.decision import Decision
+from forebay.core.encoded_images import crop_to_aspect_ratio
 from forebay.core.spec import Array
 from forebay.errors import FrameworkError, SourceError, SpecError
 from forebay.sources.formats.image_decode import (
@@ -30,9 +31,9 @@ from forebay.sources.formats.image_decode import (
     resize_pixels,
 )
 
-__all__ = ["JpegDecoder", "make_image_decoder"]
+__all__ = ["JpegDecoder", "make_image_decoder", "read_content"]
 
-_DECODERS = ("auto", "pillow", "simplejpeg", "opencv")
+_DECODERS = ("auto", "pillow", "simplejpeg", "opencv", "nvimgcodec")
 _INSTALLS = {"cv2": "opencv-python-headless", "simplejpeg": "'forebay[images]'"}  # module -> what pip installs
 _MAX_CONTENT_NBYTES = 256 * 2**20  # bytes; Pillow decodes longer files, because it does not read them at once
 _JPEG_START = b"\xff\xd8"
@@ -54,11 +55,15 @@ _SMALLEST_SCALED = 64  # pixels; the last pixel of a scaled image covers fewer p
 
 
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
-    """Return a decoder; for "auto", the first of "opencv", "simplejpeg" and "pillow" that is installed."""
+    """Return a decoder; for "auto", the first of "opencv", "simplejpeg" and "pillow" that is installed.
+
+    For "nvimgcodec", the result is the same as for "auto": it decodes the images that the device refuses.
+    """
     if decoder not in _DECODERS:
         raise SpecError(f"decoder={decoder!r} is unknown. Choose one of {', '.join(map(repr, _DECODERS))}.")
     if decoder == "pillow":
         return ImageDecoder(name, first, options)
+    decoder = "auto" if decoder == "nvimgcodec" else decoder
     for each in ("opencv", "simplejpeg") if decoder == "auto" else (decoder,):
         try:
             return JpegDecoder(name, first, options, uses_opencv=each == "opencv")
@@ -99,7 +104,7 @@ class JpegDecoder(ImageDecoder):
         return {"simplejpeg_images": self._simplejpeg_images, "pillow_images": self._pillow_images}
 
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
-        content = _read_content(encoded)
+        content = read_content(encoded)
         is_decoded = isinstance(content, bytes) and content[:2] == _JPEG_START and self._decode_jpeg(content, out)
         if not is_decoded:
             super().decode(name, content, out)
@@ -158,7 +163,7 @@ class JpegDecoder(ImageDecoder):
             return
         image = self._simplejpeg.decode_jpeg(data, colorspace, min_height=height, min_width=width)
         if self._options.resize == "crop":
-            image = _crop_to_aspect_ratio(image, target)
+            image = image[crop_to_aspect_ratio(image.shape[:2], target)]
         if image.shape[2] == 1:  # both libraries drop an axis of length 1
             image, out = image[..., 0], out[..., 0]
         if self._cv2 is None:
@@ -187,7 +192,7 @@ class JpegDecoder(ImageDecoder):
             out[...] = resized
 
 
-def _read_content(encoded: EncodedImage) -> EncodedImage:
+def read_content(encoded: EncodedImage) -> EncodedImage:
     """Return the content of a file; the path of a huge file, or of a file that cannot be read."""
     if isinstance(encoded, bytes):
         return encoded
@@ -217,16 +222,3 @@ def _read_jpeg_orientation(data: bytes) -> int:
         else:
             position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
     return 1
-
-
-def _crop_to_aspect_ratio(image: Array, target: tuple[int, ...]) -> Array:
-    """Return the centre of the image with the aspect ratio of the target, in whole pixels."""
-    scale = max(wanted / length for wanted, length in zip(target, image.shape[:2], strict=True))
-    rows, columns = (_centre(length, wanted / scale) for wanted, length in zip(target, image.shape[:2], strict=True))
-    return image[rows, columns]
-
-
-def _centre(length: int, kept: float) -> slice:
-    """Return the middle `kept` of an axis. Both ends lose as many pixels, so that the image does not move."""
-    margin = max(0, round((length - kept) / 2))
-    return slice(margin, max(length - margin, margin + 1))

@@ -32,7 +32,7 @@ from forebay.engines.cuda.row_mover import (
     RowMover,
 )
 
-__all__ = ["RowPuller"]
+__all__ = ["RowPuller", "RowSet"]
 
 
 class RowSet(Protocol):

@@ -1,0 +1,71 @@
+// Resizes decoded images into the rows of a slot.
+
+typedef unsigned char uchar;
+typedef unsigned int uint;
+
+const uint MAX_IMAGES = 64;        // of one launch; the table of images is an argument of the kernel
+const uint BLOCKS_PER_IMAGE = 16;
+
+struct Image {
+    const uchar* pixels;  // the first pixel of the part that becomes the row
+    long long row_stride; // bytes from one line of pixels to the next
+    uint height, width;   // of the part that becomes the row
+    uint place;           // of the row in the group
+    uint padding;
+};
+
+struct ResizeJob {
+    uchar* out;              // first batch of the leaf
+    long long batch_stride;  // bytes from one batch to the next
+    uint batch_rows;         // rows of a batch
+    uint height, width;      // of a row
+    uint channels;           // of a row and of every image
+    Image images[MAX_IMAGES];
+};
+
+// The source pixels of one output pixel along one axis: a triangle filter, which is wider if the axis becomes shorter.
+// This is the bilinear filter of Pillow, without its rounding between the two axes.
+struct Window {
+    float centre, scale;
+    uint first, end;
+
+    __device__ Window(uint position, uint source, uint target) {
+        const float ratio = (float)source / (float)target;
+        scale = ratio > 1.0f ? ratio : 1.0f;
+        centre = (position + 0.5f) * ratio;
+        const float low = centre - scale + 0.5f, high = centre + scale + 0.5f;
+        first = low > 0.0f ? (uint)low : 0;
+        end = (uint)high < source ? (uint)high : source;
+    }
+
+    __device__ float weight(uint i) const {
+        const float distance = ((float)i + 0.5f - centre) / scale;
+        const float weight = 1.0f - (distance < 0.0f ? -distance : distance);
+        return weight > 0.0f ? weight : 0.0f;
+    }
+};
+
+extern "C" __global__ void resize_images(ResizeJob job) {
+    const Image image = job.images[blockIdx.x / BLOCKS_PER_IMAGE];
+    const uint pixels = job.height * job.width;
+    uchar* row = job.out + (long long)(image.place / job.batch_rows) * job.batch_stride +
+                 (long long)(image.place % job.batch_rows) * pixels * job.channels;
+    const uint first = blockIdx.x % BLOCKS_PER_IMAGE * blockDim.x + threadIdx.x;
+    for (uint pixel = first; pixel < pixels; pixel += BLOCKS_PER_IMAGE * blockDim.x) {
+        const Window vertical(pixel / job.width, image.height, job.height);
+        const Window horizontal(pixel % job.width, image.width, job.width);
+        float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f}, total = 0.0f;
+        for (uint y = vertical.first; y < vertical.end; y++) {
+            const uchar* line = image.pixels + y * image.row_stride;
+            const float row_weight = vertical.weight(y);
+            for (uint x = horizontal.first; x < horizontal.end; x++) {
+                const float weight = row_weight * horizontal.weight(x);
+                total += weight;
+                for (uint channel = 0; channel < job.channels; channel++)
+                    sums[channel] += weight * line[x * job.channels + channel];
+            }
+        }
+        for (uint channel = 0; channel < job.channels; channel++)
+            row[pixel * job.channels + channel] = (uchar)(sums[channel] / total + 0.5f);
+    }
+}

@@ -1,0 +1,233 @@
+"""The device decodes and resizes images; the host decodes what the device refuses."""
+
+import ctypes
+import io
+import re
+import sys
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+from tests.engines.cuda.pull.host_comparison import feed_of, read_all
+from tests.support.fake_cuda import MarkerFramework, StreamFramework, fake_cuda
+from tests.support.fake_cuda.nvimgcodec import install_nvimgcodec
+
+import forebay as fb
+from forebay.core.encoded_images import crop_to_aspect_ratio
+from forebay.engines.cuda.decode import device_decoder, image_filler
+from forebay.errors import FrameworkError, PipelineError, SourceError
+
+SIZE = (16, 20)
+
+
+@pytest.fixture(params=[(StreamFramework, "late"), (MarkerFramework, "any")])
+def framework(request, monkeypatch):
+    kind, pace = request.param
+    with fake_cuda(kind=kind, pace=pace) as made:
+        install_nvimgcodec(monkeypatch, made.machine)
+        yield made
+
+
+def picture(height, width, seed=0):
+    """Return a smooth image with some noise, which JPEG keeps."""
+    y, x = np.mgrid[:height, :width]
+    waves = np.stack([np.sin(x / 7 + seed), np.cos(y / 5 + seed), np.sin((x + y) / 9)], axis=-1)
+    return (waves * 100 + 128).astype(np.uint8)
+
+
+def save_images(folder, sizes, mode="RGB", **options):
+    for number, (height, width) in enumerate(sizes):
+        path = folder / ("cat" if number % 2 else "dog") / f"{number:03}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(picture(height, width, number)).convert(mode).save(path, quality=95, **options)
+    return sorted(folder.glob("*/*.jpg"))
+
+
+def expected_image(path, *, resize="stretch", mode="RGB"):
+    """Decode an image with Pillow at its full size, and resize it."""
+    with Image.open(path) as opened:
+        image = ImageOps.exif_transpose(opened).convert(mode)
+    if resize == "crop":
+        rows, columns = crop_to_aspect_ratio((image.height, image.width), SIZE)
+        image = image.crop((columns.start, rows.start, columns.stop, rows.stop))
+    resized = np.asarray(image.resize(SIZE[::-1], Image.Resampling.BILINEAR))
+    return resized.reshape(*SIZE, -1)
+
+
+def open_images(folder, **options):
+    return fb.from_images(folder / "*" / "*.jpg", size=SIZE, decoder="nvimgcodec", **options)
+
+
+def decode_all(pipeline, framework, **options):
+    with feed_of(pipeline, framework, **options) as feed:
+        batches = read_all(framework, feed)
+        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}, feed.stats(), feed
+
+
+def assert_near(images, paths, **options):
+    expected = np.stack([expected_image(path, **options) for path in paths])
+    assert images.shape == expected.shape
+    assert np.abs(images.astype(int) - expected).max() <= 1  # Pillow rounds between the two axes
+
+
+SIZES = [(30, 40), (40, 30), (16, 20), (8, 9), (90, 17), (64, 80), (33, 33), (20, 200), (17, 21)]
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop"])
+def test_the_device_decodes_and_resizes_images(tmp_path, framework, resize):
+    paths = save_images(tmp_path, SIZES)
+    pipeline = open_images(tmp_path, resize=resize, label="folder").batch(4)
+    leaves, stats, feed = decode_all(pipeline, framework)
+    assert_near(leaves["image"], paths, resize=resize)
+    assert leaves["label"].tolist() == [int(path.parent.name == "dog") for path in paths]
+    assert stats["decoded_images"]["device"] >= len(SIZES)  # more, if the feed has begun the next epoch
+    assert stats["decoded_images"]["host"] == 0
+    assert re.search(r"decoder +nvimgcodec", feed.explain())
+
+
+def test_gray_images_have_one_channel(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES, mode="L")
+    leaves, _, _ = decode_all(open_images(tmp_path, channels=1).batch(5), framework)
+    assert_near(leaves["image"], paths, mode="L")
+
+
+def test_the_orientation_of_exif_is_applied(tmp_path, framework):
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        path = tmp_path / "a" / f"{orientation}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(picture(24, 31)).save(path, quality=95, exif=exif)
+    leaves, _, _ = decode_all(open_images(tmp_path).batch(8), framework)
+    assert_near(leaves["image"], sorted(tmp_path.glob("*/*.jpg")))
+
+
+def test_the_host_decodes_what_the_device_refuses(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    Image.fromarray(picture(30, 30)).convert("CMYK").save(paths[2])
+    paths[3].write_bytes(png_of(picture(25, 25)))
+    pipeline = open_images(tmp_path, label="folder").batch(4)
+    leaves, stats, _ = decode_all(pipeline, framework)
+    assert stats["decoded_images"]["host"] >= 2
+    host = decode_with_pillow(tmp_path)
+    assert np.array_equal(leaves["image"][[2, 3]], host[[2, 3]])
+    others = [number for number in range(len(SIZES)) if number not in (2, 3)]
+    assert_near(leaves["image"][others], [paths[number] for number in others])
+
+
+def png_of(pixels):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def decode_with_pillow(folder):
+    with fb.from_images(folder / "*" / "*.jpg", size=SIZE, decoder="auto").batch(100).feed("numpy") as feed:
+        return next(iter(feed))["image"].copy()
+
+
+def test_a_damaged_image_ends_the_feed_with_its_name(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    paths[4].write_bytes(paths[4].read_bytes()[:40])
+    with pytest.raises(SourceError, match=re.escape(str(paths[4]))):
+        decode_all(open_images(tmp_path).batch(9), framework)
+
+
+def test_an_image_with_too_many_pixels_is_left_to_the_host_which_refuses_it(tmp_path, framework, monkeypatch):
+    save_images(tmp_path, SIZES)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)  # the largest image has 5,120
+    with pytest.raises(SourceError, match="safety limit of 2000"):
+        decode_all(open_images(tmp_path).batch(9), framework)
+
+
+def test_without_a_size_all_images_must_have_the_size_of_the_first(tmp_path, framework):
+    paths = save_images(tmp_path, [(24, 32)] * 6)
+    pipeline = fb.from_images(tmp_path / "*" / "*.jpg", decoder="nvimgcodec").batch(4)
+    leaves, _, _ = decode_all(pipeline, framework)
+    for image, path in zip(leaves["image"], paths, strict=True):
+        with Image.open(path) as opened:
+            assert np.array_equal(image, np.asarray(opened))
+    Image.fromarray(picture(25, 32)).save(paths[3])
+    with pytest.raises(SourceError, match="is 25 x 32, but"):
+        decode_all(pipeline, framework)
+
+
+def test_epochs_and_resumed_feeds_have_the_same_rows(tmp_path, framework):
+    save_images(tmp_path, [(30, 40)] * 23)
+    pipeline = open_images(tmp_path, label="folder").shuffle(seed=3).batch(4)
+    with feed_of(pipeline, framework) as feed:
+        first = read_all(framework, feed)
+        batches = iter(feed)
+        read_all(framework, [next(batches), next(batches)])
+        state = feed.state_dict()
+        rest = read_all(framework, batches)
+    with feed_of(pipeline, framework) as feed:
+        feed.load_state_dict(state)
+        resumed = read_all(framework, feed)
+    assert len(first) == 6
+    assert [batch["image"].tobytes() for batch in resumed] == [batch["image"].tobytes() for batch in rest]
+
+
+def test_memory_of_decoded_images_is_reused(tmp_path, framework):
+    save_images(tmp_path, [(30, 40)] * 40)
+    decode_all(open_images(tmp_path).batch(4), framework)
+    assert sum(decoder.reused for decoder in framework.machine.decoders) > 0
+
+
+def test_large_groups_are_decoded_in_parts(tmp_path, framework, monkeypatch):
+    paths = save_images(tmp_path, SIZES)
+    monkeypatch.setattr(device_decoder, "MAX_DECODED_NBYTES", 9000)
+    leaves, _, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert_near(leaves["image"], paths)
+
+
+def test_more_images_than_one_launch_has(tmp_path, framework, monkeypatch):
+    paths = save_images(tmp_path, [(17, 23)] * 70)
+    leaves, _, _ = decode_all(open_images(tmp_path).batch(70), framework)
+    assert_near(leaves["image"], paths)
+
+
+def test_a_map_may_run_on_the_device_after_the_decoder(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    pipeline = open_images(tmp_path).batch(4).map(lambda batch: {"pixels": batch["image"]}, where="device")
+    leaves, _, _ = decode_all(pipeline, framework)
+    assert_near(leaves["pixels"], paths)
+
+
+# Refusals
+
+
+def test_a_map_on_the_host_is_refused(tmp_path, framework):
+    save_images(tmp_path, SIZES)
+    with pytest.raises(PipelineError, match=r"runs on the host, but decoder='nvimgcodec'.*where='device'"):
+        feed_of(open_images(tmp_path).map(lambda row: row).batch(4), framework)
+
+
+def test_a_feed_to_the_cpu_is_refused(tmp_path):
+    save_images(tmp_path, SIZES[:2])
+    with pytest.raises(PipelineError, match=r"but the batches go to the CPU. Pass decoder='auto'"):
+        open_images(tmp_path).batch(2).feed("numpy", device="cpu")
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    save_images(tmp_path, SIZES)
+    with fake_cuda() as framework:
+        monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
+        with pytest.raises(FrameworkError, match=r"forebay\[images-cu13\]"):
+            decode_all(open_images(tmp_path).batch(4), framework)
+
+
+# The kernel
+
+
+def test_structs_and_constants_match_the_kernel_source():
+    text = files("forebay.engines.cuda").joinpath("images.cu").read_text()
+    for name in ("MAX_IMAGES", "BLOCKS_PER_IMAGE"):
+        assert int(re.search(rf"const uint {name} = (\d+);", text)[1]) == getattr(image_filler, name)
+    for struct in ("Image", "ResizeJob"):
+        body = re.search(rf"struct {struct} \{{(.*?)\}};", re.sub(r"//.*", "", text), re.DOTALL)[1]
+        names = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body)
+        assert names == [name for name, *_ in getattr(image_filler, f"_{struct}")._fields_]
+    assert ctypes.sizeof(image_filler._Image) == 32
+    assert ctypes.sizeof(image_filler._ResizeJob) <= 4096  # the limit for arguments of a kernel
