@@ -17,6 +17,7 @@ from forebay.pipeline.constructors import (
     from_files,
     from_generator,
     from_images,
+    from_ragged,
     from_source,
 )
 from forebay.pipeline.pipeline import Pipeline
@@ -37,6 +38,7 @@ __all__ = [
     "from_files",
     "from_generator",
     "from_images",
+    "from_ragged",
     "from_source",
     "interleave",
     "one_hot",

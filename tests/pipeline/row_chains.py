@@ -98,19 +98,38 @@ def sample(draw, chain):
     return Chain(pipeline, possible, count, is_exact=False, is_complete=is_complete)
 
 
+def packed_texts(draw):
+    """Draw packed rows. The first token identifies a row, because no two tokens of all texts are equal."""
+    lengths = draw(st.lists(st.integers(0, 12), min_size=1, max_size=40).filter(any))
+    offsets = np.cumsum([0, *lengths])
+    pipeline = fb.from_ragged(np.arange(offsets[-1]), offsets).pack(draw(st.integers(1, 16)), seed=draw(seeds))
+    (tokens,) = pipeline.source.gather_leaves([0], slice(0, len(pipeline.source)))
+    return Chain(pipeline, tokens[:, 0], len(tokens))
+
+
 NEED_FIXED_ROWS = (select, split, filter_rows, sample)
 WORDS = (*NEED_FIXED_ROWS, skip, take, repeat, shuffle)
 
 
 @st.composite
 def chains(draw):
-    """Draw a chain of up to four words over up to 40 rows. A word that needs fixed rows comes before a shuffle."""
+    """Draw a chain of up to four words over up to 40 rows. A word that needs fixed rows comes before a shuffle.
+
+    The rows are numbers or packed texts. The function of a filter cannot read packed texts as numbers.
+    """
+    is_packed = draw(st.booleans())
     length = draw(st.integers(1, 40))
-    chain = Chain(fb.from_arrays(np.arange(length)), np.arange(length), length)
-    for word in draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4)):
+    rows = np.arange(length)
+    chain = packed_texts(draw) if is_packed else Chain(fb.from_arrays(rows), rows, length)
+    words = [word for word in WORDS if not (is_packed and word is filter_rows)]
+    for word in draw(st.lists(st.sampled_from(words), min_size=1, max_size=4)):
         if chain.is_exact or word not in NEED_FIXED_ROWS:
             chain = word(draw, chain)
-    return chain
+    return replace(chain, pipeline=chain.pipeline.map(_first_token)) if is_packed else chain
+
+
+def _first_token(row):
+    return row["tokens"][0]
 
 
 def _exact(chain, pipeline, rows):

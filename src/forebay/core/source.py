@@ -170,6 +170,10 @@ class AbstractSource(PipelineInput):
         self.gather(rows, out)
         return [out[leaf] for leaf in leaves]
 
+    def row_lengths(self, leaf: int) -> Array | None:
+        """Return the first length of this leaf in each row, or None if that needs a pass over the values."""
+        return None
+
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.
 

@@ -19,6 +19,7 @@ from forebay.core.spec import Array
 from forebay.order.device_steps import Add, DeviceSteps, add_after, branch_steps, join_steps
 from forebay.order.mix_pattern import MixPattern, even_pattern, mix_steps, shuffled_pattern
 from forebay.order.orders import Order, Repeated, Windows, order_chain
+from forebay.order.packing import Packed
 from forebay.order.permutation import Positions, derive_key
 from forebay.order.schedule import ENDLESS
 
@@ -205,10 +206,10 @@ class Interleaved:
 
 
 def has_windows(order: Order) -> bool:
-    """Whether the rows of an order, or of a part of it, are windows."""
+    """Whether the rows of an order, or of a part of it, are windows or packed rows, not rows of the source."""
     links = list(order_chain(order))
     parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
-    return any(isinstance(link, Windows) for link in links) or any(has_windows(part.order) for part in parts)
+    return any(isinstance(link, Windows | Packed) for link in links) or any(has_windows(part.order) for part in parts)
 
 
 def _any_row_repeats(parts: Sequence[OrderPart]) -> bool:

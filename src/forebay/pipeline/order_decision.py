@@ -8,6 +8,7 @@ from forebay.core.spec import format_nbytes
 from forebay.order.choices import Selected, Span, SplitPart
 from forebay.order.combined import Concatenated, Interleaved, OrderPart
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, order_chain
+from forebay.order.packing import Packed
 from forebay.order.sampling import Sampled
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.streams.choices import FilteredStream, SkippedStream
@@ -55,6 +56,8 @@ def _why_order(pipeline: Pipeline, order: Order) -> str:
     if isinstance(order, Interleaved):
         mixed = f"{len(order.parts)} pipelines, mixed {':'.join(map(str, order.weights))}{_why_stop(order)}"
         return f"{mixed}; {_why_parts(pipeline, order.parts)}"
+    if isinstance(order, Packed):
+        return "packed rows, about in the order of their texts"
     if not isinstance(order, BlockShuffled):
         return "the order of the source" if order.is_ascending else "the order of the selected row numbers"
     open_nbytes = order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs)
@@ -100,6 +103,11 @@ def _choice_notes(pipeline: Pipeline, order: Order) -> Iterator[str]:
             yield f"from row {link.start} on" if link.count is None else f"{link.count} rows from row {link.start} on"
         elif isinstance(link, SplitPart):
             yield f"{link.count} of {link.inner.length} rows, split at random{_scatter_note(pipeline)}"
+        elif isinstance(link, Packed):
+            yield (
+                f"{link.inner.length} texts packed into {link.length} rows of {link.row_length} tokens, "
+                f"{link.fill:.1%} full; the table has {format_nbytes(link.table.nbytes)}"
+            )
         elif isinstance(link, Sampled) and link is not order:
             yield _why_sampled(link)
 

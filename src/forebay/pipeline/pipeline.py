@@ -12,8 +12,8 @@ from forebay.errors import PipelineError
 from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number
 from forebay.pipeline.description import Batching
 from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.pack_methods import PackMethods
 from forebay.pipeline.ranks import detect_rank
-from forebay.pipeline.row_methods import RowMethods
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Cast, Map, OneHot, Scale, Transform
@@ -25,7 +25,7 @@ __all__ = ["Pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(RowMethods):
+class Pipeline(PackMethods):
     """A description of rows and batches. Each method returns a new pipeline.
 
     A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`

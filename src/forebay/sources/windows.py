@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forebay.core.chunk_policy import ShuffleBlocks
 from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
+from forebay.sources.wrapping import WrappingSource
 
 __all__ = ["WindowSource", "find_starts_within", "make_windows", "window_count"]
 
@@ -56,19 +56,15 @@ def find_starts_within(labels: Array, length: int, stride: int) -> Array:
     return np.asarray(np.repeat(run_starts, counts) + numbers_in_run * stride)
 
 
-class WindowSource(AbstractSource):
+class WindowSource(WrappingSource):
     """Windows of any source. Each `gather` reads the rows of its windows from the inner source."""
 
     def __init__(self, inner: AbstractSource, rows: slice, length: int, stride: int) -> None:
-        self._inner, self._stride, self._steps = inner, stride, np.arange(rows.start, rows.start + length)
+        super().__init__(inner, inner_rows=stride)
+        self._stride, self._steps = stride, np.arange(rows.start, rows.start + length)
         self._length = window_count(rows.stop - rows.start, length, stride)
         self.specs = tuple(ArraySpec((length, *spec.shape), spec.dtype) for spec in inner.specs)
         self.structure = inner.structure
-        self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
-        self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
-        self.decodes_rows, self.row_by_row, self.class_names = inner.decodes_rows, inner.row_by_row, inner.class_names
-        blocks = inner.shuffle_blocks
-        self.shuffle_blocks = blocks and ShuffleBlocks(max(1, blocks.rows // stride), blocks.held)
 
     def __len__(self) -> int:
         return self._length
@@ -78,16 +74,3 @@ class WindowSource(AbstractSource):
         inner_rows = (numbers[:, None] * self._stride + self._steps).reshape(-1)
         leaves = zip(out, self._inner.specs, strict=True)
         self._inner.gather(inner_rows, [leaf.reshape(len(inner_rows), *spec.shape) for leaf, spec in leaves])
-
-    def counters(self) -> dict[str, int]:
-        return self._inner.counters()
-
-    def decompress(self) -> None:
-        self._inner.decompress()
-
-    @property
-    def held_nbytes(self) -> int:
-        return self._inner.held_nbytes
-
-    def close(self) -> None:
-        self._inner.close()

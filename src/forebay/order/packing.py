@@ -1,0 +1,281 @@
+"""Packing: which texts share a row of fixed length.
+
+The packing is best fit in decreasing order of length: each text goes to the fullest row that still has room for it.
+Texts of one length are interchangeable, so the algorithm works on the histogram of the lengths. Equal rows form one
+`_Group` with a count. Its time depends on the number of different lengths, not on the number of texts.
+
+Then the rows come in a random order, and each row takes the next unused text of each of its lengths. Texts of one
+length keep the order of the source. So the texts of one row are from about the same part of the source, and packed
+rows come about in its order. But the texts of a row are not neighbours.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from forebay.core.spec import Array
+from forebay.order.choices import hash_array
+from forebay.order.orders import Order
+from forebay.order.permutation import Permutation, PermutationParams, Positions, derive_key
+
+__all__ = ["LongTexts", "Packed", "PackingTable", "pack_texts"]
+
+LongTexts: TypeAlias = Literal["split", "truncate", "error"]
+
+_PACKING_KEY = int.from_bytes(b"pack rows", "big")  # in the derived key: a shuffle with the same seed has another key
+_RADIX_LENGTHS = 1 << 16  # NumPy sorts 16-bit integers by their digits, several times faster than longer integers
+
+
+@dataclass(frozen=True, slots=True)
+class PackingTable:
+    """The pieces of texts in each packed row. A piece is a whole text, or a part of a long one."""
+
+    first_pieces: Array  # number of the first piece of each packed row, then the number of pieces
+    texts: Array  # number of the text of each piece
+    lengths: Array  # tokens of each piece
+    starts: Array | None  # first token of each piece, in multiples of the row length; None if all begin at 0
+
+    def __len__(self) -> int:
+        return len(self.first_pieces) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        arrays = (self.first_pieces, self.texts, self.lengths, self.starts)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The order of packed rows. It also identifies the packing, for the fingerprint."""
+
+    inner: Order  # the order of the texts
+    table: PackingTable = field(compare=False, repr=False)
+    row_length: int
+    tokens: int  # in all packed rows, without padding
+    digest: str  # identifies the lengths of the texts, and the options of the packing
+    is_sequential: ClassVar[bool] = True
+    is_fixed: ClassVar[bool] = True
+    is_ascending: ClassVar[bool] = True
+    repeats_rows: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, inner: Order, lengths: Array, row_length: int, *, long: LongTexts, seed: int) -> "Packed":
+        """Pack the texts of an order. `lengths[p]` is the number of tokens of the text at position `p`."""
+        table = pack_texts(lengths, row_length, splits=long == "split", seed=seed)
+        tokens = int(table.lengths.sum(dtype=np.int64))
+        hashed = lengths.astype(_index_dtype(int(lengths.max())), copy=False)
+        digest = f"{hash_array(hashed)} {long} {seed}"
+        return cls(inner, table, row_length, tokens, digest)
+
+    @property
+    def length(self) -> int:
+        return len(self.table)
+
+    @property
+    def fill(self) -> float:
+        """The share of the packed rows that is not padding."""
+        return self.tokens / (self.length * self.row_length)
+
+    def rows(self, epoch: int, positions: Positions) -> Positions:
+        return positions
+
+    def permutation_params(self, epoch: int) -> PermutationParams | None:
+        return None
+
+    def describe(self) -> tuple[Any, ...]:
+        return ("packed", self.length, self.row_length, self.digest, *self.inner.describe())
+
+
+def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> PackingTable:
+    """Pack texts into rows of `row_length` tokens. Texts without tokens are in no row.
+
+    Texts that are longer than a row are cut into pieces if `splits`, and otherwise lose their end.
+    """
+    pieces = _TextPieces.of(lengths, row_length, splits=splits)
+    counts = np.bincount(pieces.lengths, minlength=row_length + 1)
+    patterns = _Patterns.of(_fit_histogram(counts, row_length))
+    rows = patterns.shuffled(derive_key(seed, _PACKING_KEY))
+    first_pieces = np.concatenate(([0], np.cumsum(patterns.sizes[rows], dtype=np.int64)))
+    row_lengths = patterns.piece_lengths(rows, first_pieces).astype(pieces.lengths.dtype, copy=False)
+    chosen = np.empty(len(row_lengths), _index_dtype(len(pieces.lengths)))
+    # Pieces without tokens come first in the sorted order.
+    chosen[_sort_by_length(row_lengths, counts)] = _sort_by_length(pieces.lengths, counts)[counts[0] :]
+    starts = pieces.starts(chosen)
+    return PackingTable(first_pieces.astype(_index_dtype(len(chosen))), pieces.texts(chosen), row_lengths, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class _TextPieces:
+    """The pieces of all texts: first one for each text, with its end, then those that fill a whole row."""
+
+    row_length: int
+    lengths: Array
+    text_count: int
+    long_texts: Array  # the texts that are cut
+    cut_lengths: Array  # for each of them, the tokens in pieces that fill a whole row
+
+    @classmethod
+    def of(cls, lengths: Array, row_length: int, *, splits: bool) -> "_TextPieces":
+        dtype, longest = np.min_scalar_type(row_length), int(lengths.max(initial=0))
+        if longest <= row_length or not splits:
+            nothing = np.zeros(0, np.int64)
+            clipped = np.minimum(lengths, row_length) if longest > row_length else lengths
+            return cls(row_length, clipped.astype(dtype), len(lengths), nothing, nothing)
+        long_texts = np.flatnonzero(lengths >= row_length)
+        long_lengths = lengths[long_texts].astype(np.int64)
+        ends = long_lengths % row_length
+        cut_lengths = long_lengths - ends
+        piece_lengths = np.full(len(lengths) + int(cut_lengths.sum()) // row_length, row_length, dtype)
+        piece_lengths[: len(lengths)] = lengths  # wrong for long texts, until the next line
+        piece_lengths[long_texts] = ends
+        return cls(row_length, piece_lengths, len(lengths), long_texts, cut_lengths)
+
+    def texts(self, pieces: Array) -> Array:
+        """Return the texts of these pieces."""
+        if not len(self.long_texts):
+            return pieces
+        texts = np.arange(len(self.lengths), dtype=_index_dtype(len(self.lengths)))
+        texts[self.text_count :] = np.repeat(self.long_texts, self._cut_counts)
+        return texts[pieces]
+
+    def starts(self, pieces: Array) -> Array | None:
+        """Return the first token of each piece, in multiples of the row length; None if all begin at 0."""
+        if not len(self.long_texts):
+            return None
+        counts = self._cut_counts
+        starts = np.zeros(len(self.lengths), np.min_scalar_type(int(counts.max())))
+        starts[self.long_texts] = counts
+        first_pieces = np.cumsum(counts) - counts
+        starts[self.text_count :] = np.arange(counts.sum()) - np.repeat(first_pieces, counts)
+        return np.asarray(starts[pieces])
+
+    @property
+    def _cut_counts(self) -> Array:
+        return self.cut_lengths // self.row_length
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Packed rows with texts of the same lengths."""
+
+    count: int  # of packed rows
+    space: int  # free tokens in each of them
+    length: int  # of the texts that were added last
+    added: int  # how many of them each row has
+    before: "_Group | None" = None  # the other texts of each row
+
+    def split(self, count: int) -> "_Group":
+        """Return `count` rows of this group as a group of their own."""
+        return _Group(count, self.space, self.length, self.added, self.before)
+
+    def add(self, count: int, length: int, added: int) -> "_Group":
+        """Return `count` rows of this group, each with `added` more texts of this length."""
+        return _Group(count, self.space - length * added, length, added, self)
+
+
+class _OpenRows:
+    """Groups of packed rows that have room for more texts, by their free tokens."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, list[_Group]] = {}
+        self._spaces: list[int] = []  # the keys of `_groups`, sorted
+
+    def add(self, group: _Group) -> None:
+        if group.space not in self._groups:
+            self._groups[group.space] = []
+            insort(self._spaces, group.space)
+        self._groups[group.space].append(group)
+
+    def take(self, length: int) -> _Group | None:
+        """Remove and return the fullest group with room for a text of this length."""
+        index = bisect_left(self._spaces, length)
+        if index == len(self._spaces):
+            return None
+        groups = self._groups[self._spaces[index]]
+        group = groups.pop()
+        if not groups:
+            del self._groups[self._spaces.pop(index)]
+        return group
+
+    def groups(self) -> list[_Group]:
+        return [group for space in self._spaces for group in self._groups[space]]
+
+
+def _fit_histogram(counts: Array, row_length: int) -> list[_Group]:
+    """Pack `counts[n]` texts of each length n, the longest first, each into the fullest row with room for it."""
+    rows = _OpenRows()
+    for length in (np.flatnonzero(counts[1:]) + 1)[::-1].tolist():
+        texts = int(counts[length])
+        while texts and (group := rows.take(length)) is not None:
+            texts = _fill_group(rows, group, length, texts)
+        if texts:
+            empty = _Group(-(-texts // (row_length // length)), row_length, 0, 0)
+            _fill_group(rows, empty, length, texts)
+    return rows.groups()
+
+
+def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
+    """Add texts to the rows of a group, as many to each row as fit. Return how many texts are left."""
+    each = group.space // length
+    full = min(group.count, texts // each)
+    if full:
+        rows.add(group.add(full, length, each))
+    texts -= full * each
+    rest = group.count - full
+    if rest and texts:  # these are fewer texts than fit in one row
+        rows.add(group.add(1, length, texts))
+        rest, texts = rest - 1, 0
+    if rest:
+        rows.add(group.split(rest))
+    return texts
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """The lengths of the texts in the rows of each group."""
+
+    counts: Array  # packed rows of each group
+    sizes: Array  # texts in each of these rows
+    lengths: Array  # of these texts, group after group
+
+    @classmethod
+    def of(cls, groups: Sequence[_Group]) -> "_Patterns":
+        lengths: list[int] = []
+        sizes = []
+        for group in groups:
+            known, link = len(lengths), group
+            while link.before is not None:
+                lengths += [link.length] * link.added
+                link = link.before
+            sizes.append(len(lengths) - known)
+        return cls(np.array([group.count for group in groups]), np.array(sizes), np.array(lengths))
+
+    def shuffled(self, key: int) -> Array:
+        """Return the pattern of each packed row, in random order."""
+        rows = np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
+        return rows[Permutation(len(rows), key)(np.arange(len(rows), dtype=np.int64))]
+
+    def piece_lengths(self, rows: Array, first_pieces: Array) -> Array:
+        """Return the lengths of the texts of all packed rows, one after the other."""
+        first_lengths = np.cumsum(self.sizes) - self.sizes
+        dtype = np.int32 if first_pieces[-1] < 2**31 else np.int64  # half the memory, for up to 2^31 pieces
+        shifts = (first_lengths[rows] - first_pieces[:-1]).astype(dtype)
+        indices = np.repeat(shifts, self.sizes[rows])
+        indices += np.arange(len(indices), dtype=dtype)
+        return np.asarray(self.lengths[indices])
+
+
+def _sort_by_length(lengths: Array, counts: Array) -> Array:
+    """Return the indices that sort the lengths. Equal lengths keep their order."""
+    if len(counts) > _RADIX_LENGTHS and np.count_nonzero(counts) <= _RADIX_LENGTHS:
+        lengths = (np.cumsum(counts > 0) - 1).astype(np.uint16)[lengths]
+    return np.argsort(lengths, kind="stable")
+
+
+def _index_dtype(length: int) -> type[np.integer[Any]]:
+    """Return a dtype for numbers up to `length`: 32 bits if possible, to halve the memory."""
+    return np.uint32 if length < 2**32 else np.int64
