@@ -50,6 +50,15 @@ def test_batches_are_the_frameworks_own_arrays_with_the_right_rows(framework):
             assert sorted(seen) == list(range(1000))
 
 
+def test_packed_texts_arrive_with_segment_ids_and_positions():
+    tokens, offsets = np.arange(1, 200, dtype=np.int32), [0, 3, 50, 57, 100, 199]
+    packed = fb.from_ragged(tokens, offsets).pack(60).shuffle(seed=0).batch(2)
+    with packed.feed(FRAMEWORK) as fed, packed.feed("numpy") as expected:
+        for batch, rows in zip(fed, expected, strict=True):
+            assert {type(array).__name__ for array in batch.values()} == {KINDS[FRAMEWORK]}
+            assert all(np.array_equal(np.asarray(batch[name]), rows[name]) for name in rows)
+
+
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "f2", "f4", "c8"])
 def test_dtypes_are_unchanged(dtype):
     data = np.ones((40, 3), dtype)

@@ -29,6 +29,18 @@ def test_named_fields_become_inputs(arrays, names):
     np.testing.assert_allclose(model.evaluate(feed, verbose=0), expected, rtol=1e-5)
 
 
+def test_packed_texts_become_inputs():
+    tokens, offsets = np.arange(1, 200, dtype="int32"), [0, 3, 50, 57, 100, 199]
+    packed = fb.from_ragged({"tokens": tokens, "y": tokens.astype("float32")}, offsets).pack(60).batch(2)
+    names = ["tokens", "segment_ids", "positions"]
+    inputs = [keras.Input((60,), name=name) for name in names]
+    model = keras.Model(dict(zip(names, inputs, strict=True)), keras.layers.Add()(inputs))
+    model.compile("sgd", "mae")
+    errors = [abs(batch["segment_ids"] + batch["positions"]).mean() for batch in packed.feed("numpy")]
+    found = model.evaluate(packed.feed("keras", x=names, y="y"), verbose=0)
+    np.testing.assert_allclose(found, np.mean(errors), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("tree", "fields", "words"),
     [

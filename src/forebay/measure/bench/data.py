@@ -13,7 +13,15 @@ from forebay.measure.bench.model import Skip, Workload
 from forebay.measure.bench.row_ids import make_numbered_rows
 from forebay.measure.bench.uncached_file import write_uncached_file
 
-__all__ = ["generate_rows", "make_array", "map_in_python", "open_array", "write_file"]
+__all__ = [
+    "PACKING_ROWS",
+    "TextSource",
+    "generate_rows",
+    "make_array",
+    "map_in_python",
+    "open_array",
+    "write_file",
+]
 
 SEED = 20240607  # arbitrary, but the same in every process, so that all contenders load the same rows
 POOL_ROWS = 1024  # number of different rows that the generator repeats
@@ -21,6 +29,8 @@ JPEG_POOL = 256  # number of different JPEG files; the others are links to them
 JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos in ImageNet
 JPEG_QUALITY = 86  # makes files of 55 KB
 CLASSES = 10
+TEXT_MEDIAN = 300  # tokens; texts have a lognormal length with a sigma of 1, as web pages have about
+PACKING_ROWS = 64  # rows that packers keep open at a time, if they do not know all lengths
 
 
 def make_array(work: Workload) -> np.ndarray[Any, Any]:
@@ -41,11 +51,14 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
     """Write a file of this kind, and return its path.
 
     "npy" and "npz" (uncompressed) contain the rows of `make_array`, and stay in the page cache. "sparse" is a .npy of
-    zeros that takes no disk space. "jpegs" is a folder with one JPEG file per row, in ten folders. "disk" is a .npy of
-    random bytes, which a meter drops from the page cache; it is not written if the disk has too little space.
+    zeros that takes no disk space. "jpegs" is a folder with one JPEG file per row, in ten folders. "texts" is the file
+    of a `TextSource`, with zeros that take no disk space. "disk" is a .npy of random bytes, which a meter drops from
+    the page cache; it is not written if the disk has too little space.
     """
     if kind == "jpegs":
         return _write_jpegs(work, folder / "jpegs")
+    if kind == "texts":
+        return _write_texts(work, folder / "texts.bin")
     path = folder / f"rows-{kind}.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "sparse":
         _write_sparse(work, path)
@@ -58,6 +71,20 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
     else:
         np.save(path, make_array(work))
     return path
+
+
+class TextSource:
+    """Texts of different length in one mapped file of tokens, by index."""
+
+    def __init__(self, work: Workload) -> None:
+        self.offsets = _text_offsets(work.rows, work.shape[0])
+        self.tokens = np.asarray(np.memmap(work.path, work.dtype, "r"))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 
 def generate_rows(work: Workload) -> Iterator[np.ndarray[Any, Any]]:
@@ -102,6 +129,18 @@ def _write_sparse(work: Workload, path: Path) -> None:
         np.lib.format.write_array_header_1_0(file, header)
         row_nbytes = np.dtype(work.dtype).itemsize * int(np.prod(work.shape, dtype=np.int64))
         file.truncate(file.tell() + work.rows * row_nbytes)
+
+
+@lru_cache(maxsize=1)
+def _text_offsets(texts: int, longest: int) -> np.ndarray[Any, Any]:
+    lengths = np.exp(np.random.default_rng(SEED).normal(np.log(TEXT_MEDIAN), 1, texts))
+    return np.concatenate(([0], np.cumsum(lengths.astype(np.int64).clip(1, longest))))
+
+
+def _write_texts(work: Workload, path: Path) -> Path:
+    with path.open("wb") as file:
+        file.truncate(int(_text_offsets(work.rows, work.shape[0])[-1]) * np.dtype(work.dtype).itemsize)
+    return path
 
 
 def _write_jpegs(work: Workload, folder: Path) -> Path:

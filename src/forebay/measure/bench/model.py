@@ -29,6 +29,7 @@ MeterName: TypeAlias = Literal[
     "device_first_batch",
     "device_step",
     "keras_fit",
+    "packing",
 ]
 
 

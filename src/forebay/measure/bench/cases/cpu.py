@@ -5,6 +5,7 @@ its tutorial. The table also shows entries that are faster than Forebay.
 """
 
 from forebay.measure.bench.cases.disk import DISK_CASES
+from forebay.measure.bench.cases.lengths import LENGTH_CASES
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
 __all__ = ["CASES"]
@@ -211,5 +212,6 @@ CASES: tuple[Case, ...] = (
         ),
         targets=(PerformanceTarget("forebay", "grown", at_most=128), PerformanceTarget("forebay", "late", at_most=8)),
     ),
+    *LENGTH_CASES,
     *DISK_CASES,
 )

@@ -69,6 +69,7 @@ CONTENDERS: dict[str, Contender] = {
     for contender in (
         _contender("floor", "numpy:take_batches"),  # called "floor" in saved results, as the least work of any loader
         _contender("row_loop", "numpy:copy_rows"),
+        _contender("first_fit", "numpy:first_fit_rows"),
         _contender("forebay", "forebay:feed"),
         _contender("forebay_torch", "forebay:feed", "torch"),
         _contender("forebay_tensorflow", "forebay:feed", "tensorflow"),
@@ -83,6 +84,7 @@ CONTENDERS: dict[str, Contender] = {
         _contender("torch_call", "torch:from_numpy", "torch"),
         _contender("jax_call", "jax:device_put", "jax"),
         _contender("grain_loader", "grain:map_dataset", "grain"),
+        _contender("grain_packing", "grain:packed_dataset", "grain"),
         _contender(
             "images_forebay", "forebay:feed", "PIL", "simplejpeg", "cv2", install="pip install 'forebay[images]'"
         ),

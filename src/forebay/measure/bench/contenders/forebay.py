@@ -5,7 +5,7 @@ from time import perf_counter
 
 import forebay as fb
 from forebay.feed.feed import Feed
-from forebay.measure.bench.data import generate_rows, make_array, map_in_python
+from forebay.measure.bench.data import TextSource, generate_rows, make_array, map_in_python
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["disk_feed", "feed"]
@@ -65,10 +65,16 @@ def _image_folder(work: Workload) -> fb.Pipeline:
     return images.shuffle(seed=0).batch(work.batch)
 
 
+def _packed_texts(work: Workload) -> fb.Pipeline:
+    texts = TextSource(work)
+    return fb.from_ragged(texts.tokens, texts.offsets).pack(work.shape[0]).batch(work.batch)
+
+
 _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "arrays": _arrays,
     "files": _files,
     "generator": _generator,
     "map": _map,
     "image_folder": _image_folder,
+    "packed_texts": _packed_texts,
 }

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from forebay.measure.bench.data import generate_rows, map_in_python, open_array
+from forebay.measure.bench.data import PACKING_ROWS, TextSource, generate_rows, map_in_python, open_array
 from forebay.measure.bench.model import Skip, StartEpoch, Workload
 from forebay.measure.bench.proc_stats import available_nbytes
 
-__all__ = ["convert_ready_batches", "copy_rows", "take_batches"]
+__all__ = ["convert_ready_batches", "copy_rows", "first_fit_rows", "take_batches"]
 
 ALIGNMENT = 64  # bytes; TensorFlow and JAX need no copy of memory with this alignment
 
@@ -46,6 +46,50 @@ def copy_rows(work: Workload) -> StartEpoch:
             yield out
 
     return epoch
+
+
+def first_fit_rows(work: Workload) -> StartEpoch:
+    """Put each text into the first open row with room for it, in a plain loop, and batch the full rows."""
+    texts, length = TextSource(work), work.shape[0]
+
+    def epoch() -> Iterator[dict[str, Any]]:
+        ready: list[_PackedRow] = []
+        open_rows: list[_PackedRow] = []
+        for number in range(len(texts)):
+            text = texts[number]
+            row = next((row for row in open_rows if row.used + len(text) <= length), None)
+            if row is None:
+                if len(open_rows) == PACKING_ROWS:
+                    ready.append(open_rows.pop(0))
+                row = _PackedRow(length, work.dtype)
+                open_rows.append(row)
+            row.add(text)
+            if len(ready) == work.batch:
+                yield _stack_rows(ready)
+                ready.clear()
+        ready += open_rows
+        for start in range(0, len(ready), work.batch):
+            yield _stack_rows(ready[start : start + work.batch])
+
+    return epoch
+
+
+class _PackedRow:
+    """A row of several texts, with segment ids and positions."""
+
+    def __init__(self, length: int, dtype: str) -> None:
+        self.used = self.texts = 0
+        self.tokens = np.zeros(length, dtype)
+        self.segment_ids, self.positions = np.zeros(length, np.int32), np.zeros(length, np.int32)
+
+    def add(self, text: np.ndarray[Any, Any]) -> None:
+        place = slice(self.used, self.used + len(text))
+        self.used, self.texts = place.stop, self.texts + 1
+        self.tokens[place], self.segment_ids[place], self.positions[place] = text, self.texts, np.arange(len(text))
+
+
+def _stack_rows(rows: list[_PackedRow]) -> dict[str, Any]:
+    return {name: np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "segment_ids", "positions")}
 
 
 def convert_ready_batches(work: Workload, convert: Callable[[np.ndarray[Any, Any]], Any]) -> StartEpoch:

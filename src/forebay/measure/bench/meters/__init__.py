@@ -1,8 +1,8 @@
 """The meters, which measure contenders; one file per kind of measurement.
 
 A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
-of every column, so that the processes of a case can run in turn. The meters `first_batch` and `memory` set the
-contender up in each sample. All others set it up once, before the first sample.
+of every column, so that the processes of a case can run in turn. The meters `first_batch`, `memory` and `packing` set
+the contender up in each sample. All others set it up once, before the first sample.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ METERS: dict[MeterName, str] = {  # name -> "module:function"
     "device_first_batch": "first_batch:prepare_on_device",
     "device_step": "device_step:prepare",
     "keras_fit": "keras_fit:prepare",
+    "packing": "packing:prepare",
 }
 
 
