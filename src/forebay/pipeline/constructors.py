@@ -15,6 +15,7 @@ from forebay.sources.files.many_files import open_files
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.foreign import adapt_source
 from forebay.sources.ragged import RaggedSource
+from forebay.sources.ragged_arrow import open_lists
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 
@@ -34,19 +35,20 @@ def from_arrays(tree: Tree) -> Pipeline:
     return _from_indexed(ArraySource(tree))
 
 
-def from_ragged(values: Tree, offsets: Any) -> Pipeline:
+def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     """Feed rows of different length that lie one after the other in an array, without copying it.
 
     Row i has the values `offsets[i]` to `offsets[i + 1] - 1`, so there is one more offset than rows. `values` is an
-    array, a mapped file (`np.memmap`), or a dict of arrays that share the offsets. Batch the rows with
-    `batch(n, pad=0)`, or `pack()` them.
+    array, a mapped file (`np.memmap`), or a dict of arrays that share the offsets. It may also be a pyarrow column of
+    lists, or a dict of such columns; leave out the offsets then. Batch the rows with `batch(n, pad=0)`, or `pack()`
+    them.
 
     >>> import numpy as np
     >>> pipeline = from_ragged(np.arange(6), offsets=[0, 3, 4, 6]).batch(3, pad=0)
     >>> next(pipeline.feed("numpy")).tolist()
     [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
     """
-    return _from_indexed(RaggedSource(values, offsets))
+    return _from_indexed(open_lists(values) if offsets is None else RaggedSource(values, offsets))
 
 
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
