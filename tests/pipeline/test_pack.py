@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
-from forebay.errors import PipelineError
+from forebay.errors import ForebayError, PipelineError
 from forebay.testing import SimulatedEngine
 
 LENGTHS = [3, 9, 0, 5, 5, 1, 14, 2, 7, 4, 4, 1, 1, 6]
@@ -170,6 +170,11 @@ def test_two_packings_are_not_zipped_row_by_row():
         fb.zip_rows(first, other)
     with pytest.raises(PipelineError, match="segment_ids"):
         fb.zip_rows(first, second)
+
+
+def test_rows_that_do_not_fit_in_the_budget_are_refused():
+    with pytest.raises(ForebayError, match="host_bytes"):
+        ragged(LENGTHS).pack(2**30).batch(1).feed("numpy")
 
 
 def test_rows_of_an_array_all_have_one_length():

@@ -96,11 +96,11 @@ def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> P
     Texts that are longer than a row are cut into pieces if `splits`, and otherwise lose their end.
     """
     pieces = _TextPieces.of(lengths, row_length, splits=splits)
-    counts = np.bincount(pieces.lengths, minlength=row_length + 1)
-    patterns = _Patterns.of(_fit_histogram(counts, row_length))
-    rows = patterns.shuffled(derive_key(seed, _PACKING_KEY))
-    first_pieces = np.concatenate(([0], np.cumsum(patterns.sizes[rows], dtype=np.int64)))
-    row_lengths = patterns.piece_lengths(rows, first_pieces).astype(pieces.lengths.dtype, copy=False)
+    counts = np.bincount(pieces.lengths)
+    groups = _GroupLengths.of(_fit_histogram(counts, row_length))
+    rows = groups.shuffled(derive_key(seed, _PACKING_KEY))
+    first_pieces = np.concatenate(([0], np.cumsum(groups.sizes[rows], dtype=np.int64)))
+    row_lengths = groups.piece_lengths(rows, first_pieces).astype(pieces.lengths.dtype, copy=False)
     chosen = np.empty(len(row_lengths), _index_dtype(len(pieces.lengths)))
     # Pieces without tokens come first in the sorted order.
     chosen[_sort_by_length(row_lengths, counts)] = _sort_by_length(pieces.lengths, counts)[counts[0] :]
@@ -235,7 +235,7 @@ def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Patterns:
+class _GroupLengths:
     """The lengths of the texts in the rows of each group."""
 
     counts: Array  # packed rows of each group
@@ -243,7 +243,7 @@ class _Patterns:
     lengths: Array  # of these texts, group after group
 
     @classmethod
-    def of(cls, groups: Sequence[_Group]) -> "_Patterns":
+    def of(cls, groups: Sequence[_Group]) -> "_GroupLengths":
         lengths: list[int] = []
         sizes = []
         for group in groups:
@@ -255,7 +255,7 @@ class _Patterns:
         return cls(np.array([group.count for group in groups]), np.array(sizes), np.array(lengths))
 
     def shuffled(self, key: int) -> Array:
-        """Return the pattern of each packed row, in random order."""
+        """Return the group of each packed row, in random order."""
         rows = np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
         return rows[Permutation(len(rows), key)(np.arange(len(rows), dtype=np.int64))]
 

@@ -49,7 +49,7 @@ class PackMethods(RowMethods):
         - `long`: what happens to texts with more than `length` tokens. `"split"` cuts them and keeps every token,
           `"truncate"` drops their end, and `"error"` refuses them.
         - `lengths`: the length of each row, if you know it. Otherwise Forebay asks the source, or reads all rows once.
-        - `seed`: chooses in which order rows of different patterns come.
+        - `seed`: another seed puts other texts together.
 
         Which texts share a row depends only on the lengths and the options. It is the same in every epoch, so call
         `shuffle()` after `pack()`. Empty texts are left out.

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,19 @@ class PackedSource(WrappingSource):
         self.specs = (*packed, *(ArraySpec((layout.length,), _ID_DTYPE) for _ in range(2)))
         names = (*layout.names, SEGMENT_IDS, POSITIONS)
         self.structure = Structure(dict, names, (Structure(None),) * len(names))
-        self._paddings = [np.full(layout.length, pad) for pad in layout.pads]
-        # The positions in a text, and in padding.
-        self._padded_steps = np.arange(layout.length, dtype=_ID_DTYPE), np.zeros(layout.length, _ID_DTYPE)
         self._chunk_rows = max(1, _CHUNK_NBYTES // max(1, sum(spec.nbytes for spec in packed)))
+
+    # The next two are made by the first gather: a feed may refuse rows of this length before, for lack of memory.
+
+    @cached_property
+    def _paddings(self) -> list[Array]:
+        """A row of padding for each packed leaf."""
+        return [np.full(self._layout.length, pad) for pad in self._layout.pads]
+
+    @cached_property
+    def _steps(self) -> tuple[Array, Array]:
+        """The positions in a text, and in padding."""
+        return np.arange(self._layout.length, dtype=_ID_DTYPE), np.zeros(self._layout.length, _ID_DTYPE)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -59,9 +69,8 @@ class PackedSource(WrappingSource):
             *leaves, segment_ids, positions = (leaf[start:stop] for leaf in out)
             self._copy_texts(pieces, leaves)
             segment_ids[...] = np.repeat(pieces.numbers, pieces.lengths).reshape(segment_ids.shape)
-            steps = [self._padded_steps[is_padding] for is_padding in (pieces.numbers == 0).tolist()]
-            lengths = pieces.lengths.tolist()
-            _join([values[:count] for values, count in zip(steps, lengths, strict=True)], positions)
+            spans = zip((pieces.numbers == 0).tolist(), pieces.lengths.tolist(), strict=True)
+            _join([self._steps[is_padding][:count] for is_padding, count in spans], positions)
 
     def _copy_texts(self, pieces: "_RowPieces", targets: Sequence[Array]) -> None:
         is_text = pieces.numbers > 0
