@@ -115,9 +115,8 @@ def test_rows_with_more_than_65536_tokens_are_packed(longest):
 
 
 def test_the_memory_does_not_depend_on_the_length_of_a_row():
-    assert pieces_of(pack_texts(np.array([3, 2]), 2**31 - 1, splits=True, seed=0), 2**31 - 1) == [
-        [(1, 0, 2), (0, 0, 3)]
-    ]
+    (row,) = pieces_of(pack_texts(np.array([3, 2]), 2**31 - 1, splits=True, seed=0), 2**31 - 1)
+    assert sorted(row) == [(0, 0, 3), (1, 0, 2)]
 
 
 @given(lengths=text_lengths, row_length=row_lengths, seed=seeds, other=seeds)

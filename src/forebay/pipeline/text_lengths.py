@@ -17,7 +17,7 @@ from forebay.sources.arrays import ArraySource
 
 __all__ = ["check_lengths", "read_lengths", "rows_at"]
 
-_CHUNK_ROWS = 1024  # rows that are read at a time, if the source cannot tell the lengths
+_CHUNK_ROWS = 128  # rows that are in memory at a time, if the source cannot tell the lengths
 _REPORT_SECONDS = 10.0  # between two messages about the progress of a pass over all rows
 
 _log = logging.getLogger(__name__)
