@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -154,6 +155,14 @@ def test_rows_of_combined_sources_are_packed():
     ).pack(5)
     (batch,) = zipped.batch(1).feed("numpy")
     assert (batch["b"] == batch["a"] * 2).all()
+
+
+def test_a_dataset_of_variable_length_in_an_hdf5_file_is_packed(tmp_path):
+    with h5py.File(tmp_path / "texts.h5", "w") as file:
+        dataset = file.create_dataset("tokens", len(LENGTHS), h5py.vlen_dtype("int32"))
+        for row, text in enumerate(items(LENGTHS)):
+            dataset[row] = text
+        assert rows_of(fb.from_source(dataset).pack(10)) == rows_of(ragged(LENGTHS).pack(10))
 
 
 def test_packed_pipelines_are_concatenated_and_mixed():

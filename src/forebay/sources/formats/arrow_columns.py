@@ -234,7 +234,8 @@ def _infer_spec(path: Path, field: Any, user_spec: ArraySpec | None) -> ArraySpe
         raise SourceError(
             f"{field.name!r} in {path} holds lists of any length ({field.type}). If all have one length, describe the "
             "shape of a row with spec=, for example "
-            f"spec={{{field.name!r}: forebay.ArraySpec((128,), {str(value_type)!r})}}."
+            f"spec={{{field.name!r}: forebay.ArraySpec((128,), {str(value_type)!r})}}. If their lengths differ, read "
+            "the column with pyarrow and pass it to from_ragged()."
         )
     return ArraySpec(user_spec.shape, value_type.to_pandas_dtype())
 

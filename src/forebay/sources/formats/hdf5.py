@@ -147,7 +147,8 @@ class _ColumnOpener:
         if dataset.dtype.hasobject:
             raise SourceError(
                 f"{name!r} in {self._path} holds strings or lists of any length ({dataset.dtype}), which have no "
-                "fixed shape. Choose others with members=[...], or store it as numbers."
+                "fixed shape. Choose others with members=[...], store it as numbers, or pass an h5py dataset of lists "
+                "to from_source()."
             )
         validate_claim(f"{name!r} in {self._path}", dataset.shape, dataset.dtype)
 
