@@ -181,6 +181,10 @@ def test_two_packings_are_not_zipped_row_by_row():
         fb.zip_rows(first, second)
 
 
+def test_lists_of_numbers_are_texts():
+    assert sorted(texts_in(rows_of(fb.from_source([[1, 2], [3], [4, 5, 6]]).pack(4)))) == [[1, 2], [3], [4, 5, 6]]
+
+
 def test_rows_that_do_not_fit_in_the_budget_are_refused():
     with pytest.raises(ForebayError, match="host_bytes"):
         ragged(LENGTHS).pack(2**30).batch(1).feed("numpy")

@@ -85,8 +85,8 @@ def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str |
     is_flat = structure.kind is dict and all(child.kind is None for child in structure.children)
     if structure.kind is not None and not is_flat:
         raise PipelineError(
-            f"pack() needs rows that are one array or a dict of arrays, but they have the fields "
-            f"{', '.join(structure.paths)} of a {structure.kind.__name__}. Store them as a dict."
+            f"pack() needs rows that are one array or a dict of arrays, but the first row is a "
+            f"{structure.kind.__name__} with the parts {', '.join(structure.paths)}. Make a flat dict of them."
         )
     names = structure.paths
     dropped = [drop] if isinstance(drop, str) else list(drop)
