@@ -18,8 +18,9 @@ import numpy as np
 
 from forebay.core.spec import Array
 from forebay.order.choices import hash_array
+from forebay.order.device_steps import DeviceSteps
 from forebay.order.orders import Order
-from forebay.order.permutation import Permutation, PermutationParams, Positions, derive_key
+from forebay.order.permutation import Permutation, Positions, derive_key
 
 __all__ = ["LongTexts", "Packed", "PackingTable", "pack_texts"]
 
@@ -83,8 +84,8 @@ class Packed:
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return positions
 
-    def permutation_params(self, epoch: int) -> PermutationParams | None:
-        return None
+    def device_steps(self, epoch: int) -> DeviceSteps | None:
+        return ()
 
     def describe(self) -> tuple[Any, ...]:
         return ("packed", self.length, self.row_length, self.digest, *self.inner.describe())
