@@ -1,9 +1,9 @@
 """The functions that begin a pipeline, such as `from_arrays` and `from_files`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Tree
@@ -14,24 +14,41 @@ from forebay.sources.arrays import ArraySource
 from forebay.sources.files.many_files import open_files
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.foreign import adapt_source
+from forebay.sources.frame_columns import library_of_frame
+from forebay.sources.frames import FrameSource
 from forebay.sources.ragged import RaggedSource
 from forebay.sources.ragged_arrow import open_lists
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 
-__all__ = ["from_arrays", "from_batches", "from_files", "from_generator", "from_images", "from_ragged", "from_source"]
+if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
+    from numpy.typing import DTypeLike
+
+__all__ = [
+    "from_arrays",
+    "from_batches",
+    "from_files",
+    "from_frame",
+    "from_generator",
+    "from_images",
+    "from_ragged",
+    "from_source",
+]
 
 
 def from_arrays(tree: Tree) -> Pipeline:
     """Feed the rows of arrays in memory, without copying the arrays.
 
-    `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length.
+    `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
+    pandas or polars counts as an array. A frame is passed to `from_frame`.
 
     >>> import numpy as np
     >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
     >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
     [[0, 1, 2, 3], [4, 5]]
     """
+    if library_of_frame(tree) is not None:
+        return from_frame(tree)
     return _from_indexed(ArraySource(tree))
 
 
@@ -49,6 +66,31 @@ def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
     """
     return _from_indexed(open_lists(values) if offsets is None else RaggedSource(values, offsets))
+
+
+def from_frame(
+    frame: Any,
+    *,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    dtype: "DTypeLike | Mapping[str, DTypeLike] | None" = None,
+) -> Pipeline:
+    """Feed the rows of a pandas or polars DataFrame, or of an Arrow table.
+
+    Each column becomes a field with its name and dtype, without a copy if the memory allows it. Categorical columns
+    become integer codes; if there is one such column, `pipeline.class_names` has its categories. The index of a pandas
+    frame is ignored.
+
+    - `columns`: a list of columns, or a dict of fields. In the dict, `"y": "label"` renames a column, and
+      `"x": ["a", "b"]` makes one vector of several columns of one dtype.
+    - `dtype`: the dtype of all fields, or a dict with the dtypes of some fields
+
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
+    >>> pipeline = from_frame(frame, columns={"x": ["a", "b"], "y": "label"}, dtype={"x": "float32"})
+    >>> [batch["x"].tolist() for batch in pipeline.batch(2).feed("numpy")]
+    [[[1.0, 3.0], [2.0, 4.0]]]
+    """
+    return _from_indexed(FrameSource(frame, columns=columns, dtype=dtype))
 
 
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:

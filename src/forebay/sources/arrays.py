@@ -23,6 +23,7 @@ from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
+from forebay.sources.frame_columns import convert_column, library_of_column, library_of_frame
 
 __all__ = ["ArraySource", "GatherFunction", "locate_extents", "make_gather", "memory_region", "window_view"]
 
@@ -44,7 +45,7 @@ class ArraySource(AbstractSource):
             spec.check(name)
         self._arrays = arrays
         self._gathers = [make_gather(array) for array in arrays]
-        self.immutable = not any(array.flags.writeable for array in arrays)
+        self.immutable = not any(map(_can_change, arrays))
 
     def __len__(self) -> int:
         return self._length
@@ -259,9 +260,12 @@ def _as_array(leaf: Any, name: str) -> Array:
         )
     if isinstance(leaf, np.ndarray):
         array = leaf.view(np.ndarray) if type(leaf) is not np.ndarray else leaf
-    elif type(leaf).__module__.partition(".")[0] in ("pandas", "polars"):
+    elif (library := library_of_column(leaf)) is not None:
+        array = convert_column(library, name, leaf).array
+    elif library_of_frame(leaf) is not None:
         raise SpecError(
-            f"{name!r} is a {type(leaf).__name__}. Pass its columns as arrays, for example frame['x'].to_numpy()."
+            f"{name!r} is a frame inside of a tree. Pass the frame alone to from_frame(), which also makes a vector of "
+            "several columns: columns={'x': ['a', 'b'], 'y': 'label'}."
         )
     else:
         try:
@@ -275,6 +279,16 @@ def _as_array(leaf: Any, name: str) -> Array:
         hint = " Use from_files() to read files." if isinstance(leaf, str | PathLike) else ""
         raise SpecError(f"{name!r} is a single value, {array!r}. Pass an array with rows along its first axis.{hint}")
     return array
+
+
+def _can_change(array: Array) -> bool:
+    """Return whether someone can write to the memory. A read-only view may have a writable base."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return True
+        base = base.base
+    return False
 
 
 def _common_length(arrays: Sequence[Array], structure: Structure) -> int:

@@ -20,6 +20,8 @@ from forebay.core.source import (
     Source,
 )
 from forebay.core.spec import Array
+from forebay.errors import SpecError
+from forebay.sources.frame_columns import library_of_frame
 from forebay.sources.items import ItemSource
 
 __all__ = ["ForeignSource", "adapt_source", "find_multi_file_opener"]
@@ -31,6 +33,8 @@ def adapt_source(source: Any) -> AbstractSource:
     """Return the source itself if it is an `AbstractSource`, else wrap it."""
     if isinstance(source, AbstractSource):
         return source
+    if library_of_frame(source) is not None:
+        raise SpecError(f"from_source() got a {type(source).__name__}, which has columns, not rows. Use from_frame().")
     return ForeignSource(source) if isinstance(source, Source) else ItemSource(source)
 
 

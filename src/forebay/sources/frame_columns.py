@@ -1,0 +1,211 @@
+"""Columns of pandas, polars and Arrow frames as arrays, without a copy if their memory allows it.
+
+This module finds out by the names of classes which library an object comes from. So Forebay imports none of them
+unless the user has done so.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.core.spec import Array
+from forebay.errors import SpecError
+
+__all__ = ["FrameColumn", "convert_column", "find_class", "library_of_column", "library_of_frame"]
+
+_FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
+_COLUMNS = {"pandas": ("Series",), "polars": ("Series",)}
+_KINDS = "biufcmM"  # of NumPy dtypes that a column may have: numbers, bool, datetimes and durations
+# The types of polars that NumPy arrays can hold. Int128, Decimal and Time are missing: NumPy has no such types.
+_POLARS_TYPES = {f"{kind}{bits}" for kind in ("Int", "UInt", "Float") for bits in (8, 16, 32, 64)}
+_POLARS_TYPES |= {"Boolean", "Date", "Datetime", "Duration"}
+
+
+@dataclass(frozen=True, slots=True)
+class FrameColumn:
+    """One column of a frame as an array, with one value, or one vector, per row."""
+
+    name: str
+    array: Array
+    is_copy: bool = False  # whether Forebay had to copy the values
+    categories: tuple[str, ...] = ()  # the names of the codes 0, 1, ... of a categorical column
+
+
+def library_of_frame(value: Any) -> str | None:
+    """Return "pandas", "polars" or "pyarrow" if the value is a frame of that library, else None.
+
+    Raise SpecError for a frame that is not in memory.
+    """
+    if find_class(value, {"polars": ("LazyFrame",)}):
+        raise SpecError("a LazyFrame has no rows in memory. Pass frame.collect().")
+    return find_class(value, _FRAMES)
+
+
+def library_of_column(value: Any) -> str | None:
+    """Return "pandas" or "polars" if the value is a single column (a series), else None."""
+    return find_class(value, _COLUMNS)
+
+
+def find_class(value: Any, names: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Return the library that defines the value's class, if `names` lists this class, else None.
+
+    `names` maps a library to names of classes. Subclasses count too.
+    """
+    for cls in type(value).__mro__:
+        library = cls.__module__.partition(".")[0]
+        if cls.__name__ in names.get(library, ()):
+            return library
+    return None
+
+
+def convert_column(library: str, name: str, column: Any) -> FrameColumn:
+    """Convert a column to an array. Raise SpecError if an array of numbers cannot hold it."""
+    converters: dict[str, Callable[[str, Any], FrameColumn]] = {
+        "pandas": _convert_pandas,
+        "polars": _convert_polars,
+        "pyarrow": _convert_arrow,
+    }
+    return converters[library](name, column)
+
+
+# pandas
+
+
+def _convert_pandas(name: str, series: Any) -> FrameColumn:
+    dtype = series.dtype
+    kinds = {cls.__name__ for cls in type(dtype).__mro__}
+    if isinstance(dtype, np.dtype):
+        if dtype.kind not in _KINDS:
+            raise _type_error(name, dtype, f"frame[{name!r}].astype('category') if it holds texts, else .astype(float)")
+        return FrameColumn(name, series.to_numpy())
+    if "CategoricalDtype" in kinds:
+        codes = series.array.codes
+        _refuse_nulls(name, int(np.count_nonzero(codes == -1)), "add_categories() and fillna()")
+        return FrameColumn(name, codes, categories=tuple(map(str, dtype.categories)))
+    if "DatetimeTZDtype" in kinds:
+        return FrameColumn(name, series.dt.tz_convert(None).to_numpy())
+    if "ArrowDtype" in kinds:
+        return _convert_arrow(name, series.array.__arrow_array__())
+    if "BaseMaskedDtype" in kinds:  # the nullable types, such as Int64 and boolean
+        _refuse_nulls(name, int(series.isna().sum()), f"frame[{name!r}].fillna(0)")
+        return FrameColumn(name, series.array.to_numpy(dtype=dtype.numpy_dtype, copy=False))
+    advice = "sparse.to_dense()" if "SparseDtype" in kinds else "astype('category') if it holds texts"
+    raise _type_error(name, dtype, f"frame[{name!r}].{advice}")
+
+
+# polars
+
+
+def _convert_polars(name: str, series: Any) -> FrameColumn:
+    dtype = series.dtype
+    kind = dtype.base_type().__name__
+    _refuse_nulls(name, series.null_count(), f"frame.with_columns(pl.col({name!r}).fill_null(0))")
+    if kind in ("Categorical", "Enum"):
+        return _convert_polars_categories(name, series)
+    if kind == "Array":
+        _refuse_nulls(name, series.explode().null_count() if dtype.size else 0, "arr.eval(pl.element().fill_null(0))")
+    elif kind not in _POLARS_TYPES:
+        raise _type_error(name, dtype, f"frame.with_columns(pl.col({name!r}).{_polars_advice(kind)})")
+    array = series.to_numpy()
+    if array.dtype.kind not in _KINDS:
+        raise _type_error(name, dtype, f"frame.with_columns(pl.col({name!r}).cast(...)) to numbers")
+    return _freeze(name, array)
+
+
+def _convert_polars_categories(name: str, series: Any) -> FrameColumn:
+    import polars as pl
+
+    if series.dtype.base_type().__name__ == "Categorical":
+        # polars numbers categories over all frames of the process. The codes of one column shall begin at 0.
+        series = series.cast(pl.Enum(series.unique().cast(pl.String).sort()))
+    column = _freeze(name, series.to_physical().to_numpy())
+    return FrameColumn(name, column.array, column.is_copy, tuple(series.dtype.categories.to_list()))
+
+
+def _polars_advice(kind: str) -> str:
+    if kind == "String":
+        return "cast(pl.Categorical)"
+    return "list.to_array(width)" if kind == "List" else "cast(pl.Float64)"
+
+
+# Arrow
+
+
+def _convert_arrow(name: str, column: Any) -> FrameColumn:
+    import pyarrow as pa
+
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    _refuse_nulls(name, column.null_count, f"pyarrow.compute.fill_null(table[{name!r}], 0)")
+    chunks = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
+    values = (
+        chunks.chunk(0) if chunks.num_chunks == 1 else pa.concat_arrays(chunks.chunks or [pa.array([], column.type)])
+    )
+    if pa.types.is_dictionary(values.type):
+        _refuse_nulls(name, values.dictionary.null_count, f"pyarrow.compute.fill_null(table[{name!r}], 0)")
+        codes = _freeze(name, values.indices.to_numpy(zero_copy_only=False))
+        is_copy = codes.is_copy or chunks.num_chunks > 1
+        return FrameColumn(name, codes.array, is_copy, tuple(map(str, values.dictionary.to_pylist())))
+    values, shape = _flatten_fixed_lists(name, values)
+    if not _is_plain_arrow_type(values.type):
+        raise _type_error(name, column.type, f"table[{name!r}].dictionary_encode() if it holds texts, else .cast(...)")
+    array = _freeze(name, values.to_numpy(zero_copy_only=False))
+    return FrameColumn(name, array.array.reshape(shape), array.is_copy or chunks.num_chunks > 1)
+
+
+def _concat_chunks(column: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _flatten_fixed_lists(name: str, values: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the numbers of a column of vectors, and the shape of the array that holds them."""
+    import pyarrow as pa
+
+    shape = [len(values)]
+    if isinstance(values, pa.ExtensionArray):
+        shape.extend(values.type.shape if isinstance(values.type, pa.FixedShapeTensorType) else ())
+        values = values.storage.flatten() if len(shape) > 1 else values.storage
+    while pa.types.is_fixed_size_list(values.type):
+        shape.append(values.type.list_size)
+        values = values.flatten()
+    _refuse_nulls(name, values.null_count, "pyarrow.compute.fill_null() on its values")
+    return values, tuple(shape)
+
+
+def _is_plain_arrow_type(arrow_type: Any) -> bool:
+    import pyarrow as pa
+
+    checks = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_duration,
+    )
+    return any(check(arrow_type) for check in checks)
+
+
+# Checks
+
+
+def _freeze(name: str, array: Array) -> FrameColumn:
+    """Return an array of polars or Arrow as a column. Their own memory is read-only, so a writable array is a copy."""
+    is_copy = bool(array.flags.writeable)
+    array.flags.writeable = False  # no one else has the copy, so it cannot change
+    return FrameColumn(name, array, is_copy)
+
+
+def _refuse_nulls(name: str, count: int, advice: str) -> None:
+    if count:
+        raise SpecError(f"column {name!r} has {count} null values, which arrays cannot hold. Fill them with {advice}.")
+
+
+def _type_error(name: str, dtype: Any, advice: str) -> SpecError:
+    return SpecError(
+        f"column {name!r} has the type {dtype}, which is not a number. Leave it out with columns=[...], or convert it "
+        f"with {advice}."
+    )
