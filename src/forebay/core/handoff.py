@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from forebay.core.spec import ArraySpec
 from forebay.errors import SpecError
 
-__all__ = ["DeviceHandOff", "HandOff", "StreamMarker", "refuse_dtypes"]
+__all__ = ["DeviceHandOff", "HandOff", "SparseHandOff", "StreamMarker", "refuse_dtypes"]
 
 
 class HandOff(Protocol):
@@ -100,6 +100,18 @@ class DeviceHandOff(HandOff, Protocol):
         """Queue a marker behind all work queued so far.
 
         The engine calls this only if `stream` returns None.
+        """
+        ...
+
+
+@runtime_checkable
+class SparseHandOff(Protocol):
+    """A device hand-off that makes dense rows of sparse rows. Without it, the host makes them dense."""
+
+    def to_dense(self, values: Any, columns: Any, width: int) -> Any:
+        """Return rows of `width` numbers: zeros, and `values[i, j]` in row i and column `columns[i, j]`.
+
+        If a column occurs several times in a row, its values are equal.
         """
         ...
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.core.handoff import DeviceHandOff, HandOff
+from forebay.core.handoff import DeviceHandOff, HandOff, SparseHandOff
 from forebay.core.machine import Machine
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
@@ -23,6 +23,7 @@ from forebay.pipeline.target import Target
 from forebay.sources.direct.open_reader import open_reader
 from forebay.sources.direct.reader import FileReader
 from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Cast, Map, Scale, Transform, values_per_leaf
 from forebay.transforms.random_keys import make_rng
 from forebay.transforms.row_errors import SkippedRowLog
@@ -134,7 +135,9 @@ def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
     transforms, hand_off = request.plan_input.device_transforms, request.target.device_handoff
     if not transforms or hand_off is None:
         return None
-    first = len(request.pipeline.transforms) - len(transforms)  # they are the last transforms of the pipeline
+    # They are the last transforms of the pipeline. Forebay adds a Densify itself, so the user's transforms begin after.
+    added = sum(isinstance(transform, Densify) for transform in transforms)
+    first = len(request.pipeline.transforms) - len(transforms) - added
     return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)
 
 
@@ -165,6 +168,9 @@ class DeviceTransforms:
     def _apply(
         self, transform: Transform, leaves: list[Any], structure: Structure, key: Sequence[int]
     ) -> tuple[list[Any], Structure]:
+        if isinstance(transform, Densify):
+            assert isinstance(self._hand_off, SparseHandOff)  # `choose_sparse_transport` has checked this
+            return transform.join(leaves, self._hand_off.to_dense), transform.structure
         if isinstance(transform, Map):
             return _apply_map(transform, structure.unflatten(leaves), key)
         assert isinstance(transform, Cast | Scale)  # `split_transforms` moves no other transform to a device

@@ -18,6 +18,7 @@ from forebay.sources.frame_columns import library_of_frame
 from forebay.sources.frames import FrameSource
 from forebay.sources.ragged import RaggedSource
 from forebay.sources.ragged_arrow import open_lists
+from forebay.sources.sparse import SparseSource, has_sparse_leaf
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 
@@ -40,7 +41,8 @@ def from_arrays(tree: Tree) -> Pipeline:
     """Feed the rows of arrays in memory, without copying the arrays.
 
     `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
-    pandas or polars counts as an array. A frame is passed to `from_frame`.
+    pandas or polars counts as an array. A frame is passed to `from_frame`. The rows of a CSR matrix of SciPy become
+    dense rows; if this saves bytes, a GPU makes them dense.
 
     >>> import numpy as np
     >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
@@ -49,6 +51,8 @@ def from_arrays(tree: Tree) -> Pipeline:
     """
     if library_of_frame(tree) is not None:
         return from_frame(tree)
+    if has_sparse_leaf(tree):
+        return _from_indexed(SparseSource(tree))
     return _from_indexed(ArraySource(tree))
 
 

@@ -8,6 +8,7 @@ from forebay.core.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, MIN_INDEX_ROWS, Plan, PlanInput
 from forebay.pipeline.transport import MAX_GROUP_BATCHES, Transport, choose_transport
+from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Map, Transform
 
 __all__ = ["describe_map", "plan_device_pull", "why_on_device"]
@@ -47,6 +48,8 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
 
 def why_on_device(transform: Transform) -> str:
     """Return the reason why a transform runs on the device."""
+    if isinstance(transform, Densify):
+        return "fewer bytes cross the link than those of dense rows"
     requested = transform.where == "device"
     why = "as requested" if requested else "no more bytes cross the link, and the device is faster"
     return why + describe_map(transform)

@@ -25,6 +25,7 @@ from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
 from forebay.pipeline.ranks import Rank, rank_decision
 from forebay.pipeline.ray_request import plan_ray_workers
+from forebay.pipeline.sparse_request import choose_sparse_transport
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
 from forebay.pipeline.target import Target, resolve_target
 from forebay.pipeline.validate import validate_pipeline, validate_target, with_ragged_specs
@@ -55,6 +56,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     device_nbytes = None if options.device_bytes is None else parse_nbytes(options.device_bytes, "device_bytes")
     validate_target(pipeline, target, options.resident, device_nbytes)
     pipeline = with_ragged_specs(pipeline)
+    pipeline, sparse_decisions = choose_sparse_transport(pipeline, target)
     source = pipeline.source
     host_specs, device_transforms = _split_transforms(pipeline, target)
     specs, narrowing_decisions = _narrow_as_framework(pipeline, target, host_specs)
@@ -77,7 +79,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         fixed_size=fixed_size,
         shuffle_window_nbytes=window_nbytes_of(source) if isinstance(source, AbstractStream) else 0,
         host_nbytes=host_nbytes,
-        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *narrowing_decisions),
+        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *sparse_decisions, *narrowing_decisions),
         device=device,
         device_transforms=device_transforms,
         reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if threads_read and fixed_size else None,

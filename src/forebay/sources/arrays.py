@@ -25,7 +25,17 @@ from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
 from forebay.sources.frame_columns import convert_column, library_of_column, library_of_frame
 
-__all__ = ["ArraySource", "GatherFunction", "locate_extents", "make_gather", "memory_region", "window_view"]
+__all__ = [
+    "ArraySource",
+    "GatherFunction",
+    "as_array",
+    "can_change",
+    "common_length",
+    "locate_extents",
+    "make_gather",
+    "memory_region",
+    "window_view",
+]
 
 GatherFunction: TypeAlias = Callable[[Rows, Array], None]
 
@@ -38,14 +48,14 @@ class ArraySource(AbstractSource):
 
     def __init__(self, tree: Tree) -> None:
         leaves, self.structure = flatten(tree)
-        arrays = [_as_array(leaf, name) for leaf, name in zip(leaves, self.structure.paths, strict=True)]
-        self._length = _common_length(arrays, self.structure)
+        arrays = [as_array(leaf, name) for leaf, name in zip(leaves, self.structure.paths, strict=True)]
+        self._length = common_length(arrays, self.structure)
         self.specs = tuple(ArraySpec(array.shape[1:], array.dtype) for array in arrays)
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
             spec.check(name)
         self._arrays = arrays
         self._gathers = [make_gather(array) for array in arrays]
-        self.immutable = not any(map(_can_change, arrays))
+        self.immutable = not any(map(can_change, arrays))
 
     def __len__(self) -> int:
         return self._length
@@ -252,7 +262,8 @@ class _OpaqueRows:
         }
 
 
-def _as_array(leaf: Any, name: str) -> Array:
+def as_array(leaf: Any, name: str) -> Array:
+    """Return a leaf of a user's tree as an array. Raise SpecError if it is none."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise SpecError(
             f"{name!r} is a masked array, and its mask would be lost. Pass array.filled(value), or pass array.data and "
@@ -281,7 +292,7 @@ def _as_array(leaf: Any, name: str) -> Array:
     return array
 
 
-def _can_change(array: Array) -> bool:
+def can_change(array: Array) -> bool:
     """Return whether someone can write to the memory. A read-only view may have a writable base."""
     base: Any = array
     while isinstance(base, np.ndarray):
@@ -291,9 +302,10 @@ def _can_change(array: Array) -> bool:
     return False
 
 
-def _common_length(arrays: Sequence[Array], structure: Structure) -> int:
-    lengths = {name: len(array) for name, array in zip(structure.paths, arrays, strict=True)}
+def common_length(leaves: Sequence[Any], structure: Structure) -> int:
+    """Return the number of rows of all leaves. Raise SpecError if they differ."""
+    lengths = {name: leaf.shape[0] for name, leaf in zip(structure.paths, leaves, strict=True)}
     if len(set(lengths.values())) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
         raise SpecError(f"the arrays differ in their number of rows: {listed}. Cut them to one length.")
-    return len(arrays[0])
+    return int(leaves[0].shape[0])

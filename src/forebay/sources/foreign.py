@@ -23,6 +23,7 @@ from forebay.core.spec import Array
 from forebay.errors import SpecError
 from forebay.sources.frame_columns import library_of_frame
 from forebay.sources.items import ItemSource
+from forebay.sources.sparse import is_sparse
 
 __all__ = ["ForeignSource", "adapt_source", "find_multi_file_opener"]
 
@@ -35,6 +36,8 @@ def adapt_source(source: Any) -> AbstractSource:
         return source
     if library_of_frame(source) is not None:
         raise SpecError(f"from_source() got a {type(source).__name__}, which has columns, not rows. Use from_frame().")
+    if is_sparse(source):
+        raise SpecError(f"from_source() got a {type(source).__name__}. Use from_arrays(), which reads sparse matrices.")
     return ForeignSource(source) if isinstance(source, Source) else ItemSource(source)
 
 

@@ -82,6 +82,11 @@ class CupyDeviceHandOff(CupyHandOff):
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.astype(dtype, copy=False)
 
+    def to_dense(self, values: Any, columns: Any, width: int) -> Any:
+        dense = cp.zeros((len(values), width), values.dtype)
+        dense[cp.arange(len(values))[:, None], columns] = values
+        return dense
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [cp.from_dlpack(root) for root in roots]
 

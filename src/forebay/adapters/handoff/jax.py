@@ -6,7 +6,7 @@ private function is missing or has changed, Forebay falls back to `device_put`.
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -109,8 +109,17 @@ class JaxDeviceHandOff(JaxHandOff):
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.astype(jax.dtypes.canonicalize_dtype(dtype))
 
+    def to_dense(self, values: Any, columns: Any, width: int) -> Any:
+        return _scatter(values, columns, width)
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(self._import_root, roots))
+
+
+@partial(jax.jit, static_argnums=2)
+def _scatter(values: Any, columns: Any, width: int) -> Any:
+    rows = jax.numpy.arange(values.shape[0])[:, None]
+    return jax.numpy.zeros((values.shape[0], width), values.dtype).at[rows, columns].set(values)
 
 
 def _find_device(index: int | None) -> Any:

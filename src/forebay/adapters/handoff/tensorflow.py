@@ -119,6 +119,12 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return tf.cast(array, tf.as_dtype(dtype))
 
+    def to_dense(self, values: Any, columns: Any, width: int) -> Any:
+        with tf.device(values.device):
+            rows = tf.broadcast_to(tf.range(tf.shape(columns)[0])[:, None], tf.shape(columns))
+            zeros = tf.zeros((len(values), width), values.dtype)
+            return tf.tensor_scatter_nd_update(zeros, tf.stack([rows, columns], axis=-1), values)
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         _refuse_tracing()
         return [_from_dlpack(root.capsule()) for root in roots]

@@ -78,6 +78,10 @@ class TorchDeviceHandOff(TorchHandOff):
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.to(_torch_dtype(dtype))
 
+    def to_dense(self, values: Any, columns: Any, width: int) -> Any:
+        dense = torch.zeros((len(values), width), dtype=values.dtype, device=values.device)
+        return dense.scatter_(1, columns.to(torch.int64), values)
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [from_dlpack(root.capsule()) for root in roots]
 

@@ -1,0 +1,186 @@
+"""Sources of SciPy CSR matrices, beside arrays.
+
+`SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and their columns, which are fewer
+bytes; a device makes dense rows of them (`transforms/densify.py`). Forebay imports SciPy only if the user passes a
+matrix of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows, row_numbers
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
+from forebay.errors import SpecError
+from forebay.sources.arrays import GatherFunction, as_array, can_change, common_length, make_gather
+
+__all__ = ["CsrMatrix", "PaddedSparseSource", "SparseSource", "has_sparse_leaf", "is_sparse"]
+
+_PART_VALUES = 1 << 16  # values that a gather copies at a time; its temporary arrays stay below 2 MiB
+
+
+def is_sparse(value: Any) -> bool:
+    """Return whether a value is a sparse matrix or array of SciPy."""
+    return any(cls.__module__.startswith("scipy.sparse") for cls in type(value).__mro__)
+
+
+def has_sparse_leaf(tree: Tree) -> bool:
+    """Return whether a tree has a leaf that is a sparse matrix."""
+    return any(True for _ in _find_matrices(tree, ()))
+
+
+def _find_matrices(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each sparse matrix in a tree, and the matrix. `flatten` would open a DOK matrix as a dict."""
+    if is_sparse(tree):
+        yield ".".join(path) or "array", tree
+    elif isinstance(tree, Mapping):
+        for key in tree:
+            yield from _find_matrices(tree[key], (*path, str(key)))
+    elif isinstance(tree, tuple) or (isinstance(tree, list) and any(hasattr(item, "shape") for item in tree)):
+        for number, item in enumerate(tree):
+            yield from _find_matrices(item, (*path, str(number)))
+
+
+class SparseSource(AbstractSource):
+    """The rows of CSR matrices, and of arrays of the same length. `gather` writes dense rows."""
+
+    def __init__(self, tree: Tree) -> None:
+        for name, matrix in _find_matrices(tree, ()):
+            _require_csr(matrix, name)
+        leaves, self.structure = flatten(tree)
+        names = self.structure.paths
+        self.leaves = [
+            CsrMatrix(leaf, name) if is_sparse(leaf) else as_array(leaf, name)
+            for leaf, name in zip(leaves, names, strict=True)
+        ]
+        self._length = common_length(self.leaves, self.structure)
+        self.specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in self.leaves)
+        for spec, name in zip(self.specs, names, strict=True):
+            spec.check(name)
+        self._gathers: list[GatherFunction] = [
+            leaf.gather_dense if isinstance(leaf, CsrMatrix) else make_gather(leaf) for leaf in self.leaves
+        ]
+        arrays = [part for leaf in self.leaves for part in (leaf.parts if isinstance(leaf, CsrMatrix) else (leaf,))]
+        self.immutable = not any(map(can_change, arrays))
+        self.read_decision = Decision("reads", "sparse matrix", "rows become dense in the slot")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        for gather, leaf in zip(self._gathers, out, strict=True):
+            gather(rows, leaf)
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        out = [self.specs[leaf].empty(len(row_numbers(rows))) for leaf in leaves]
+        for leaf, array in zip(leaves, out, strict=True):
+            self._gathers[leaf](rows, array)
+        return out
+
+
+class PaddedSparseSource(AbstractSource):
+    """The rows of a `SparseSource`, with two leaves for each matrix: values and their columns.
+
+    All rows of a matrix have as many values as its longest row. Shorter rows repeat their last value.
+    """
+
+    def __init__(self, dense: SparseSource) -> None:
+        self._length, self.immutable, self.class_names = len(dense), dense.immutable, dense.class_names
+        specs: list[ArraySpec] = []
+        self._leaves: list[tuple[int, Any]] = []  # the first of its arrays in `out`, and a matrix or a gather
+        for leaf, spec in zip(dense.leaves, dense.specs, strict=True):
+            self._leaves.append((len(specs), leaf if isinstance(leaf, CsrMatrix) else make_gather(leaf)))
+            specs.extend(leaf.padded_specs if isinstance(leaf, CsrMatrix) else [spec])
+        self.specs, self.structure = tuple(specs), _padded_structure(dense)
+        self.read_decision = Decision(
+            "reads", "sparse matrix", "values and columns cross to the device, which makes rows dense"
+        )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        for first, leaf in self._leaves:
+            if isinstance(leaf, CsrMatrix):
+                leaf.gather_padded(rows, out[first], out[first + 1])
+            else:
+                leaf(rows, out[first])
+
+
+class CsrMatrix:
+    """A validated CSR matrix. It shares the memory of the user's matrix."""
+
+    def __init__(self, matrix: Any, name: str) -> None:
+        try:
+            self._matrix = type(matrix)(matrix, copy=False)  # later changes of the user's attributes have no effect
+            self._matrix.check_format(full_check=True)
+        except (ValueError, IndexError) as error:
+            raise SpecError(f"{name!r} is not a valid CSR matrix: {error}. Build the matrix again.") from error
+        self.shape: tuple[int, int] = self._matrix.shape
+        self.dtype: np.dtype[Any] = self._matrix.dtype
+        self._starts, self._columns, self._values = self._matrix.indptr, self._matrix.indices, self._matrix.data
+
+    @property
+    def parts(self) -> tuple[Array, Array, Array]:
+        """The three arrays of the matrix."""
+        return self._starts, self._columns, self._values
+
+    @property
+    def has_duplicates(self) -> bool:
+        """Whether a column may occur twice in a row. Also True if columns are not sorted."""
+        return not self._matrix.has_canonical_format
+
+    @property
+    def row_values(self) -> int:
+        """The number of values in the longest row, at least 1."""
+        return max(1, int(np.diff(self._starts).max(initial=0)))
+
+    @property
+    def padded_specs(self) -> list[ArraySpec]:
+        """The specs of the values and of the columns of a row."""
+        return [ArraySpec((self.row_values,), self.dtype), ArraySpec((self.row_values,), np.int32)]
+
+    def gather_dense(self, rows: Rows, out: Array) -> None:
+        """Write dense rows. Values of the same column are added, as SciPy does."""
+        numbers = np.asarray(row_numbers(rows), np.intp)
+        for part in self._split(numbers):
+            self._matrix[numbers[part]].toarray(out=out[part])
+
+    def gather_padded(self, rows: Rows, values: Array, columns: Array) -> None:
+        """Write the values of rows and their columns. Rows must not have two values of one column."""
+        numbers = np.asarray(row_numbers(rows), np.intp)
+        count = values.shape[1]
+        part_rows = max(1, _PART_VALUES // count)
+        for start in range(0, len(numbers), part_rows):
+            part = slice(start, start + part_rows)
+            first, end = self._starts[numbers[part]], self._starts[numbers[part] + 1]
+            # A shorter row repeats its last value: writing a value twice to its column is harmless.
+            positions = np.minimum(first[:, None] + np.arange(count), end[:, None] - 1)
+            values[part] = self._values.take(positions, mode="clip") if len(self._values) else 0
+            columns[part] = self._columns.take(positions, mode="clip") if len(self._columns) else 0
+            is_empty = first == end
+            values[part][is_empty], columns[part][is_empty] = 0, 0
+
+    def _split(self, numbers: Array) -> Iterator[slice]:
+        """Yield parts of row numbers with about `_PART_VALUES` values."""
+        ends = np.cumsum(self._starts[numbers + 1] - self._starts[numbers], dtype=np.int64)
+        total = int(ends[-1]) if len(ends) else 0
+        cuts = np.searchsorted(ends, np.arange(_PART_VALUES, total, _PART_VALUES)) + 1
+        boundaries = np.unique(np.concatenate(([0], np.minimum(cuts, len(numbers)), [len(numbers)])))
+        for start, stop in zip(boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True):
+            yield slice(start, stop)
+
+
+def _require_csr(matrix: Any, name: str) -> None:
+    if matrix.format != "csr" or matrix.ndim != 2:
+        kind = f"{type(matrix).__name__} with {matrix.ndim} axes"
+        raise SpecError(f"{name!r} is a {kind}, whose rows cannot be read one by one. Pass a matrix.tocsr() of 2 axes.")
+
+
+def _padded_structure(dense: SparseSource) -> Structure:
+    """Return the structure of the rows, with a pair in place of each matrix."""
+    fields = [{"values": 0, "columns": 0} if isinstance(leaf, CsrMatrix) else 0 for leaf in dense.leaves]
+    return flatten(dense.structure.unflatten(fields))[1]
