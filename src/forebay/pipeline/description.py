@@ -55,7 +55,7 @@ class PipelineDescription:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the labels 0, 1, ... of `from_images(label=...)`; empty for other inputs."""
+        """The names of the labels 0, 1, ... of `from_images(label=...)` or of a categorical column; else empty."""
         return self.source.class_names
 
     @property

@@ -10,7 +10,9 @@ import os
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 
 import forebay as fb
 from forebay.errors import SpecError
@@ -178,3 +180,34 @@ def test_batches_of_other_loaders_are_accepted(framework):
         for _ in range(2):
             found = [batch[0] if isinstance(batch, list | tuple) else batch for batch in fed]
             assert np.array_equal(np.concatenate([np.asarray(batch) for batch in found]), FLOATS)
+
+
+def test_frames_become_the_frameworks_arrays():
+    frame = pd.DataFrame({"a": FLOATS[:, 0], "b": FLOATS[:, 1], "row": np.arange(1000, dtype=np.int32)})
+    pipeline = fb.from_frame(frame, columns={"x": ["a", "b"], "row": "row"}).shuffle(seed=0).batch(32)
+    with pipeline.feed(FRAMEWORK) as fed:
+        for batch in fed:
+            assert type(batch["x"]).__name__ == KINDS[FRAMEWORK]
+            assert np.array_equal(np.asarray(batch["x"]), FLOATS[np.asarray(batch["row"]), :2])
+
+
+def test_sparse_rows_become_the_frameworks_dense_arrays():
+    matrix = scipy.sparse.random_array((1000, 50), density=0.05, format="csr", rng=0).astype(np.float32)
+    with feed({"x": matrix, "row": np.arange(1000, dtype=np.int32)}) as fed:
+        for batch in fed:
+            assert type(batch["x"]).__name__ == KINDS[FRAMEWORK]
+            assert np.array_equal(np.asarray(batch["x"]), matrix.toarray()[np.asarray(batch["row"])])
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "i4", "f4", "c8"])
+def test_device_hand_offs_make_the_dense_rows_of_values_and_columns(dtype):
+    values, columns = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0]], dtype), np.array([[4, 2, 2], [3, 0, 0], [0, 0, 0]])
+    module = importlib.import_module(f"forebay.adapters.handoff.{FRAMEWORK}")
+    hand_off = getattr(module, f"{FRAMEWORK.capitalize()}DeviceHandOff")
+    with feed({"values": values, "columns": columns.astype(np.int32)}, batch=3) as fed:
+        batch = next(fed)
+    dense = np.asarray(hand_off.to_dense(None, batch["values"], batch["columns"], 5))
+    expected = np.zeros((3, 5), dtype)
+    np.put_along_axis(expected, np.asarray(batch["columns"]).astype(np.intp), np.asarray(batch["values"]), axis=1)
+    assert dense.dtype == expected.dtype
+    assert np.array_equal(dense, expected)
