@@ -258,3 +258,61 @@ def test_maps_on_the_host_see_dense_rows():
 
 def test_another_width_has_another_fingerprint():
     assert sparse_pipeline().fingerprint != sparse_pipeline(MATRIX[:, :399]).fingerprint
+
+
+# Sparse batches
+
+
+@pytest.mark.parametrize("where", ["cpu", "device"])
+@given(seed=seeds, batch=st.integers(1, 70))
+def test_sparse_batches_have_the_rows_of_the_matrix(where, seed, batch):
+    pipeline = sparse_pipeline().shuffle(seed=seed).batch(batch, sparse=True)
+    with pipeline.feed("numpy", device=device() if where == "device" else "cpu") as feed:
+        numbers = []
+        for found in feed:
+            assert found["x"].format == "csr"
+            assert found["x"].nnz == MATRIX[found["row"]].nnz
+            np.testing.assert_array_equal(found["x"].toarray(), DENSE[found["row"]])
+            numbers += found["row"].tolist()
+        assert sorted(numbers) == list(range(60))
+        assert [str(spec) for spec in feed.specs] == ["float32[400]", "int64[]"]
+        assert feed.structure.paths == ("x", "row")
+
+
+def test_sparse_batches_that_the_consumer_keeps_do_not_change():
+    with sparse_pipeline().batch(3, sparse=True).feed("numpy") as feed:
+        kept = [batch for _ in range(5) for batch in feed]
+    for batch in kept:
+        np.testing.assert_array_equal(batch["x"].toarray(), DENSE[batch["row"]])
+
+
+def test_a_state_of_dense_batches_resumes_with_sparse_batches():
+    pipeline = sparse_pipeline().shuffle(seed=1)
+    with pipeline.batch(7).feed("numpy") as dense, pipeline.batch(4, sparse=True).feed("numpy") as feed:
+        first = next(dense)["row"].tolist()
+        feed.load_state_dict(dense.state_dict())
+        assert sorted(first + [row for batch in feed for row in batch["row"].tolist()]) == list(range(60))
+
+
+def test_a_matrix_alone_and_an_empty_matrix_are_sparse_batches():
+    with fb.from_arrays(MATRIX).batch(60, sparse=True).feed("numpy") as feed:
+        np.testing.assert_array_equal(next(feed).toarray(), DENSE)
+    with fb.from_arrays(sp.csr_array((3, 5))).batch(2, sparse=True).feed("numpy") as feed:
+        assert [(batch.shape, batch.nnz) for batch in feed] == [((2, 5), 0), ((1, 5), 0)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fb.from_arrays(np.arange(4)).batch(2, sparse=True), "needs rows directly from a CSR matrix"),
+        (lambda: sparse_pipeline().window(2).batch(2, sparse=True), "needs rows directly from a CSR matrix"),
+        (lambda: fb.concat(sparse_pipeline(), sparse_pipeline()).batch(2, sparse=True), "Or leave out sparse=True"),
+        (lambda: sparse_pipeline().map(fb.cast("float64")).batch(2, sparse=True), r"cast\(float64\) needs dense rows"),
+        (lambda: sparse_pipeline().batch(2, sparse=True).map(dict), "needs dense rows"),
+        (lambda: sparse_pipeline().batch(2, sparse=True, pad=0), "pad= needs dense rows"),
+        (lambda: sparse_pipeline(with_duplicates()).batch(2, sparse=True), r"Call matrix.sum_duplicates\(\)"),
+    ],
+)
+def test_batches_that_cannot_be_sparse_are_refused(make, message):
+    with pytest.raises(PipelineError, match=message):
+        make().feed("numpy")

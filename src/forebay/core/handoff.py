@@ -9,7 +9,15 @@ import numpy as np
 from forebay.core.spec import ArraySpec
 from forebay.errors import SpecError
 
-__all__ = ["DeviceHandOff", "HandOff", "SparseHandOff", "StreamMarker", "refuse_dtypes"]
+__all__ = [
+    "DeviceHandOff",
+    "HandOff",
+    "SparseHandOff",
+    "SparseTensorHandOff",
+    "StreamMarker",
+    "compact_rows",
+    "refuse_dtypes",
+]
 
 
 class HandOff(Protocol):
@@ -114,6 +122,29 @@ class SparseHandOff(Protocol):
         If a column occurs several times in a row, its values are equal.
         """
         ...
+
+
+@runtime_checkable
+class SparseTensorHandOff(Protocol):
+    """A hand-off to a framework with sparse tensors, for `batch(sparse=True)`."""
+
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        """Return a sparse tensor with `width` columns.
+
+        Row i has the first `counts[i]` of `values[i]`, at `columns[i]`. The columns of a row increase.
+        """
+        ...
+
+
+def compact_rows(values: Any, columns: Any, counts: Any) -> tuple[Any, Any, Any]:
+    """Return the three arrays of a CSR matrix on the host: values, columns, and where each row begins.
+
+    The arguments are those of `SparseTensorHandOff.to_sparse`, as NumPy arrays.
+    """
+    is_value = np.arange(values.shape[1]) < counts[:, None]
+    starts = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=starts[1:])
+    return values[is_value], columns[is_value], starts
 
 
 def refuse_dtypes(framework: str, specs: Sequence[ArraySpec], names: Sequence[str], supported_kinds: str) -> None:

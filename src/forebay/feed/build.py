@@ -1,6 +1,6 @@
 """Builds the parts of a feed: plan, transform stage, slot filler, runner and device transforms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class FeedParts:
     runner: Runner
     recorder: Recorder
     hand_off: HandOff
+    build_tree: Callable[[Sequence[Any]], Tree]  # makes a batch of the framework's arrays
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
 
@@ -65,7 +66,15 @@ def build_feed(request: FeedRequest) -> FeedParts:
         budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET_LIMIT,
     )
     skipped_rows = _build_skipped_row_log(plan, recorder)
-    return FeedParts(plan, runner, recorder, target.hand_off, _build_device_transforms(request), skipped_rows)
+    build_tree, device_transforms = _make_tree_builder(request), _build_device_transforms(request)
+    return FeedParts(plan, runner, recorder, target.hand_off, build_tree, device_transforms, skipped_rows)
+
+
+def _make_tree_builder(request: FeedRequest) -> Callable[[Sequence[Any]], Tree]:
+    if request.sparse_batches is None:
+        return request.plan_input.structure.builder()
+    hand_off: Any = request.target.hand_off  # `make_sparse_batches` has checked that it is a SparseTensorHandOff
+    return request.sparse_batches.builder(hand_off)
 
 
 def _build_skipped_row_log(plan: Plan, recorder: Recorder) -> SkippedRowLog | None:

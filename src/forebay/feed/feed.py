@@ -39,7 +39,7 @@ class Feed:
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
         self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
-        self._skipped_rows = parts.skipped_rows
+        self._skipped_rows, self._build_tree = parts.skipped_rows, parts.build_tree
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
@@ -239,7 +239,7 @@ class Epoch:
         self._progress, self._generation = progress, generation
         self._runner, self._recorder = feed._runner, feed._recorder
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
-        self._build_tree = feed._plan.input.structure.builder()
+        self._build_tree = feed._build_tree
         self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs)
         self._shard_index = feed._pipeline.shard_index
         self._is_host = not feed._runner.engine.is_device

@@ -25,6 +25,7 @@ class Batching:
     rows: int  # rows per batch
     drop_remainder: bool
     pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if all rows have the same shape
+    sparse: bool = False  # whether rows of CSR matrices become sparse tensors of the framework
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,11 +119,19 @@ class Pipeline(PackMethods):
         transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers, max_errors=error_limit)
         return replace(self, transforms=(*self.transforms, transform))
 
-    def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:
+    def batch(
+        self,
+        rows: int,
+        *,
+        drop_remainder: bool = False,
+        pad: Mapping[str, Any] | Any | None = None,
+        sparse: bool = False,
+    ) -> Self:
         """Combine `rows` rows into a batch.
 
         `drop_remainder=True` leaves out an incomplete last batch. With `pad=0`, rows may differ in shape: Forebay
-        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field.
+        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field. With
+        `sparse=True`, rows of CSR matrices become sparse tensors of the framework.
         """
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
@@ -131,7 +139,7 @@ class Pipeline(PackMethods):
             raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
         rows = check_count(rows, "batch({})")
         self._check_batch_rows(rows, drop_remainder)
-        return replace(self, batching=Batching(rows, drop_remainder, pad))
+        return replace(self, batching=Batching(rows, drop_remainder, pad, sparse))
 
     def feed(
         self,
@@ -163,6 +171,8 @@ class Pipeline(PackMethods):
         options = FeedOptions(to, device, resident, host_bytes, device_bytes)
         pipeline = self._with_rank() if self.rank == "auto" else self
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
+        if adapter is not None and self.batching is not None and self.batching.sparse:
+            raise PipelineError(f"feed({to!r}) takes dense batches. Leave out batch(sparse=True).")
         if adapter is not None:
             return adapter(pipeline, **options.keywords_except_to(), **fields)  # type: ignore[no-any-return]
         if fields:

@@ -25,7 +25,7 @@ from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
 from forebay.pipeline.ranks import Rank, rank_decision
 from forebay.pipeline.ray_request import plan_ray_workers
-from forebay.pipeline.sparse_request import choose_sparse_transport
+from forebay.pipeline.sparse_request import SparseBatches, choose_sparse_transport, make_sparse_batches
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
 from forebay.pipeline.target import Target, resolve_target
 from forebay.pipeline.validate import validate_pipeline, validate_target, with_ragged_specs
@@ -46,6 +46,7 @@ class FeedRequest:
     target: Target
     specs: TransformSpecs
     plan_input: PlanInput
+    sparse_batches: SparseBatches | None = None  # None if all leaves of a batch are dense
 
 
 def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
@@ -56,6 +57,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     device_nbytes = None if options.device_bytes is None else parse_nbytes(options.device_bytes, "device_bytes")
     validate_target(pipeline, target, options.resident, device_nbytes)
     pipeline = with_ragged_specs(pipeline)
+    pipeline, sparse_batches = make_sparse_batches(pipeline, target)
     pipeline, sparse_decisions = choose_sparse_transport(pipeline, target)
     source = pipeline.source
     host_specs, device_transforms = _split_transforms(pipeline, target)
@@ -88,7 +90,9 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
     )
-    return FeedRequest(pipeline, target, specs, plan_input)
+    if sparse_batches is not None:
+        plan_input = replace(plan_input, output=(sparse_batches.specs, sparse_batches.structure))
+    return FeedRequest(pipeline, target, specs, plan_input, sparse_batches)
 
 
 def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:

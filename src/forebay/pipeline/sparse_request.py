@@ -1,26 +1,74 @@
-"""The choice of how the rows of sparse matrices reach a device: as values and columns, or as dense rows."""
+"""How the rows of sparse matrices reach the consumer: dense, or as values and columns."""
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from forebay.core.decision import Decision
-from forebay.core.handoff import SparseHandOff
-from forebay.core.spec import format_nbytes
+from forebay.core.handoff import SparseHandOff, SparseTensorHandOff
+from forebay.core.spec import ArraySpec, Structure, Tree, format_nbytes
+from forebay.errors import PipelineError
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.target import Target
 from forebay.sources.sparse import CsrMatrix, PaddedSparseSource, SparseSource
 from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Cast, Map, Scale
 
-__all__ = ["choose_sparse_transport"]
+__all__ = ["SparseBatches", "choose_sparse_transport", "make_sparse_batches"]
 
 MIN_SAVING = 2  # dense rows have at least this many times the bytes; below, the scatter on the device is not worth it
 # NumPy dtypes that all frameworks can scatter. The others are 16-, 32- and 64-bit unsigned integers, and long doubles.
 _SCATTERED_DTYPES = frozenset(
     map(np.dtype, ("bool", "int8", "uint8", "int16", "int32", "int64", "float32", "float64", "complex64", "complex128"))
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SparseBatches:
+    """How batches become trees of sparse tensors and dense arrays, for `batch(sparse=True)`."""
+
+    widths: tuple[int | None, ...]  # for each leaf of a row, its length if it is sparse, else None
+    structure: Structure
+    specs: tuple[ArraySpec, ...]  # of a row, as if it were dense
+
+    def builder(self, hand_off: SparseTensorHandOff) -> Callable[[Sequence[Any]], Tree]:
+        """Return a function that builds the tree of a batch from the framework's arrays."""
+        build_tree, widths, to_sparse = self.structure.builder(), self.widths, hand_off.to_sparse
+
+        def build(leaves: Sequence[Any]) -> Tree:
+            remaining = iter(leaves)
+            parts = [(next(remaining),) if width is None else (*islice(remaining, 3), width) for width in widths]
+            return build_tree([to_sparse(*part) if len(part) > 1 else part[0] for part in parts])
+
+        return build
+
+
+def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, SparseBatches | None]:
+    """Return a pipeline of values, columns and counts for `batch(sparse=True)`, and how batches are built.
+
+    Without `sparse=True`, return the same pipeline. Raise PipelineError if batches cannot be sparse.
+    """
+    if pipeline.batching is None or not pipeline.batching.sparse:
+        return pipeline, None
+    source = pipeline.source
+    if not isinstance(source, SparseSource):
+        raise PipelineError(
+            "batch(sparse=True) needs rows directly from a CSR matrix. Pass one to from_arrays(), and do not combine "
+            "pipelines or make windows. Or leave out sparse=True."
+        )
+    if pipeline.padded or pipeline.transforms:
+        which = "pad=" if pipeline.padded else str(pipeline.transforms[0])
+        raise PipelineError(f"{which} needs dense rows. Leave it out, or leave out batch(sparse=True).")
+    if any(isinstance(leaf, CsrMatrix) and leaf.has_duplicates for leaf in source.leaves):
+        raise PipelineError("batch(sparse=True) needs a matrix in canonical form. Call matrix.sum_duplicates() before.")
+    if not isinstance(target.hand_off, SparseTensorHandOff):
+        raise PipelineError(f"feed({target.hand_off.name!r}) has no sparse tensors. Leave out batch(sparse=True).")
+    specs = tuple(replace(spec, dtype=target.hand_off.framework_dtype(spec.dtype)) for spec in source.specs)
+    batches = SparseBatches(_widths(source), source.structure, specs)
+    return replace(pipeline, source=PaddedSparseSource(source, counts=True)), batches
 
 
 def choose_sparse_transport(pipeline: Pipeline, target: Target) -> tuple[Pipeline, tuple[Decision, ...]]:
@@ -38,11 +86,14 @@ def choose_sparse_transport(pipeline: Pipeline, target: Target) -> tuple[Pipelin
         return pipeline, (Decision("sparse", f"{format_nbytes(dense_nbytes)} a row", why),)
     padded = PaddedSparseSource(source)
     padded_nbytes = sum(spec.nbytes for spec in padded.specs)
-    widths = tuple(leaf.shape[1] if isinstance(leaf, CsrMatrix) else None for leaf in source.leaves)
     why = f"values and columns cross instead of {format_nbytes(dense_nbytes)}; the device makes rows dense"
     decision = Decision("sparse", f"{format_nbytes(padded_nbytes)} a row", why)
-    transforms = (Densify(widths, source.structure), *pipeline.transforms)
+    transforms = (Densify(_widths(source), source.structure), *pipeline.transforms)
     return replace(pipeline, source=padded, transforms=transforms), (decision,)
+
+
+def _widths(source: SparseSource) -> tuple[int | None, ...]:
+    return tuple(leaf.shape[1] if isinstance(leaf, CsrMatrix) else None for leaf in source.leaves)
 
 
 def _why_dense(pipeline: Pipeline, source: SparseSource, target: Target) -> str:

@@ -89,20 +89,22 @@ class SparseSource(AbstractSource):
 class PaddedSparseSource(AbstractSource):
     """The rows of a `SparseSource`, with two leaves for each matrix: values and their columns.
 
-    All rows of a matrix have as many values as its longest row. Shorter rows repeat their last value.
+    All rows of a matrix have as many values as its longest row. Shorter rows repeat their last value. With `counts`, a
+    third leaf has the number of values before these repetitions.
     """
 
-    def __init__(self, dense: SparseSource) -> None:
+    def __init__(self, dense: SparseSource, *, counts: bool = False) -> None:
+        self._has_counts = counts
         self._length, self.immutable, self.class_names = len(dense), dense.immutable, dense.class_names
         specs: list[ArraySpec] = []
         self._leaves: list[tuple[int, Any]] = []  # the first of its arrays in `out`, and a matrix or a gather
         for leaf, spec in zip(dense.leaves, dense.specs, strict=True):
             self._leaves.append((len(specs), leaf if isinstance(leaf, CsrMatrix) else make_gather(leaf)))
             specs.extend(leaf.padded_specs if isinstance(leaf, CsrMatrix) else [spec])
-        self.specs, self.structure = tuple(specs), _padded_structure(dense)
-        self.read_decision = Decision(
-            "reads", "sparse matrix", "values and columns cross to the device, which makes rows dense"
-        )
+            specs.extend([ArraySpec((), np.int32)] if isinstance(leaf, CsrMatrix) and counts else [])
+        names = ("values", "columns", "counts")[: 3 if counts else 2]
+        self.specs, self.structure = tuple(specs), _padded_structure(dense, names)
+        self.read_decision = Decision("reads", "sparse matrix", "worker threads gather values and columns")
 
     def __len__(self) -> int:
         return self._length
@@ -111,6 +113,8 @@ class PaddedSparseSource(AbstractSource):
         for first, leaf in self._leaves:
             if isinstance(leaf, CsrMatrix):
                 leaf.gather_padded(rows, out[first], out[first + 1])
+                if self._has_counts:
+                    leaf.gather_counts(rows, out[first + 2])
             else:
                 leaf(rows, out[first])
 
@@ -174,11 +178,19 @@ class CsrMatrix:
             part = slice(start, start + part_rows)
             first, end = self._starts[numbers[part]], self._starts[numbers[part] + 1]
             # A shorter row repeats its last value: writing a value twice to its column is harmless.
-            positions = np.minimum(first[:, None] + np.arange(count), end[:, None] - 1)
-            values[part] = self._values.take(positions, mode="clip") if len(self._values) else 0
-            columns[part] = self._columns.take(positions, mode="clip") if len(self._columns) else 0
+            positions = np.add(first[:, None], np.arange(count), dtype=np.intp)
+            np.minimum(positions, end[:, None] - 1, out=positions)
+            if len(self._values):  # `take` refuses an empty array
+                self._values.take(positions, out=values[part], mode="clip")
+                columns[part] = self._columns.take(positions, mode="clip")
             is_empty = first == end
-            values[part][is_empty], columns[part][is_empty] = 0, 0
+            if is_empty.any():
+                values[part][is_empty], columns[part][is_empty] = 0, 0
+
+    def gather_counts(self, rows: Rows, out: Array) -> None:
+        """Write the number of values of each row."""
+        numbers = np.asarray(row_numbers(rows), np.intp)
+        np.subtract(self._starts[numbers + 1], self._starts[numbers], out=out, casting="same_kind")
 
     def _split(self, numbers: Array) -> Iterator[slice]:
         """Yield parts of row numbers with about `_PART_VALUES` values."""
@@ -196,7 +208,7 @@ def _require_csr(matrix: Any, name: str) -> None:
         raise SpecError(f"{name!r} is a {kind}, whose rows cannot be read one by one. Pass a matrix.tocsr() of 2 axes.")
 
 
-def _padded_structure(dense: SparseSource) -> Structure:
-    """Return the structure of the rows, with a pair in place of each matrix."""
-    fields = [{"values": 0, "columns": 0} if isinstance(leaf, CsrMatrix) else 0 for leaf in dense.leaves]
+def _padded_structure(dense: SparseSource, names: Sequence[str]) -> Structure:
+    """Return the structure of the rows, with a dict of these names in place of each matrix."""
+    fields = [dict.fromkeys(names, 0) if isinstance(leaf, CsrMatrix) else 0 for leaf in dense.leaves]
     return flatten(dense.structure.unflatten(fields))[1]

@@ -22,6 +22,12 @@ FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 FLOATS = np.random.default_rng(0).random((1000, 7)).astype(np.float32)
 KINDS = {"torch": "Tensor", "tensorflow": "EagerTensor", "jax": "ArrayImpl"}
 
+SPARSE = {  # the class of sparse tensors, and how they become dense
+    "torch": ("Tensor", lambda torch, tensor: np.asarray(tensor.to_dense())),
+    "tensorflow": ("SparseTensor", lambda tf, tensor: np.asarray(tf.sparse.to_dense(tensor))),
+    "jax": ("BCOO", lambda jax, tensor: np.asarray(tensor.todense())),
+}
+
 
 @pytest.fixture(scope="module")
 def framework():
@@ -211,3 +217,25 @@ def test_device_hand_offs_make_the_dense_rows_of_values_and_columns(dtype):
     np.put_along_axis(expected, np.asarray(batch["columns"]).astype(np.intp), np.asarray(batch["values"]), axis=1)
     assert dense.dtype == expected.dtype
     assert np.array_equal(dense, expected)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+def test_sparse_batches_are_the_frameworks_sparse_tensors(framework):
+    matrix = scipy.sparse.random_array((100, 50), density=0.05, format="csr", rng=0).astype(np.float32)
+    rows = np.arange(100, dtype=np.int32)
+    with fb.from_arrays({"x": matrix, "row": rows}).shuffle(seed=0).batch(32, sparse=True).feed(FRAMEWORK) as fed:
+        for batch in fed:
+            kind, to_dense = SPARSE[FRAMEWORK]
+            assert type(batch["x"]).__name__ == kind
+            assert np.array_equal(to_dense(framework, batch["x"]), matrix.toarray()[np.asarray(batch["row"])])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+def test_device_hand_offs_make_sparse_tensors_of_values_and_columns(framework):
+    values, counts = np.array([[1, 2], [3, 3], [0, 0]], np.float32), np.array([2, 1, 0], np.int32)
+    columns = np.array([[0, 4], [2, 2], [0, 0]], np.int32)
+    module = importlib.import_module(f"forebay.adapters.handoff.{FRAMEWORK}")
+    hand_off = getattr(module, f"{FRAMEWORK.capitalize()}DeviceHandOff")
+    with fb.from_arrays((values, columns, counts)).batch(3).feed(FRAMEWORK) as fed:
+        found = hand_off.to_sparse(None, *next(fed), 5)
+    assert SPARSE[FRAMEWORK][1](framework, found).tolist() == [[1, 0, 0, 0, 2], [0, 0, 3, 0, 0], [0, 0, 0, 0, 0]]

@@ -87,6 +87,13 @@ class CupyDeviceHandOff(CupyHandOff):
         dense[cp.arange(len(values))[:, None], columns] = values
         return dense
 
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        from cupyx.scipy.sparse import csr_matrix
+
+        is_value = cp.arange(values.shape[1]) < counts[:, None]
+        starts = cp.concatenate((cp.zeros(1, np.int32), cp.cumsum(counts, dtype=np.int32)))
+        return csr_matrix((values[is_value], columns[is_value], starts), shape=(len(values), width))
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [cp.from_dlpack(root) for root in roots]
 

@@ -48,6 +48,18 @@ class JaxHandOff:
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(self._put, roots))
 
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        """Return a BCOO matrix. Its repeated values are outside of the matrix, where JAX ignores them.
+
+        So all batches of one size have one shape, and a jitted step is compiled once.
+        """
+        from jax.experimental.sparse import BCOO
+
+        indices = _locate(columns, counts, width)
+        return BCOO(
+            (values.reshape(-1), indices), shape=(len(values), width), indices_sorted=False, unique_indices=False
+        )
+
     def for_device(self, index: int | None) -> "JaxDeviceHandOff":
         return JaxDeviceHandOff(index)
 
@@ -120,6 +132,14 @@ class JaxDeviceHandOff(JaxHandOff):
 def _scatter(values: Any, columns: Any, width: int) -> Any:
     rows = jax.numpy.arange(values.shape[0])[:, None]
     return jax.numpy.zeros((values.shape[0], width), values.dtype).at[rows, columns].set(values)
+
+
+@partial(jax.jit, static_argnums=2)
+def _locate(columns: Any, counts: Any, width: int) -> Any:
+    """Return the row and column of each value; repeated values get a place outside of the matrix."""
+    rows, is_value = jax.numpy.arange(len(columns))[:, None], jax.numpy.arange(columns.shape[1]) < counts[:, None]
+    rows, columns = jax.numpy.where(is_value, rows, len(columns)), jax.numpy.where(is_value, columns, width)
+    return jax.numpy.stack([rows.reshape(-1), columns.reshape(-1)], axis=-1).astype(np.int32)
 
 
 def _find_device(index: int | None) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.handoff import compact_rows
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError
 
@@ -27,6 +28,11 @@ class NumpyHandOff:
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [root.view() for root in roots]
+
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        from scipy.sparse import csr_array  # the rows come from SciPy, so it is installed
+
+        return csr_array(compact_rows(values, columns, counts), shape=(len(values), width))
 
     def for_device(self, index: int | None) -> Any:
         raise DeviceError("NumPy has no arrays on devices. Use feed('cupy'), or omit device=.")

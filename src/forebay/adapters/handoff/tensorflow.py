@@ -41,6 +41,13 @@ class TensorflowHandOff:
         _refuse_tracing()
         return [_from_dlpack(root.__dlpack__()) for root in roots]
 
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        with tf.device(values.device):
+            is_value = tf.sequence_mask(counts, values.shape[1])
+            rows = tf.where(is_value)[:, 0]
+            indices = tf.stack([rows, tf.cast(columns[is_value], tf.int64)], axis=-1)
+            return tf.SparseTensor(indices, values[is_value], (len(values), width))
+
     def for_device(self, index: int | None) -> "TensorflowDeviceHandOff":
         return TensorflowDeviceHandOff(index)
 

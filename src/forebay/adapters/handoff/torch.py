@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from forebay.core.handoff import StreamMarker, refuse_dtypes
+from forebay.core.handoff import StreamMarker, compact_rows, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
@@ -27,6 +27,12 @@ class TorchHandOff:
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(torch.from_numpy, roots))
+
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        # NumPy selects values six times as fast as PyTorch does on the CPU.
+        parts = compact_rows(values.numpy(), columns.numpy(), counts.numpy())
+        compact_values, compact_columns, starts = map(torch.from_numpy, parts)
+        return _sparse_tensor(compact_values, compact_columns, starts, (len(values), width))
 
     def for_device(self, index: int | None) -> "TorchDeviceHandOff":
         return TorchDeviceHandOff(index)
@@ -78,12 +84,22 @@ class TorchDeviceHandOff(TorchHandOff):
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array.to(_torch_dtype(dtype))
 
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        is_value = torch.arange(values.shape[1], device=values.device) < counts[:, None]
+        starts = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+        return _sparse_tensor(values[is_value], columns[is_value], starts, (len(values), width))
+
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         dense = torch.zeros((len(values), width), dtype=values.dtype, device=values.device)
         return dense.scatter_(1, columns.to(torch.int64), values)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [from_dlpack(root.capsule()) for root in roots]
+
+
+def _sparse_tensor(values: Any, columns: Any, starts: Any, size: tuple[int, int]) -> Any:
+    # Forebay has checked the matrix. Without check_invariants=, PyTorch emits a warning.
+    return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
 
 
 def _public_stream_handle(index: int) -> int:
