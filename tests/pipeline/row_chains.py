@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 from hypothesis import strategies as st
 
 import forebay as fb
@@ -119,8 +121,8 @@ def chains(draw):
     """
     is_packed = draw(st.booleans())
     length = draw(st.integers(1, 40))
-    rows = np.arange(length)
-    chain = packed_texts(draw) if is_packed else Chain(fb.from_arrays(rows), rows, length)
+    rows = draw(st.sampled_from([np.arange(length), pd.Series(np.arange(length)), pl.Series(np.arange(length))]))
+    chain = packed_texts(draw) if is_packed else Chain(fb.from_arrays(rows), np.arange(length), length)
     words = [word for word in WORDS if not (is_packed and word is filter_rows)]
     for word in draw(st.lists(st.sampled_from(words), min_size=1, max_size=4)):
         if chain.is_exact or word not in NEED_FIXED_ROWS:

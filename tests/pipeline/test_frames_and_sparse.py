@@ -139,7 +139,9 @@ def test_frames_deliver_the_same_rows_on_a_simulated_device(kind):
 
 def test_categories_have_class_names_after_other_methods():
     frame = pd.DataFrame({"y": pd.Categorical(["dog", "cat"])})
-    assert fb.from_frame(frame).shuffle(seed=1).batch(2).class_names == ("cat", "dog")
+    pipeline = fb.from_frame(frame)
+    assert pipeline.shuffle(seed=1).batch(2).class_names == ("cat", "dog")
+    assert pipeline.window(2).class_names == fb.concat(pipeline, pipeline).class_names == ("cat", "dog")
 
 
 # Sparse matrices
@@ -208,7 +210,7 @@ def test_random_numbers_of_device_maps_do_not_depend_on_how_rows_cross():
     [
         (lambda: sparse_pipeline().map(dict), "runs on the host"),
         (lambda: sparse_pipeline(sp.csr_array(np.ones((60, 4), "float32"))), "would save too little"),
-        (lambda: sparse_pipeline(MATRIX.astype("uint16")), "cannot scatter uint16"),
+        (lambda: sparse_pipeline(MATRIX.astype("uint16")), "scatter uint16 on a device"),
         (lambda: sparse_pipeline(with_duplicates()), "not in canonical form"),
     ],
 )

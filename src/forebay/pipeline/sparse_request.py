@@ -20,10 +20,8 @@ from forebay.transforms.ops import Cast, Map, Scale
 __all__ = ["SparseBatches", "choose_sparse_transport", "make_sparse_batches"]
 
 MIN_SAVING = 2  # dense rows have at least this many times the bytes; below, the scatter on the device is not worth it
-# NumPy dtypes that all frameworks can scatter. The others are 16-, 32- and 64-bit unsigned integers, and long doubles.
-_SCATTERED_DTYPES = frozenset(
-    map(np.dtype, ("bool", "int8", "uint8", "int16", "int32", "int64", "float32", "float64", "complex64", "complex128"))
-)
+# NumPy dtypes that all frameworks scatter on a GPU. TensorFlow moves smaller integers and bool to the CPU for this.
+_SCATTERED_DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def _why_dense(pipeline: Pipeline, source: SparseSource, target: Target) -> str:
     matrices = [leaf for leaf in source.leaves if isinstance(leaf, CsrMatrix)]
     for matrix in matrices:
         if matrix.dtype not in _SCATTERED_DTYPES:
-            return f"frameworks cannot scatter {matrix.dtype}"
+            return f"not all frameworks scatter {matrix.dtype} on a device"
         if matrix.has_duplicates:
             return "a matrix is not in canonical form (call matrix.sum_duplicates())"
     dense_nbytes = sum(matrix.shape[1] * matrix.dtype.itemsize for matrix in matrices)

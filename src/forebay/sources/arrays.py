@@ -71,7 +71,9 @@ class ArraySource(AbstractSource):
 
     def windows(self, rows: slice, length: int, stride: int) -> "ArraySource":
         views = [window_view(array[rows], length, stride) for array in self._arrays]
-        return ArraySource(self.structure.unflatten(views))
+        windows = ArraySource(self.structure.unflatten(views))
+        windows.class_names = self.class_names
+        return windows
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]

@@ -31,7 +31,7 @@ class FrameSource(ArraySource):
         dtype: "DTypeLike | Mapping[str, DTypeLike] | None" = None,
     ) -> None:
         selected = _Frame.of(frame)
-        requested = _requested_columns(columns, selected.names)
+        requested = _requested_columns(columns, selected.positions)
         dtypes = _requested_dtypes(dtype, list(requested))
         fields = {field: _make_field(field, selected, names, dtypes.get(field)) for field, names in requested.items()}
         super().__init__({field: column.array for field, column in fields.items()})
@@ -49,11 +49,11 @@ class FrameSource(ArraySource):
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame, and the names of its columns as strings."""
+    """A frame, and where its columns are."""
 
     library: str
     frame: Any
-    names: list[str]
+    positions: dict[str, list[int]]  # name: its positions; a pandas frame may have a name twice
 
     @classmethod
     def of(cls, frame: Any) -> "_Frame":
@@ -69,12 +69,15 @@ class _Frame:
                 "the columns of the frame have several levels (MultiIndex). Give each column one name, such as with "
                 "frame.columns = ['_'.join(map(str, names)) for names in frame.columns]."
             )
-        return cls(library, frame, [str(label) for label in labels])
+        positions: dict[str, list[int]] = {}
+        for position, label in enumerate(labels):
+            positions.setdefault(str(label), []).append(position)
+        return cls(library, frame, positions)
 
     def column(self, name: str) -> FrameColumn:
-        if self.names.count(name) > 1:
+        position, *others = self.positions[name]
+        if others:
             raise SpecError(f"the frame has two columns named {name!r}. Rename one of them.")
-        position = self.names.index(name)
         if self.library == "pandas":
             return convert_column("pandas", name, self.frame.iloc[:, position])
         column = self.frame.to_series(position) if self.library == "polars" else self.frame.column(position)
@@ -82,7 +85,7 @@ class _Frame:
 
 
 def _requested_columns(
-    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None, known: Sequence[str]
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None, known: Mapping[str, list[int]]
 ) -> dict[str, str | list[str]]:
     """Return the columns of each field: a name for one column, a list for a vector."""
     if isinstance(columns, str):
@@ -99,7 +102,7 @@ def _requested_columns(
     for names in requested.values():
         for name in names if isinstance(names, list) else [names]:
             if name not in known:
-                raise SpecError(f"the frame has no column {name!r}. Its columns are {_list_names(known)}.")
+                raise SpecError(f"the frame has no column {name!r}. Its columns are {_list_names(list(known))}.")
     return requested
 
 

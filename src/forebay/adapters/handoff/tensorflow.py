@@ -43,7 +43,8 @@ class TensorflowHandOff:
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
         with tf.device(values.device):
-            is_value = tf.sequence_mask(counts, values.shape[1])
+            # TensorFlow compares and stacks 64-bit integers on a GPU, but 32-bit integers on the host.
+            is_value = tf.sequence_mask(tf.cast(counts, tf.int64), tf.constant(values.shape[1], tf.int64))
             rows = tf.where(is_value)[:, 0]
             indices = tf.stack([rows, tf.cast(columns[is_value], tf.int64)], axis=-1)
             return tf.SparseTensor(indices, values[is_value], (len(values), width))
@@ -128,9 +129,11 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         with tf.device(values.device):
-            rows = tf.broadcast_to(tf.range(tf.shape(columns)[0])[:, None], tf.shape(columns))
+            # TensorFlow stacks 64-bit integers on a GPU, but 32-bit integers on the host.
+            rows = tf.broadcast_to(tf.range(len(values), dtype=tf.int64)[:, None], columns.shape)
+            indices = tf.stack([rows, tf.cast(columns, tf.int64)], axis=-1)
             zeros = tf.zeros((len(values), width), values.dtype)
-            return tf.tensor_scatter_nd_update(zeros, tf.stack([rows, columns], axis=-1), values)
+            return tf.tensor_scatter_nd_update(zeros, indices, values)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         _refuse_tracing()
