@@ -22,7 +22,10 @@ from forebay.pipeline.constructors import (
     from_source,
 )
 from forebay.pipeline.pipeline import Pipeline
+from forebay.transforms.augmentations import flip, normalize
+from forebay.transforms.color_jitter import color_jitter
 from forebay.transforms.ops import cast, one_hot, scale
+from forebay.transforms.resized_crop import random_resized_crop
 
 __all__ = [
     "ArraySpec",
@@ -32,7 +35,9 @@ __all__ = [
     "__version__",
     "all_finite",
     "cast",
+    "color_jitter",
     "concat",
+    "flip",
     "forget",
     "from_arrays",
     "from_batches",
@@ -43,7 +48,9 @@ __all__ = [
     "from_ragged",
     "from_source",
     "interleave",
+    "normalize",
     "one_hot",
+    "random_resized_crop",
     "scale",
     "upload_once",
     "zip_rows",

@@ -69,7 +69,8 @@ def two_epochs_on_device(pipeline, hand_off=None):
 
 def apply_on_device(transforms, tree, *, first=0, key=KEY):
     leaves, structure = flatten(tree)
-    return DeviceTransforms(transforms, structure, FakeDeviceHandOff(), first=first)(leaves, key)
+    context = BatchContext(*key, slice(0, len(leaves[0])))
+    return DeviceTransforms(transforms, structure, FakeDeviceHandOff(), first=first)(leaves, context)
 
 
 def apply_on_host(transforms, tree, *, first=0, key=KEY):

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from forebay.core.array_ops import ArrayOps, ArrayOpsProvider
 from forebay.core.handoff import DeviceHandOff, HandOff, SparseHandOff
 from forebay.core.machine import Machine
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
+from forebay.errors import PipelineError
 from forebay.feed.filler import FillerParts, SlotFiller
 from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
 from forebay.feed.runner import Runner, RunnerParts
@@ -23,6 +26,8 @@ from forebay.pipeline.target import Target
 from forebay.sources.direct.open_reader import open_reader
 from forebay.sources.direct.reader import FileReader
 from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.augmentations import Augmentation
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Cast, Map, Scale, Transform, values_per_leaf
 from forebay.transforms.random_keys import make_rng
@@ -162,26 +167,38 @@ class DeviceTransforms:
     ) -> None:
         """`first` is the index of the first device transform in the pipeline."""
         self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
+        images = {
+            index: transform for index, transform in enumerate(transforms, first) if isinstance(transform, Augmentation)
+        }
+        self._pixel_functions: dict[int, Callable[[Any, Any], Any]] = {}
+        if images:
+            ops = self._array_ops = _array_ops_of(hand_off, next(iter(images.values())))
+            self._pixel_functions = {
+                index: ops.compile(partial(transform.pixels, ops)) for index, transform in images.items()
+            }
 
-    def __call__(self, leaves: list[Any], key: Sequence[int]) -> Tree:
-        """Return the transformed batch. `key` seeds the random numbers of maps."""
+    def __call__(self, leaves: list[Any], context: BatchContext) -> Tree:
+        """Return the transformed batch. `context` seeds the random numbers."""
         structure = self._structure
         for index, transform in enumerate(self._transforms, self._first):
             try:
-                leaves, structure = self._apply(transform, leaves, structure, (*key, index))
+                leaves, structure = self._apply(transform, leaves, structure, context.for_transform(index))
             except Exception as error:
                 error.add_note(f"in {transform}, on the device")
                 raise
         return structure.unflatten(leaves)
 
     def _apply(
-        self, transform: Transform, leaves: list[Any], structure: Structure, key: Sequence[int]
+        self, transform: Transform, leaves: list[Any], structure: Structure, context: BatchContext
     ) -> tuple[list[Any], Structure]:
         if isinstance(transform, Densify):
             assert isinstance(self._hand_off, SparseHandOff)  # `choose_sparse_transport` has checked this
             return transform.join(leaves, self._hand_off.to_dense), transform.structure
         if isinstance(transform, Map):
-            return _apply_map(transform, structure.unflatten(leaves), key)
+            return _apply_map(transform, structure.unflatten(leaves), context.batch_numbers)
+        if isinstance(transform, Augmentation):
+            ops, pixels = self._array_ops, self._pixel_functions[context.transform]
+            return transform.apply_with(ops, pixels, leaves, structure, context)
         assert isinstance(transform, Cast | Scale)  # `split_transforms` moves no other transform to a device
         values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):
@@ -191,6 +208,15 @@ class DeviceTransforms:
     def _scale(self, transform: Scale, leaf: Any, factor: float) -> Any:
         scaled = self._hand_off.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
         return scaled + transform.dtype.type(transform.offset).item() if transform.offset else scaled
+
+
+def _array_ops_of(hand_off: DeviceHandOff, transform: Augmentation) -> ArrayOps:
+    if not isinstance(hand_off, ArrayOpsProvider):
+        raise PipelineError(
+            f"{transform} comes after a map on the device, but the hand-off {hand_off.name!r} has no array operations. "
+            "Put it before that map, so that it runs on the host."
+        )
+    return hand_off.array_ops()
 
 
 def _apply_map(transform: Map, tree: Tree, key: Sequence[int]) -> tuple[list[Any], Structure]:

@@ -13,7 +13,7 @@ from forebay.feed.build import build_feed
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
-from forebay.order.schedule import Cursor, Group, Schedule
+from forebay.order.schedule import Cursor, Schedule
 from forebay.pipeline.explain import explain, summarise
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
@@ -306,21 +306,17 @@ class Epoch:
         self._recorder.add_span("epoch", time.perf_counter() - self._started_at, nbytes=self._nbytes)
         raise StopIteration
 
-    def _take_on_device(self, batch: tuple[Slot, list[Any], tuple[int, ...]]) -> Tree:
+    def _take_on_device(self, batch: tuple[Slot, list[Any], Any]) -> Tree:
         """Return a batch on a device, after the device transforms."""
-        slot, leaves, key = batch
+        slot, leaves, context = batch
         try:
             self._runner.engine.hand_out(slot.memory)
-            return self._build_tree(leaves) if self._device_transforms is None else self._device_transforms(leaves, key)
+            transforms = self._device_transforms
+            return self._build_tree(leaves) if transforms is None else transforms(leaves, context)
         except BaseException as error:
             self._progress.fail(batch)
             reject_stop_iteration(error)
             raise
-
-    def _seed_key(self, group: Group, batch: int) -> tuple[int, ...]:
-        """Return the key that seeds random numbers for a batch, as on the host."""
-        cursor = self._feed._schedule.advance(group.cursor, batch)
-        return cursor.epoch, cursor.passes, cursor.position + self._shard_index
 
     def _begin_group(self, slot: Slot) -> None:
         """Hand off all batches of a group at once, in half the time of single hand-offs."""
@@ -337,9 +333,9 @@ class Epoch:
         if self._is_host:
             ready = [build_tree(hand_off(roots)) for roots in reversed(batches)]
         else:  # the device transforms run later, on the stream of the thread that takes the batch
-            has_transforms = self._device_transforms is not None
-            keys = [self._seed_key(group, batch) if has_transforms else () for batch in range(len(batches))]
-            ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
+            schedule = None if self._device_transforms is None else self._feed._schedule
+            contexts = [schedule and slot.batch_context(batch, schedule) for batch in range(len(batches))]
+            ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
         self._recorder.add_span("received", count=group.batches, nbytes=group.rows * self._row_nbytes)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")

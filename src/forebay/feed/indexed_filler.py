@@ -14,6 +14,7 @@ from forebay.feed.slot import Slot
 from forebay.feed.transform_stage import GroupOrigin, PartialGroupError
 from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
+from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.ops import Map
 from forebay.transforms.padding import pad_rows
 
@@ -83,6 +84,7 @@ class IndexedFiller:
         self.consumer_may_fill = copies_memory and not has_map
         # Fill groups of the next epoch early only if rows cannot change and no map could return other results by then.
         self.continues_into_next_epoch = self._source.immutable and not has_map
+        self._needs_row_ids = any(map(draws_by_row, plan.input.device_transforms))
         self._row_index = self._make_row_index(plan.index_rows)
 
     def tasks(self, cursor: Cursor) -> Iterator[FillTask]:
@@ -98,7 +100,8 @@ class IndexedFiller:
 
     def only_enqueues(self, slot: Slot) -> bool:
         filler = self._device_filler
-        return filler is not None and self._row_index.is_cheap and filler.only_enqueues(slot.memory)
+        is_cheap = self._row_index.is_fast_on_host if self._needs_row_ids else self._row_index.is_cheap
+        return filler is not None and is_cheap and filler.only_enqueues(slot.memory)
 
     def read(self, slot: Slot, task: FillTask, worker: int) -> FillTask:
         """Return the task unchanged, because no part of this fill must run in order."""
@@ -111,6 +114,7 @@ class IndexedFiller:
         """
         group = task.group
         rows = GroupRows(self._row_index, group)
+        slot.row_ids = rows.origin().row_ids if self._needs_row_ids else None
         try:
             if self._device_filler is not None:
                 slot.filled_by_device = True

@@ -54,10 +54,11 @@ class RowIndex:
         self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple, so that few groups span chunks
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
         is_short = self._schedule.pass_rows <= Permutation.TABLE_LENGTH
-        is_fast_on_host = self._is_slice or (is_short and not any(map(_sorts_all_rows, order_chain(self._order))))
-        self._on_device = on_device and not (is_fast_on_host and not self._is_slice)
+        # True if the host needs little time for the row numbers.
+        self.is_fast_on_host = self._is_slice or (is_short and not any(map(_sorts_all_rows, order_chain(self._order))))
+        self._on_device = on_device and (self._is_slice or not self.is_fast_on_host)
         # True if the host needs little time for the row numbers, or if a device can compute them.
-        self.is_cheap = is_fast_on_host or (on_device and self._order.device_steps(0) is not None)
+        self.is_cheap = self.is_fast_on_host or (on_device and self._order.device_steps(0) is not None)
         # Two epochs, because threads may fill the last group of one epoch and the first group of the next.
         self._device_steps = lru_cache(maxsize=2)(self._order.device_steps)
         self._last_requested_chunk = -1, -1  # epoch and number of the last requested chunk

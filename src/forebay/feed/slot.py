@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from forebay.core.engine import Engine, SlotMemory
-from forebay.core.rows import row_views
+from forebay.core.rows import Rows, row_views, select_rows
 from forebay.core.spec import Array, ArraySpec, Layout, align
-from forebay.order.schedule import Group
-from forebay.transforms.batch_context import SkippedRow
+from forebay.order.schedule import Group, Schedule
+from forebay.transforms.batch_context import BatchContext, SkippedRow
 
 __all__ = ["Lease", "Slot"]
 
@@ -31,6 +31,7 @@ class Slot:
         self.filled_by_device = False  # True if the device pulled the rows, so that `send` copies nothing
         self.partial_failure: BaseException | None = None  # the error, if only the first batches could be filled
         self.skipped_rows: list[SkippedRow] = []  # of the group, by maps with on_error="skip"
+        self.row_ids: Rows | None = None  # of the group, if device transforms draw random numbers of rows
         self._set_layout(layout)
 
     def _set_layout(self, layout: Layout) -> None:
@@ -100,6 +101,14 @@ class Slot:
             self._set_layout(layout)
         for array, leaf in zip(self.gather_arrays(len(leaves[0])), leaves, strict=True):
             array[...] = leaf
+
+    def batch_context(self, batch: int, schedule: Schedule) -> BatchContext:
+        """Return the context that seeds the random numbers of a batch on the device, as on the host."""
+        assert self.group is not None
+        cursor, start = schedule.advance(self.group.cursor, batch), batch * self.layout.batch_rows
+        ids = slice(0, self.group.rows) if self.row_ids is None else self.row_ids
+        row_ids = select_rows(ids, start, start + self.layout.batch_rows)
+        return BatchContext(cursor.epoch, cursor.passes, cursor.position + schedule.shard_index, row_ids)
 
     def send(self) -> None:
         """Start the copy to the device, unless the device filled the slot."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.rows import Rows
 from forebay.core.source import StreamReader
 from forebay.core.spec import Array
 from forebay.errors import SourceError, StateError
@@ -24,6 +25,7 @@ from forebay.transforms.padding import pad_rows
 
 __all__ = ["BatchFiller", "StreamFiller"]
 
+MAX_READY_MADE_ROWS = 1 << 32  # rows of a ready-made batch
 PIECE_SECONDS = 200e-6  # target time for reading one piece; between pieces the thread yields to the consumer
 
 
@@ -167,13 +169,17 @@ class _SequentialFiller(ABC):
     def finish(self, slot: Slot, read_group: _ReadGroup, worker: int) -> Group:
         """Transform a group that was read, and write it to the slot."""
         group = read_group.group
+        slot.row_ids = self._row_ids(group)
         if read_group.leaves is not None:
             started_at = time.perf_counter()
-            positions = self._schedule.positions(group)
-            origin = GroupOrigin(group.cursor, positions, positions)
+            origin = GroupOrigin(group.cursor, self._schedule.positions(group), slot.row_ids)
             self._transform_stage.transform_into(slot, read_group.leaves, origin, worker)
             self._recorder.add_span("transform", time.perf_counter() - started_at)
         return group
+
+    def _row_ids(self, group: Group) -> Rows:
+        """Return one number per row, different for all rows of the pass."""
+        return self._schedule.positions(group)
 
     def prepare_after(self, group: Group) -> None:
         """Do nothing, because the next rows of a stream are unknown."""
@@ -290,6 +296,14 @@ class BatchFiller(_SequentialFiller):
             return _ReadGroup(group, [np.array(leaf) for leaf in leaves])
         slot.write_variable_size(leaves)
         return _ReadGroup(group, None)
+
+    def _row_ids(self, group: Group) -> Rows:
+        """Return numbers that combine the number of the batch and the place in it.
+
+        The sizes of earlier batches are unknown after a resume, so there are no positions of rows.
+        """
+        first = (group.cursor.position + self._schedule.shard_index) * MAX_READY_MADE_ROWS
+        return slice(first, first + group.rows)
 
     def _next_own_batch(self, reader: Any) -> list[Array] | None:
         """Read one batch for each shard, and return this shard's batch; None at the end."""

@@ -10,8 +10,9 @@ from forebay.feed.process_task import ProcessResult, ProcessTask, ProcessTransfo
 from forebay.feed.slot import Slot
 from forebay.order.schedule import Cursor, Schedule
 from forebay.pipeline.plan import Plan
+from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.batch_context import BatchContext, SkippedRow
-from forebay.transforms.ops import Map, apply_all, describe_transforms, write_leaves
+from forebay.transforms.ops import apply_all, describe_transforms, write_leaves
 from forebay.transforms.workers.process_pool import ProcessPool
 
 __all__ = ["GroupOrigin", "PartialGroupError", "TransformStage"]
@@ -59,7 +60,7 @@ class TransformStage:
         """
         self._plan, self._source_structure, self._schedule = plan, source_structure, schedule
         self._names = plan.input.structure.paths
-        self._needs_row_ids = any(isinstance(map_, Map) and map_.draws_by_row for map_ in plan.input.transforms)
+        self._needs_row_ids = any(map(draws_by_row, plan.input.transforms))
         specs, structure = worker_input
         group_rows = plan.group_batches * plan.input.batch_rows  # one layout batch, so that the input is contiguous
         self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.input.alignment)

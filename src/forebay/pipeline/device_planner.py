@@ -8,6 +8,7 @@ from forebay.core.spec import HOST_ALIGNMENT, Layout, align, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, MIN_INDEX_ROWS, Plan, PlanInput
 from forebay.pipeline.transport import MAX_GROUP_BATCHES, Transport, choose_transport
+from forebay.transforms.augmentations import Augmentation, draws_by_row
 from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Map, Transform
 
@@ -51,14 +52,17 @@ def why_on_device(transform: Transform) -> str:
     if isinstance(transform, Densify):
         return "fewer bytes cross the link than those of dense rows"
     requested = transform.where == "device"
-    why = "as requested" if requested else "no more bytes cross the link, and the device is faster"
+    if isinstance(transform, Augmentation):
+        why = "the device computes pixels faster than the CPU"
+    else:
+        why = "as requested" if requested else "no more bytes cross the link, and the device is faster"
     return why + describe_map(transform)
 
 
 def describe_map(transform: Transform) -> str:
-    """Return how a map draws random numbers and treats errors; an empty text for other transforms."""
+    """Return how a transform draws random numbers, and how a map treats errors."""
     if not isinstance(transform, Map):
-        return ""
+        return "; random numbers belong to the row" if draws_by_row(transform) else ""
     owner = "row" if transform.by_row else "batch, and change with the batch size and the shards"
     random = f"; random numbers belong to the {owner}" if transform.takes_rng else ""
     limit = transform.max_errors

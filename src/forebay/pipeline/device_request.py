@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from forebay.core.array_ops import ArrayOpsProvider
 from forebay.core.ceilings import Probe
 from forebay.core.handoff import HandOff
 from forebay.core.machine import Machine
@@ -17,6 +18,7 @@ from forebay.pipeline.plan import LENT_SLOTS
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
 from forebay.pipeline.target import Target
 from forebay.pipeline.transport import DeviceInput, PullSpeeds
+from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, values_per_leaf
 
@@ -161,13 +163,16 @@ def split_transforms(
     """Return the host's transforms with their specs, and the device transforms.
 
     The last transforms move to the device if it can run them and the upload does not become larger. Of all splits with
-    the fewest uploaded bytes, this function chooses the one with the fewest host transforms.
+    the fewest uploaded bytes, this function chooses the one with the fewest host transforms. It prefers a split that
+    leaves no augmentation to the host: a pixel takes the CPU far longer than the link.
     """
     specs = infer_specs(pipeline, _before_device_maps(transforms))
     max_count = len(specs.transforms)
     min_count = max_count
     while min_count > 0 and _runs_on_device(transforms[min_count - 1], *specs.stages[min_count - 1], hand_off):
         min_count -= 1
+    images = (number for number in range(min_count, max_count) if isinstance(transforms[number], Augmentation))
+    max_count = next(images, max_count)
     host_count = min(range(min_count, max_count + 1), key=lambda count: (_row_nbytes(specs.stages[count][0]), count))
     host_specs = replace(specs, transforms=specs.transforms[:host_count], stages=specs.stages[: host_count + 1])
     return host_specs, transforms[host_count:]
@@ -196,7 +201,7 @@ def _before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, .
         return transforms
     first = wheres.index("device")
     for transform in transforms[first:]:
-        if transform.where != "device" and not isinstance(transform, Cast | Scale):
+        if transform.where != "device" and not isinstance(transform, Cast | Scale | Augmentation):
             raise PipelineError(
                 f"{transform} would run on the host after {transforms[first]} on the device: put it before, or "
                 "use map(..., where='device') for both."
@@ -213,9 +218,16 @@ def _runs_on_device(
 
     If the framework narrows 64-bit integers, the result may differ: the device transform receives truncated values.
     """
-    if not isinstance(transform, Cast | Scale):
+    if isinstance(transform, Augmentation):
+        if not isinstance(hand_off, ArrayOpsProvider):
+            return False
+        rows = [(spec.batch_shape(1)[1:], str(spec.dtype)) for spec in specs]
+        values = [True if is_chosen else None for is_chosen in transform.chosen_fields(rows, structure)]
+    elif isinstance(transform, Cast | Scale):
+        values = values_per_leaf(transform.fields, structure, transform)
+    else:
         return False
-    changes = zip(values_per_leaf(transform.fields, structure, transform), specs, strict=True)
+    changes = zip(values, specs, strict=True)
     return not any(
         change is not None and spec.dtype.kind in "iu" and hand_off.framework_dtype(spec.dtype) != spec.dtype
         for change, spec in changes

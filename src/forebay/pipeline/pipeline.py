@@ -16,6 +16,7 @@ from forebay.pipeline.pack_methods import PackMethods
 from forebay.pipeline.ranks import detect_rank
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Cast, Map, OneHot, Scale, Transform
 
 if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
@@ -108,13 +109,15 @@ class Pipeline(PackMethods):
         [[12, 12, 6, 4]]
         """
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
-        gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot)
+        gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot | Augmentation)
         error_limit = check_error_limit(on_error, max_errors, gets_rows=gets_rows)
-        if isinstance(function, Cast | Scale | OneHot):
+        seed = self.seed if seed is None else seed
+        if isinstance(function, Augmentation):
+            function = function.with_seed(check_number(seed, "map(seed={})"))
+        if isinstance(function, Cast | Scale | OneHot | Augmentation):
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):
             raise PipelineError(f"map() needs a function, got {function!r}.")
-        seed = self.seed if seed is None else seed
         workers = None if workers is None else check_count(workers, "map(workers={})")
         transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers, max_errors=error_limit)
         return replace(self, transforms=(*self.transforms, transform))

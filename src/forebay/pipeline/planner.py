@@ -8,6 +8,7 @@ from forebay.core.spec import ArraySpec, Layout, format_nbytes
 from forebay.errors import BudgetError
 from forebay.pipeline.device_planner import describe_map, plan_device_pull, why_on_device
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput
+from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Map
 from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShare
 
@@ -217,7 +218,7 @@ def _process_count(plan_input: PlanInput, cores: int) -> int:
 
 
 def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
-    has_map = any(isinstance(transform, Map) for transform in plan_input.transforms)
+    has_map = any(isinstance(transform, Map | Augmentation) for transform in plan_input.transforms)
     if not plan_input.indexed and not has_map:
         return _Choice(1, "one thread reads a stream")
     if processes:
@@ -254,7 +255,7 @@ def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
         return _Choice(1, "a batch of a stream is delivered as soon as its rows are read")
     if workers:
         return _task_batches(plan_input, workers, batch_nbytes)
-    if plan_input.row_by_row or any(isinstance(transform, Map) for transform in plan_input.transforms):
+    if plan_input.row_by_row or any(isinstance(transform, Map | Augmentation) for transform in plan_input.transforms):
         return _Choice(1, "Python code makes each batch, which takes longer than handing it over")
     max_batches = max(1, min(MAX_GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
     if plan_input.batches is not None and plan_input.batches < max_batches:

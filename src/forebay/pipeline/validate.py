@@ -12,6 +12,7 @@ from forebay.pipeline.ranks import Rank, validate_equal_steps
 from forebay.pipeline.target import Target
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
+from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Map
 
 __all__ = [
@@ -35,6 +36,8 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
             f"there is nothing to feed: {schedule.pass_rows} rows over {schedule.shard_count} shards give shard "
             f"{schedule.shard_index} not a single batch of {schedule.batch_rows}. Use smaller batches or fewer shards."
         )
+    if pipeline.padded:
+        _validate_padded_images(pipeline)
     if resident not in ("auto", "always", "never"):
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
 
@@ -106,6 +109,16 @@ def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> N
             UserWarning,
             stacklevel=3,
         )
+
+
+def _validate_padded_images(pipeline: Pipeline) -> None:
+    """Raise PipelineError if an augmentation would depend on the padding, and so on the other rows of the batch."""
+    for transform in pipeline.transforms:
+        if isinstance(transform, Augmentation) and transform.changes_with_size:
+            raise PipelineError(
+                f"{transform} needs images of the same size, but batch(pad=...) pads each batch to its largest row. "
+                "Resize the images first, for example with from_images(size=...), and leave out pad=."
+            )
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:

@@ -4,6 +4,8 @@ Random numbers belong to a row if a map receives rows. They depend only on the s
 the index of the map in the pipeline. Therefore batch size, shards, workers and a resume do not change them.
 
 After `batch()`, a map receives batches. Then the numbers belong to the batch, and change with batch size and shards.
+
+Augmentations such as `fb.flip` draw the numbers of all rows of a batch together. These numbers belong to the row too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,14 +14,17 @@ from typing import Any
 import numpy as np
 
 from forebay.core.rows import row_numbers
+from forebay.core.spec import Array
 from forebay.order.permutation import derive_key
 from forebay.transforms.batch_context import BatchContext
 
-__all__ = ["make_rng", "row_generators"]
+__all__ = ["draw_uniform", "make_rng", "row_generators"]
 
 # The last number of a row map's key. Without it, the zeros at the end of a key would have no effect, and the key of the
 # first map would be the key of the shuffle.
 ROW_MAP_TAG = 0x726F77
+AUGMENTATION_TAG = 0x617567  # the last number of an augmentation's key
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64
 
 
 def make_rng(seed: int, key: Sequence[int]) -> "np.random.Generator":
@@ -45,3 +50,29 @@ def row_generators(seed: int, context: BatchContext) -> "Iterator[np.random.Gene
         counter_and_key["counter"] = (0, 0, 0, row_id)
         bit_generator.state = state
         yield generator
+
+
+def draw_uniform(seed: int, context: BatchContext, count: int) -> Array:
+    """Return `count` random numbers in [0, 1) for each row.
+
+    The numbers of a row are a hash of its id and the key of the transform, by the output function of SplitMix64. For
+    256 rows of 22 numbers, this takes a twentieth of the time of `row_generators`.
+    """
+    key = derive_key(seed, context.epoch, context.passes, context.transform, AUGMENTATION_TAG)
+    first, second = np.uint64(key >> 64), np.uint64(key & (2**64 - 1))
+    ids = context.row_ids
+    numbers = np.arange(ids.start, ids.stop) if isinstance(ids, slice) else ids
+    row_keys = _mix_bits(numbers.astype(np.uint64) * _GOLDEN_GAMMA + first)
+    steps = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN_GAMMA
+    words = _mix_bits((row_keys ^ second)[:, None] + steps)
+    return (words >> np.uint64(11)) * 2.0**-53
+
+
+def _mix_bits(words: Array) -> Array:
+    """Apply the output function of SplitMix64 in place. It is a bijection in which every input bit matters."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words

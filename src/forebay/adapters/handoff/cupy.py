@@ -7,6 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from forebay.core.array_ops import NumpyArrayOps
 from forebay.core.handoff import StreamMarker, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
@@ -93,6 +94,9 @@ class CupyDeviceHandOff(CupyHandOff):
         is_value = cp.arange(values.shape[1]) < counts[:, None]
         starts = cp.concatenate((cp.zeros(1, np.int32), cp.cumsum(counts, dtype=np.int32)))
         return csr_matrix((values[is_value], columns[is_value], starts), shape=(len(values), width))
+
+    def array_ops(self) -> NumpyArrayOps:
+        return NumpyArrayOps(cp)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [cp.from_dlpack(root) for root in roots]

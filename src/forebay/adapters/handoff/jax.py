@@ -12,11 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from forebay.core.array_ops import NumpyArrayOps
 from forebay.core.handoff import StreamMarker, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["JaxDeviceHandOff", "JaxHandOff"]
+__all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff"]
 
 DLPACK_CUDA = 2  # kDLCUDA, the device type of CUDA in DLPack
 _WIDE_NBYTES = 8  # smallest item size in bytes of the dtypes that JAX may narrow
@@ -124,6 +125,9 @@ class JaxDeviceHandOff(JaxHandOff):
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         return _scatter(values, columns, width)
 
+    def array_ops(self) -> "JaxArrayOps":
+        return JaxArrayOps(jax.numpy)
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(self._import_root, roots))
 
@@ -140,6 +144,24 @@ def _locate(columns: Any, counts: Any, width: int) -> Any:
     rows, is_value = jax.numpy.arange(len(columns))[:, None], jax.numpy.arange(columns.shape[1]) < counts[:, None]
     rows, columns = jax.numpy.where(is_value, rows, len(columns)), jax.numpy.where(is_value, columns, width)
     return jax.numpy.stack([rows.reshape(-1), columns.reshape(-1)], axis=-1).astype(np.int32)
+
+
+class JaxArrayOps(NumpyArrayOps):
+    """Array operations of JAX, which has the functions of NumPy. JAX compiles a pixel function for each shape."""
+
+    def upload(self, array: Any, like: Any) -> Any:
+        if isinstance(like, jax.core.Tracer):  # a constant of the compiled function
+            return jax.numpy.asarray(array)
+        return jax.device_put(array, like.sharding)
+
+    def to_integer(self, array: Any) -> Any:
+        return array.astype(np.int32)
+
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return array.astype(jax.dtypes.canonicalize_dtype(dtype))
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.jit(function)  # type: ignore[no-any-return]
 
 
 def _find_device(index: int | None) -> Any:

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from forebay.core.handoff import StreamMarker, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError, FeedError
 
-__all__ = ["TensorflowDeviceHandOff", "TensorflowHandOff"]
+__all__ = ["TensorflowArrayOps", "TensorflowDeviceHandOff", "TensorflowHandOff"]
 
 OUTSIDE_POOL_NBYTES = 5 << 29  # 2.5 GiB of a device that TensorFlow leaves to contexts, kernels and libraries
 
@@ -135,9 +135,58 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
             zeros = tf.zeros((len(values), width), values.dtype)
             return tf.tensor_scatter_nd_update(zeros, indices, values)
 
+    def array_ops(self) -> "TensorflowArrayOps":
+        return TensorflowArrayOps()
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         _refuse_tracing()
         return [_from_dlpack(root.capsule()) for root in roots]
+
+
+class TensorflowArrayOps:
+    """Array operations of TensorFlow. `ArrayOps` documents the methods."""
+
+    minimum = staticmethod(tf.minimum)
+    maximum = staticmethod(tf.maximum)
+    floor = staticmethod(tf.floor)
+    where = staticmethod(tf.where)
+
+    def dtype_name(self, array: Any) -> str:
+        return str(array.dtype.name)
+
+    def upload(self, array: Any, like: Any) -> Any:
+        if isinstance(like, tf.Tensor) and tf.executing_eagerly():
+            with tf.device(like.device):
+                return tf.identity(array)
+        return tf.constant(array)
+
+    def to_float(self, array: Any) -> Any:
+        return tf.cast(array, tf.float32)
+
+    def to_integer(self, array: Any) -> Any:
+        return tf.cast(array, tf.int64)  # TensorFlow computes with 32-bit integers on the host
+
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return tf.cast(array, tf.as_dtype(dtype))
+
+    def gather(self, array: Any, indices: Any, axis: int) -> Any:
+        return tf.gather(array, indices, axis=axis, batch_dims=1)
+
+    def clip(self, array: Any, low: float, high: float | None = None) -> Any:
+        at_least = tf.maximum(array, tf.cast(low, array.dtype))
+        return at_least if high is None else tf.minimum(at_least, tf.cast(high, array.dtype))
+
+    def flip(self, array: Any, axis: int) -> Any:
+        return tf.reverse(array, (axis,))
+
+    def concatenate(self, arrays: Sequence[Any]) -> Any:
+        return tf.concat(list(arrays), axis=-1)
+
+    def mean(self, array: Any) -> Any:
+        return tf.reduce_mean(array, axis=(1, 2, 3), keepdims=True)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return tf.function(function)  # type: ignore[no-any-return]
 
 
 def _refuse_tracing() -> None:

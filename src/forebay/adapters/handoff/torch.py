@@ -11,7 +11,7 @@ from forebay.core.handoff import StreamMarker, compact_rows, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["TorchDeviceHandOff", "TorchHandOff"]
+__all__ = ["TorchArrayOps", "TorchDeviceHandOff", "TorchHandOff"]
 
 
 class TorchHandOff:
@@ -93,6 +93,9 @@ class TorchDeviceHandOff(TorchHandOff):
         dense = torch.zeros((len(values), width), dtype=values.dtype, device=values.device)
         return dense.scatter_(1, columns.to(torch.int64), values)
 
+    def array_ops(self) -> "TorchArrayOps":
+        return TorchArrayOps()
+
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [from_dlpack(root.capsule()) for root in roots]
 
@@ -100,6 +103,52 @@ class TorchDeviceHandOff(TorchHandOff):
 def _sparse_tensor(values: Any, columns: Any, starts: Any, size: tuple[int, int]) -> Any:
     # Forebay has checked the matrix. Without check_invariants=, PyTorch emits a warning.
     return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
+
+
+class TorchArrayOps:
+    """Array operations of PyTorch, without gradients. `ArrayOps` documents the methods."""
+
+    minimum = staticmethod(torch.minimum)
+    maximum = staticmethod(torch.maximum)
+    floor = staticmethod(torch.floor)
+    where = staticmethod(torch.where)
+
+    def dtype_name(self, array: Any) -> str:
+        return str(array.dtype).removeprefix("torch.")
+
+    def upload(self, array: Any, like: Any) -> Any:
+        return torch.from_numpy(array).to(like.device, non_blocking=True)
+
+    def to_float(self, array: Any) -> Any:
+        return array.to(torch.float32)
+
+    def to_integer(self, array: Any) -> Any:
+        return array.to(torch.int64)  # PyTorch converts other indices to this type
+
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return array.to(_torch_dtype(dtype))
+
+    def gather(self, array: Any, indices: Any, axis: int) -> Any:
+        rows = torch.arange(array.shape[0], device=array.device)
+        if axis == 1:
+            return array[rows[:, None], indices]
+        lines = torch.arange(array.shape[1], device=array.device)
+        return array[rows[:, None, None], lines[:, None], indices[:, None]]
+
+    def clip(self, array: Any, low: float, high: float | None = None) -> Any:
+        return torch.clamp(array, low, high)
+
+    def flip(self, array: Any, axis: int) -> Any:
+        return torch.flip(array, (axis,))
+
+    def concatenate(self, arrays: Sequence[Any]) -> Any:
+        return torch.cat(tuple(arrays), dim=-1)
+
+    def mean(self, array: Any) -> Any:
+        return array.mean(dim=(1, 2, 3), keepdim=True)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.no_grad()(function)  # type: ignore[no-any-return]
 
 
 def _public_stream_handle(index: int) -> int:

@@ -1,0 +1,187 @@
+"""`fb.color_jitter`: changes brightness, contrast, saturation and hue of each image at random.
+
+The formulas are those of torchvision for float images. The four changes come in a random order. A row keeps float32
+numbers between the changes and is rounded once at the end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.core.array_ops import ArrayOps
+from forebay.core.spec import Array
+from forebay.errors import PipelineError, SpecError
+from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_names
+
+__all__ = ["ColorJitter", "color_jitter"]
+
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+NAMES = ("brightness", "contrast", "saturation", "hue")
+GRAY_WEIGHTS = (0.2989, 0.587, 0.114)  # of red, green and blue, as in torchvision
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ColorJitter(Augmentation):
+    """Changes the colors of images at random."""
+
+    ranges: tuple[Range | None, ...] = (None,) * 4  # of each factor, and of the shift of the hue; None: no change
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """The changes that are enabled, such as CONTRAST."""
+        return tuple(change for change, limits in enumerate(self.ranges) if limits is not None)
+
+    @property
+    def uniform_count(self) -> int:
+        return 2 * len(self.ranges)
+
+    def parameters(self, uniform: Array, shape: Sequence[int]) -> Array:
+        """Return the changes of each row in their order, and then their factors, as float32 numbers."""
+        changes = np.asarray(self.changes)
+        low, high = np.array([self.ranges[change] for change in self.changes]).T
+        factors = low + uniform[:, changes] * (high - low)
+        order = np.argsort(uniform[:, len(self.ranges) + changes], axis=1)
+        return np.concatenate([changes[order], np.take_along_axis(factors, order, axis=1)], axis=1, dtype=np.float32)
+
+    def pixels(self, ops: ArrayOps, images: Any, parameters: Any) -> Any:
+        values, brightest, count = ops.to_float(images), self._brightest(ops, images), len(self.changes)
+        for stage in range(count):
+            change, factor = parameters[:, stage, None, None, None], parameters[:, count + stage, None, None, None]
+            blended = values * ops.where(change == HUE, 1 + 0 * factor, factor)
+            if CONTRAST in self.changes or SATURATION in self.changes:
+                gray = _to_gray(values)
+                target = ops.where(change == CONTRAST, ops.mean(gray), ops.where(change == SATURATION, gray, 0 * gray))
+                blended = blended + target * (1 - factor)
+            blended = ops.clip(blended, 0, brightest)
+            if HUE in self.changes and values.shape[3] == 3:
+                blended = ops.where(change == HUE, _shift_hue(ops, values, factor), blended)
+            values = blended
+        return self._rounded(ops, values, images)
+
+    def host_pixels(self, images: Array, parameters: Array) -> Array:
+        """Change the colors row by row, with the changes of the row only."""
+        out, brightest, count = np.empty_like(images), self._brightest(NUMPY_OPS, images), len(self.changes)
+        for image, row, target in zip(images, parameters, out, strict=True):
+            values = image[None].astype(np.float32)
+            for change, factor in zip(row[:count].tolist(), row[count:], strict=True):
+                values = _change(values, int(change), factor, brightest)
+            target[...] = self._rounded(NUMPY_OPS, values, images)[0]
+        return out
+
+    def check(self, shape: Sequence[int], dtype: str, name: str) -> None:
+        self._refuse_dtype(dtype, name)
+        if len(shape) == 3 and shape[2] == 4:
+            raise SpecError(f"color_jitter needs gray or RGB images, but {name!r} has 4 channels. Remove the last one.")
+
+    def _brightest(self, ops: ArrayOps, images: Any) -> float:
+        return 255.0 if ops.dtype_name(images) == "uint8" else 1.0
+
+    def _rounded(self, ops: ArrayOps, values: Any, images: Any) -> Any:
+        dtype = np.dtype(ops.dtype_name(images))
+        return ops.cast(ops.floor(values + 0.5) if dtype == np.uint8 else values, dtype)
+
+    def __str__(self) -> str:
+        limits = zip(NAMES, self.ranges, strict=True)
+        return f"color_jitter({', '.join(f'{name}=({r[0]:.4g}, {r[1]:.4g})' for name, r in limits if r is not None)})"
+
+
+def _change(values: Array, change: int, factor: Any, brightest: float) -> Array:
+    """Apply one change to a batch of one row. The factor is a float32 number."""
+    if change == HUE:
+        return _shift_hue(NUMPY_OPS, values, factor) if values.shape[3] == 3 else values
+    if change == BRIGHTNESS:
+        blended = values * factor
+    else:
+        gray = _to_gray(values)
+        blended = values * factor
+        blended += (NUMPY_OPS.mean(gray) if change == CONTRAST else gray) * (1 - factor)
+    clipped: Array = np.clip(blended, 0, brightest, out=blended)
+    return clipped
+
+
+def _to_gray(values: Any) -> Any:
+    """Return the luma of RGB images, or gray images unchanged, with one channel."""
+    if values.shape[3] == 1:
+        return values
+    return sum(values[..., channel : channel + 1] * weight for channel, weight in enumerate(GRAY_WEIGHTS))
+
+
+def _shift_hue(ops: ArrayOps, values: Any, shift: Any) -> Any:
+    """Add `shift` (1 is the full circle) to the hue of RGB images in the HSV color space.
+
+    The hue is in sixths of the circle here. A channel of the result is the brightest channel minus a part of the
+    difference between the brightest and the darkest channel.
+    """
+    red, green, blue = (values[..., channel : channel + 1] for channel in range(3))
+    high, low = ops.maximum(ops.maximum(red, green), blue), ops.minimum(ops.minimum(red, green), blue)
+    chroma = high - low
+    divisor = ops.where(chroma == 0, 1 + 0 * chroma, chroma)
+    of_green, of_blue = (blue - red) / divisor + 2, (red - green) / divisor + 4
+    hue = ops.where(high == red, (green - blue) / divisor, ops.where(high == green, of_green, of_blue)) + shift * 6
+    channels = []
+    for offset in (5, 3, 1):
+        angle = (hue + offset) * (1 / 6)
+        angle = (angle - ops.floor(angle)) * 6
+        channels.append(high - chroma * ops.clip(ops.minimum(angle, 4 - angle), 0, 1))
+    return ops.concatenate(channels)
+
+
+def color_jitter(
+    brightness: float | Range = 0,
+    contrast: float | Range = 0,
+    saturation: float | Range = 0,
+    hue: float | Range = 0,
+    *,
+    fields: str | Sequence[str] | None = None,
+) -> ColorJitter:
+    """Return a transform that changes brightness, contrast, saturation and hue of each image at random.
+
+    `brightness=0.4` draws the factor from 0.6 to 1.4; a pair is the range itself. `hue=0.1` draws the shift from -0.1
+    to 0.1, where 1 is the full circle. The changes come in a random order. Float images have values from 0 to 1. The
+    hue and the saturation of gray images do not change. `fields` and the random numbers are described at `fb.flip`.
+
+    >>> import numpy as np, forebay as fb
+    >>> images = np.full((1, 2, 2, 3), 100, np.uint8)
+    >>> pipeline = fb.from_arrays({"image": images}).map(fb.color_jitter(brightness=(1.5, 1.5))).batch(1)
+    >>> next(pipeline.feed("numpy"))["image"][0, 0, 0].tolist()
+    [150, 150, 150]
+    """
+    factors = zip(NAMES, (brightness, contrast, saturation), strict=False)
+    ranges = (*(_factor_range(name, value) for name, value in factors), _hue_range(hue))
+    if all(limits is None for limits in ranges):
+        raise PipelineError("color_jitter() would change nothing. Pass brightness=, contrast=, saturation= or hue=.")
+    return ColorJitter(field_names(fields, "color_jitter"), ranges=ranges)
+
+
+def _factor_range(name: str, value: Any) -> Range | None:
+    low, high = _as_pair(value, centre=1.0)
+    if not 0 <= low <= high < np.inf:
+        raise PipelineError(
+            f"color_jitter({name}={value!r}): pass a number of at least 0, or two of them, the smaller one first."
+        )
+    return None if low == high == 1 else (low, high)
+
+
+def _hue_range(value: Any) -> Range | None:
+    low, high = _as_pair(value, centre=0.0)
+    if not -0.5 <= low <= high <= 0.5:
+        raise PipelineError(
+            f"color_jitter(hue={value!r}): pass a number from 0 to 0.5, or two numbers from -0.5 to 0.5, the smaller "
+            "one first."
+        )
+    return None if low == high == 0 else (low, high)
+
+
+def _as_pair(value: Any, centre: float) -> Range:
+    """Return the range of a factor; (nan, nan) if the argument is not valid."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            # A negative number gives a range in the wrong order. A factor is never negative.
+            return (max(0.0, centre - value) if centre and value >= 0 else centre - value), centre + value
+        low, high = map(float, value)
+    except (TypeError, ValueError):
+        return np.nan, np.nan
+    return low, high

@@ -1,0 +1,231 @@
+"""`fb.random_resized_crop`: crops a random box of each image, and resizes it.
+
+The filter is a triangle as wide as a source or an output pixel, whichever is larger. So it is bilinear if the box gets
+enlarged, and antialiased if it shrinks, as in Pillow and in torchvision with `antialias=True`.
+
+For uint8, the weights are integers, and all sums are integers below 2**24, which float32 represents exactly. So every
+framework and every device computes the same bits, in whatever order it adds.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.core.array_ops import ArrayOps
+from forebay.core.spec import Array
+from forebay.errors import PipelineError, SpecError
+from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_names
+
+__all__ = ["RandomResizedCrop", "random_resized_crop"]
+
+ATTEMPTS = 10  # to draw a box that fits into the image; then the box is the largest one in the centre
+WEIGHT_SUM = 1 << 13  # of the weights of one output pixel
+# After the vertical pass, values are multiples of 1/8. A value has 11 bits then, and its product with a weight 24 bits.
+STEPS = 1 << 3
+MAX_INTEGER = 2**31 - 1  # devices compute weights in 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class RandomResizedCrop(Augmentation):
+    """Crops a random box of each image, and resizes it to `size`."""
+
+    size: tuple[int, int] = (1, 1)  # height and width of the result
+    scale: tuple[float, float] = (0.08, 1.0)  # area of the box, as a share of the image
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width / height of the box
+
+    @property
+    def uniform_count(self) -> int:
+        return 2 * ATTEMPTS + 2
+
+    def parameters(self, uniform: Array, shape: Sequence[int]) -> Array:
+        """Return top, left, height and width of the box of each row."""
+        height, width = shape[:2]
+        heights, widths = self._box_sizes(uniform[:, :ATTEMPTS], uniform[:, ATTEMPTS:-2], height, width)
+        fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
+        rows, first = np.arange(len(uniform)), fits.argmax(axis=1)
+        found, centred = fits[rows, first], self._centred_box(height, width)
+        box_height = np.where(found, heights[rows, first], centred[0])
+        box_width = np.where(found, widths[rows, first], centred[1])
+        top = np.where(found, np.floor(uniform[:, -2] * (height - box_height + 1)), (height - box_height) // 2)
+        left = np.where(found, np.floor(uniform[:, -1] * (width - box_width + 1)), (width - box_width) // 2)
+        return np.stack([top, left, box_height, box_width], axis=1).astype(np.int32)
+
+    def _box_sizes(self, areas: Array, ratios: Array, height: int, width: int) -> tuple[Array, Array]:
+        """Return the heights and widths of all attempts, which may exceed the image."""
+        area = height * width * (self.scale[0] + areas * (self.scale[1] - self.scale[0]))
+        low, high = map(math.log, self.ratio)
+        ratio = np.exp(low + ratios * (high - low))
+        return np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
+
+    def _centred_box(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width of the largest box with an allowed ratio."""
+        if width / height < self.ratio[0]:
+            return max(1, min(height, round(width / self.ratio[0]))), width
+        if width / height > self.ratio[1]:
+            return height, max(1, min(width, round(height * self.ratio[1])))
+        return height, width
+
+    def pixels(self, ops: ArrayOps, images: Any, parameters: Any) -> Any:
+        is_bytes = ops.dtype_name(images) == "uint8"
+        boxes, (height, width) = ops.to_integer(parameters), images.shape[1:3]
+        vertical = _filter_taps(ops, boxes[:, 0], boxes[:, 2], height, self.size[0])
+        lines = sum(ops.to_float(ops.gather(images, index, 1)) * weight[:, :, None, None] for index, weight in vertical)
+        if is_bytes:
+            lines = ops.floor(lines * (STEPS / WEIGHT_SUM) + 0.5)
+        horizontal = _filter_taps(ops, boxes[:, 1], boxes[:, 3], width, self.size[1])
+        pixels = sum(ops.gather(lines, index, 2) * weight[:, None, :, None] for index, weight in horizontal)
+        if is_bytes:
+            return ops.cast(ops.floor(pixels * (1 / (STEPS * WEIGHT_SUM)) + 0.5), np.dtype(np.uint8))
+        return ops.cast(pixels * (1 / WEIGHT_SUM**2), np.dtype(ops.dtype_name(images)))
+
+    def host_pixels(self, images: Array, parameters: Array) -> Array:
+        """Crop and resize row by row, in buffers that stay in the CPU cache."""
+        out = np.empty((len(images), *self.size, images.shape[3]), images.dtype)
+        buffers = _Buffers.of(self.size, images.shape)
+        for image, (top, left, height, width), target in zip(images, parameters.tolist(), out, strict=True):
+            _resize_box(image[top : top + height, left : left + width], target, buffers)
+        return out
+
+    def check(self, shape: Sequence[int], dtype: str, name: str) -> None:
+        self._refuse_dtype(dtype, name)
+        for source, size in zip(shape[:2], self.size, strict=True):
+            # The sum of the weights before they are divided, times WEIGHT_SUM, must fit into a device's integers.
+            if 2 * max(source, size) * (max(source / size, 1) + 1) * WEIGHT_SUM > MAX_INTEGER:
+                raise SpecError(
+                    f"{self} would shrink {name!r} of {shape[0]} x {shape[1]} pixels too much at once. Read smaller "
+                    "images, for example with from_images(size=...), or crop to a larger size."
+                )
+
+    def __str__(self) -> str:
+        scale, ratio = (f"({low:.4g}, {high:.4g})" for low, high in (self.scale, self.ratio))
+        return f"random_resized_crop({self.size[0]} x {self.size[1]}, scale={scale}, ratio={ratio})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Arrays that the rows of a batch share: input, lines after the vertical pass, and one product of each pass."""
+
+    box: Array
+    lines: Array
+    lines_product: Array
+    pixels: Array
+    pixels_product: Array
+
+    @classmethod
+    def of(cls, size: tuple[int, int], shape: Sequence[int]) -> "_Buffers":
+        _, height, width, channels = shape
+        lines, pixels = size[0] * width * channels, size[0] * size[1] * channels
+        lengths = (height * width * channels, lines, lines, pixels, pixels)
+        return cls(*(np.empty(length, np.float32) for length in lengths))
+
+
+def _resize_box(box: Array, target: Array, buffers: _Buffers) -> None:
+    """Resize one box of pixels to the size of `target`, with the same result as `RandomResizedCrop.pixels`."""
+    (height, width, channels), (out_height, out_width) = box.shape, target.shape[:2]
+    values = buffers.box[: box.size].reshape(height, width * channels)
+    np.copyto(values.reshape(box.shape), box, casting="unsafe")
+    lines = buffers.lines[: out_height * width * channels].reshape(out_height, width * channels)
+    _accumulate(values, 0, _row_taps(height, out_height), (lines, buffers.lines_product))
+    if box.dtype == np.uint8:
+        _round_down(lines, STEPS / WEIGHT_SUM)
+    pixels = buffers.pixels[: target.size].reshape(target.shape)
+    taps = _row_taps(width, out_width)
+    _accumulate(lines.reshape(out_height, width, channels), 1, taps, (pixels, buffers.pixels_product))
+    if box.dtype == np.uint8:
+        _round_down(pixels, 1 / (STEPS * WEIGHT_SUM))
+    else:
+        pixels *= np.float32(1 / WEIGHT_SUM**2)
+    np.copyto(target, pixels, casting="unsafe")
+
+
+def _accumulate(source: Array, axis: int, taps: Sequence[tuple[Array, Array]], buffers: tuple[Array, Array]) -> None:
+    """Write the weighted sum of the taps along an axis to the first buffer. The second one holds a product."""
+    total, product = buffers[0], buffers[1][: buffers[0].size].reshape(buffers[0].shape)
+    for number, (indices, weights) in enumerate(taps):
+        part = product if number else total
+        source.take(indices, axis=axis, out=part, mode="clip")  # "raise" would use another buffer
+        part *= weights if axis == 0 else weights[None]
+        if number:
+            total += part
+
+
+def _round_down(values: Array, factor: float) -> None:
+    values *= np.float32(factor)
+    values += np.float32(0.5)
+    np.floor(values, out=values)
+
+
+def _row_taps(length: int, size: int) -> list[tuple[Array, Array]]:
+    """Return the indices and weights of each tap for one row, relative to its box."""
+    taps = _filter_taps(NUMPY_OPS, np.zeros(1, np.int64), np.array([length]), length, size)
+    return [(index[0], weight[0][:, None]) for index, weight in taps]
+
+
+def _filter_taps(ops: ArrayOps, start: Any, length: Any, source: int, size: int) -> Iterator[tuple[Any, Any]]:
+    """Yield for each tap of the filter the source index and the weight of each output pixel.
+
+    `start` and `length` have the box of each row along one axis, with integers. The distance between the centres of
+    source pixel j and output pixel i is |(2j + 1) * size - (2i + 1) * length| / (2 * size). This function computes with
+    its numerator. The weights of an output pixel are integers with the sum WEIGHT_SUM.
+    """
+    start, length = start[:, None], length[:, None]
+    centre = ops.to_integer(ops.upload(2 * np.arange(size, dtype=np.int32) + 1, start)) * length
+    support = ops.clip(length, size) * 2
+    first = ops.clip((centre - support - size) // (2 * size) + 1, 0)
+    overlaps, total = [], 0
+    for tap in range(max(2, math.ceil(2 * source / size))):
+        index = first + tap
+        inside = ops.to_integer(index < length)
+        total = total + inside * ops.clip(support - abs((2 * index + 1) * size - centre), 0)
+        overlaps.append((start + ops.minimum(index, length - 1), total))
+    previous: Any = 0
+    for index, overlap in overlaps:
+        share = overlap * WEIGHT_SUM // total  # of this tap and all earlier ones, so that the sum is exact
+        yield index, ops.to_float(share - previous)
+        previous = share
+
+
+def random_resized_crop(
+    size: int | tuple[int, int],
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    *,
+    fields: str | Sequence[str] | None = None,
+) -> RandomResizedCrop:
+    """Return a transform that crops a random box of each image, and resizes it to (height, width).
+
+    `scale` has the smallest and largest area of the box, as a share of the image; `ratio` those of its width / height.
+    The filter is bilinear and antialiased. `fields` and the random numbers are described at `fb.flip`. All fields of a
+    row use the same random numbers.
+
+    >>> import numpy as np, forebay as fb
+    >>> images = np.zeros((10, 64, 64, 3), np.uint8)
+    >>> pipeline = fb.from_arrays({"image": images}).shuffle(seed=0).map(fb.random_resized_crop(32)).batch(5)
+    >>> next(pipeline.feed("numpy"))["image"].shape
+    (5, 32, 32, 3)
+    """
+    sides = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
+    if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
+        raise PipelineError(f"random_resized_crop(size={size!r}): pass a number of pixels, or (height, width).")
+    scales = _as_range(scale, "scale")
+    if scales[1] > 1:
+        raise PipelineError(f"random_resized_crop(scale={scale!r}): a box is at most the image. Pass numbers up to 1.")
+    ratios, names = _as_range(ratio, "ratio"), field_names(fields, "random_resized_crop")
+    return RandomResizedCrop(names, size=(sides[0], sides[1]), scale=scales, ratio=ratios)
+
+
+def _as_range(values: Any, name: str) -> tuple[float, float]:
+    """Return two numbers above 0 in ascending order, or raise PipelineError."""
+    try:
+        low, high = map(float, values)
+    except (TypeError, ValueError):
+        low, high = 0.0, 0.0
+    if not 0 < low <= high < math.inf:
+        raise PipelineError(
+            f"random_resized_crop({name}={values!r}): pass two numbers above 0, the smaller one first, such as "
+            f"{'(0.08, 1)' if name == 'scale' else '(3/4, 4/3)'}."
+        )
+    return low, high
