@@ -1,17 +1,14 @@
 """Transforms on a device give the same results as on the host. Here NumPy arrays stand for device arrays."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.support.device_like import DeviceLikeEngine, FakeDeviceHandOff
 
 import forebay as fb
-from forebay.adapters.handoff.numpy import NumpyHandOff
 from forebay.core.spec import flatten
-from forebay.engines.host import HostEngine
 from forebay.errors import SpecError
 from forebay.feed.build import DeviceTransforms
 from forebay.transforms.batch_context import BatchContext
@@ -20,35 +17,11 @@ from forebay.transforms.ops import Map, apply_all
 KEY = (5, 1, 30)  # identifies a batch; it seeds the random numbers of maps
 
 
-class FakeDeviceHandOff(NumpyHandOff):
-    """A device hand-off of NumPy arrays."""
-
-    index = 0
-    syncs_on_import = True
-
-    def available(self, free, total):
-        return free
-
-    def cast(self, array, dtype):
-        return array.astype(dtype, copy=False)
-
-
 class NarrowingHandOff(FakeDeviceHandOff):
     """A framework without 64-bit floats, as JAX by default."""
 
     def framework_dtype(self, dtype):
         return np.dtype("float32") if dtype == np.float64 else dtype
-
-
-class DeviceLikeEngine(HostEngine):
-    """An engine with host memory that claims to be a device."""
-
-    name = "device-like"
-    is_device = True
-
-    def __init__(self, device_handoff):
-        self.device_handoff = device_handoff
-        self.device = SimpleNamespace(memory=lambda: (1 << 30, 1 << 30))
 
 
 def staged_rows(rows=60):

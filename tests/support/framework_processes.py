@@ -42,6 +42,7 @@ _HOOKS, _HANDOFF, _KERAS_FEED = "doctor/capture/hooks", "adapters/handoff", "ada
 _REGISTRY = "core/registry_cases.py"
 _EVERY_FRAMEWORK = (
     f"{_HANDOFF}/cases.py",
+    f"{_HANDOFF}/pixel_cases.py",
     "adapters/upload/upload_cases.py",
     "adapters/readback/readback_cases.py",
     "measure/bench/device_cases.py",

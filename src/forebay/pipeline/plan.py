@@ -47,6 +47,7 @@ class PlanInput:
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
+    augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
 
     @property
     def thread_transform_count(self) -> int:

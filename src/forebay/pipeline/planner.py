@@ -94,7 +94,8 @@ class _Draft:
         nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         if self.input.cluster is not None:  # each thread waits for one Ray task
             return nbytes + self._in_flight_nbytes
-        transform_nbytes = (self.threads.value + 1) * (self._input_nbytes + self.layout.nbytes)
+        thread_nbytes = self._input_nbytes + self.layout.nbytes + self.input.augmentation_nbytes
+        transform_nbytes = (self.threads.value + 1) * thread_nbytes
         return nbytes + (transform_nbytes if self.input.transforms else 0)
 
     @property

@@ -33,6 +33,7 @@ from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import window_nbytes_of
+from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Cast, Transform
 
 __all__ = ["FeedRequest", "resolve_request"]
@@ -89,10 +90,21 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         cluster=cluster,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
+        augmentation_nbytes=_augmentation_nbytes(specs),
     )
     if sparse_batches is not None:
         plan_input = replace(plan_input, output=(sparse_batches.specs, sparse_batches.structure))
     return FeedRequest(pipeline, target, specs, plan_input, sparse_batches)
+
+
+def _augmentation_nbytes(specs: TransformSpecs) -> int:
+    """Return the bytes that augmentations in one thread need, besides the rows before and after all transforms."""
+    buffers = [transform.buffer_nbytes for transform in specs.transforms if isinstance(transform, Augmentation)]
+    if not buffers:
+        return 0
+    between = [sum(spec.nbytes for spec in stage) for stage, _ in specs.stages[1:-1]]
+    values = max(spec.nbytes // max(1, spec.dtype.itemsize) for stage, _ in specs.stages for spec in stage)
+    return specs.batch_rows * max(between, default=0) + values * max(buffers)
 
 
 def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:

@@ -21,7 +21,15 @@ from forebay.transforms.random_keys import draw_uniform
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
 
-__all__ = ["Augmentation", "Flip", "Normalize", "draws_by_row", "field_names", "flip", "normalize"]
+__all__ = [
+    "Augmentation",
+    "Flip",
+    "Normalize",
+    "draws_by_row",
+    "field_names",
+    "flip",
+    "normalize",
+]
 
 CHANNELS = (1, 3, 4)
 IMAGE_DTYPES = ("uint8", "float16", "float32")  # of fields that an augmentation chooses itself
@@ -43,6 +51,11 @@ class Augmentation(ABC):
     @property
     def uniform_count(self) -> int:
         """How many random numbers a row needs."""
+        return 0
+
+    @property
+    def buffer_nbytes(self) -> int:
+        """Bytes of buffers on the host for each value of one image. A thread has the buffers of one image at a time."""
         return 0
 
     @property

@@ -38,6 +38,10 @@ class ColorJitter(Augmentation):
     def uniform_count(self) -> int:
         return 2 * len(self.ranges)
 
+    @property
+    def buffer_nbytes(self) -> int:
+        return 12 * 4  # the hue needs most: up to twelve float32 arrays
+
     def parameters(self, uniform: Array, shape: Sequence[int]) -> Array:
         """Return the changes of each row in their order, and then their factors, as float32 numbers."""
         changes = np.asarray(self.changes)

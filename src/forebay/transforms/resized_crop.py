@@ -10,7 +10,8 @@ framework and every device computes the same bits, in whatever order it adds.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +26,11 @@ ATTEMPTS = 10  # to draw a box that fits into the image; then the box is the lar
 WEIGHT_SUM = 1 << 13  # of the weights of one output pixel
 # After the vertical pass, values are multiples of 1/8. A value has 11 bits then, and its product with a weight 24 bits.
 STEPS = 1 << 3
+HALF = np.float32(0.5)
+TAPS_CACHE = 512  # lengths of boxes for which the host keeps the weights; 6 KB each for 224 pixels
 MAX_INTEGER = 2**31 - 1  # devices compute weights in 32 bits
+
+_Taps: TypeAlias = list[tuple[Array, Array]]  # for each tap, the source index and the weight of each output pixel
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,10 @@ class RandomResizedCrop(Augmentation):
     @property
     def uniform_count(self) -> int:
         return 2 * ATTEMPTS + 2
+
+    @property
+    def buffer_nbytes(self) -> int:
+        return 5 * 4  # `_Buffers` has five float32 arrays
 
     def parameters(self, uniform: Array, shape: Sequence[int]) -> Array:
         """Return top, left, height and width of the box of each row."""
@@ -123,45 +132,56 @@ class _Buffers:
 
 
 def _resize_box(box: Array, target: Array, buffers: _Buffers) -> None:
-    """Resize one box of pixels to the size of `target`, with the same result as `RandomResizedCrop.pixels`."""
+    """Resize one box of pixels to the size of `target`, with the same result as `RandomResizedCrop.pixels`.
+
+    The weights contain the factors by which `pixels` multiplies its sums. They are powers of two, so nothing is lost.
+    """
     (height, width, channels), (out_height, out_width) = box.shape, target.shape[:2]
+    is_bytes = box.dtype == np.uint8
     values = buffers.box[: box.size].reshape(height, width * channels)
     np.copyto(values.reshape(box.shape), box, casting="unsafe")
     lines = buffers.lines[: out_height * width * channels].reshape(out_height, width * channels)
-    _accumulate(values, 0, _row_taps(height, out_height), (lines, buffers.lines_product))
-    if box.dtype == np.uint8:
-        _round_down(lines, STEPS / WEIGHT_SUM)
+    _add_lines(values, _scaled_taps(height, out_height, STEPS if is_bytes else 1), lines, buffers.lines_product)
+    if is_bytes:
+        lines += HALF
+        np.floor(lines, out=lines)
     pixels = buffers.pixels[: target.size].reshape(target.shape)
-    taps = _row_taps(width, out_width)
-    _accumulate(lines.reshape(out_height, width, channels), 1, taps, (pixels, buffers.pixels_product))
-    if box.dtype == np.uint8:
-        _round_down(pixels, 1 / (STEPS * WEIGHT_SUM))
-    else:
-        pixels *= np.float32(1 / WEIGHT_SUM**2)
-    np.copyto(target, pixels, casting="unsafe")
+    taps = _scaled_taps(width, out_width, 1 / STEPS if is_bytes else 1)
+    _add_columns(lines.reshape(out_height, width, channels), taps, pixels, buffers.pixels_product)
+    if is_bytes:
+        pixels += HALF
+    np.copyto(target, pixels, casting="unsafe")  # rounds toward zero
 
 
-def _accumulate(source: Array, axis: int, taps: Sequence[tuple[Array, Array]], buffers: tuple[Array, Array]) -> None:
-    """Write the weighted sum of the taps along an axis to the first buffer. The second one holds a product."""
-    total, product = buffers[0], buffers[1][: buffers[0].size].reshape(buffers[0].shape)
+def _add_lines(source: Array, taps: _Taps, total: Array, product: Array) -> None:
+    """Write the weighted sum of lines of `source` to `total`."""
+    product = product[: total.size].reshape(total.shape)
     for number, (indices, weights) in enumerate(taps):
         part = product if number else total
-        source.take(indices, axis=axis, out=part, mode="clip")  # "raise" would use another buffer
-        part *= weights if axis == 0 else weights[None]
+        source.take(indices, axis=0, out=part, mode="clip")  # the mode "raise" would need another buffer
+        part *= weights[:, None]
         if number:
             total += part
 
 
-def _round_down(values: Array, factor: float) -> None:
-    values *= np.float32(factor)
-    values += np.float32(0.5)
-    np.floor(values, out=values)
+def _add_columns(source: Array, taps: _Taps, total: Array, product: Array) -> None:
+    """Write the weighted sum of columns of `source` to `total`."""
+    height, width, channels = total.shape
+    product = product[: total.size].reshape(total.shape)
+    for number, (indices, weights) in enumerate(taps):
+        part = product if number else total
+        source.take(indices, axis=1, out=part, mode="clip")
+        lines = part.reshape(height, width * channels)  # NumPy is several times faster if the last axis is long
+        lines *= np.repeat(weights, channels)
+        if number:
+            total += part
 
 
-def _row_taps(length: int, size: int) -> list[tuple[Array, Array]]:
-    """Return the indices and weights of each tap for one row, relative to its box."""
+@lru_cache(maxsize=TAPS_CACHE)
+def _scaled_taps(length: int, size: int, factor: float) -> _Taps:
+    """Return the indices and the weights of each tap for a box of this length. The weights have the sum `factor`."""
     taps = _filter_taps(NUMPY_OPS, np.zeros(1, np.int64), np.array([length]), length, size)
-    return [(index[0], weight[0][:, None]) for index, weight in taps]
+    return [(index[0], weight[0] * np.float32(factor / WEIGHT_SUM)) for index, weight in taps]
 
 
 def _filter_taps(ops: ArrayOps, start: Any, length: Any, source: int, size: int) -> Iterator[tuple[Any, Any]]:
