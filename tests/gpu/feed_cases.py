@@ -266,6 +266,19 @@ def test_the_consumer_may_keep_all_batches(framework):
     assert framework.errors() == before
 
 
+@pytest.mark.parametrize("resident", ["never", "always"])
+def test_augmented_images_equal_those_of_the_host(framework, resident):
+    images = {"x": RNG.integers(0, 255, (10_000, 20, 24, 3), dtype=np.uint8), "row": np.arange(10_000, dtype="i4")}
+    exact = fb.from_arrays(images).shuffle(seed=1).map(fb.random_resized_crop((16, 18))).map(fb.flip(0.5, 0.5))
+    _, text = assert_same(framework, exact.batch(100), resident=resident)
+    assert text.count("the device computes pixels") == 2
+    jittered = exact.map(fb.color_jitter(0.4, 0.4, 0.4, 0.2)).batch(64)
+    with jittered.feed(FRAMEWORK, device="cuda", resident=resident) as feed, jittered.feed("numpy") as host:
+        for batch, expected in zip(feed, host, strict=True):
+            found = framework.read(batch["x"]).astype(np.int16)
+            assert np.abs(found - expected["x"]).max() <= 1
+
+
 def test_a_process_ends_cleanly_with_live_batches():
     script = (
         "import numpy as np, forebay as fb\n"

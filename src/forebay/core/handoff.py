@@ -68,6 +68,8 @@ class DeviceHandOff(HandOff, Protocol):
     Some frameworks expose the CUDA stream on which they queue work; `stream` returns it. For the other frameworks,
     `mark` queues a marker, and the streams of the engine wait for that marker. A CUDA event of the whole context would
     work for all frameworks, but recording one invalidates every CUDA graph capture in progress.
+
+    A device hand-off may have the method `array_ops` too (see `ArrayOpsProvider`), for augmentations on the device.
     """
 
     index: int  # of the GPU
