@@ -20,6 +20,7 @@ __all__ = ["ColorJitter", "color_jitter"]
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NAMES = ("brightness", "contrast", "saturation", "hue")
 GRAY_WEIGHTS = (0.2989, 0.587, 0.114)  # of red, green and blue, as in torchvision
+CHUNK_VALUES = 1 << 16  # pixel values that the host computes together
 Range = tuple[float, float]
 
 
@@ -66,14 +67,26 @@ class ColorJitter(Augmentation):
         return self._rounded(ops, values, images)
 
     def host_pixels(self, images: Array, parameters: Array) -> Array:
-        """Change the colors row by row, with the changes of the row only."""
-        out, brightest, count = np.empty_like(images), self._brightest(NUMPY_OPS, images), len(self.changes)
-        for image, row, target in zip(images, parameters, out, strict=True):
-            values = image[None].astype(np.float32)
-            for change, factor in zip(row[:count].tolist(), row[count:], strict=True):
-                values = _change(values, int(change), factor, brightest)
-            target[...] = self._rounded(NUMPY_OPS, values, images)[0]
+        """Change the colors of a few rows at a time, in the CPU cache."""
+        out, count, brightest = np.empty_like(images), len(self.changes), self._brightest(NUMPY_OPS, images)
+        chunk_rows = max(1, CHUNK_VALUES // images[0].size)
+        for start in range(0, len(images), chunk_rows):
+            rows = slice(start, start + chunk_rows)
+            values = images[rows].astype(np.float32)
+            for stage in range(count):
+                values = self._apply_stage(values, parameters[rows, stage], parameters[rows, count + stage], brightest)
+            out[rows] = self._rounded(NUMPY_OPS, values, images)
         return out
+
+    def _apply_stage(self, values: Array, changes: Array, factors: Array, brightest: float) -> Array:
+        """Apply one change to each row. Rows with the same change are computed together."""
+        for change in self.changes:
+            chosen = np.flatnonzero(changes == change)
+            if len(chosen) == len(values):
+                return _change(values, change, factors, brightest)
+            if len(chosen):
+                values[chosen] = _change(values[chosen], change, factors[chosen], brightest)
+        return values
 
     def check(self, shape: Sequence[int], dtype: str, name: str) -> None:
         self._refuse_dtype(dtype, name)
@@ -92,18 +105,16 @@ class ColorJitter(Augmentation):
         return f"color_jitter({', '.join(f'{name}=({r[0]:.4g}, {r[1]:.4g})' for name, r in limits if r is not None)})"
 
 
-def _change(values: Array, change: int, factor: Any, brightest: float) -> Array:
-    """Apply one change to a batch of one row. The factor is a float32 number."""
+def _change(values: Array, change: int, factors: Array, brightest: float) -> Array:
+    """Apply the same kind of change to all rows."""
+    factors = factors[:, None, None, None]
     if change == HUE:
-        return _shift_hue(NUMPY_OPS, values, factor) if values.shape[3] == 3 else values
-    if change == BRIGHTNESS:
-        blended = values * factor
-    else:
+        return _shift_hue(NUMPY_OPS, values, factors) if values.shape[3] == 3 else values
+    blended: Array = values * factors
+    if change != BRIGHTNESS:
         gray = _to_gray(values)
-        blended = values * factor
-        blended += (NUMPY_OPS.mean(gray) if change == CONTRAST else gray) * (1 - factor)
-    clipped: Array = np.clip(blended, 0, brightest, out=blended)
-    return clipped
+        blended += (NUMPY_OPS.mean(gray) if change == CONTRAST else gray) * (1 - factors)
+    return blended.clip(0, brightest, out=blended)
 
 
 def _to_gray(values: Any) -> Any:
