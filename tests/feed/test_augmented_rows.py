@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from PIL import Image
 from tests.pipeline.row_chains import chains
 from tests.support.device_like import DeviceLikeEngine, FakeDeviceHandOff, ImageHandOff
 
@@ -209,3 +210,14 @@ def test_memory_for_results_between_augmentations_counts():
         pipeline.feed("numpy", host_bytes="24MiB")
     with pipeline.feed("numpy", host_bytes="40MiB") as feed:
         assert feed.plan.nbytes <= 40 << 20
+
+
+def test_images_are_decoded_while_others_are_augmented(tmp_path):
+    for number, image in enumerate(IMAGES):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    pipeline = fb.from_images(tmp_path / "*.png").map(fb.flip())
+    with pipeline.batch(4).feed("numpy") as feed, pipeline.batch(31).feed("numpy") as whole:
+        assert feed.plan.threads >= 2
+        assert "the decoder threads decode the next ones" in feed.explain()
+        found = np.concatenate([batch["image"] for batch in feed])
+        np.testing.assert_array_equal(found, next(iter(whole))["image"])

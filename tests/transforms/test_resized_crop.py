@@ -72,6 +72,11 @@ def test_an_image_without_a_fitting_box_gives_the_largest_box_in_the_centre(shap
     assert parameters_of(fb.random_resized_crop(8, scale=(1, 1)), images).tolist() == [list(box)] * 3
 
 
+def test_the_description_has_the_options_that_are_not_usual():
+    assert str(fb.random_resized_crop(8)) == "random_resized_crop(8 x 8)"
+    assert str(fb.random_resized_crop((8, 9), (0.5, 1))) == "random_resized_crop(8 x 9, scale=(0.5, 1))"
+
+
 def test_the_whole_image_in_its_own_size_is_unchanged():
     images = np.random.default_rng(0).integers(0, 256, (2, 20, 20, 3), np.uint8)
     np.testing.assert_array_equal(host_batch(fb.random_resized_crop(20, (1, 1), (1, 1)), images), images)

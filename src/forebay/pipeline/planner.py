@@ -219,8 +219,9 @@ def _process_count(plan_input: PlanInput, cores: int) -> int:
 
 
 def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
-    has_map = any(isinstance(transform, Map | Augmentation) for transform in plan_input.transforms)
-    if not plan_input.indexed and not has_map:
+    has_map = any(isinstance(transform, Map) for transform in plan_input.transforms)
+    has_images = any(isinstance(transform, Augmentation) for transform in plan_input.transforms)
+    if not plan_input.indexed and not has_map and not has_images:
         return _Choice(1, "one thread reads a stream")
     if processes:
         return _Choice(processes, "one per worker process")
@@ -231,6 +232,9 @@ def _thread_count(plan_input: PlanInput, cores: int, processes: int) -> _Choice:
     if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         threads = max(MIN_READ_THREADS, min(cores // 4, MAX_THREADS))
         return _Choice(threads, "while one thread waits for the disk, another copies rows")
+    if plan_input.decodes_rows and not has_map and has_images:
+        threads = max(DECODING_GROUPS, min(cores, MAX_THREADS))
+        return _Choice(threads, "while threads augment groups, the decoder threads decode the next ones")
     if plan_input.decodes_rows and not has_map:
         return _Choice(DECODING_GROUPS, "each passes a group to the decoder threads, which decode it on all cores")
     # One core is left for the consumer, which fills groups itself instead of waiting.

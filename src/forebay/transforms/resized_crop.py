@@ -22,6 +22,7 @@ from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_name
 
 __all__ = ["RandomResizedCrop", "random_resized_crop"]
 
+DEFAULT_SCALE, DEFAULT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # as in torchvision
 ATTEMPTS = 10  # to draw a box that fits into the image; then the box is the largest one in the centre
 WEIGHT_SUM = 1 << 13  # of the weights of one output pixel
 # After the vertical pass, values are multiples of 1/8. A value has 11 bits then, and its product with a weight 24 bits.
@@ -38,8 +39,8 @@ class RandomResizedCrop(Augmentation):
     """Crops a random box of each image, and resizes it to `size`."""
 
     size: tuple[int, int] = (1, 1)  # height and width of the result
-    scale: tuple[float, float] = (0.08, 1.0)  # area of the box, as a share of the image
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width / height of the box
+    scale: tuple[float, float] = DEFAULT_SCALE  # area of the box, as a share of the image
+    ratio: tuple[float, float] = DEFAULT_RATIO  # width / height of the box
 
     @property
     def uniform_count(self) -> int:
@@ -109,8 +110,9 @@ class RandomResizedCrop(Augmentation):
                 )
 
     def __str__(self) -> str:
-        scale, ratio = (f"({low:.4g}, {high:.4g})" for low, high in (self.scale, self.ratio))
-        return f"random_resized_crop({self.size[0]} x {self.size[1]}, scale={scale}, ratio={ratio})"
+        ranges = (("scale", self.scale, DEFAULT_SCALE), ("ratio", self.ratio, DEFAULT_RATIO))
+        options = [f", {name}=({low:.4g}, {high:.4g})" for name, (low, high), usual in ranges if (low, high) != usual]
+        return f"random_resized_crop({self.size[0]} x {self.size[1]}{''.join(options)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +212,8 @@ def _filter_taps(ops: ArrayOps, start: Any, length: Any, source: int, size: int)
 
 def random_resized_crop(
     size: int | tuple[int, int],
-    scale: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    scale: tuple[float, float] = DEFAULT_SCALE,
+    ratio: tuple[float, float] = DEFAULT_RATIO,
     *,
     fields: str | Sequence[str] | None = None,
 ) -> RandomResizedCrop:

@@ -71,4 +71,4 @@ def test_a_resume_in_mid_epoch_has_the_same_pixels(framework):
 def test_a_framework_without_array_operations_gets_pixels_of_the_host(framework):
     with feed_of(augmented(50).batch(8), framework) as feed:
         assert feed.plan.transport is None
-        assert "random_resized_crop(4 x 4, scale=(0.08, 1), ratio=(0.75, 1.333)) runs on the host" in feed.explain()
+        assert "random_resized_crop(4 x 4) runs on the host" in feed.explain()
