@@ -119,6 +119,11 @@ class PipelineInput(ABC):
     read_decision: Decision | None = None  # how the rows are read, for `explain()`
     class_names: tuple[str, ...] = ()  # the names of the labels 0, 1, ... if the input knows them
 
+    @property
+    def stored_rows(self) -> tuple[Sequence[ArraySpec], Structure]:
+        """Specs and structure of the rows before any map, for the fingerprint of a pipeline."""
+        return self.specs, self.structure
+
     def counters(self) -> dict[str, int]:
         """Return counters of the reads so far, for `Feed.stats()`."""
         return {}
@@ -143,6 +148,10 @@ class AbstractSource(PipelineInput):
     decodes_rows: bool = False  # whether decoder threads decode the rows of `gather`, for example images
     encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
+    scratch_row_nbytes: int = 0  # bytes of temporary memory that `gather` needs for each row
+    # Returns values that differ if the rows differ, such as names, sizes and times of files; a cache on disk stores
+    # their hash. None if the source cannot tell.
+    identify: Callable[[], Any] | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -191,6 +200,11 @@ class AbstractSource(PipelineInput):
         Forebay calls the function after it has closed the source. Return None if there is no faster method.
         """
         return None
+
+    @property
+    def plan_version(self) -> int:
+        """A number that grows when a new plan of a feed would be better, for example because all rows are cached."""
+        return 0
 
     @property
     def held_nbytes(self) -> int:

@@ -19,6 +19,7 @@ from forebay.feed.slot import Slot
 from forebay.feed.stream_filler import BatchFiller, StreamFiller
 from forebay.feed.throttle import ConsumerThrottle
 from forebay.feed.transform_stage import TransformStage
+from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.pipeline.planner import make_plan
 from forebay.pipeline.request import FeedRequest
@@ -49,13 +50,17 @@ class FeedParts:
     build_tree: Callable[[Sequence[Any]], Tree]  # makes a batch of the framework's arrays
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
+    plan_version: int = 0  # `AbstractSource.plan_version` when the feed was planned
 
 
-def build_feed(request: FeedRequest) -> FeedParts:
-    """Plan a feed and build its parts. The first `iter()` starts the worker threads."""
-    target = request.target
+def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedParts:
+    """Plan a feed and build its parts. The first `iter()` starts the worker threads.
+
+    A feed that makes a new plan passes the recorder of its earlier parts, so that statistics continue.
+    """
+    target, plan_version = request.target, plan_version_of(request.pipeline)
     plan = make_plan(request.plan_input, Machine.detect().cores)
-    recorder, throttle = Recorder(), ConsumerThrottle()
+    recorder, throttle = recorder or Recorder(), ConsumerThrottle()
     stage = _build_transform_stage(request, plan, recorder)
     filler_parts = FillerParts(request.pipeline, plan, stage, recorder)
     runner = Runner(
@@ -72,7 +77,12 @@ def build_feed(request: FeedRequest) -> FeedParts:
     )
     skipped_rows = _build_skipped_row_log(plan, recorder)
     build_tree, device_transforms = _make_tree_builder(request), _build_device_transforms(request)
-    return FeedParts(plan, runner, recorder, target.hand_off, build_tree, device_transforms, skipped_rows)
+    return FeedParts(plan, runner, recorder, target.hand_off, build_tree, device_transforms, skipped_rows, plan_version)
+
+
+def plan_version_of(pipeline: Pipeline) -> int:
+    """Return the version of the source for which a feed makes its plan; 0 for streams."""
+    return pipeline.source.plan_version if isinstance(pipeline.source, AbstractSource) else 0
 
 
 def _make_tree_builder(request: FeedRequest) -> Callable[[Sequence[Any]], Tree]:

@@ -7,9 +7,10 @@ import weakref
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
-from forebay.feed.build import build_feed
+from forebay.feed.build import FeedParts, build_feed, plan_version_of
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
@@ -35,19 +36,20 @@ class Feed:
     """
 
     def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
-        parts = build_feed(resolve_request(pipeline, options))
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
-        self._plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
-        self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
-        self._skipped_rows, self._build_tree = parts.skipped_rows, parts.build_tree
+        self._options, self._recorder = options, Recorder()
+        self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
         self._lock = threading.Lock()
-        self._finalizer = weakref.finalize(self, Runner.close, parts.runner)
 
-    # Description
+    def _use_parts(self, parts: FeedParts) -> None:
+        self._plan, self._runner, self._skipped_rows = parts.plan, parts.runner, parts.skipped_rows
+        self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
+        self._build_tree, self._plan_version = parts.build_tree, parts.plan_version
+        self._finalizer = weakref.finalize(self, Runner.close, parts.runner)
 
     @property
     def plan(self) -> Plan:
@@ -94,8 +96,6 @@ class Feed:
             raise TypeError("this feed has no length: its source is a stream, or it repeats without end.")
         return self.batches
 
-    # Iteration
-
     def __iter__(self) -> "Epoch":
         """Start the next epoch.
 
@@ -103,8 +103,12 @@ class Feed:
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
-        runner, start = self._runner, self._next_cursor()
-        can_continue = self._progress.is_finished and self._requested_cursor is None and runner.fills_next_epoch
+        start, is_outdated = self._next_cursor(), self._plan_version != plan_version_of(self._pipeline)
+        if is_outdated:  # for example, all rows are in a cache now
+            self._finalizer()
+            self._use_parts(build_feed(resolve_request(self._pipeline, self._options), self._recorder))
+        runner, follows_epoch = self._runner, self._progress.is_finished and self._requested_cursor is None
+        can_continue = follows_epoch and runner.fills_next_epoch and not is_outdated
         self._progress.end()
         generation = runner.continue_epoch() if can_continue else runner.restart(start)
         self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
@@ -118,8 +122,6 @@ class Feed:
 
     def _next_cursor(self) -> Cursor:
         return self._requested_cursor or Cursor(epoch=self._progress.cursor.epoch + 1)
-
-    # State
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last received batch, as a small dict for JSON.
@@ -154,8 +156,6 @@ class Feed:
         self._progress.end()
         self._requested_cursor = cursor
 
-    # Reports
-
     def stats(self) -> dict[str, Any]:
         """Return statistics of this feed: batches, bytes, waiting time and the slowest stage."""
         counters = self._pipeline.source.counters()
@@ -167,8 +167,6 @@ class Feed:
         decisions = self._pipeline.source.decisions()
         capture["notes"] |= {decision.name: [decision.choice, decision.why] for decision in decisions}
         return explain(self._plan, capture)
-
-    # Closing
 
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""

@@ -133,7 +133,9 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     """
     files = files if isinstance(files, str | Path) else list(files)
     source = open_files(files, spec=spec, **options)
-    return replace(_from_indexed(source), file_recipe=FileSourceRecipe(files, spec, options, source.version))
+    recipe = FileSourceRecipe(files, spec, options, source.version)
+    source.identify = recipe.identify
+    return replace(_from_indexed(source), file_recipe=recipe)
 
 
 def from_images(

@@ -84,7 +84,8 @@ class PipelineDescription:
         It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
-        parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]
+        specs, structure = self.source.stored_rows
+        parts = [order, [str(spec) for spec in specs], structure.paths, self.passes, self.batch_limit]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
     def _describe_stream(self) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
 from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number
+from forebay.pipeline.cache_methods import CacheMethods
 from forebay.pipeline.description import Batching
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pack_methods import PackMethods
@@ -26,7 +27,7 @@ __all__ = ["Pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(PackMethods):
+class Pipeline(CacheMethods, PackMethods):
     """A description of rows and batches. Each method returns a new pipeline.
 
     A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`

@@ -48,6 +48,7 @@ class PlanInput:
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
     augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
+    scratch_row_nbytes: int = 0  # bytes of temporary memory that the source needs for each row of a group
 
     @property
     def thread_transform_count(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Structure
 from forebay.order.permutation import Positions
-from forebay.pipeline.pipeline import Pipeline
+from forebay.pipeline.description import PipelineDescription
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Map, Transform, apply_all
@@ -40,7 +40,7 @@ class TransformSpecs:
         return self.stages[-1][1]
 
 
-def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> TransformSpecs:
+def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) -> TransformSpecs:
     """Apply the transforms to one batch, and return the specs before and after each transform.
 
     If there is a map, the function uses the first batch of the pipeline, because the result of a map may depend on the
@@ -60,7 +60,7 @@ def infer_specs(pipeline: Pipeline, transforms: Sequence[Transform]) -> Transfor
     return TransformSpecs(tuple(inferred), tuple(stages), _batch_rows(pipeline))
 
 
-def padded_transforms(pipeline: Pipeline) -> tuple[Transform, ...]:
+def padded_transforms(pipeline: PipelineDescription) -> tuple[Transform, ...]:
     """Return the transforms of a pipeline; each map on rows gets the value of `batch(pad=...)`.
 
     Such a map pads its results with this value.
@@ -72,7 +72,7 @@ def padded_transforms(pipeline: Pipeline) -> tuple[Transform, ...]:
     )
 
 
-def _first_batch(pipeline: Pipeline) -> list[Any]:
+def _first_batch(pipeline: PipelineDescription) -> list[Any]:
     """Return the leaves of the first batch."""
     if isinstance(pipeline.source, BatchStream):
         return pipeline.source.sample()
@@ -101,7 +101,7 @@ def _spec_of(leaf: Any, *, ragged: bool) -> ArraySpec:
     return ArraySpec((None,) * (array.ndim - 1) if ragged else array.shape[1:], array.dtype)
 
 
-def _batch_rows(pipeline: Pipeline) -> int:
+def _batch_rows(pipeline: PipelineDescription) -> int:
     if isinstance(pipeline.source, BatchStream):
         return pipeline.source.first_batch_rows
     assert pipeline.batching is not None

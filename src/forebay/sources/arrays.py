@@ -14,6 +14,7 @@ An opaque row is a row viewed as one item of a void dtype. Such items need no al
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -56,6 +57,7 @@ class ArraySource(AbstractSource):
         self._arrays = arrays
         self._gathers = [make_gather(array) for array in arrays]
         self.immutable = not any(map(can_change, arrays))
+        self.identify = partial(list, arrays)
 
     def __len__(self) -> int:
         return self._length

@@ -10,6 +10,7 @@ arrays, and files are read as if they were opened alone.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any, TypeVar
 
@@ -44,6 +45,9 @@ class CombinedSource(AbstractSource):
         self.chunk_policy = max((part.chunk_policy for part in parts), key=lambda policy: policy.rows)
         self.shuffle_blocks = _largest_blocks([part.shuffle_blocks for part in parts])
         self.decompressed_nbytes = sum(part.decompressed_nbytes for part in parts)
+        self.scratch_row_nbytes = max(part.scratch_row_nbytes for part in parts)
+        identifiers = [part.identify for part in parts if part.identify is not None]
+        self.identify = partial(_identify_parts, identifiers) if len(identifiers) == len(parts) else None
 
     def decompress(self) -> None:
         for part in self.parts:
@@ -52,6 +56,10 @@ class CombinedSource(AbstractSource):
     @property
     def held_nbytes(self) -> int:
         return sum(part.held_nbytes for part in self.parts)
+
+    @property
+    def plan_version(self) -> int:
+        return sum(part.plan_version for part in self.parts)
 
     def memory(self) -> list[MemoryRegion]:
         regions = [part.memory() for part in self.parts]
@@ -181,6 +189,10 @@ class ZippedSource(CombinedSource):
             for leaves in parts
             for extents in leaves
         ]
+
+
+def _identify_parts(identifiers: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [identify() for identify in identifiers]
 
 
 def _may_prefetch(part: AbstractSource) -> bool:

@@ -4,7 +4,9 @@ Windows of arrays in memory and of mapped files share the memory of the series (
 sources, `WindowSource` gathers the rows of each window.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,13 @@ def make_windows(source: AbstractSource, rows: slice, length: int, stride: int) 
     ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
     if ragged:
         raise PipelineError(f"the rows of {ragged[0]!r} differ in shape, so windows cannot hold them. Pad them before.")
-    return source.windows(rows, length, stride) or WindowSource(source, rows, length, stride)
+    windows = source.windows(rows, length, stride) or WindowSource(source, rows, length, stride)
+    windows.identify = source.identify and partial(_identify_windows, source.identify, rows, length, stride)
+    return windows
+
+
+def _identify_windows(identify_rows: Callable[[], Any], rows: slice, length: int, stride: int) -> tuple[Any, ...]:
+    return identify_rows(), rows, length, stride
 
 
 def find_starts_within(labels: Array, length: int, stride: int) -> Array:
@@ -65,6 +73,7 @@ class WindowSource(WrappingSource):
         self._length = window_count(rows.stop - rows.start, length, stride)
         self.specs = tuple(ArraySpec((length, *spec.shape), spec.dtype) for spec in inner.specs)
         self.structure = inner.structure
+        self.scratch_row_nbytes = inner.scratch_row_nbytes * length
 
     def __len__(self) -> int:
         return self._length

@@ -1,5 +1,6 @@
 """`WrappingSource`, the base class of sources that make their rows from the rows of one other source."""
 
+import math
 from collections.abc import Sequence
 
 from forebay.core.chunk_policy import ShuffleBlocks
@@ -20,8 +21,13 @@ class WrappingSource(AbstractSource):
         self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
         self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
         self.decodes_rows, self.row_by_row, self.class_names = inner.decodes_rows, inner.row_by_row, inner.class_names
+        self.scratch_row_nbytes = math.ceil(inner.scratch_row_nbytes * inner_rows)
         blocks = inner.shuffle_blocks
         self.shuffle_blocks = blocks and ShuffleBlocks(max(1, int(blocks.rows // inner_rows)), blocks.held)
+
+    @property
+    def plan_version(self) -> int:
+        return self._inner.plan_version
 
     def counters(self) -> dict[str, int]:
         return self._inner.counters()

@@ -10,7 +10,15 @@ from typing import TypeAlias
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import PathName, validate_file
 
-__all__ = ["Paths", "expand_paths", "format_suffix", "has_url", "are_read_as_objects", "natural_sort_key"]
+__all__ = [
+    "Paths",
+    "expand_paths",
+    "format_suffix",
+    "has_url",
+    "are_read_as_objects",
+    "natural_sort_key",
+    "stamp_files",
+]
 
 Paths: TypeAlias = PathName | Iterable[PathName]
 
@@ -63,6 +71,16 @@ def _validate_no_loop(pattern: str, match: Path) -> None:
                 f"the glob {pattern!r} follows the link {str(folder)!r} to a folder that contains this link, so it "
                 "matches the same files many times. Remove the link, or list the folders without '**'."
             )
+
+
+def stamp_files(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Return the absolute path, the size and the modification time (ns) of each file, also of those in folders."""
+    stamps = []
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            status = file.stat()
+            stamps.append((str(file.absolute()), status.st_size, status.st_mtime_ns))
+    return stamps
 
 
 def are_read_as_objects(paths: Paths, options: Collection[str]) -> bool:

@@ -6,12 +6,20 @@ from typing import Any
 
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Tree
-from forebay.errors import SourceChangedError
+from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.files.many_files import open_files
-from forebay.sources.files.paths import Paths, expand_paths, has_url
+from forebay.sources.files.paths import Paths, are_read_as_objects, expand_paths, has_url, stamp_files
 from forebay.sources.objects.redact import redact_text
 
 __all__ = ["FileSourceRecipe"]
+
+# Options that change how Forebay reads rows, but not the rows. Some contain credentials.
+_READING_OPTIONS = frozenset(
+    (
+        *("storage_options", "cache", "cache_bytes", "ram_bytes", "ahead_bytes", "connections", "attempts"),
+        *("max_open_files", "max_held_bytes", "external_files"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,15 @@ class FileSourceRecipe:
 
     def __str__(self) -> str:
         return redact_text(str(self.paths))
+
+    def identify(self) -> tuple[Any, ...]:
+        """Return what identifies the rows: files, options and spec. Raise SourceError if a store has no versions."""
+        options = {name: value for name, value in self.options.items() if name not in _READING_OPTIONS}
+        if not are_read_as_objects(self.paths, self.options):
+            return stamp_files(expand_paths(self.paths)), options, self.spec
+        if not self.version:
+            raise SourceError(f"the store reports no version of {self}")
+        return str(self), self.version, options, self.spec
 
     def with_absolute_paths(self) -> "FileSourceRecipe":
         """Return a recipe that is valid in any working directory. URLs stay unchanged."""

@@ -124,6 +124,10 @@ class ImageDecoder:
             max_pixels=max_pixels(),
         )
 
+    def identify(self) -> tuple[Any, ...]:
+        """Return what the pixels depend on besides the file."""
+        return self.decision.choice, self._options, self._shape
+
     def counters(self) -> dict[str, int]:
         """Return how many images each library has decoded, if there are several."""
         return {}

@@ -5,7 +5,9 @@ compares its size and channels with the first file.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_numbers
@@ -16,7 +18,7 @@ from forebay.sources.decoder_threads import decode_rows, decoder_thread_count
 from forebay.sources.files.columns import dict_structure
 from forebay.sources.files.mapped import PathName, validate_file
 from forebay.sources.files.match_spec import match_spec
-from forebay.sources.files.paths import Paths, expand_paths, has_url
+from forebay.sources.files.paths import Paths, expand_paths, has_url, stamp_files
 from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
 from forebay.sources.formats.image_labels import ImageLabel, LabelledFiles, label_files
 from forebay.sources.formats.jpeg_decode import make_image_decoder, read_content
@@ -108,6 +110,7 @@ class ImageSource(AbstractSource):
             self.encoded_images = decoder.encoded_images(self._read_encoded)
             why = f"decodes and resizes on the device; images that it refuses: {decoder.decision.why}"
             self.read_decision = Decision("decoder", "nvimgcodec", why)
+        self.identify = partial(_identify_images, files, decoder)
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -158,6 +161,10 @@ def _check_exists(path: Path) -> None:
         raise SourceChangedError(
             f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
         )
+
+
+def _identify_images(files: LabelledFiles, decoder: ImageDecoder) -> tuple[Any, ...]:
+    return stamp_files(files.paths), files.labels, files.class_names, decoder.identify()
 
 
 def _open_first(path: Path, options: ImageOptions, decoder: str) -> ImageDecoder:

@@ -1,0 +1,241 @@
+"""The pipeline method `cache`, which keeps the results of decoders and maps."""
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from forebay.core.machine import Machine
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array, format_nbytes, parse_nbytes
+from forebay.errors import PipelineError, SourceError, SpecError
+from forebay.order.orders import Order
+from forebay.pipeline.description import Batching, PipelineDescription
+from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
+from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
+from forebay.sources.row_cache.cached_source import CachedSource
+from forebay.sources.row_cache.stored_rows import RamRows, StoredRows
+from forebay.transforms.batch_context import BatchContext
+from forebay.transforms.ops import Map, Transform, apply_all, describe_transforms, write_leaves
+
+__all__ = ["CacheMethods"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMethods(PipelineDescription):
+    """A pipeline description with the method `cache`, which returns a new pipeline."""
+
+    def cache(
+        self,
+        where: int | str | os.PathLike[str],
+        *,
+        path: str | os.PathLike[str] | None = None,
+        version: str | None = None,
+    ) -> Self:
+        """Keep the rows after all decoders and maps so far, so that later epochs do not compute them again.
+
+        `cache("8GB")` keeps up to 8 GB in RAM. `cache("folder")` keeps all rows on disk, and `cache("8GB",
+        path="folder")` up to 8 GB. Processes share a folder, also at the same time. If the budget does not hold all
+        rows, Forebay keeps the first rows of the source, and computes the others in every epoch.
+
+        The files on disk have a key: a hash of the functions with their closures and defaults, and of names, sizes and
+        times of the files. Pass a `version` if Forebay cannot hash something. The version then stands for the
+        functions: change it with them. Random maps (`rng`) belong after `cache()`.
+
+        >>> import numpy as np, forebay as fb
+        >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda row: row**2).cache("1MB").batch(4)
+        >>> with pipeline.feed("numpy") as feed:
+        ...     [batch.tolist() for epoch in range(3) for batch in feed], feed.stats()["source"]["cached_rows"]
+        ([[0, 1, 4, 9], [0, 1, 4, 9], [0, 1, 4, 9]], 4)
+        """
+        place = _parse_place(where, path)
+        if version is not None and not isinstance(version, str):
+            raise PipelineError(f"cache(version={version!r}): pass a text, such as version='2'.")
+        if version is not None and place.folder is None:
+            raise PipelineError(f"cache(version={version!r}) names files on disk, but this cache is in RAM. Remove it.")
+        source, order = _check_cacheable(self)
+        specs = infer_specs(replace(self, batching=Batching(1, False, None)), self.transforms)
+        request = _CacheRequest(source, specs, _used_rows(order, len(source)))
+        store = request.open_store(place, version)
+        cached = CachedSource(
+            source,
+            store,
+            specs.specs,
+            specs.structure,
+            transform=functools.partial(_transform_into, specs) if specs.transforms else None,
+            calls_user_code=any(isinstance(transform, Map) for transform in specs.transforms),
+            used_rows=request.used_count,
+        )
+        if place.folder is not None and version is None:
+            cached.identify = functools.partial(_identify_cached, source, specs.transforms)
+        return replace(self, source=cached, transforms=(), file_recipe=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _CachePlace:
+    """Where to keep rows, and how many bytes of them."""
+
+    folder: Path | None  # None: in RAM
+    budget_nbytes: int | None  # None: all rows
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheRequest:
+    """The rows to cache."""
+
+    source: AbstractSource
+    specs: TransformSpecs
+    used: Array | None  # the sorted numbers of the rows that the pipeline uses; None: all
+
+    @property
+    def used_count(self) -> int:
+        return len(self.source) if self.used is None else len(self.used)
+
+    def open_store(self, place: _CachePlace, version: str | None) -> StoredRows:
+        row_nbytes = max(1, sum(spec.nbytes for spec in self.specs.specs))
+        capacity = self.used_count
+        if place.budget_nbytes is not None:
+            capacity = min(capacity, place.budget_nbytes // row_nbytes)
+        if capacity == 0:
+            assert place.budget_nbytes is not None
+            raise PipelineError(
+                f"cache({format_nbytes(place.budget_nbytes)}) holds no row: one row takes {format_nbytes(row_nbytes)}. "
+                "Pass a larger budget."
+            )
+        if place.folder is not None:
+            return self._open_disk(place.folder, capacity, version)
+        _check_memory(capacity * row_nbytes)
+        return RamRows(self.specs.specs, len(self.source), self.used, capacity)
+
+    def _open_disk(self, folder: Path, capacity: int, version: str | None) -> StoredRows:
+        from forebay.sources.row_cache.disk_rows import FORMAT, DiskRows, DiskRowsLayout  # needs file locks
+
+        specs, names = self.specs.specs, self.specs.structure.paths
+        layout = DiskRowsLayout(folder, _cache_key(self, version, FORMAT), specs, names, len(self.source))
+        stop = capacity if self.used is None else int(self.used[capacity - 1]) + 1
+        return DiskRows(layout, stop, capacity)
+
+
+def _parse_place(where: Any, path: Any) -> _CachePlace:
+    """Return the folder and the budget of a cache. A text that is a number of bytes is a budget."""
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise PipelineError(f"cache(path={path!r}): pass the path of a folder.")
+    try:
+        budget = None if isinstance(where, os.PathLike) else parse_nbytes(where, "cache")
+    except SpecError:
+        if not isinstance(where, str) or not where.strip() or path is not None:
+            raise PipelineError(
+                f"cache({where!r}) is neither a number of bytes nor a folder. Pass a budget such as '8GB', a folder, "
+                "or both: cache('8GB', path='folder')."
+            ) from None
+        budget = None
+    if budget is None and path is not None:
+        raise PipelineError(f"cache({str(where)!r}, path={str(path)!r}) got two folders. Pass one of them.")
+    folder = where if budget is None else path
+    if folder is None:
+        return _CachePlace(None, budget)
+    folder_path = Path(folder).expanduser()
+    if "://" in str(folder):
+        raise PipelineError(f"cache({str(folder)!r}) is a URL. Pass a folder of this machine.")
+    return _CachePlace(folder_path, budget)
+
+
+def _check_cacheable(pipeline: PipelineDescription) -> tuple[AbstractSource, Order]:
+    """Return the source and the order, or raise PipelineError if the rows cannot be cached."""
+    source, order = pipeline.source, pipeline.order
+    if pipeline.batching is not None:
+        raise PipelineError(f"cache() keeps rows, but batch({pipeline.batching.rows}) comes before it. Call it before.")
+    if order is None or not isinstance(source, AbstractSource):
+        raise PipelineError(
+            "cache() finds rows by their row number, but a stream and ready-made batches have none, so a resumed run "
+            "would have to read the stream again. Store the rows in arrays or files, or use from_source()."
+        )
+    ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
+    if ragged:
+        raise PipelineError(f"cache() keeps rows of one shape, but {ragged[0]!r} differs in length. Pad it before.")
+    for transform in pipeline.transforms:
+        _check_transform(transform)
+    return source, order
+
+
+def _check_transform(transform: Transform) -> None:
+    if isinstance(transform, Map) and transform.takes_rng:
+        raise PipelineError(
+            f"{transform} draws random numbers, and cache() would repeat those of the first epoch. Call this map after "
+            "cache()."
+        )
+    if isinstance(transform, Map) and transform.max_errors is not None:
+        raise PipelineError(
+            f"{transform} has on_error='skip', which replaces a row by another row of its batch, so the result depends "
+            "on the batch. Call this map after cache(), or leave out the rows with select() before it."
+        )
+    if transform.where in ("process", "ray", "device"):
+        raise PipelineError(
+            f"{transform} has where={transform.where!r}, but Forebay computes cached rows in its worker threads. Use "
+            "where='thread', or call this map after cache()."
+        )
+
+
+def _used_rows(order: Order, rows: int) -> Array | None:
+    """Return the sorted numbers of the rows that a fixed order uses; None if it may use all."""
+    if not order.is_fixed or order.length is None or order.length > 1 << 28:  # row numbers of 2 GiB
+        return None
+    used = np.unique(order.rows(0, np.arange(order.length, dtype=np.int64)).astype(np.intp, copy=False))
+    return None if len(used) == rows else used
+
+
+def _check_memory(nbytes: int) -> None:
+    memory_nbytes = Machine.detect().memory_nbytes
+    if nbytes > memory_nbytes:
+        raise PipelineError(
+            f"cache() would keep {format_nbytes(nbytes)} in RAM, but this machine has {format_nbytes(memory_nbytes)}. "
+            "Pass a smaller budget, or a folder."
+        )
+
+
+def _transform_into(specs: TransformSpecs, leaves: list[Array], out: Sequence[Array]) -> None:
+    """Apply the transforms before `cache()` to rows, and write the results."""
+    context = BatchContext.of_sample(len(out[0]))
+    results, _ = apply_all(specs.transforms, leaves, specs.stages[0][1], context)
+    write_leaves(results, out, specs.structure.paths, describe_transforms(specs.transforms))
+
+
+def _cache_key(request: _CacheRequest, version: str | None, file_format: int) -> str:
+    """Return the key of a cache on disk. Raise PipelineError if something has no stable hash."""
+    specs = [(str(spec), name) for spec, name in zip(request.specs.specs, request.specs.structure.paths, strict=True)]
+    layout = (file_format, len(request.source), specs)
+    try:
+        if version is not None:
+            return stable_digest((layout, version, _identify_if_known(request.source)), "the source")[:40]
+        identity = _identify_cached(request.source, request.specs.transforms)
+        return stable_digest((layout, identity), "the source")[:40]
+    except (UnstableValueError, SourceError) as error:
+        raise PipelineError(
+            f"cache() on disk needs a hash of the functions and the data, but there is none for {error}. Pass "
+            "cache(..., version='1'), and change the version whenever the functions or the data change."
+        ) from None
+
+
+def _identify_cached(source: AbstractSource, transforms: Sequence[Transform]) -> tuple[Any, ...]:
+    """Return what identifies the transformed rows of a source."""
+    if source.identify is None:
+        raise UnstableValueError(f"the source ({type(source).__name__})")
+    functions = [
+        (type(transform).__name__, transform.function if isinstance(transform, Map) else transform)
+        for transform in transforms
+    ]
+    # The hashes, not the functions: the identity of a cached source must not keep them alive twice.
+    digests = [stable_digest(function, kind.lower()) for kind, function in functions]
+    return stable_digest(source.identify(), "the source"), digests
+
+
+def _identify_if_known(source: AbstractSource) -> str:
+    """Return a hash of the source, or an empty text if there is none: the version then stands for the data too."""
+    try:
+        return "" if source.identify is None else stable_digest(source.identify(), "the source")
+    except (UnstableValueError, SourceError):
+        return ""

@@ -1,0 +1,1 @@
+"""Rows that `Pipeline.cache()` keeps in RAM or on disk."""

@@ -1,0 +1,190 @@
+"""`CachedSource`: the rows of a source after some transforms, computed once and then kept."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from forebay.core.decision import Decision
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
+from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
+
+__all__ = ["CachedSource", "TransformInto"]
+
+# Transforms the leaves of rows, and writes the results to arrays.
+TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
+
+
+class CachedSource(AbstractSource):
+    """Rows of another source after transforms. A row is computed when it is first gathered.
+
+    Rows that do not belong to the set of `StoredRows` are computed each time.
+    """
+
+    def __init__(
+        self,
+        inner: AbstractSource,
+        store: StoredRows,
+        specs: Sequence[ArraySpec],
+        structure: Structure,
+        *,
+        transform: TransformInto | None,
+        calls_user_code: bool,
+        used_rows: int,
+    ) -> None:
+        """`used_rows` is the number of different rows that the pipeline uses.
+
+        `calls_user_code` says whether the transform calls functions of the user.
+        """
+        self._inner, self._store, self._transform, self._used_rows = inner, store, transform, used_rows
+        self.specs, self.structure = tuple(specs), structure
+        self.read_decision, self.class_names = inner.read_decision, inner.class_names
+        self.needs_cluster, self.version = inner.needs_cluster, inner.version
+        self.immutable = inner.immutable and not calls_user_code
+        self.row_by_row = inner.row_by_row or calls_user_code
+        self.decodes_rows = inner.decodes_rows and not calls_user_code
+        self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy
+        self.decompressed_nbytes = inner.decompressed_nbytes
+        self.scratch_row_nbytes = inner.scratch_row_nbytes + sum(spec.nbytes for spec in (*inner.specs, *self.specs))
+        self._plan_version = 0
+        self._hits = _Count()
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    @property
+    def stored_rows(self) -> tuple[Sequence[ArraySpec], Structure]:
+        return self._inner.stored_rows
+
+    @property
+    def plan_version(self) -> int:
+        return self._plan_version
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all rows that the pipeline uses are stored."""
+        return self._store.count == self._used_rows
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        if self._plan_version:
+            self._hits.add(row_count(rows))
+            self._store.gather(rows, out)
+            return
+        numbers = as_numbers(rows)
+        is_stored = self._store.find(numbers)
+        self._hits.add(int(np.count_nonzero(is_stored)))
+        if is_stored.all():
+            self._store.gather(rows, out)
+        elif not is_stored.any():
+            self._compute(rows, out)
+            self._store.put(numbers, out)
+        else:
+            self._gather_mixed(numbers, is_stored, out)
+        self._notice_completion()
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        if self._transform is None and not self.is_complete:
+            return self._inner.gather_leaves(leaves, rows)  # the source may read only these leaves
+        return super().gather_leaves(leaves, rows)
+
+    def _gather_mixed(self, numbers: Array, is_stored: Array, out: Sequence[Array]) -> None:
+        """Gather stored rows and compute the others, then copy both to their places."""
+        for positions, is_hit in ((np.flatnonzero(is_stored), True), (np.flatnonzero(~is_stored), False)):
+            found = [spec.empty(len(positions)) for spec in self.specs]
+            if is_hit:
+                self._store.gather(numbers[positions], found)
+            else:
+                self._compute(numbers[positions], found)
+                self._store.put(numbers[positions], found)
+            for leaf, values in zip(out, found, strict=True):
+                leaf[positions] = values
+
+    def _compute(self, rows: Rows, out: Sequence[Array]) -> None:
+        if self._transform is None:
+            self._inner.gather(rows, out)
+            return
+        leaves = [spec.empty(row_count(rows)) for spec in self._inner.specs]
+        self._inner.gather(rows, leaves)
+        self._transform(leaves, out)
+
+    def _notice_completion(self) -> None:
+        """If all rows are stored, behave like arrays in memory. A feed then makes a new plan for the next epoch."""
+        if self.is_complete and self._plan_version == 0:
+            self.immutable, self.row_by_row, self.decodes_rows = True, False, False
+            self.shuffle_blocks, self.scratch_row_nbytes = None, 0
+            self._plan_version = 1
+
+    def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
+        """Let the inner source prefetch, if `gather` will read exactly these rows from it."""
+        if self._store.count == 0:
+            return self._inner.prefetch(upcoming)
+        if self._store.count == self._store.capacity and not self.is_complete:
+            return self._inner.prefetch(self._never_stored(upcoming))
+        return None
+
+    def _never_stored(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
+        for rows in upcoming:
+            numbers = as_numbers(rows)
+            computed = numbers[~self._store.may_store(numbers)]
+            if len(computed):
+                yield rows if len(computed) == len(numbers) else computed
+
+    def decompress(self) -> None:
+        if not self.is_complete:
+            self._inner.decompress()
+
+    @property
+    def held_nbytes(self) -> int:
+        return self._inner.held_nbytes
+
+    def memory(self) -> Sequence[MemoryRegion]:
+        return self._store.memory()
+
+    def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
+        return self._store.memory_extents()
+
+    def counters(self) -> dict[str, int]:
+        return {**self._inner.counters(), "cached_rows": self._store.count, "cache_hits": self._hits.value}
+
+    def decisions(self) -> list[Decision]:
+        return [*self._inner.decisions(), Decision("cache", self._describe_rows(), self._describe_store())]
+
+    def _describe_rows(self) -> str:
+        return f"{self._store.count} of {self._used_rows} rows"
+
+    def _describe_store(self) -> str:
+        store, row_nbytes = self._store, sum(spec.nbytes for spec in self.specs)
+        size = f"{format_nbytes(store.capacity * row_nbytes)} {store.place}"
+        if store.problem:
+            return f"{size}; no more rows are stored: {store.problem}"
+        if store.capacity < self._used_rows:
+            rest = self._used_rows - store.capacity
+            return f"{size}; the budget holds {store.capacity} rows, and {rest} rows are computed in every epoch"
+        if not self.is_complete:
+            return f"{size}; each row is computed once"
+        if not store.memory():
+            return (
+                f"{size}; complete. A device pulls the rows only if cache() comes before select(), split() and skip()"
+            )
+        return f"{size}; complete: new epochs and feeds read the rows like arrays"
+
+    def close(self) -> None:
+        self._inner.close()
+        self._store.close()
+
+
+class _Count:
+    """A counter that several threads increase. A pickled copy starts at 0."""
+
+    def __init__(self) -> None:
+        self.value, self._lock = 0, threading.Lock()
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self.value += number
+
+    def __reduce__(self) -> tuple[type["_Count"], tuple[()]]:
+        return _Count, ()

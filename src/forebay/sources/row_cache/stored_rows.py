@@ -1,0 +1,151 @@
+"""`StoredRows`, what a row cache needs from its storage, and `RamRows`, which stores rows in RAM."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import MemoryExtent, MemoryRegion
+from forebay.core.spec import Array, ArraySpec
+from forebay.sources.arrays import GatherFunction, locate_extents, make_gather, memory_region
+
+__all__ = ["RamRows", "StoredRows", "as_numbers"]
+
+
+class StoredRows(ABC):
+    """Rows by row number. Several threads call all methods at the same time.
+
+    Only a fixed set of rows is ever stored: the first `capacity` of the rows that the pipeline uses. The set does not
+    depend on the order in which rows arrive.
+    """
+
+    capacity: int  # rows that may be stored
+    place: str  # where the rows are, for `explain()`
+    problem: str = ""  # why no more rows are stored; "" while rows are stored
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of stored rows that this process may read."""
+
+    @abstractmethod
+    def may_store(self, numbers: Array) -> Array:
+        """Return for each row number whether the row belongs to the set that may be stored."""
+
+    @abstractmethod
+    def find(self, numbers: Array) -> Array:
+        """Return for each row number whether the row is stored."""
+
+    @abstractmethod
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        """Copy stored rows to `out`."""
+
+    @abstractmethod
+    def put(self, numbers: Array, leaves: Sequence[Array]) -> None:
+        """Store rows. Leave out rows that may not be stored or are stored already."""
+
+    def memory(self) -> Sequence[MemoryRegion]:
+        """Return the memory of all rows of the source, or an empty list if some are not stored."""
+        return []
+
+    def memory_extents(self) -> Sequence[Sequence[MemoryExtent]]:
+        """Return the memory extents of all rows of the source, or an empty list if some are not stored."""
+        return []
+
+    def close(self) -> None:
+        """Release memory and files."""
+        return
+
+
+def as_numbers(rows: Rows) -> Array:
+    """Return row numbers as an array."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
+class RamRows(StoredRows):
+    """Rows in arrays. The first `put` allocates them; the system provides the memory as rows arrive."""
+
+    def __init__(self, specs: Sequence[ArraySpec], rows: int, used: Array | None, capacity: int) -> None:
+        """Store up to `capacity` of the `used` rows, which are sorted; None stands for all `rows` of the source."""
+        self._specs, self._rows, self._used, self.capacity = tuple(specs), rows, used, capacity
+        self.place = "in RAM"
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._slots = None if self._used is None else _slot_table(self._used[: self.capacity], self._rows)
+        self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows without a slot
+        self._count = 0
+        self._arrays: list[Array] = []
+        self._gathers: list[GatherFunction] = []
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def may_store(self, numbers: Array) -> Array:
+        return np.asarray(self._slots_of(numbers) < self.capacity)
+
+    def find(self, numbers: Array) -> Array:
+        return self._is_stored[self._slots_of(numbers)]
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        if not row_count(rows):
+            return
+        slots: Rows = rows if self._slots is None else self._slots_of(as_numbers(rows))
+        for gather, leaf in zip(self._gathers, out, strict=True):
+            gather(slots, leaf)
+
+    def put(self, numbers: Array, leaves: Sequence[Array]) -> None:
+        slots = self._slots_of(numbers)
+        is_new = (slots < self.capacity) & ~self._is_stored[slots]
+        if not is_new.any():
+            return
+        slots = slots[is_new]
+        for array, leaf in zip(self._allocated(), leaves, strict=True):
+            array[slots] = leaf if is_new.all() else leaf[is_new]
+        with self._lock:  # another thread may have stored some of these rows in the meantime, with equal bytes
+            slots = np.unique(slots[~self._is_stored[slots]])
+            self._is_stored[slots] = True
+            self._count += len(slots)
+
+    def memory(self) -> list[MemoryRegion]:
+        return [memory_region(array) for array in self._arrays] if self._holds_all_rows else []
+
+    def memory_extents(self) -> list[list[MemoryExtent]]:
+        return locate_extents(self._arrays) if self._holds_all_rows else []
+
+    @property
+    def _holds_all_rows(self) -> bool:
+        return self._slots is None and self._count == self._rows
+
+    def _slots_of(self, numbers: Array) -> Array:
+        """Return the slot of each row; `capacity` if it has none."""
+        return np.minimum(numbers, self.capacity) if self._slots is None else self._slots[numbers]
+
+    def _allocated(self) -> list[Array]:
+        with self._lock:
+            if not self._arrays:
+                arrays = [spec.empty(self.capacity) for spec in self._specs]
+                self._gathers = [make_gather(array) for array in arrays]
+                self._arrays = arrays
+        return self._arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the rows: the process that unpickles the cache computes them again."""
+        names = ("_specs", "_rows", "_used", "capacity", "place")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+
+def _slot_table(used: Array, rows: int) -> Array:
+    """Return the slot of each row of the source. Rows that are not in `used` have the slot `len(used)`."""
+    slots = np.full(rows, len(used), np.intp)
+    slots[used] = np.arange(len(used))
+    return slots
