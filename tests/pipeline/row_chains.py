@@ -109,8 +109,13 @@ def packed_texts(draw):
     return Chain(pipeline, tokens[:, 0], len(tokens))
 
 
+def cache(draw, chain):
+    row_nbytes = 8
+    return replace(chain, pipeline=chain.pipeline.cache(draw(st.integers(row_nbytes, 50 * row_nbytes))))
+
+
 NEED_FIXED_ROWS = (select, split, filter_rows, sample)
-WORDS = (*NEED_FIXED_ROWS, skip, take, repeat, shuffle)
+WORDS = (*NEED_FIXED_ROWS, skip, take, repeat, shuffle, cache)
 
 
 @st.composite

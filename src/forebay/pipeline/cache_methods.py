@@ -24,6 +24,8 @@ from forebay.transforms.ops import Map, Transform, apply_all, describe_transform
 
 __all__ = ["CacheMethods"]
 
+MAX_SORTED_ROWS = 1 << 24  # `cache()` sorts the row numbers of a selection, which takes about a second for so many
+
 
 @dataclass(frozen=True, slots=True)
 class CacheMethods(PipelineDescription):
@@ -70,8 +72,7 @@ class CacheMethods(PipelineDescription):
             calls_user_code=any(isinstance(transform, Map) for transform in specs.transforms),
             used_rows=request.used_count,
         )
-        if place.folder is not None and version is None:
-            cached.identify = functools.partial(_identify_cached, source, specs.transforms)
+        cached.identify = functools.partial(_identify_cached, source, specs.transforms, version)
         return replace(self, source=cached, transforms=(), file_recipe=None)
 
 
@@ -182,7 +183,8 @@ def _check_transform(transform: Transform) -> None:
 
 def _used_rows(order: Order, rows: int) -> Array | None:
     """Return the sorted numbers of the rows that a fixed order uses; None if it may use all."""
-    if not order.is_fixed or order.length is None or order.length > 1 << 28:  # row numbers of 2 GiB
+    is_whole_source = order.is_sequential and order.length == rows
+    if is_whole_source or not order.is_fixed or order.length is None or order.length > MAX_SORTED_ROWS:
         return None
     used = np.unique(order.rows(0, np.arange(order.length, dtype=np.int64)).astype(np.intp, copy=False))
     return None if len(used) == rows else used
@@ -209,9 +211,7 @@ def _cache_key(request: _CacheRequest, version: str | None, file_format: int) ->
     specs = [(str(spec), name) for spec, name in zip(request.specs.specs, request.specs.structure.paths, strict=True)]
     layout = (file_format, len(request.source), specs)
     try:
-        if version is not None:
-            return stable_digest((layout, version, _identify_if_known(request.source)), "the source")[:40]
-        identity = _identify_cached(request.source, request.specs.transforms)
+        identity = _identify_cached(request.source, request.specs.transforms, version)
         return stable_digest((layout, identity), "the source")[:40]
     except (UnstableValueError, SourceError) as error:
         raise PipelineError(
@@ -220,16 +220,19 @@ def _cache_key(request: _CacheRequest, version: str | None, file_format: int) ->
         ) from None
 
 
-def _identify_cached(source: AbstractSource, transforms: Sequence[Transform]) -> tuple[Any, ...]:
-    """Return what identifies the transformed rows of a source."""
+def _identify_cached(
+    source: AbstractSource, transforms: Sequence[Transform], version: str | None
+) -> tuple[str, Sequence[str]]:
+    """Return what identifies the transformed rows of a source. A version stands for the functions."""
+    if version is not None:
+        return _identify_if_known(source), [version]
     if source.identify is None:
         raise UnstableValueError(f"the source ({type(source).__name__})")
-    functions = [
-        (type(transform).__name__, transform.function if isinstance(transform, Map) else transform)
-        for transform in transforms
+    functions = [transform.function if isinstance(transform, Map) else transform for transform in transforms]
+    digests = [
+        stable_digest(function, type(transform).__name__.lower())
+        for function, transform in zip(functions, transforms, strict=True)
     ]
-    # The hashes, not the functions: the identity of a cached source must not keep them alive twice.
-    digests = [stable_digest(function, kind.lower()) for kind, function in functions]
     return stable_digest(source.identify(), "the source"), digests
 
 

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class CachedSource(AbstractSource):
         `calls_user_code` says whether the transform calls functions of the user.
         """
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform, used_rows
+        self._calls_user_code = calls_user_code
         self.specs, self.structure = tuple(specs), structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
@@ -166,14 +168,22 @@ class CachedSource(AbstractSource):
         if not self.is_complete:
             return f"{size}; each row is computed once"
         if not store.memory():
-            return (
-                f"{size}; complete. A device pulls the rows only if cache() comes before select(), split() and skip()"
-            )
+            return f"{size}; complete. Call cache() before select(), skip() or split() to let a device pull the rows"
         return f"{size}; complete: new epochs and feeds read the rows like arrays"
 
     def close(self) -> None:
         self._inner.close()
         self._store.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the cache as if it had no rows. The other process fills it again, or reads it from the disk."""
+        options: dict[str, Any] = {
+            "transform": self._transform,
+            "calls_user_code": self._calls_user_code,
+            "used_rows": self._used_rows,
+        }
+        arguments = (self._inner, self._store, self.specs, self.structure)
+        return partial(CachedSource, **options), arguments, {"identify": self.identify}
 
 
 class _Count:
