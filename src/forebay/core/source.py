@@ -149,6 +149,7 @@ class AbstractSource(PipelineInput):
     encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
     scratch_row_nbytes: int = 0  # bytes of temporary memory that `gather` needs for each row
+    max_scratch_nbytes: int = 1 << 62  # upper limit of the temporary memory of one `gather`
     # Returns values that differ if the rows differ, such as names, sizes and times of files; a cache on disk stores
     # their hash. None if the source cannot tell.
     identify: Callable[[], Any] | None = None

@@ -49,6 +49,7 @@ class PlanInput:
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
     augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
     scratch_row_nbytes: int = 0  # bytes of temporary memory that the source needs for each row of a group
+    max_scratch_nbytes: int = 1 << 62  # upper limit of this memory for a whole group
 
     @property
     def thread_transform_count(self) -> int:

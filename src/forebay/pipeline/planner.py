@@ -92,7 +92,7 @@ class _Draft:
         With Ray workers, the tasks need memory instead.
         """
         nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
-        nbytes += (self.threads.value + 1) * self._group_rows * self.input.scratch_row_nbytes
+        nbytes += (self.threads.value + 1) * self._source_scratch_nbytes
         if self.input.cluster is not None:  # each thread waits for one Ray task
             return nbytes + self._in_flight_nbytes
         thread_nbytes = self._input_nbytes + self.layout.nbytes + self.input.augmentation_nbytes
@@ -180,8 +180,10 @@ class _Draft:
         yield Decision("in flight", f"at most {format_nbytes(self._in_flight_nbytes)}", tasks)
 
     @property
-    def _group_rows(self) -> int:
-        return self.group.value * self.input.batch_rows
+    def _source_scratch_nbytes(self) -> int:
+        """Bytes that the source needs to gather a group."""
+        group_rows = self.group.value * self.input.batch_rows
+        return min(self.input.max_scratch_nbytes, group_rows * self.input.scratch_row_nbytes)
 
     @property
     def _input_nbytes(self) -> int:

@@ -46,6 +46,7 @@ class CombinedSource(AbstractSource):
         self.shuffle_blocks = _largest_blocks([part.shuffle_blocks for part in parts])
         self.decompressed_nbytes = sum(part.decompressed_nbytes for part in parts)
         self.scratch_row_nbytes = max(part.scratch_row_nbytes for part in parts)
+        self.max_scratch_nbytes = max(part.max_scratch_nbytes for part in parts)
         identifiers = [part.identify for part in parts if part.identify is not None]
         self.identify = partial(_identify_parts, identifiers) if len(identifiers) == len(parts) else None
 

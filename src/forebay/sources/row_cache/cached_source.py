@@ -15,6 +15,9 @@ from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
 
 __all__ = ["CachedSource", "TransformInto"]
 
+# Bytes of temporary arrays. With fewer, decoder threads would often wait for the last image of a piece.
+PIECE_NBYTES = 16 << 20
+
 # Transforms the leaves of rows, and writes the results to arrays.
 TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
 
@@ -50,9 +53,20 @@ class CachedSource(AbstractSource):
         self.decodes_rows = inner.decodes_rows and not calls_user_code
         self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy
         self.decompressed_nbytes = inner.decompressed_nbytes
-        self.scratch_row_nbytes = inner.scratch_row_nbytes + sum(spec.nbytes for spec in (*inner.specs, *self.specs))
+        self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
+        self._piece_rows = 1 << 62  # an inner source that prefetches must be asked for the rows that it prefetched
+        if type(inner).prefetch is AbstractSource.prefetch:
+            self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
+            self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
         self._plan_version = 0
         self._hits = _Count()
+
+    def _temporary_row_nbytes(self) -> int:
+        """Return the bytes of a row before the transform, after it, and between two copies."""
+        output_nbytes = sum(spec.nbytes for spec in self.specs)
+        if self._transform is None:
+            return output_nbytes
+        return sum(spec.nbytes for spec in self._inner.specs) + 2 * output_nbytes
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -80,11 +94,13 @@ class CachedSource(AbstractSource):
         self._hits.add(int(np.count_nonzero(is_stored)))
         if is_stored.all():
             self._store.gather(rows, out)
-        elif not is_stored.any():
-            self._compute(rows, out)
+        elif self._transform is None and not is_stored.any():
+            self._inner.gather(rows, out)
             self._store.put(numbers, out)
         else:
-            self._gather_mixed(numbers, is_stored, out)
+            for start in range(0, len(numbers), self._piece_rows):
+                piece = slice(start, start + self._piece_rows)
+                self._gather_piece(numbers[piece], is_stored[piece], [leaf[piece] for leaf in out])
         self._notice_completion()
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
@@ -92,25 +108,31 @@ class CachedSource(AbstractSource):
             return self._inner.gather_leaves(leaves, rows)  # the source may read only these leaves
         return super().gather_leaves(leaves, rows)
 
-    def _gather_mixed(self, numbers: Array, is_stored: Array, out: Sequence[Array]) -> None:
+    def _gather_piece(self, numbers: Array, is_stored: Array, out: Sequence[Array]) -> None:
         """Gather stored rows and compute the others, then copy both to their places."""
-        for positions, is_hit in ((np.flatnonzero(is_stored), True), (np.flatnonzero(~is_stored), False)):
+        if not is_stored.any():
+            self._compute(numbers, out)
+            return
+        for positions, gather in (
+            (np.flatnonzero(is_stored), self._store.gather),
+            (np.flatnonzero(~is_stored), self._compute),
+        ):
             found = [spec.empty(len(positions)) for spec in self.specs]
-            if is_hit:
-                self._store.gather(numbers[positions], found)
-            else:
-                self._compute(numbers[positions], found)
-                self._store.put(numbers[positions], found)
+            gather(numbers[positions], found)
             for leaf, values in zip(out, found, strict=True):
                 leaf[positions] = values
 
-    def _compute(self, rows: Rows, out: Sequence[Array]) -> None:
-        if self._transform is None:
-            self._inner.gather(rows, out)
+    def _compute(self, numbers: Array, out: Sequence[Array]) -> None:
+        """Compute rows and store them."""
+        if len(numbers) == 0:
             return
-        leaves = [spec.empty(row_count(rows)) for spec in self._inner.specs]
-        self._inner.gather(rows, leaves)
-        self._transform(leaves, out)
+        if self._transform is None:
+            self._inner.gather(numbers, out)
+        else:
+            leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
+            self._inner.gather(numbers, leaves)
+            self._transform(leaves, out)
+        self._store.put(numbers, out)
 
     def _notice_completion(self) -> None:
         """If all rows are stored, behave like arrays in memory. A feed then makes a new plan for the next epoch."""

@@ -121,6 +121,27 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        name="cached-images",
+        title="1k JPEG files of 500x375 to 224x224 with cache(), batch 256, shuffled, after the first epoch",
+        meaning="Decoded images that a cache keeps, compared with the same images in arrays.",
+        work=Workload(1024, (224, 224, 3), 256, dtype="uint8", options={"file": "jpegs"}),
+        meter="throughput",
+        columns=THROUGHPUT_COLUMNS,
+        entries=(
+            Entry("forebay arrays", "images_forebay", {"source": "decoded_images"}),
+            Entry("forebay cache in RAM", "images_forebay", {"source": "cached_images", "cache": "ram"}),
+            Entry("forebay cache on disk", "images_forebay", {"source": "cached_images", "cache": "disk"}),
+            Entry("tf.data cache", "images_tf", {"cache": "ram"}),
+        ),
+        baseline="forebay arrays",
+        files=("jpegs",),
+        targets=(
+            PerformanceTarget("forebay cache in RAM", "idle", at_least=0.9, over="forebay arrays"),
+            PerformanceTarget("forebay cache on disk", "idle", at_least=0.9, over="forebay arrays"),
+            PerformanceTarget("forebay cache in RAM", "idle", at_least=2, over="tf.data cache"),
+        ),
+    ),
+    Case(
         name="handoff",
         title="hand-off of one 32 x 16 float32 array",
         meaning="Time to turn a NumPy batch into an array of the framework. Lower is better.",

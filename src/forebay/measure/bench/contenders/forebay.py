@@ -60,9 +60,29 @@ def _map(work: Workload) -> fb.Pipeline:
 
 
 def _image_folder(work: Workload) -> fb.Pipeline:
+    return _images(work).shuffle(seed=0).batch(work.batch)
+
+
+def _cached_images(work: Workload) -> fb.Pipeline:
+    """Cache decoded images in RAM or in a folder. One epoch fills the cache before the measurement."""
+    place = f"{work.path}/decoded" if work.options["cache"] == "disk" else "16GB"
+    pipeline = _images(work).cache(place).shuffle(seed=0).batch(work.batch)
+    with pipeline.feed("numpy") as filling_feed:
+        for _ in filling_feed:
+            pass
+    return pipeline
+
+
+def _decoded_images(work: Workload) -> fb.Pipeline:
+    """Decode all images into arrays first. A cache should be as fast as these arrays."""
+    with _images(work).batch(work.rows).feed("numpy", host_bytes="64GB") as decoding_feed:
+        decoded = {name: leaf.copy() for name, leaf in next(decoding_feed).items()}
+    return fb.from_arrays(decoded).shuffle(seed=0).batch(work.batch)
+
+
+def _images(work: Workload) -> fb.Pipeline:
     (height, width, _), decoder = work.shape, work.options.get("decoder", "auto")
-    images = fb.from_images(f"{work.path}/*/*.jpg", size=(height, width), label="folder", decoder=decoder)
-    return images.shuffle(seed=0).batch(work.batch)
+    return fb.from_images(f"{work.path}/*/*.jpg", size=(height, width), label="folder", decoder=decoder)
 
 
 def _packed_texts(work: Workload) -> fb.Pipeline:
@@ -77,4 +97,6 @@ _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "map": _map,
     "image_folder": _image_folder,
     "packed_texts": _packed_texts,
+    "cached_images": _cached_images,
+    "decoded_images": _decoded_images,
 }
