@@ -2,19 +2,21 @@
 
 import functools
 import pickle
+import tarfile
 import threading
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from tests.pipeline.row_pipelines import BATCHES, STREAM, TEN
 from tests.support.received import batches_of, resumed_rows, rows_of
 
 import forebay as fb
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure
-from forebay.errors import PipelineError
+from forebay.errors import BudgetError, PipelineError
 from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import seeds
 
@@ -189,7 +191,67 @@ def test_a_device_gets_the_same_rows(place):
             assert batches_of(feed) == batches_of(expected)
 
 
+def write_images(folder):
+    generator = np.random.default_rng(0)
+    for number in range(6):
+        pixels = generator.integers(0, 256, (20, 30, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+
+
+def test_images_are_decoded_once(tmp_path, place):
+    write_images(tmp_path)
+    images = fb.from_images(tmp_path / "*.png", size=(10, 10), label=lambda path: int(path.stem))
+    with images.batch(6).feed("numpy") as feed:
+        expected = next(feed)
+    with images.cache(*place).shuffle(seed=1).batch(4).feed("numpy") as feed:
+        decoded = feed.stats()["source"]["pillow_images"]
+        for _ in range(3):
+            found = {int(label): image.copy() for batch in feed for image, label in zip(*batch.values(), strict=True)}
+            assert all((found[label] == expected["image"][label]).all() for label in range(6))
+        assert feed.stats()["source"]["pillow_images"] == decoded + 6
+        assert "6 of 6 rows" in feed.explain()
+
+
+def test_other_files_labels_and_options_of_a_decoder_get_other_keys(tmp_path):
+    write_images(tmp_path)
+    folder, files = tmp_path / "cache", tmp_path / "*.png"
+    fb.from_images(files, size=(10, 10)).cache(folder)
+    fb.from_images(files, size=(10, 10)).cache(folder)
+    assert len(list(folder.glob("*.json"))) == 1
+    fb.from_images(files, size=(10, 10), resize="crop").cache(folder)
+    fb.from_images(files, size=(10, 10), label=lambda path: 1).cache(folder)
+    fb.from_images(files, size=(10, 10), label=lambda path: 2).cache(folder)
+    fb.from_files(files, size=(10, 10)).cache(folder)
+    assert len(list(folder.glob("*.json"))) == 5
+    Image.new("RGB", (30, 20)).save(tmp_path / "3.png")
+    fb.from_images(files, size=(10, 10)).cache(folder)
+    assert len(list(folder.glob("*.json"))) == 6
+
+
+def test_images_in_archives_are_cached(tmp_path):
+    write_images(tmp_path)
+    with tarfile.open(tmp_path / "images.tar", "w") as archive:
+        for path in sorted(tmp_path.glob("*.png")):
+            archive.add(path, path.name)
+    pipeline = fb.from_files(tmp_path / "images.tar", size=(10, 10))
+    with pipeline.batch(6).feed("numpy") as plain, pipeline.cache(tmp_path / "rows").batch(6).feed("numpy") as feed:
+        for _ in range(3):
+            np.testing.assert_equal(list(feed), list(plain))
+
+
 # The plan
+
+
+def test_a_feed_keeps_its_plan_if_a_new_one_does_not_fit(monkeypatch):
+    with TEN.map(square).cache("1MB").batch(5).feed("numpy") as feed:
+        first = rows_of(feed)
+
+        def fail(*arguments):
+            raise BudgetError("too small. Pass more.")
+
+        monkeypatch.setattr("forebay.feed.build.build_feed", fail)
+        assert [rows_of(feed), rows_of(feed)] == [first, first]
+        assert "the old plan stays: too small" in feed.explain()
 
 
 def test_a_complete_cache_is_planned_like_arrays_in_the_next_epoch():

@@ -12,6 +12,7 @@ from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
 from forebay.errors import PipelineError
+from forebay.errors import BudgetError
 from forebay.feed.filler import FillerParts, SlotFiller
 from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
 from forebay.feed.runner import Runner, RunnerParts
@@ -19,10 +20,11 @@ from forebay.feed.slot import Slot
 from forebay.feed.stream_filler import BatchFiller, StreamFiller
 from forebay.feed.throttle import ConsumerThrottle
 from forebay.feed.transform_stage import TransformStage
+from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.pipeline.planner import make_plan
-from forebay.pipeline.request import FeedRequest
+from forebay.pipeline.request import FeedRequest, resolve_request
 from forebay.pipeline.target import Target
 from forebay.sources.direct.open_reader import open_reader
 from forebay.sources.direct.reader import FileReader
@@ -34,7 +36,7 @@ from forebay.transforms.ops import Cast, Map, Scale, Transform, values_per_leaf
 from forebay.transforms.random_keys import make_rng
 from forebay.transforms.row_errors import SkippedRowLog
 
-__all__ = ["DeviceTransforms", "FeedParts", "build_feed"]
+__all__ = ["DeviceTransforms", "FeedParts", "build_feed", "plan_version_of", "rebuild_feed"]
 
 NO_BUDGET_LIMIT = 1 << 62  # bytes; no limit for slots in device memory: the planner has fitted them to the budget
 
@@ -78,6 +80,15 @@ def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedPa
     skipped_rows = _build_skipped_row_log(plan, recorder)
     build_tree, device_transforms = _make_tree_builder(request), _build_device_transforms(request)
     return FeedParts(plan, runner, recorder, target.hand_off, build_tree, device_transforms, skipped_rows, plan_version)
+
+
+def rebuild_feed(pipeline: Pipeline, options: FeedOptions, recorder: Recorder) -> FeedParts | None:
+    """Build new parts for a running feed. Return None if they do not fit into its budgets."""
+    try:
+        return build_feed(resolve_request(pipeline, options), recorder)
+    except BudgetError as error:
+        recorder.note("new plan", "none", f"the old plan stays: {error}")
+        return None
 
 
 def plan_version_of(pipeline: Pipeline) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
-from forebay.feed.build import FeedParts, build_feed, plan_version_of
+from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
@@ -105,8 +105,11 @@ class Feed:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
         start, is_outdated = self._next_cursor(), self._plan_version != plan_version_of(self._pipeline)
         if is_outdated:  # for example, all rows are in a cache now
-            self._finalizer()
-            self._use_parts(build_feed(resolve_request(self._pipeline, self._options), self._recorder))
+            self._plan_version = plan_version_of(self._pipeline)
+            new_parts = rebuild_feed(self._pipeline, self._options, self._recorder)
+            if new_parts is not None:
+                self._finalizer()
+                self._use_parts(new_parts)
         runner, follows_epoch = self._runner, self._progress.is_finished and self._requested_cursor is None
         can_continue = follows_epoch and runner.fills_next_epoch and not is_outdated
         self._progress.end()

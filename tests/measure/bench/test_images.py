@@ -1,5 +1,7 @@
 """The bench case of image files: its files, its contenders and the batches that a sample leaves out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -31,6 +33,23 @@ def test_forebay_and_plain_threads_make_the_same_rows(work):
     by_threads = [(images.copy(), labels) for images, labels in start("images_threads", work)]
     by_feed = [(batch["image"].copy(), batch["label"].copy()) for batch in start("images_forebay", work)]
     assert sorted(rows(by_threads)) == sorted(rows(by_feed))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"source": "decoded_images"},
+        {"source": "cached_images", "cache": "ram"},
+        {"source": "cached_images", "cache": "disk"},
+    ],
+)
+def test_cached_images_are_the_images_of_the_folder(work, options):
+    cached = start("images_forebay", replace(work, options=options))
+    found, expected = (
+        [(batch["image"].copy(), batch["label"].copy()) for batch in feed]
+        for feed in (cached, start("images_forebay", work))
+    )
+    assert sorted(rows(found)) == sorted(rows(expected))
 
 
 def test_drained_batches_are_taken_before_the_time_begins():

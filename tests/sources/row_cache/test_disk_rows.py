@@ -149,6 +149,22 @@ def test_links_and_pipes_are_refused(tmp_path, name):
     assert (tmp_path / "target").read_bytes() == b"secret"
 
 
+@pytest.mark.parametrize("name", ["ab12.rows", "ab12.checks", "ab12.json.part"])
+def test_files_with_other_names_are_refused_and_stay_unchanged(tmp_path, name):
+    (tmp_path / "target").write_bytes(b"secret")
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / name).hardlink_to(tmp_path / "target")
+    with pytest.raises(SourceError, match="has other names outside the folder"):
+        open_rows(tmp_path / "rows")
+    assert (tmp_path / "target").read_bytes() == b"secret"
+
+
+def test_a_header_that_was_not_renamed_is_written_again(tmp_path):
+    (tmp_path / "ab12.json.part").write_bytes(b"x" * 5000)
+    open_rows(tmp_path)
+    assert open_rows(tmp_path).count == 0
+
+
 def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SourceError, match="cannot use the folder"):

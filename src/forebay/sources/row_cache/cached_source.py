@@ -48,7 +48,8 @@ class CachedSource(AbstractSource):
         self.specs, self.structure = tuple(specs), structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
-        self.immutable = inner.immutable and not calls_user_code
+        # If an epoch may complete the cache, do not fill groups of the next epoch: it gets a new plan.
+        self.immutable = inner.immutable and not calls_user_code and store.capacity < used_rows
         self.row_by_row = inner.row_by_row or calls_user_code
         self.decodes_rows = inner.decodes_rows and not calls_user_code
         self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy

@@ -12,15 +12,15 @@ without the bytes. Therefore each process compares the checksum when it reads a 
 with another checksum as missing. Files are opened as in the download cache (`objects/locked_files.py`).
 """
 
+import errno
 import json
 import logging
 import mmap
 import os
-import secrets
 import threading
+import weakref
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,9 @@ class DiskRows(StoredRows):
         self._is_verified = np.zeros(self._layout.rows, bool)
         self._count = 0
         self._rows_file = self._checks_file = -1
+        self._descriptors: list[int] = []
+        self._finalizer = weakref.finalize(self, _close_files, self._descriptors)
+        self._finalizer.atexit = False  # the system closes them
         try:
             self._open()
         except OSError as error:
@@ -138,8 +141,9 @@ class DiskRows(StoredRows):
 
     def _publish_header(self) -> None:
         """Write the header under another name, then rename it, so that no process reads a part of it."""
-        temporary = self._layout.folder / f"{secrets.token_hex(16)}.part"
-        with os.fdopen(open_safely(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        temporary = self._layout.path("json.part")
+        with os.fdopen(_open_to_write(temporary, os.O_CREAT), "r+b") as file:
+            file.truncate(0)  # an interrupted start may have left it
             file.write(self._layout.header)
             file.flush()
             os.fsync(file.fileno())
@@ -147,13 +151,13 @@ class DiskRows(StoredRows):
 
     def _open_file(self, suffix: str, nbytes: int, *, is_new: bool) -> int:
         path = self._layout.path(suffix)
-        descriptor = open_safely(path, os.O_RDWR | (os.O_CREAT if is_new else 0))
+        descriptor = _open_to_write(path, os.O_CREAT if is_new else 0)
+        self._descriptors.append(descriptor)
         if is_new:
             os.ftruncate(descriptor, 0)  # without a header, the file is the rest of an interrupted start
             os.ftruncate(descriptor, max(1, nbytes))  # an empty file cannot be mapped
         found_nbytes = os.fstat(descriptor).st_size
         if found_nbytes != max(1, nbytes):
-            os.close(descriptor)
             raise SourceError(
                 f"{path} has {found_nbytes} bytes instead of {nbytes}: it is damaged. Delete the files {path.stem}.*."
             )
@@ -207,11 +211,8 @@ class DiskRows(StoredRows):
 
     def close(self) -> None:
         """Close the files. Rows in memory stay mapped while an array uses them."""
-        for descriptor in (self._rows_file, self._checks_file):
-            if descriptor >= 0:
-                with suppress(OSError):
-                    os.close(descriptor)
         self._rows_file = self._checks_file = -1
+        self._finalizer()
 
     def _write_row(self, number: int, leaves: Sequence[Array], checksum: int) -> None:
         for leaf, spec, offset in zip(leaves, self._layout.specs, self._layout.offsets, strict=False):
@@ -245,8 +246,19 @@ class DiskRows(StoredRows):
         vars(self).update(state)
         self._begin()
 
-    def __del__(self) -> None:
-        self.close()
+
+def _open_to_write(path: Path, flags: int) -> int:
+    """Open a file that has no other name: a hard link could lead to any file of this user."""
+    descriptor = open_safely(path, os.O_RDWR | flags)
+    if os.fstat(descriptor).st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(errno.EMLINK, f"{path.name!r} has other names outside the folder. Delete it")
+    return descriptor
+
+
+def _close_files(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def _map_file(descriptor: int, nbytes: int) -> mmap.mmap:
