@@ -145,6 +145,19 @@ def test_maps_after_the_cache_run_in_every_epoch(place):
         assert [rows_of(feed), rows_of(feed)] == [first, second]
 
 
+@pytest.mark.parametrize("engine", [{}, {"device": SimulatedEngine()}], ids=["host", "device"])
+def test_a_random_map_draws_the_same_numbers_as_without_a_cache(place, engine):
+    def draw(rows, rng):
+        return rows + rng.integers(1 << 40, size=np.shape(rows))
+
+    def feed_of(before):
+        return before.map(draw, seed=3).shuffle(seed=1).map(draw).batch(4).map(draw).feed("numpy", **engine)
+
+    with feed_of(TEN.map(square)) as plain, feed_of(TEN.map(square).cache(*place)) as cached:
+        for _ in range(3):
+            assert batches_of(cached) == batches_of(plain)
+
+
 def test_a_cache_follows_a_cache(tmp_path):
     pipeline = TEN.map(square).cache("1MB").map(lambda row: row + 1).cache(tmp_path).batch(4)
     with pipeline.feed("numpy") as feed:

@@ -117,6 +117,7 @@ class PipelineInput(ABC):
     row_by_row: bool = False  # whether Python code produces rows one by one
     needs_cluster: bool = False  # whether a Ray cluster produces the rows
     read_decision: Decision | None = None  # how the rows are read, for `explain()`
+    cached_transforms: int = 0  # transforms of the pipeline whose results the input contains, because of `cache()`
     class_names: tuple[str, ...] = ()  # the names of the labels 0, 1, ... if the input knows them
 
     @property

@@ -220,6 +220,8 @@ class DeviceTransforms:
         if isinstance(transform, Augmentation):
             ops, pixels = self._array_ops, self._pixel_functions[context.transform]
             return transform.apply_with(ops, pixels, leaves, structure, context)
+            *batch_key, index = key
+            return _apply_map(transform, structure.unflatten(leaves), (*batch_key, index + transform.cached_before))
         assert isinstance(transform, Cast | Scale)  # `split_transforms` moves no other transform to a device
         values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):

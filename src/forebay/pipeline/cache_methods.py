@@ -72,6 +72,7 @@ class CacheMethods(PipelineDescription):
             calls_user_code=any(isinstance(transform, Map) for transform in specs.transforms),
             used_rows=request.used_count,
         )
+        cached.cached_transforms = source.cached_transforms + len(specs.transforms)
         cached.identify = functools.partial(_identify_cached, source, specs.transforms, version)
         return replace(self, source=cached, transforms=(), file_recipe=None)
 

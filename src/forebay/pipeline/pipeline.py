@@ -121,6 +121,7 @@ class Pipeline(CacheMethods, PackMethods):
             raise PipelineError(f"map() needs a function, got {function!r}.")
         workers = None if workers is None else check_count(workers, "map(workers={})")
         transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers, max_errors=error_limit)
+        transform = replace(transform, cached_before=self.source.cached_transforms)
         return replace(self, transforms=(*self.transforms, transform))
 
     def batch(

@@ -68,6 +68,7 @@ class Map:
     structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
     workers: int | None = None  # worker processes or Ray workers; None: Forebay chooses the number
     max_errors: float | None = None  # largest share of rows that may fail; None: an error ends the feed
+    cached_before: int = 0  # transforms before `cache()`; with them, random numbers are the same as without a cache
 
     @classmethod
     def of(
@@ -96,14 +97,14 @@ class Map:
 
     def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         if not self.by_row:
-            rng = make_rng(self.seed, context.batch_numbers) if self.takes_rng else None
+            rng = make_rng(self.seed, self._seeding(context).batch_numbers) if self.takes_rng else None
             output_structure, output = self._flatten(self._call(structure.unflatten(leaves), rng), self.structure)
             return self._validate_length(output, output_structure, len(leaves[0]))
         return self._apply_to_rows(leaves, structure, context)
 
     def _apply_to_rows(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         row_structure, rows, first_error = self.structure, list[Any](), None
-        rngs = row_generators(self.seed, context) if self.takes_rng else repeat(None, len(leaves[0]))
+        rngs = row_generators(self.seed, self._seeding(context)) if self.takes_rng else repeat(None, len(leaves[0]))
         for row, rng in zip(zip(*leaves, strict=True), rngs, strict=True):
             try:
                 tree = self._call(structure.unflatten(row), rng)
@@ -120,6 +121,9 @@ class Map:
         first_error = None  # its traceback refers to this frame, and the cycle would keep the batch alive
         assert row_structure is not None  # a batch has at least one row, of which one is good
         return pad_rows(good_rows, row_structure.paths, self.pad), row_structure
+
+    def _seeding(self, context: BatchContext) -> BatchContext:
+        return context.for_transform(context.transform + self.cached_before)
 
     def _flatten(self, tree: Tree, expected: Structure | None) -> tuple[Structure, Leaves]:
         """Return the structure and the leaves of an output.

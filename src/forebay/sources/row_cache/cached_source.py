@@ -206,7 +206,11 @@ class CachedSource(AbstractSource):
             "used_rows": self._used_rows,
         }
         arguments = (self._inner, self._store, self.specs, self.structure)
-        return partial(CachedSource, **options), arguments, {"identify": self.identify}
+        return (
+            partial(CachedSource, **options),
+            arguments,
+            {"identify": self.identify, "cached_transforms": self.cached_transforms},
+        )
 
 
 class _Count:
