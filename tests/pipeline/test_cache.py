@@ -21,6 +21,7 @@ from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import seeds
 
 ROW_NBYTES = 8
+IMAGES = fb.from_arrays(np.random.default_rng(0).integers(0, 256, (9, 4, 5, 3), np.uint8))
 
 
 def square(row):
@@ -143,6 +144,14 @@ def test_maps_after_the_cache_run_in_every_epoch(place):
     assert first != second
     with pipeline.feed("numpy") as feed:
         assert [rows_of(feed), rows_of(feed)] == [first, second]
+
+
+def test_an_augmentation_draws_the_same_numbers_as_without_a_cache():
+    scaled = IMAGES.map(fb.cast("float32"))
+    plain, cached = (images.map(fb.flip(), seed=3).batch(9) for images in (scaled, scaled.cache("1MB")))
+    expected = batches_of(plain.feed("numpy"))
+    assert np.array_equal(expected, batches_of(cached.feed("numpy")))
+    assert not np.array_equal(expected, batches_of(scaled.batch(9).feed("numpy")))
 
 
 @pytest.mark.parametrize("engine", [{}, {"device": SimulatedEngine()}], ids=["host", "device"])
@@ -330,6 +339,7 @@ def test_several_feeds_fill_one_cache(place):
     ("pipeline", "message"),
     [
         (TEN.map(lambda row, rng: row), "draws random numbers.*Call this map after cache"),
+        (IMAGES.map(fb.flip()), "flip.*draws random numbers.*Call this map after cache"),
         (TEN.map(square, on_error="skip"), "on_error='skip', which replaces a row"),
         (TEN.map(square, where="process"), "where='process'.*worker threads"),
         (TEN.map(square, where="ray"), "where='ray'.*worker threads"),

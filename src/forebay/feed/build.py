@@ -11,8 +11,7 @@ from forebay.core.machine import Machine
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
-from forebay.errors import PipelineError
-from forebay.errors import BudgetError
+from forebay.errors import BudgetError, PipelineError
 from forebay.feed.filler import FillerParts, SlotFiller
 from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
 from forebay.feed.runner import Runner, RunnerParts
@@ -216,12 +215,11 @@ class DeviceTransforms:
             assert isinstance(self._hand_off, SparseHandOff)  # `choose_sparse_transport` has checked this
             return transform.join(leaves, self._hand_off.to_dense), transform.structure
         if isinstance(transform, Map):
-            return _apply_map(transform, structure.unflatten(leaves), context.batch_numbers)
+            seeding = context.for_transform(context.transform + transform.cached_before)
+            return _apply_map(transform, structure.unflatten(leaves), seeding.batch_numbers)
         if isinstance(transform, Augmentation):
             ops, pixels = self._array_ops, self._pixel_functions[context.transform]
             return transform.apply_with(ops, pixels, leaves, structure, context)
-            *batch_key, index = key
-            return _apply_map(transform, structure.unflatten(leaves), (*batch_key, index + transform.cached_before))
         assert isinstance(transform, Cast | Scale)  # `split_transforms` moves no other transform to a device
         values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):

@@ -19,6 +19,7 @@ from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
 from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
 from forebay.sources.row_cache.cached_source import CachedSource
 from forebay.sources.row_cache.stored_rows import RamRows, StoredRows
+from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Map, Transform, apply_all, describe_transforms, write_leaves
 
@@ -165,7 +166,7 @@ def _check_cacheable(pipeline: PipelineDescription) -> tuple[AbstractSource, Ord
 
 
 def _check_transform(transform: Transform) -> None:
-    if isinstance(transform, Map) and transform.takes_rng:
+    if draws_by_row(transform) or (isinstance(transform, Map) and transform.takes_rng):
         raise PipelineError(
             f"{transform} draws random numbers, and cache() would repeat those of the first epoch. Call this map after "
             "cache()."

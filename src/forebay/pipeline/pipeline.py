@@ -114,7 +114,7 @@ class Pipeline(CacheMethods, PackMethods):
         error_limit = check_error_limit(on_error, max_errors, gets_rows=gets_rows)
         seed = self.seed if seed is None else seed
         if isinstance(function, Augmentation):
-            function = function.with_seed(check_number(seed, "map(seed={})"))
+            function = function.seeded(check_number(seed, "map(seed={})"), self.source.cached_transforms)
         if isinstance(function, Cast | Scale | OneHot | Augmentation):
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):

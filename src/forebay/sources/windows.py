@@ -74,12 +74,6 @@ class WindowSource(WrappingSource):
         self.specs = tuple(ArraySpec((length, *spec.shape), spec.dtype) for spec in inner.specs)
         self.structure = inner.structure
         self.scratch_row_nbytes = inner.scratch_row_nbytes * length
-        self.immutable, self.version, self.needs_cluster = inner.immutable, inner.version, inner.needs_cluster
-        self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
-        self.decodes_rows, self.row_by_row, self.class_names = inner.decodes_rows, inner.row_by_row, inner.class_names
-        self.scratch_row_nbytes, self.max_scratch_nbytes = inner.scratch_row_nbytes * length, inner.max_scratch_nbytes
-        blocks = inner.shuffle_blocks
-        self.shuffle_blocks = blocks and ShuffleBlocks(max(1, blocks.rows // stride), blocks.held)
 
     def __len__(self) -> int:
         return self._length

@@ -22,6 +22,7 @@ class WrappingSource(AbstractSource):
         self.read_decision, self.decompressed_nbytes = inner.read_decision, inner.decompressed_nbytes
         self.decodes_rows, self.row_by_row, self.class_names = inner.decodes_rows, inner.row_by_row, inner.class_names
         self.scratch_row_nbytes = math.ceil(inner.scratch_row_nbytes * inner_rows)
+        self.max_scratch_nbytes = inner.max_scratch_nbytes
         blocks = inner.shuffle_blocks
         self.shuffle_blocks = blocks and ShuffleBlocks(max(1, int(blocks.rows // inner_rows)), blocks.held)
 

@@ -47,6 +47,7 @@ class Augmentation(ABC):
     fields: tuple[str, ...] | None  # None: all fields with images
     seed: int = 0
     where: str = "either"
+    cached_before: int = 0  # transforms before `cache()`; with them, random numbers are the same as without a cache
 
     @property
     def uniform_count(self) -> int:
@@ -80,8 +81,9 @@ class Augmentation(ABC):
         """Raise SpecError for images that this augmentation cannot transform. `shape` is that of a row."""
         return
 
-    def with_seed(self, seed: int) -> Self:
-        return replace(self, seed=seed)
+    def seeded(self, seed: int, cached_before: int) -> Self:
+        """Return the augmentation with the values that determine its random numbers."""
+        return replace(self, seed=seed, cached_before=cached_before)
 
     def apply(self, leaves: list[Any], structure: Structure, context: BatchContext) -> tuple[list[Any], Structure]:
         """Transform a batch on the host."""
@@ -96,7 +98,8 @@ class Augmentation(ABC):
         context: BatchContext,
     ) -> tuple[list[Any], Structure]:
         """Transform a batch of a framework's arrays. `pixels` is `host_pixels`, or `pixels` with its first argument."""
-        uniform = draw_uniform(self.seed, context, self.uniform_count)
+        seeding = context.for_transform(context.transform + self.cached_before)
+        uniform = draw_uniform(self.seed, seeding, self.uniform_count)
         chosen = self.chosen_fields([(leaf.shape[1:], ops.dtype_name(leaf)) for leaf in leaves], structure)
         transformed = [
             self._transform_leaf(ops, pixels, leaf, uniform) if is_chosen else leaf
