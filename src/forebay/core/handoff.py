@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from forebay.core.spec import ArraySpec
 from forebay.errors import SpecError
 
-__all__ = ["DeviceHandOff", "HandOff", "StreamMarker", "refuse_dtypes"]
+__all__ = ["DeviceHandOff", "HandOff", "RaggedTarget", "StreamMarker", "refuse_dtypes"]
 
 
 class HandOff(Protocol):
@@ -101,6 +101,18 @@ class DeviceHandOff(HandOff, Protocol):
 
         The engine calls this only if `stream` returns None.
         """
+        ...
+
+
+@runtime_checkable
+class RaggedTarget(Protocol):
+    """A hand-off to a framework that has its own type for rows of different length.
+
+    The other frameworks receive `Ragged`.
+    """
+
+    def join_ragged(self, values: Any, offsets: Any) -> Any:
+        """Return the framework's ragged array of these arrays of the framework, without a copy."""
         ...
 
 

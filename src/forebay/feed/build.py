@@ -6,11 +6,13 @@ from typing import Any
 
 from forebay.core.handoff import DeviceHandOff, HandOff
 from forebay.core.machine import Machine
+from forebay.core.ragged import map_values
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
 from forebay.feed.filler import FillerParts, SlotFiller
 from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
+from forebay.feed.ragged_handoff import RaggedHandOff
 from forebay.feed.runner import Runner, RunnerParts
 from forebay.feed.slot import Slot
 from forebay.feed.stream_filler import BatchFiller, StreamFiller
@@ -39,7 +41,7 @@ class FeedParts:
     plan: Plan
     runner: Runner
     recorder: Recorder
-    hand_off: HandOff
+    hand_off: HandOff | RaggedHandOff
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
 
@@ -64,7 +66,8 @@ def build_feed(request: FeedRequest) -> FeedParts:
         budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET_LIMIT,
     )
     skipped_rows = _build_skipped_row_log(plan, recorder)
-    return FeedParts(plan, runner, recorder, target.hand_off, _build_device_transforms(request), skipped_rows)
+    hand_off = target.hand_off if plan.input.offsets_dtype is None else RaggedHandOff(target.hand_off, plan.input)
+    return FeedParts(plan, runner, recorder, hand_off, _build_device_transforms(request), skipped_rows)
 
 
 def _build_skipped_row_log(plan: Plan, recorder: Recorder) -> SkippedRowLog | None:
@@ -166,9 +169,11 @@ class DeviceTransforms:
         values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):
             return [leaf if dtype is None else self._hand_off.cast(leaf, dtype) for leaf, dtype in values], structure
-        return [leaf if factor is None else self._scale(transform, leaf, factor) for leaf, factor in values], structure
+        scale = self._scale
+        scaled = [leaf if factor is None else map_values(scale, leaf, factor, transform) for leaf, factor in values]
+        return scaled, structure
 
-    def _scale(self, transform: Scale, leaf: Any, factor: float) -> Any:
+    def _scale(self, leaf: Any, factor: float, transform: Scale) -> Any:
         scaled = self._hand_off.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
         return scaled + transform.dtype.type(transform.offset).item() if transform.offset else scaled
 

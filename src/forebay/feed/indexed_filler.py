@@ -75,7 +75,7 @@ class IndexedFiller:
         self._device_filler, self._reader, self._remote_filler = device_filler, reader, remote_filler
         self._source = pipeline.source
         self._schedule = pipeline.schedule
-        self._pad = pipeline.batching.pad if pipeline.batching else None
+        self._pad = pipeline.row_stacking
         self._prefetch: Closeable | None = None
         has_map = any(isinstance(transform, Map) for transform in plan.input.transforms)
         reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
@@ -229,10 +229,10 @@ class IndexedFiller:
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
         """Gather rows as the input of the transforms, and return one array for each leaf.
 
-        `TransformStage.input_arrays` decides whether they are in the slot. Padded rows are in new arrays.
+        `TransformStage.input_arrays` decides whether they are in the slot. Padded and ragged rows are in new arrays.
         """
         if self._pad is not None:
-            return pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad)
+            return list(pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad))
         arrays = self._transform_stage.input_arrays(slot, task.group.rows)
         self._gather_into(task, rows, arrays)
         return arrays

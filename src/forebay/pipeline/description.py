@@ -14,6 +14,7 @@ from forebay.pipeline.ranks import Rank
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Transform
+from forebay.transforms.padding import RaggedFields
 
 __all__ = ["Batching", "PipelineDescription"]
 
@@ -24,7 +25,8 @@ class Batching:
 
     rows: int  # rows per batch
     drop_remainder: bool
-    pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if all rows have the same shape
+    pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
+    ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,34 @@ class PipelineDescription:
 
     @property
     def padded(self) -> bool:
-        """Whether rows may differ in shape, and batches in size."""
-        return self.batching is not None and self.batching.pad is not None
+        """Whether rows may differ in shape, and batches in size: they are padded or ragged."""
+        return self.batching is not None and (self.batching.pad is not None or self.batching.ragged is not None)
+
+    @property
+    def row_stacking(self) -> RaggedFields | Mapping[str, Any] | Any | None:
+        """How the rows of the source become a batch: the values of `pad`, or the ragged fields.
+
+        None if all rows have one shape. If some specs have a variable length, only these fields are ragged. Otherwise
+        any field of rows that Python code produces may be, because its spec is that of the first row.
+        """
+        if self.batching is None or self.batching.ragged is None:
+            return self.batching.pad if self.batching is not None else None
+        if self.batching.ragged.names is not None:
+            return self.batching.ragged
+        ragged = frozenset(name for name, spec in zip(self.structure.paths, self.specs, strict=True) if spec.ragged)
+        is_inferred = self.source.row_by_row or self.order is None
+        return self.batching.ragged if is_inferred and not ragged else RaggedFields(ragged)
+
+    @property
+    def input_specs(self) -> tuple[ArraySpec, ...]:
+        """Like `specs`, but with a variable first length in ragged fields."""
+        stacking = self.row_stacking
+        if not isinstance(stacking, RaggedFields):
+            return tuple(self.specs)
+        return tuple(
+            ArraySpec((None, *spec.shape[1:]), spec.dtype) if stacking.includes(name, len(spec.shape)) else spec
+            for name, spec in zip(self.structure.paths, self.specs, strict=True)
+        )
 
     @property
     def indexed(self) -> bool:

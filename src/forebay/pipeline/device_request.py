@@ -177,7 +177,7 @@ def _runs_on_device(
 
     If the framework narrows 64-bit integers, the result may differ: the device transform receives truncated values.
     """
-    if not isinstance(transform, Cast | Scale):
+    if not isinstance(transform, Cast | Scale) or any(spec.ragged for spec in specs):
         return False
     changes = zip(values_per_leaf(transform.fields, structure, transform), specs, strict=True)
     return not any(

@@ -1,6 +1,6 @@
 """`Pipeline`, the description of a feed: source, order, transforms, batches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -10,10 +10,9 @@ from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
 from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number
-from forebay.pipeline.description import Batching
+from forebay.pipeline.batch_methods import BatchMethods
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.ranks import detect_rank
-from forebay.pipeline.row_methods import RowMethods
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Cast, Map, OneHot, Scale, Transform
@@ -25,7 +24,7 @@ __all__ = ["Pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(RowMethods):
+class Pipeline(BatchMethods):
     """A description of rows and batches. Each method returns a new pipeline.
 
     A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`
@@ -119,20 +118,6 @@ class Pipeline(RowMethods):
         transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers, max_errors=error_limit)
         return replace(self, transforms=(*self.transforms, transform))
 
-    def batch(self, rows: int, *, drop_remainder: bool = False, pad: Mapping[str, Any] | Any | None = None) -> Self:
-        """Combine `rows` rows into a batch.
-
-        `drop_remainder=True` leaves out an incomplete last batch. With `pad=0`, rows may differ in shape: Forebay
-        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field.
-        """
-        if isinstance(self.source, BatchStream):
-            raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
-        if self.batching is not None:
-            raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
-        rows = check_count(rows, "batch({})")
-        self._check_batch_rows(rows, drop_remainder)
-        return replace(self, batching=Batching(rows, drop_remainder, pad))
-
     def feed(
         self,
         to: str = FeedOptions.to,
@@ -174,14 +159,6 @@ class Pipeline(RowMethods):
 
     def __iter__(self) -> NoReturn:
         raise PipelineError("a pipeline only describes what to feed. Iterate pipeline.feed('numpy') or another feed.")
-
-    def _check_batch_rows(self, rows: int, drop_remainder: bool) -> None:
-        length = self.order.length if self.order is not None else None
-        if length is not None and drop_remainder and length // self.shard_count < rows:
-            raise PipelineError(
-                f"batch({rows}, drop_remainder=True) would drop all of {length // self.shard_count} rows. "
-                "Choose a smaller batch, or keep the remainder."
-            )
 
     def _with_rank(self) -> Self:
         rank = detect_rank()

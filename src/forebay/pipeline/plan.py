@@ -1,6 +1,9 @@
 """`PlanInput` (everything that the planner reads) and `Plan` (threads, slots and bytes of a feed)."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, Structure
@@ -45,7 +48,12 @@ class PlanInput:
     # Specs and structure that the consumer receives; None if a device map decides them.
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
+    offsets_dtype: np.dtype[Any] | None = None  # of the offsets of ragged rows; None if no field is ragged
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
+
+    def is_ragged(self, leaf: int) -> bool:
+        """Return whether a leaf has ragged rows in a slot."""
+        return self.offsets_dtype is not None and self.specs[leaf].ragged
 
     @property
     def thread_transform_count(self) -> int:

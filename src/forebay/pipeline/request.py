@@ -11,6 +11,7 @@ from forebay.core.handoff import HandOff
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
+from forebay.pipeline.batch_decisions import ragged_decisions
 from forebay.pipeline.device_request import can_pull_rows, device_input, output_specs, split_transforms
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.order_decision import order_decision
@@ -21,7 +22,7 @@ from forebay.pipeline.ranks import Rank, rank_decision
 from forebay.pipeline.ray_request import plan_ray_workers
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
 from forebay.pipeline.target import Target, resolve_target
-from forebay.pipeline.validate import validate_pipeline, validate_target, with_ragged_specs
+from forebay.pipeline.validate import validate_pipeline, validate_ragged_fields, validate_target, with_ragged_specs
 from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
@@ -53,6 +54,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     host_specs, device_transforms = _split_transforms(pipeline, target)
     specs, narrowing_decisions = _narrow_as_framework(pipeline, target, host_specs)
     device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
+    validate_ragged_fields(pipeline, specs.stages)
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
     cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
     threads_read = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
@@ -71,15 +73,30 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         fixed_size=fixed_size,
         shuffle_window_nbytes=window_nbytes_of(source) if isinstance(source, AbstractStream) else 0,
         host_nbytes=host_nbytes,
-        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *narrowing_decisions),
+        decisions=(
+            *_pipeline_decisions(pipeline),
+            *ragged_decisions(specs, target.hand_off, is_ragged=_is_ragged(pipeline)),
+            *target.decisions,
+            *narrowing_decisions,
+        ),
         device=device,
         device_transforms=device_transforms,
         reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if threads_read and fixed_size else None,
         output=output_specs(specs, device_transforms, target.hand_off),
         cluster=cluster,
+        offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
     )
     return FeedRequest(pipeline, target, specs, plan_input)
+
+
+def _offsets_dtype(pipeline: Pipeline, hand_off: HandOff) -> np.dtype[Any] | None:
+    """Return the dtype of the offsets of ragged rows; None if no field is ragged."""
+    return hand_off.framework_dtype(np.dtype(np.int64)) if _is_ragged(pipeline) else None
+
+
+def _is_ragged(pipeline: Pipeline) -> bool:
+    return pipeline.batching is not None and pipeline.batching.ragged is not None
 
 
 def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:

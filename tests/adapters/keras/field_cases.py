@@ -73,3 +73,8 @@ def test_fields_missing_from_a_device_map_are_refused_at_the_first_batch(arrays)
 def test_class_weights_with_sample_weights_of_a_device_map_are_refused(arrays):
     with map_on_device(arrays, lambda x, y: (x, y, y)) as feed, pytest.raises(PipelineError, match="class_weight"):
         make_model().fit(feed, class_weight={0: 2.0}, verbose=0)
+
+
+def test_ragged_rows_are_refused():
+    with pytest.raises(PipelineError, match=r"Pad them: batch\(..., pad=0\)"):
+        fb.from_source([(np.zeros(3), 0), (np.zeros(1), 1)]).batch(2, ragged=True).feed("keras")

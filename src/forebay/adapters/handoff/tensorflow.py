@@ -41,6 +41,9 @@ class TensorflowHandOff:
         _refuse_tracing()
         return [_from_dlpack(root.__dlpack__()) for root in roots]
 
+    def join_ragged(self, values: Any, offsets: Any) -> Any:
+        return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
+
     def for_device(self, index: int | None) -> "TensorflowDeviceHandOff":
         return TensorflowDeviceHandOff(index)
 

@@ -28,6 +28,10 @@ class TorchHandOff:
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(torch.from_numpy, roots))
 
+    def join_ragged(self, values: Any, offsets: Any) -> Any:
+        """Return a jagged nested tensor."""
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
+
     def for_device(self, index: int | None) -> "TorchDeviceHandOff":
         return TorchDeviceHandOff(index)
 
