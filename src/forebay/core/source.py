@@ -168,6 +168,13 @@ class AbstractSource(PipelineInput):
         self.gather(rows, out)
         return [out[leaf] for leaf in leaves]
 
+    def row_lengths(self, leaf: int) -> Array | None:
+        """Return the first length of each row of a leaf, if the source knows it without reading the rows.
+
+        Return None if it would have to read them.
+        """
+        return None
+
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
         """Start to read the rows of upcoming groups in the background.
 

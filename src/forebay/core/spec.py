@@ -76,6 +76,13 @@ class ArraySpec:
         """Return the shape of a batch of `rows` rows; a variable length counts as 1."""
         return (rows, *(1 if length is None else length for length in self.shape))
 
+    def with_length(self, length: int) -> "ArraySpec":
+        """Return the spec with this length in place of the first variable one."""
+        if not self.ragged:
+            return self
+        axis = self.shape.index(None)
+        return ArraySpec((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.dtype)
+
     def empty(self, rows: int) -> "Array":
         """Allocate an uninitialised array for `rows` rows."""
         return np.empty(self.batch_shape(rows), self.dtype)

@@ -1,24 +1,23 @@
 """Builds the parts of a feed: plan, transform stage, slot filler, runner and device transforms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.core.handoff import DeviceHandOff, HandOff
+from forebay.core.handoff import DeviceHandOff, HandOff, RaggedTarget
 from forebay.core.machine import Machine
-from forebay.core.ragged import map_values
+from forebay.core.ragged import Ragged, map_values
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
 from forebay.feed.filler import FillerParts, SlotFiller
 from forebay.feed.indexed_filler import DeviceFiller, IndexedFiller
-from forebay.feed.ragged_handoff import RaggedHandOff
 from forebay.feed.runner import Runner, RunnerParts
 from forebay.feed.slot import Slot
 from forebay.feed.stream_filler import BatchFiller, StreamFiller
 from forebay.feed.throttle import ConsumerThrottle
 from forebay.feed.transform_stage import TransformStage
-from forebay.pipeline.plan import Plan
+from forebay.pipeline.plan import Plan, PlanInput
 from forebay.pipeline.planner import make_plan
 from forebay.pipeline.request import FeedRequest
 from forebay.pipeline.target import Target
@@ -41,7 +40,7 @@ class FeedParts:
     plan: Plan
     runner: Runner
     recorder: Recorder
-    hand_off: HandOff | RaggedHandOff
+    hand_off: "HandOff | RaggedHandOff"
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
 
@@ -134,6 +133,22 @@ def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
         return None
     first = len(request.pipeline.transforms) - len(transforms)  # they are the last transforms of the pipeline
     return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)
+
+
+class RaggedHandOff:
+    """Hands off the arrays of a slot, and returns one object for each leaf.
+
+    A slot has two arrays for a leaf of ragged rows, and one for any other leaf.
+    """
+
+    def __init__(self, hand_off: HandOff, plan_input: PlanInput) -> None:
+        self._hand_off = hand_off
+        self._is_ragged = [plan_input.is_ragged(leaf) for leaf in range(len(plan_input.specs))]
+        self._join: Callable[[Any, Any], Any] = hand_off.join_ragged if isinstance(hand_off, RaggedTarget) else Ragged
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        arrays = iter(self._hand_off.hand_off(roots))
+        return [self._join(next(arrays), next(arrays)) if is_ragged else next(arrays) for is_ragged in self._is_ragged]
 
 
 class DeviceTransforms:

@@ -76,8 +76,8 @@ class Feed:
 
     @property
     def batch_rows(self) -> int | None:
-        """Rows of a full batch; None for ready-made batches."""
-        return self._pipeline.batching.rows if self._pipeline.batching else None
+        """Rows of a full batch; None for ready-made batches, and for batches of similar length."""
+        return self._pipeline.batching.rows if self._pipeline.batching and not self._pipeline.batching.tokens else None
 
     @property
     def drops_remainder(self) -> bool:
@@ -192,7 +192,7 @@ class Feed:
     def __repr__(self) -> str:
         plan_input = self._plan.input
         length = "?" if self.batches is None else self.batches
-        return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_rows} rows)"
+        return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_size})"
 
 
 class Progress:

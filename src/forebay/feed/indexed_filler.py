@@ -5,13 +5,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from forebay.core.rows import Rows, select_rows
+from forebay.core.rows import Rows, row_count, select_rows
 from forebay.core.source import AbstractSource, Closeable
 from forebay.core.spec import Layout
 from forebay.feed.filler import FillerParts
-from forebay.feed.row_index import GroupRows, RowIndex
+from forebay.feed.row_index import BatchIndex, GroupRows, RowIndex
 from forebay.feed.slot import Slot
 from forebay.feed.transform_stage import GroupOrigin, PartialGroupError
+from forebay.order.length_buckets import BucketedBatches
 from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.transforms.ops import Map
@@ -123,7 +124,7 @@ class IndexedFiller:
         except Exception as error:
             error.add_note(f"while filling {_describe_rows(rows.numbers(), group.cursor)}")
             raise
-        return group
+        return replace(group, rows=row_count(rows.numbers())) if isinstance(self._row_index, BatchIndex) else group
 
     def prepare_after(self, group: Group) -> None:
         self._row_index.prepare_after(group)
@@ -188,7 +189,9 @@ class IndexedFiller:
                 return
             cursor, first_batches = Cursor(epoch=cursor.epoch + 1), None
 
-    def _make_row_index(self, chunk_rows: int) -> RowIndex:
+    def _make_row_index(self, chunk_rows: int) -> RowIndex | BatchIndex:
+        if isinstance(self._pipeline.order, BucketedBatches):
+            return BatchIndex(self._pipeline.order, self._schedule)
         group_rows = self._plan.group_batches * self._plan.input.batch_rows
         return RowIndex(self._pipeline, group_rows=group_rows, chunk_rows=chunk_rows)
 

@@ -14,6 +14,7 @@ from forebay.sources.arrays import ArraySource
 from forebay.sources.files.many_files import open_files
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.foreign import adapt_source
+from forebay.sources.ragged_arrays import RaggedArraySource, has_ragged_leaves
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 
@@ -24,13 +25,14 @@ def from_arrays(tree: Tree) -> Pipeline:
     """Feed the rows of arrays in memory, without copying the arrays.
 
     `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length.
+    Rows of different length are a `fb.Ragged`: all values in one array, and the offsets of the rows.
 
     >>> import numpy as np
     >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
     >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
     [[0, 1, 2, 3], [4, 5]]
     """
-    return _from_indexed(ArraySource(tree))
+    return _from_indexed(RaggedArraySource(tree) if has_ragged_leaves(tree) else ArraySource(tree))
 
 
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:

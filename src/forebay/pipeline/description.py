@@ -23,9 +23,10 @@ __all__ = ["Batching", "PipelineDescription"]
 class Batching:
     """The arguments of `Pipeline.batch()`."""
 
-    rows: int  # rows per batch
+    rows: int  # rows per batch; with `tokens`, the most rows of a batch
     drop_remainder: bool
     pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
+    tokens: int | None = None  # most elements of a padded batch, whose rows have similar lengths; None: fixed rows
     ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
 
 
@@ -82,8 +83,10 @@ class PipelineDescription:
 
     @property
     def input_specs(self) -> tuple[ArraySpec, ...]:
-        """Like `specs`, but with a variable first length in ragged fields."""
+        """Like `specs`, but with a variable first length in ragged fields and in batches of similar length."""
         stacking = self.row_stacking
+        if self.batching is not None and self.batching.tokens is not None and self.source.row_by_row:
+            stacking = RaggedFields(None)
         if not isinstance(stacking, RaggedFields):
             return tuple(self.specs)
         return tuple(
@@ -100,6 +103,8 @@ class PipelineDescription:
     def schedule(self) -> Schedule:
         """How positions of the order become batches of this shard."""
         batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
+        if self.batching is not None and self.batching.tokens is not None:
+            batch_rows = 1  # a position of the order is a whole batch
         length = self.order.length if self.order is not None else None
         rows, shard = ENDLESS if length is None else length, (self.shard_index, self.shard_count)
         return Schedule(rows, batch_rows, drop_remainder, *shard, self.passes, self.batch_limit)
@@ -108,7 +113,8 @@ class PipelineDescription:
     def fingerprint(self) -> str:
         """A hash of the order, the row specs, the passes and the batch limit.
 
-        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one.
+        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one. The
+        batches of `batch(tokens=)` are part of the order.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
         parts = [order, [str(spec) for spec in self.specs], self.structure.paths, self.passes, self.batch_limit]

@@ -130,7 +130,8 @@ def split_transforms(
     specs = infer_specs(pipeline, _before_device_maps(transforms))
     max_count = len(specs.transforms)
     min_count = max_count
-    while min_count > 0 and _runs_on_device(transforms[min_count - 1], *specs.stages[min_count - 1], hand_off):
+    lowest = max_count if pipeline.batching is not None and pipeline.batching.ragged is not None else 0
+    while min_count > lowest and _runs_on_device(transforms[min_count - 1], *specs.stages[min_count - 1], hand_off):
         min_count -= 1
     host_count = min(range(min_count, max_count + 1), key=lambda count: (_row_nbytes(specs.stages[count][0]), count))
     host_specs = replace(specs, transforms=specs.transforms[:host_count], stages=specs.stages[: host_count + 1])
@@ -177,7 +178,7 @@ def _runs_on_device(
 
     If the framework narrows 64-bit integers, the result may differ: the device transform receives truncated values.
     """
-    if not isinstance(transform, Cast | Scale) or any(spec.ragged for spec in specs):
+    if not isinstance(transform, Cast | Scale):
         return False
     changes = zip(values_per_leaf(transform.fields, structure, transform), specs, strict=True)
     return not any(

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from forebay.core.decision import Decision
-from forebay.core.handoff import HandOff
+from forebay.core.handoff import HandOff, RaggedTarget
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.pipeline.batch_decisions import ragged_decisions
+from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.device_request import can_pull_rows, device_input, output_specs, split_transforms
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.order_decision import order_decision
@@ -75,7 +75,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         host_nbytes=host_nbytes,
         decisions=(
             *_pipeline_decisions(pipeline),
-            *ragged_decisions(specs, target.hand_off, is_ragged=_is_ragged(pipeline)),
+            *_ragged_decisions(specs, target.hand_off, is_ragged=_is_ragged(pipeline)),
             *target.decisions,
             *narrowing_decisions,
         ),
@@ -85,6 +85,8 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         output=output_specs(specs, device_transforms, target.hand_off),
         cluster=cluster,
         offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
+        tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
+        order_nbytes=pipeline.order.nbytes if isinstance(pipeline.order, BucketedBatches) else 0,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
     )
     return FeedRequest(pipeline, target, specs, plan_input)
@@ -171,3 +173,12 @@ def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
     if pipeline.source.read_decision is not None:
         decisions.append(pipeline.source.read_decision)
     return decisions
+
+
+def _ragged_decisions(specs: TransformSpecs, hand_off: HandOff, *, is_ragged: bool) -> list[Decision]:
+    """Return the decision about ragged fields; nothing if there are none."""
+    names = [name for name, spec in zip(specs.structure.paths, specs.specs, strict=True) if spec.ragged]
+    if not is_ragged or not names:
+        return []
+    form = f"the ragged type of {hand_off.name}" if isinstance(hand_off, RaggedTarget) else "fb.Ragged"
+    return [Decision("ragged", ", ".join(names), f"values and offsets without padding, as {form}")]

@@ -85,7 +85,8 @@ def _first_batch(pipeline: Pipeline) -> list[Any]:
     if not isinstance(source, AbstractSource):
         return pad_rows(source.sample(rows), names, pad)
     assert pipeline.order is not None
-    count = min(rows, pipeline.order.length or rows)
+    is_one_position = pipeline.batching.tokens is not None  # of the order, because a position is a whole batch
+    count = 1 if is_one_position else min(rows, pipeline.order.length or rows)
     positions: Positions = np.arange(count, dtype=np.int64)
     numbers = pipeline.order.rows(0, positions).astype(np.intp)
     if pad is not None:

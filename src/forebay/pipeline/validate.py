@@ -33,7 +33,12 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
     if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
         _validate_rank(pipeline, pipeline.rank)
     if pipeline.indexed and pipeline.schedule.batches == 0:
-        schedule = pipeline.schedule
+        schedule, batching = pipeline.schedule, pipeline.batching
+        if batching is not None and batching.tokens is not None:
+            raise PipelineError(
+                f"there is nothing to feed: {schedule.shard_count} shards have too few batches "
+                f"({schedule.pass_rows}). Use fewer tokens or fewer shards."
+            )
         raise PipelineError(
             f"there is nothing to feed: {schedule.pass_rows} rows over {schedule.shard_count} shards give shard "
             f"{schedule.shard_index} not a single batch of {schedule.batch_rows}. Use smaller batches or fewer shards."
@@ -111,14 +116,14 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor) -> None:
     """Raise an error if a pipeline of indexed rows cannot continue at this cursor."""
     if not pipeline.indexed:
         return
-    pass_rows = pipeline.schedule.pass_rows
+    pass_rows, unit = pipeline.schedule.pass_rows, _unit(pipeline)
     if cursor.position > pass_rows:
         raise StateError(
-            f"the state is damaged: position {cursor.position} is beyond the {pass_rows} rows of a pass. Load another "
-            "state."
+            f"the state is damaged: position {cursor.position} is beyond the {pass_rows} {unit} of a pass. Load "
+            "another state."
         )
     if isinstance(pipeline.rank, Rank):
-        validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position)
+        validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position, unit=_unit(pipeline))
 
 
 def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> None:
@@ -137,7 +142,7 @@ def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> N
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
     """Raise PipelineError if ranks may take different numbers of steps. Some ranks would then wait forever."""
     if pipeline.indexed:
-        validate_equal_steps(rank, pipeline.schedule, position=0)
+        validate_equal_steps(rank, pipeline.schedule, position=0, unit=_unit(pipeline))
     elif pipeline.batching is None:
         raise PipelineError(
             "shard('auto') cannot divide ready-made batches: their number may differ between the "
@@ -148,6 +153,11 @@ def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
             f"a stream may end with rows for only some of {rank.count} ranks, and the others would wait. "
             "Use batch(..., drop_remainder=True), which leaves that step out."
         )
+
+
+def _unit(pipeline: Pipeline) -> str:
+    """Return what a position of the schedule counts."""
+    return "batches" if pipeline.batching is not None and pipeline.batching.tokens is not None else "rows"
 
 
 def _describe_fields(pipeline: Pipeline) -> str:

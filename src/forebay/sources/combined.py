@@ -7,6 +7,7 @@ No rows are copied. Memory extents and file extents are those of the parts, so a
 arrays, and files are read as if they were opened alone.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
@@ -111,6 +112,11 @@ class JoinedSource(CombinedSource):
                 found[position] = row
         return found
 
+    def row_lengths(self, leaf: int) -> Array | None:
+        lengths = [part.row_lengths(leaf) for part in self.parts]
+        known = [length for length in lengths if length is not None]
+        return np.concatenate(known) if len(known) == len(lengths) else None
+
     def prefetch(self, upcoming: Iterator[Rows]) -> SharedPrefetch | None:
         return self._share_prefetch(upcoming, self._part_gather.split)
 
@@ -144,6 +150,11 @@ class ZippedSource(CombinedSource):
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         rows_by_part = [part.gather_rows(rows) for part in self.parts]
         return [list(chain.from_iterable(leaves)) for leaves in zip(*rows_by_part, strict=True)]
+
+    def row_lengths(self, leaf: int) -> Array | None:
+        part = bisect_right(self._leaf_ends, leaf) - 1
+        lengths = self.parts[part].row_lengths(leaf - self._leaf_ends[part])
+        return None if lengths is None else lengths[: self._length]
 
     def prefetch(self, upcoming: Iterator[Rows]) -> SharedPrefetch | None:
         def split(rows: Rows) -> Iterator[tuple[int, Rows]]:
