@@ -52,3 +52,17 @@ def test_the_layout_of_ragged_rows_has_a_row_count_for_each_array():
     assert layout.row_counts == (7, 3, 2)
     assert layout.parts(2) == [(0, 7), (64, 24)]
     assert [layout.view(bytearray(layout.nbytes), leaf).shape for leaf in range(3)] == [(7,), (3,), (2, 0)]
+
+
+@given(rows=ROWS, width=st.sampled_from([(), (2,)]), factor=st.sampled_from([1, 20]), data=st.data())
+def test_chosen_rows_are_taken_and_padded(rows, width, factor, data):
+    flat = [np.array(row * factor, np.int64) for row in rows]
+    arrays = [np.stack([row] * width[0], axis=1) for row in flat] if width else flat
+    ragged = fb.Ragged.of_rows(arrays)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6)))
+    assert ragged.take_rows(chosen).tolist() == [arrays[row].tolist() for row in chosen]
+    padded = ragged.take_padded(chosen, -9)
+    expected = np.full((len(chosen), max(len(arrays[row]) for row in chosen), *width), -9)
+    for target, row in zip(expected, chosen, strict=True):
+        target[: len(arrays[row])] = arrays[row]
+    assert padded.tolist() == expected.tolist()

@@ -206,7 +206,7 @@ def test_explain_shows_buckets_and_padding():
         assert "padding is at most" in feed.plan.decisions[0].why
         assert "at most 40 elements" in repr(feed)
         assert feed.batch_rows is None
-        assert feed.plan.input.order_nbytes == 40
+        assert feed.plan.input.order_nbytes == 3 * 40  # the buckets, and two epochs
 
 
 def test_slots_are_planned_for_full_batches():

@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # importing numpy.typing would double the import time of Fore
 __all__ = ["Ragged", "map_values", "slot_arrays"]
 
 
+# Values of a row from which a loop over rows pads faster: it takes 0.6 us per row, and an index 11 ns per value.
+_MIN_LOOP_LENGTH = 56
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
     """Rows of different length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
@@ -45,6 +49,31 @@ class Ragged:
         np.cumsum([len(array) for array in arrays], out=offsets[1:])
         values = np.empty((int(offsets[-1]), *arrays[0].shape[1:]), np.result_type(*dtypes))
         return cls(np.concatenate(arrays, out=values, casting="unsafe"), offsets)
+
+    def take_rows(self, rows: Array | slice) -> "Ragged":
+        """Return some rows as NumPy arrays. The values are a copy, in the order of the rows."""
+        starts, stops = self.offsets[:-1][rows], self.offsets[1:][rows]
+        lengths = stops - starts
+        offsets = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        indices = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Ragged(self.values.take(indices, axis=0), offsets)
+
+    def take_padded(self, rows: Array | slice, value: Any) -> Array:
+        """Return some rows as one NumPy array, extended with a value to the longest of them."""
+        starts, stops = self.offsets[:-1][rows], self.offsets[1:][rows]
+        lengths = stops - starts
+        longest = int(lengths.max(initial=0))
+        if longest == 0 or longest >= _MIN_LOOP_LENGTH:
+            padded = np.full((len(starts), longest, *self.values.shape[1:]), value, self.dtype)
+            for target, start, stop in zip(padded, starts.tolist(), stops.tolist(), strict=True):
+                target[: stop - start] = self.values[start:stop]
+            return padded
+        columns = np.arange(longest)
+        # Indices behind a row belong to the next row or, with mode "clip", to the last value. They are overwritten.
+        gathered: Array = self.values.take(starts[:, None] + columns, axis=0, mode="clip")
+        gathered[columns >= lengths[:, None]] = value
+        return gathered
 
     @property
     def lengths(self) -> Any:

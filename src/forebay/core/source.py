@@ -14,6 +14,7 @@ import numpy as np
 
 from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
 from forebay.core.decision import Decision
+from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
 from forebay.core.spec import Array, ArraySpec, Structure
 
@@ -155,6 +156,14 @@ class AbstractSource(PipelineInput):
         out = [spec.empty(row_count(rows)) for spec in self.specs]
         self.gather(rows, out)
         return [list(row) for row in zip(*out, strict=True)]
+
+    def gather_columns(self, rows: Rows, fill_values: Sequence[Any]) -> list[Array | Ragged] | None:
+        """Return each leaf of these rows as one array. Pad rows that differ in length with the fill value of the leaf.
+
+        If this value is None, return such a leaf as `Ragged`. Return None if the source reads rows one by one; then
+        Forebay calls `gather_rows`.
+        """
+        return None
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves of these rows.

@@ -16,7 +16,7 @@ from forebay.order.length_buckets import BucketedBatches
 from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.transforms.ops import Map
-from forebay.transforms.padding import pad_rows
+from forebay.transforms.padding import fill_values, pad_rows, stack_columns
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
@@ -235,7 +235,11 @@ class IndexedFiller:
         `TransformStage.input_arrays` decides whether they are in the slot. Padded and ragged rows are in new arrays.
         """
         if self._pad is not None:
-            return list(pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad))
+            names = self._source.structure.paths
+            columns = self._source.gather_columns(rows, fill_values(self._source.specs, names, self._pad))
+            if columns is not None:
+                return list(stack_columns(columns, names, self._pad))
+            return list(pad_rows(self._source.gather_rows(rows), names, self._pad))
         arrays = self._transform_stage.input_arrays(slot, task.group.rows)
         self._gather_into(task, rows, arrays)
         return arrays

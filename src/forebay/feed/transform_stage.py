@@ -144,9 +144,11 @@ class TransformStage:
         """
         offsets_dtype = self._plan.input.offsets_dtype
         for leaf, spec, name in zip(leaves, self._plan.input.specs, self._names, strict=True):
-            leaf_spec = leaf.row_spec if isinstance(leaf, Ragged) else ArraySpec(leaf.shape[1:], leaf.dtype)
-            is_other = leaf_spec != spec if offsets_dtype is not None else leaf.ndim != len(spec.shape) + 1
-            if is_other or leaf.dtype != spec.dtype:
+            has_shape = leaf.ndim == len(spec.shape) + 1
+            if offsets_dtype is not None:
+                has_shape = leaf.shape[1:] == spec.shape
+            if not has_shape or leaf.dtype != spec.dtype:
+                leaf_spec = ArraySpec(leaf.shape[1:], leaf.dtype)
                 raise SpecError(
                     f"{name!r} has rows of {leaf_spec} here, but the first batch had {spec}. Use one dtype and one "
                     "number of dimensions, and in batches with ragged rows one shape for all other rows."

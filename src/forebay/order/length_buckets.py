@@ -6,10 +6,12 @@ and every epoch has the same number of batches.
 """
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy as np
 from forebay.core.spec import Array
 from forebay.order.choices import PositionTable, hash_array
 from forebay.order.orders import BlockShuffled, Order, Sequential, Shuffled, WrappingOrder, require_length
-from forebay.order.permutation import Permutation, PermutationParams, Positions, cached_permutation, derive_key
+from forebay.order.permutation import Permutation, PermutationParams, Positions, derive_key
 
 __all__ = ["BucketedBatches", "LengthBuckets", "can_bucket", "choose_bounds"]
 
@@ -30,7 +32,10 @@ MAX_GROWTH = 1.1  # longest row of a bucket by its shortest row; the padding sta
 # less padding than it adds incomplete batches.
 MIN_BUCKET_BATCHES = 8
 _MAX_COUNTED_LENGTH = 1 << 22  # up to this length, one counter per length takes less time than a sort
-_CACHED_EPOCHS = 2  # of a block shuffle: the current epoch and the next one
+_CACHED_EPOCHS = 2  # of a shuffle: the current epoch and the next one
+# Rows up to which an exact shuffle computes the table of each epoch, which takes about 0.1 us per row. Without a table,
+# each batch takes 0.2 ms more.
+MAX_TABLE_ROWS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +44,9 @@ class LengthBuckets:
 
     tokens: int  # largest number of rows times longest row of a batch
     table: PositionTable = field(repr=False)  # the positions of the first bucket, then of the second, ...; each ascends
-    starts: Array  # for each bucket, the index of its first position in the table; then the length of the table
-    batch_rows: Array  # for each bucket, the rows of a full batch
-    batch_starts: Array  # for each bucket, the number of its first batch; then the number of batches
+    starts: tuple[int, ...]  # for each bucket, its first index in the table; then the length of the table
+    batch_rows: tuple[int, ...]  # for each bucket, the rows of a full batch
+    batch_starts: tuple[int, ...]  # for each bucket, the number of its first batch; then the number of batches
     padded_share: float  # largest share of padding, of all elements of an epoch
 
     @classmethod
@@ -64,12 +69,13 @@ class LengthBuckets:
         batch_rows = tokens // longest
         batches = counts // batch_rows if drop_remainder else -(-counts // batch_rows)
         padded_share = 1 - int(lengths.sum()) / int((counts * longest).sum())
-        return cls(tokens, table, starts, batch_rows, np.concatenate(([0], np.cumsum(batches))), padded_share)
+        batch_starts = accumulate(batches.tolist(), initial=0)
+        return cls(tokens, table, tuple(starts.tolist()), tuple(batch_rows.tolist()), tuple(batch_starts), padded_share)
 
     @property
     def batches(self) -> int:
         """Number of batches of an epoch."""
-        return int(self.batch_starts[-1])
+        return self.batch_starts[-1]
 
     @property
     def count(self) -> int:
@@ -92,10 +98,10 @@ class LengthBuckets:
 
     def locate(self, batch: int) -> tuple[int, int, int]:
         """Return the bucket of a batch, and the range of its rows in this bucket."""
-        bucket = int(np.searchsorted(self.batch_starts, batch, side="right")) - 1
-        rows = int(self.batch_rows[bucket])
-        first = (batch - int(self.batch_starts[bucket])) * rows
-        return bucket, first, min(first + rows, int(self.starts[bucket + 1] - self.starts[bucket]))
+        bucket = bisect_right(self.batch_starts, batch) - 1
+        rows = self.batch_rows[bucket]
+        first = (batch - self.batch_starts[bucket]) * rows
+        return bucket, first, min(first + rows, self.starts[bucket + 1] - self.starts[bucket])
 
     def numbers(self) -> Array:
         """Return the bucket of each position."""
@@ -109,9 +115,10 @@ class LengthBuckets:
         `found_at[i]` is when the reader finds the row at index `i` of the table. It delivers incomplete batches last.
         """
         buckets = np.repeat(np.arange(self.count), np.diff(self.batch_starts))
-        rows, sizes = self.batch_rows[buckets], np.diff(self.starts)[buckets]
-        stops = (np.arange(self.batches) - self.batch_starts[buckets] + 1) * rows
-        completed_at = found_at[self.starts[buckets] + np.minimum(stops, sizes) - 1].astype(np.int64)
+        starts, sizes = np.asarray(self.starts[:-1])[buckets], np.diff(self.starts)[buckets]
+        numbers_in_bucket = np.arange(self.batches) - np.asarray(self.batch_starts[:-1])[buckets]
+        stops = (numbers_in_bucket + 1) * np.asarray(self.batch_rows)[buckets]
+        completed_at = found_at[starts + np.minimum(stops, sizes) - 1].astype(np.int64)
         return np.argsort(np.where(stops <= sizes, completed_at, completed_at + len(found_at)), kind="stable")
 
 
@@ -127,18 +134,17 @@ class BucketedBatches(WrappingOrder):
     buckets: LengthBuckets = field(compare=False, repr=False)
     shuffle: Shuffled | BlockShuffled | None
     digest: str  # a hash of the buckets
-    fixed_sequence: Array | None = field(compare=False, repr=False)  # the batch at each position, without a shuffle
-    epochs: "_ShuffledEpochs | None" = field(compare=False, repr=False)  # None without a block shuffle
+    epochs: "_EpochTables | None" = field(compare=False, repr=False)  # None if an exact shuffle has too many rows
     is_sequential: bool = False
     is_ascending: bool = False
 
     @classmethod
     def of(cls, order: Order, buckets: LengthBuckets) -> "BucketedBatches":
         """Build the order of batches of a fixed order, which may have a shuffle around it."""
-        if isinstance(order, Shuffled | BlockShuffled):
-            epochs = _ShuffledEpochs(buckets, order) if isinstance(order, BlockShuffled) else None
-            return cls(order.inner, buckets, order, buckets.digest(), None, epochs)
-        return cls(order, buckets, None, buckets.digest(), buckets.sequence(buckets.table), None)
+        shuffle = order if isinstance(order, Shuffled | BlockShuffled) else None
+        is_computed = isinstance(order, Shuffled) and len(buckets.table) > MAX_TABLE_ROWS
+        tables = None if is_computed else _EpochTables(buckets, shuffle)
+        return cls(order if shuffle is None else shuffle.inner, buckets, shuffle, buckets.digest(), tables)
 
     @property
     def length(self) -> int:
@@ -150,29 +156,27 @@ class BucketedBatches(WrappingOrder):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables of the order, with those of two epochs of a block shuffle."""
-        return self.buckets.nbytes * (1 + 2 * _CACHED_EPOCHS if isinstance(self.shuffle, BlockShuffled) else 1)
+        """Bytes of the tables of the order, with those of two epochs of a shuffle."""
+        has_epochs = self.shuffle is not None and self.epochs is not None
+        return self.buckets.nbytes * (1 + _CACHED_EPOCHS if has_epochs else 1)
 
     def positions(self, epoch: int, batch_position: int) -> Positions:
         """Return the positions of the inner order whose rows are in the batch at this position."""
-        table, shuffle = self.buckets.table, self.shuffle
-        if isinstance(shuffle, Shuffled):
-            permutation = cached_permutation(self.length, derive_key(shuffle.seed, epoch, _BATCH_KEY))
-            batch = int(permutation(np.array([batch_position]))[0])
-            bucket, first, stop = self.buckets.locate(batch)
-            start = int(self.buckets.starts[bucket])
-            rows = int(self.buckets.starts[bucket + 1]) - start
-            chosen = _bucket_permutation(rows, shuffle.seed, epoch, bucket)(np.arange(first, stop))
-            return table[start + chosen].astype(np.int64)
-        if shuffle is None:
-            assert self.fixed_sequence is not None
-            sequence = self.fixed_sequence
-        else:
-            assert self.epochs is not None
-            table, sequence = self.epochs.find(epoch)
-        bucket, first, stop = self.buckets.locate(int(sequence[batch_position]))
-        start = int(self.buckets.starts[bucket])
-        return table[start + first : start + stop].astype(np.int64)
+        buckets = self.buckets
+        if self.epochs is None:
+            assert isinstance(self.shuffle, Shuffled)
+            return self._permuted_positions(self.shuffle.seed, epoch, batch_position)
+        table, sequence = self.epochs.find(0 if self.is_fixed else epoch)
+        bucket, first, stop = buckets.locate(int(sequence[batch_position]))
+        return table[buckets.starts[bucket] + first : buckets.starts[bucket] + stop].astype(np.int64)
+
+    def _permuted_positions(self, seed: int, epoch: int, batch_position: int) -> Positions:
+        """Compute the positions of a batch of an exact shuffle without a table."""
+        batch = _permute_batches(seed, epoch, self.length)(np.array([batch_position]))
+        bucket, first, stop = self.buckets.locate(int(batch[0]))
+        start, end = self.buckets.starts[bucket : bucket + 2]
+        chosen = _permute_bucket(seed, epoch, bucket, end - start)(np.arange(first, stop))
+        return self.buckets.table[start + chosen].astype(np.int64)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         found = [self.positions(epoch, position) for position in positions.tolist()]
@@ -214,36 +218,55 @@ def choose_bounds(lengths: Array, tokens: int) -> Array:
     return np.asarray(bounds[::-1], np.int64)
 
 
+@lru_cache(maxsize=4)  # two epochs of two feeds
+def _permute_batches(seed: int, epoch: int, length: int) -> Permutation:
+    return Permutation(length, derive_key(seed, epoch, _BATCH_KEY))
+
+
 @lru_cache(maxsize=256)  # the buckets of two epochs
-def _bucket_permutation(length: int, seed: int, epoch: int, bucket: int) -> Permutation:
+def _permute_bucket(seed: int, epoch: int, bucket: int, length: int) -> Permutation:
     return Permutation(length, derive_key(seed, epoch, _BUCKET_KEY, bucket))
 
 
-class _ShuffledEpochs:
-    """The batches of the last epochs of a block shuffle: the positions by bucket, and the batch sequence."""
+class _EpochTables:
+    """The batches of the last epochs: the positions by bucket, and the batch at each position."""
 
-    def __init__(self, buckets: LengthBuckets, shuffle: BlockShuffled) -> None:
+    def __init__(self, buckets: LengthBuckets, shuffle: Shuffled | BlockShuffled | None) -> None:
         self._buckets, self._shuffle = buckets, shuffle
         self._epochs: OrderedDict[int, tuple[PositionTable, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
     def find(self, epoch: int) -> tuple[PositionTable, Array]:
-        """Return the table of an epoch, with the positions of each bucket in shuffled order, and its sequence."""
+        """Return the table of an epoch, with the positions of each bucket in their order, and the batch sequence."""
         found = self._epochs.get(epoch)
         if found is not None:
             return found
         with self._lock:
-            if epoch not in self._epochs:
-                self._epochs[epoch] = self._compute(epoch)
+            found = self._epochs.get(epoch)
+            if found is None:
+                found = self._epochs[epoch] = self._compute(epoch)
                 while len(self._epochs) > _CACHED_EPOCHS:
                     self._epochs.popitem(last=False)
-            return self._epochs[epoch]
+            return found
 
     def _compute(self, epoch: int) -> tuple[PositionTable, Array]:
-        length = require_length(self._shuffle.inner, "batch")
-        positions = replace(self._shuffle, inner=Sequential(length)).rows(epoch, np.arange(length, dtype=np.int64))
-        by_bucket = np.argsort(self._buckets.numbers()[positions], kind="stable")
-        return positions[by_bucket].astype(self._buckets.table.dtype), self._buckets.sequence(by_bucket)
+        buckets, shuffle = self._buckets, self._shuffle
+        if shuffle is None:
+            return buckets.table, buckets.sequence(buckets.table)
+        if isinstance(shuffle, Shuffled):
+            return self._permute(shuffle.seed, epoch)
+        length = require_length(shuffle.inner, "batch")
+        positions = replace(shuffle, inner=Sequential(length)).rows(epoch, np.arange(length, dtype=np.int64))
+        by_bucket = np.argsort(buckets.numbers()[positions], kind="stable")
+        return positions[by_bucket].astype(buckets.table.dtype), buckets.sequence(by_bucket)
+
+    def _permute(self, seed: int, epoch: int) -> tuple[PositionTable, Array]:
+        """Return the tables of an exact shuffle."""
+        buckets, table = self._buckets, np.empty_like(self._buckets.table)
+        for bucket, (start, stop) in enumerate(pairwise(buckets.starts)):
+            chosen = _permute_bucket(seed, epoch, bucket, stop - start)(np.arange(stop - start))
+            table[start:stop] = buckets.table[start + chosen]
+        return table, _permute_batches(seed, epoch, buckets.batches)(np.arange(buckets.batches))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ShuffledEpochs, (self._buckets, self._shuffle)  # a lock cannot be pickled
+        return _EpochTables, (self._buckets, self._shuffle)  # a lock cannot be pickled

@@ -7,10 +7,10 @@ import numpy as np
 
 from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
-from forebay.core.source import AbstractSource
+from forebay.core.source import AbstractSource, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Tree, flatten
 from forebay.errors import SpecError
-from forebay.sources.arrays import ArraySource
+from forebay.sources.arrays import ArraySource, memory_region
 
 __all__ = ["RaggedArraySource", "has_ragged_leaves"]
 
@@ -47,13 +47,28 @@ class RaggedArraySource(AbstractSource):
         columns = [_gather_column(leaf, rows) for leaf in self._leaves]
         return [list(row) for row in zip(*columns, strict=True)]
 
+    def gather_columns(self, rows: Rows, fill_values: Sequence[Any]) -> list[Array | Ragged]:
+        return [
+            _take_column(leaf, rows, fill_value) for leaf, fill_value in zip(self._leaves, fill_values, strict=True)
+        ]
+
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves of these rows, which have one shape."""
         return [np.stack(_gather_column(self._leaves[leaf], rows)) for leaf in leaves]
 
+    def memory(self) -> list[MemoryRegion]:
+        arrays = [leaf.values if isinstance(leaf, Ragged) else leaf.arrays[0] for leaf in self._leaves]
+        return [memory_region(array) for array in arrays]
+
     def row_lengths(self, leaf: int) -> Array | None:
         ragged = self._leaves[leaf]
         return np.diff(ragged.offsets) if isinstance(ragged, Ragged) else None
+
+
+def _take_column(leaf: Ragged | ArraySource, rows: Rows, fill_value: Any) -> Array | Ragged:
+    if not isinstance(leaf, Ragged):
+        return leaf.gather_leaves([0], rows)[0]
+    return leaf.take_rows(rows) if fill_value is None else leaf.take_padded(rows, fill_value)
 
 
 def _gather_column(leaf: Ragged | ArraySource, rows: Rows) -> Sequence[Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from forebay.core.ragged import Ragged
-from forebay.core.spec import Array
+from forebay.core.spec import Array, ArraySpec
 from forebay.errors import SpecError
 
-__all__ = ["RaggedFields", "pad_rows", "stack_rows"]
+__all__ = ["RaggedFields", "fill_values", "pad_rows", "stack_columns", "stack_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,31 @@ def pad_rows(
     """
     columns = zip(*rows, strict=True)
     return [_combine_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
+
+
+def fill_values(
+    specs: Sequence[ArraySpec], names: Sequence[str], pad: RaggedFields | Mapping[str, Any] | Any
+) -> list[Any]:
+    """Return the fill value of each leaf, or None. Raise SpecError if a dtype cannot store its value."""
+    if isinstance(pad, RaggedFields):
+        return [None] * len(names)
+    values = [pad.get(name) if isinstance(pad, Mapping) else pad for name in names]
+    for value, spec, name in zip(values, specs, names, strict=True):
+        if value is not None and spec.ragged:
+            _validate_pad_value(value, spec.dtype, name)
+    return values
+
+
+def stack_columns(
+    columns: Sequence[Array | Ragged], names: Sequence[str], pad: RaggedFields | Mapping[str, Any] | Any
+) -> list[Array | Ragged]:
+    """Return columns of which only the `RaggedFields` are ragged. Raise SpecError if other rows differ in length."""
+    return [
+        stack_rows(list(column), name, None)
+        if isinstance(column, Ragged) and not (isinstance(pad, RaggedFields) and pad.includes(name, column.ndim - 1))
+        else column
+        for column, name in zip(columns, names, strict=True)
+    ]
 
 
 def _combine_rows(column: Sequence[Any], name: str, pad: RaggedFields | Mapping[str, Any] | Any) -> Array | Ragged:

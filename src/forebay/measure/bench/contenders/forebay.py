@@ -5,7 +5,7 @@ from time import perf_counter
 
 import forebay as fb
 from forebay.feed.feed import Feed
-from forebay.measure.bench.data import generate_rows, make_array, map_in_python
+from forebay.measure.bench.data import generate_rows, make_array, make_texts, map_in_python
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["disk_feed", "feed"]
@@ -65,10 +65,15 @@ def _image_folder(work: Workload) -> fb.Pipeline:
     return images.shuffle(seed=0).batch(work.batch)
 
 
+def _texts(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_texts(work)).shuffle(seed=0).batch(tokens=work.options["tokens"], pad=0)
+
+
 _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "arrays": _arrays,
     "files": _files,
     "generator": _generator,
     "map": _map,
     "image_folder": _image_folder,
+    "texts": _texts,
 }
