@@ -162,3 +162,9 @@ def test_a_field_that_is_not_named_must_have_one_shape():
     rows = fb.from_source([{"a": text, "b": text} for text in TEXTS]).batch(3, ragged="a")
     with rows.feed("numpy") as feed, pytest.raises(SpecError, match="name the field in batch"):
         next(feed)
+
+
+def test_the_bytes_of_batches_that_differ_in_size_are_counted():
+    with fb.from_source(TEXTS).batch(4, ragged=True).feed("numpy") as feed:
+        nbytes = sum(batch.nbytes for batch in feed)
+        assert feed.stats()["nbytes"] == nbytes

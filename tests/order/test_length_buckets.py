@@ -1,11 +1,15 @@
 """Buckets by length: bounds, sizes and padding."""
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.order.length_buckets import MAX_GROWTH, MIN_BUCKET_BATCHES, BucketedBatches, LengthBuckets, choose_bounds
-from forebay.order.orders import Sequential, Shuffled
+from forebay.order.orders import BlockShuffled, Sequential, Shuffled
+from forebay.testing.strategies import seeds
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=400).map(np.array)
 
@@ -54,3 +58,20 @@ def test_the_rows_of_several_batches_are_joined():
     rows = order.rows(2, np.arange(order.length))
     assert sorted(rows.tolist()) == list(range(50))
     assert order.rows(2, np.array([1])).tolist() == order.positions(2, 1).tolist()
+
+
+@given(lengths=LENGTHS, seed=seeds, epoch=st.integers(0, 3))
+def test_batches_without_a_table_are_the_same(lengths, seed, epoch):
+    buckets = LengthBuckets.of(lengths, 300, drop_remainder=False)
+    order = BucketedBatches.of(Shuffled(Sequential(len(lengths)), seed), buckets)
+    computed = replace(order, epochs=None)
+    positions = np.arange(order.length)
+    assert order.rows(epoch, positions).tolist() == computed.rows(epoch, positions).tolist()
+    assert computed.nbytes < order.nbytes
+
+
+def test_an_order_of_batches_can_be_sent_to_another_process():
+    buckets = LengthBuckets.of(np.full(50, 10), 30, drop_remainder=False)
+    order = BucketedBatches.of(BlockShuffled(Sequential(50), 3, 5, 2), buckets)
+    copy = pickle.loads(pickle.dumps(order))
+    assert copy.rows(1, np.arange(17)).tolist() == order.rows(1, np.arange(17)).tolist()

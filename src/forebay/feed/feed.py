@@ -240,7 +240,7 @@ class Epoch:
         self._runner, self._recorder = feed._runner, feed._recorder
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
         self._build_tree = feed._plan.input.structure.builder()
-        self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs)
+        self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs) if feed._plan.input.fixed_size else None
         self._shard_index = feed._pipeline.shard_index
         self._is_host = not feed._runner.engine.is_device
         self._lock = feed._lock
@@ -340,9 +340,11 @@ class Epoch:
             has_transforms = self._device_transforms is not None
             keys = [self._seed_key(group, batch) if has_transforms else () for batch in range(len(batches))]
             ready = [(slot, hand_off(roots), key) for roots, key in zip(batches, keys, strict=True)][::-1]
-        self._recorder.add_span("received", count=group.batches, nbytes=group.rows * self._row_nbytes)
+        parts = slot.layout.parts(group.rows) if self._row_nbytes is None else ()
+        nbytes = group.rows * (self._row_nbytes or 0) + sum(part_nbytes for _, part_nbytes in parts)
+        self._recorder.add_span("received", count=group.batches, nbytes=nbytes)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
         self._is_last_group = group.ends_epoch
-        self._nbytes += group.rows * self._row_nbytes
+        self._nbytes += nbytes
         self._progress.begin_group(group.cursor, ready)

@@ -77,6 +77,7 @@ class IndexedFiller:
         self._source = pipeline.source
         self._schedule = pipeline.schedule
         self._pad = pipeline.row_stacking
+        self._fill_values: list[Any] | None = None  # of `pad`, for each leaf; computed on first use
         self._prefetch: Closeable | None = None
         has_map = any(isinstance(transform, Map) for transform in plan.input.transforms)
         reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
@@ -236,7 +237,9 @@ class IndexedFiller:
         """
         if self._pad is not None:
             names = self._source.structure.paths
-            columns = self._source.gather_columns(rows, fill_values(self._source.specs, names, self._pad))
+            if self._fill_values is None:
+                self._fill_values = fill_values(self._source.specs, names, self._pad)
+            columns = self._source.gather_columns(rows, self._fill_values)
             if columns is not None:
                 return list(stack_columns(columns, names, self._pad))
             return list(pad_rows(self._source.gather_rows(rows), names, self._pad))
