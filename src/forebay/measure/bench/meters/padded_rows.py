@@ -1,10 +1,12 @@
 """Meter of the rows per second of padded batches, and of the share of padding.
 
 Batches differ in their number of rows, so the meter counts the rows of each batch. The share of padding is that of the
-first epoch, which the meter takes during the warm-up. The value 0 is padding. The option "time_factor" makes a sample
-this many times as long as usual, for loaders that fill a buffer before the first batch of an epoch.
+first epoch, which the meter takes during the warm-up. The value 0 is padding. A sample continues the epoch of the
+previous one, because some loaders fill a buffer before the first batch of an epoch. The option "time_factor" makes a
+sample this many times as long as usual.
 """
 
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -24,10 +26,12 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
     def warm_up() -> None:
         padding.append(_padding_share(start_epoch()))
 
+    batches = _endless(start_epoch)
+
     def sample() -> ColumnValues:
         if not padding:
             warm_up()
-        return {"rows": _rows_per_second(start_epoch, seconds), "padding": padding[0] * 100}
+        return {"rows": _rows_per_second(batches, seconds), "padding": padding[0] * 100}
 
     return Sampler(warm_up, sample)
 
@@ -41,10 +45,18 @@ def _padding_share(batches: Any) -> float:
     return 1 - values / elements
 
 
-def _rows_per_second(start_epoch: StartEpoch, seconds: float) -> float:
-    rows, start = 0, perf_counter()
+def _endless(start_epoch: StartEpoch) -> Iterator[Any]:
+    """Yield the batches of all epochs."""
     while True:
-        for batch in start_epoch():
-            rows += int(batch.shape[0])
-            if (now := perf_counter()) >= start + seconds:
-                return rows / (now - start)
+        yield from start_epoch()
+
+
+def _rows_per_second(batches: Iterator[Any], seconds: float) -> float:
+    """Take batches for some time, after a first one, which the loader may have made before."""
+    next(batches)
+    rows, start = 0, perf_counter()
+    for batch in batches:
+        rows += int(batch.shape[0])
+        if (now := perf_counter()) >= start + seconds:
+            return rows / (now - start)
+    raise AssertionError("the epochs never end")
