@@ -108,7 +108,7 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["augmentation", "choosing", "combining", "images", "maps", "windows"])
+@pytest.mark.parametrize("page", ["augmentation", "choosing", "combining", "images", "lengths", "maps", "windows"])
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     variables = {"__name__": "__main__"}

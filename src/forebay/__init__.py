@@ -8,6 +8,7 @@ for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256)
 from forebay.adapters.readback.all_finite import all_finite
 from forebay.adapters.readback.readback import Readback
 from forebay.adapters.upload.upload_once import forget, upload_once
+from forebay.core.ragged import Ragged
 from forebay.core.spec import ArraySpec
 from forebay.errors import ForebayError
 from forebay.pipeline.combine import concat, interleave, zip_rows
@@ -31,6 +32,7 @@ __all__ = [
     "ArraySpec",
     "ForebayError",
     "Pipeline",
+    "Ragged",
     "Readback",
     "__version__",
     "all_finite",

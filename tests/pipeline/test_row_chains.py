@@ -1,12 +1,15 @@
 """The laws of an order hold for every chain of methods that choose rows."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline.row_chains import chains
 from tests.support.received import resumed_rows, rows_of
 
 import forebay as fb
+from forebay.errors import PipelineError
+from forebay.order.length_buckets import can_bucket
 from forebay.testing import SimulatedEngine
 
 
@@ -57,6 +60,30 @@ def test_every_chain_is_explained(chain):
 def test_states_of_different_rows_are_not_exchanged(chain, other):
     rows, others = ([epoch_of(one.pipeline, epoch) for epoch in range(3)] for one in (chain, other))
     assert rows == others or chain.pipeline.fingerprint != other.pipeline.fingerprint
+
+
+@given(chain=chains(), data=st.data(), epoch=st.integers(0, 2))
+def test_batches_of_similar_length_have_the_rows_of_the_chain(chain, data, epoch):
+    """Rows that change with the epoch are refused."""
+    lengths = data.draw(st.lists(st.integers(0, 9), min_size=chain.length, max_size=chain.length))
+    rows = chain.pipeline.map(lambda row: np.full(3, row))
+    if not can_bucket(chain.pipeline.order):
+        with pytest.raises(PipelineError, match="the same rows in every epoch"):
+            rows.batch(tokens=20, pad=0, lengths=lengths)
+        return
+    with rows.batch(tokens=20, pad=0, lengths=lengths).feed("numpy") as feed:
+        feed.set_epoch(epoch)
+        found = [row for batch in feed for row in batch[:, 0].tolist()]
+    assert sorted(found) == sorted(epoch_of(chain.pipeline, epoch))
+
+
+@given(chain=chains(), epoch=st.integers(0, 2))
+def test_ragged_batches_have_the_rows_of_the_chain(chain, epoch):
+    rows = chain.pipeline.map(lambda row: np.full(row % 4, row))
+    with rows.batch(5, ragged=True).feed("numpy") as feed:
+        feed.set_epoch(epoch)
+        found = [row for batch in feed for row in batch.tolist()]
+    assert found == [[row] * (row % 4) for row in epoch_of(chain.pipeline, epoch)]
 
 
 def test_two_feeds_of_a_split_read_the_same_source_at_the_same_time():

@@ -100,7 +100,7 @@ def _print_plan(feed: Feed, rows_per_second: float) -> None:
     fields = ", ".join(f"{name} {spec}" for name, spec in document["fields"].items())
     length = "an unknown number of" if feed.batches is None else f"{feed.batches:,}"
     batches = "batch" if feed.batches == 1 else "batches"
-    console.print(f"{length} {batches} of {feed.plan.input.batch_rows} rows: {fields}", markup=False)
+    console.print(f"{length} {batches} of {feed.plan.input.batch_size}: {fields}", markup=False)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("decision", "choice", "why"):
         table.add_column(column)

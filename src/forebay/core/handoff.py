@@ -12,6 +12,7 @@ from forebay.errors import SpecError
 __all__ = [
     "DeviceHandOff",
     "HandOff",
+    "RaggedTarget",
     "SparseHandOff",
     "SparseTensorHandOff",
     "StreamMarker",
@@ -111,6 +112,18 @@ class DeviceHandOff(HandOff, Protocol):
 
         The engine calls this only if `stream` returns None.
         """
+        ...
+
+
+@runtime_checkable
+class RaggedTarget(Protocol):
+    """A hand-off to a framework that has its own type for rows of different length.
+
+    The other frameworks receive `Ragged`.
+    """
+
+    def join_ragged(self, values: Any, offsets: Any) -> Any:
+        """Return the framework's ragged array of these arrays of the framework, without a copy."""
         ...
 
 

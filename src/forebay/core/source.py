@@ -15,6 +15,7 @@ import numpy as np
 from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
 from forebay.core.decision import Decision
 from forebay.core.encoded_images import EncodedImages
+from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
 from forebay.core.spec import Array, ArraySpec, Structure
 
@@ -169,6 +170,14 @@ class AbstractSource(PipelineInput):
         self.gather(rows, out)
         return [list(row) for row in zip(*out, strict=True)]
 
+    def gather_columns(self, rows: Rows, fill_values: Sequence[Any]) -> list[Array | Ragged] | None:
+        """Return each leaf of these rows as one array. Pad rows that differ in length with the fill value of the leaf.
+
+        If this value is None, return such a leaf as `Ragged`. Return None if the source reads rows one by one; then
+        Forebay calls `gather_rows`.
+        """
+        return None
+
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves of these rows.
 
@@ -182,7 +191,10 @@ class AbstractSource(PipelineInput):
         return [out[leaf] for leaf in leaves]
 
     def row_lengths(self, leaf: int) -> Array | None:
-        """Return the first length of this leaf in each row, or None if that needs a pass over the values."""
+        """Return the first length of each row of a leaf, if the source knows it without reading the rows.
+
+        Return None if it would have to read them.
+        """
         return None
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:

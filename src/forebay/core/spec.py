@@ -8,7 +8,7 @@ the flat list. For the user, `Structure.unflatten` builds the tree again.
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -75,6 +75,13 @@ class ArraySpec:
     def batch_shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of a batch of `rows` rows; a variable length counts as 1."""
         return (rows, *(1 if length is None else length for length in self.shape))
+
+    def with_length(self, length: int) -> "ArraySpec":
+        """Return the spec with this length in place of the first variable one."""
+        if not self.ragged:
+            return self
+        axis = self.shape.index(None)
+        return ArraySpec((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.dtype)
 
     def empty(self, rows: int) -> "Array":
         """Allocate an uninitialised array for `rows` rows."""
@@ -201,12 +208,26 @@ class Layout:
     strides: tuple[int, ...]  # for each leaf, bytes from one batch to the next
     offsets: tuple[int, ...]  # for each leaf, bytes from the start of the slot to its first batch
     nbytes: int  # of the slot
+    row_counts: tuple[int, ...] = ()  # rows of each leaf if they differ, as in a single batch of ragged rows
 
     @classmethod
     def of(
         cls, specs: Sequence[ArraySpec], *, batch_rows: int, batches: int = 1, alignment: int = HOST_ALIGNMENT
     ) -> "Layout":
-        strides = tuple(align(spec.nbytes * batch_rows, alignment) for spec in specs)
+        return cls._of(specs, (batch_rows,) * len(specs), batch_rows, batches, alignment)
+
+    @classmethod
+    def of_arrays(cls, arrays: Sequence["Array"], *, batch_rows: int, alignment: int) -> "Layout":
+        """Return the layout of one batch whose leaves may differ in their number of rows."""
+        specs, counts = [ArraySpec(array.shape[1:], array.dtype) for array in arrays], tuple(map(len, arrays))
+        layout = cls._of(specs, counts, batch_rows, 1, alignment)
+        return layout if set(counts) == {batch_rows} else replace(layout, row_counts=counts)
+
+    @classmethod
+    def _of(
+        cls, specs: Sequence[ArraySpec], counts: Sequence[int], batch_rows: int, batches: int, alignment: int
+    ) -> "Layout":
+        strides = tuple(align(spec.nbytes * count, alignment) for spec, count in zip(specs, counts, strict=True))
         offsets, start = [], 0
         for stride in strides:
             offsets.append(start)
@@ -219,6 +240,9 @@ class Layout:
 
     def parts(self, rows: int) -> list[tuple[int, int]]:
         """Return (offset, nbytes) of the first `rows` rows of each leaf, including gaps between batches."""
+        if self.row_counts:
+            leaves = zip(self.offsets, self.specs, self.row_counts, strict=True)
+            return [(offset, spec.nbytes * count) for offset, spec, count in leaves if spec.nbytes * count]
         if rows == 0:  # the layout of an empty batch has batch_rows == 0, so the division below would fail
             return []
         whole_batches, remaining_rows = divmod(rows, self.batch_rows)
@@ -234,7 +258,9 @@ class Layout:
         `rows` may exceed one batch if `is_packed(leaf)`.
         """
         spec = self.specs[leaf]
-        shape = spec.batch_shape(self.batch_rows if rows is None else rows)
+        if rows is None:
+            rows = self.row_counts[leaf] if self.row_counts else self.batch_rows
+        shape = spec.batch_shape(rows)
         offset = self.offsets[leaf] + batch * self.strides[leaf]
         return np.ndarray(shape, spec.dtype, buffer=memory, offset=offset)
 

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from forebay.core.array_ops import ArrayOps, ArrayOpsProvider
-from forebay.core.handoff import DeviceHandOff, HandOff, SparseHandOff
+from forebay.core.handoff import DeviceHandOff, HandOff, RaggedTarget, SparseHandOff
 from forebay.core.machine import Machine
+from forebay.core.ragged import Ragged, map_values
 from forebay.core.recorder import Recorder
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
@@ -21,7 +22,7 @@ from forebay.feed.throttle import ConsumerThrottle
 from forebay.feed.transform_stage import TransformStage
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
-from forebay.pipeline.plan import Plan
+from forebay.pipeline.plan import Plan, PlanInput
 from forebay.pipeline.planner import make_plan
 from forebay.pipeline.request import FeedRequest, resolve_request
 from forebay.pipeline.target import Target
@@ -47,7 +48,7 @@ class FeedParts:
     plan: Plan
     runner: Runner
     recorder: Recorder
-    hand_off: HandOff
+    hand_off: "HandOff | RaggedHandOff"
     build_tree: Callable[[Sequence[Any]], Tree]  # makes a batch of the framework's arrays
     device_transforms: "DeviceTransforms | None" = None
     skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
@@ -77,8 +78,9 @@ def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedPa
         budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET_LIMIT,
     )
     skipped_rows = _build_skipped_row_log(plan, recorder)
+    hand_off = target.hand_off if plan.input.offsets_dtype is None else RaggedHandOff(target.hand_off, plan.input)
     build_tree, device_transforms = _make_tree_builder(request), _build_device_transforms(request)
-    return FeedParts(plan, runner, recorder, target.hand_off, build_tree, device_transforms, skipped_rows, plan_version)
+    return FeedParts(plan, runner, recorder, hand_off, build_tree, device_transforms, skipped_rows, plan_version)
 
 
 def rebuild_feed(pipeline: Pipeline, options: FeedOptions, recorder: Recorder) -> FeedParts | None:
@@ -175,6 +177,22 @@ def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
     return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)
 
 
+class RaggedHandOff:
+    """Hands off the arrays of a slot, and returns one object for each leaf.
+
+    A slot has two arrays for a leaf of ragged rows, and one for any other leaf.
+    """
+
+    def __init__(self, hand_off: HandOff, plan_input: PlanInput) -> None:
+        self._hand_off = hand_off
+        self._is_ragged = [plan_input.is_ragged(leaf) for leaf in range(len(plan_input.specs))]
+        self._join: Callable[[Any, Any], Any] = hand_off.join_ragged if isinstance(hand_off, RaggedTarget) else Ragged
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        arrays = iter(self._hand_off.hand_off(roots))
+        return [self._join(next(arrays), next(arrays)) if is_ragged else next(arrays) for is_ragged in self._is_ragged]
+
+
 class DeviceTransforms:
     """Applies the device transforms of a feed, one after the other, when the consumer takes a batch.
 
@@ -224,9 +242,11 @@ class DeviceTransforms:
         values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):
             return [leaf if dtype is None else self._hand_off.cast(leaf, dtype) for leaf, dtype in values], structure
-        return [leaf if factor is None else self._scale(transform, leaf, factor) for leaf, factor in values], structure
+        scale = self._scale
+        scaled = [leaf if factor is None else map_values(scale, leaf, factor, transform) for leaf, factor in values]
+        return scaled, structure
 
-    def _scale(self, transform: Scale, leaf: Any, factor: float) -> Any:
+    def _scale(self, leaf: Any, factor: float, transform: Scale) -> Any:
         scaled = self._hand_off.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
         return scaled + transform.dtype.type(transform.offset).item() if transform.offset else scaled
 

@@ -78,8 +78,8 @@ class Feed:
 
     @property
     def batch_rows(self) -> int | None:
-        """Rows of a full batch; None for ready-made batches."""
-        return self._pipeline.batching.rows if self._pipeline.batching else None
+        """Rows of a full batch; None for ready-made batches, and for batches of similar length."""
+        return self._pipeline.batching.rows if self._pipeline.batching and not self._pipeline.batching.tokens else None
 
     @property
     def drops_remainder(self) -> bool:
@@ -193,7 +193,7 @@ class Feed:
     def __repr__(self) -> str:
         plan_input = self._plan.input
         length = "?" if self.batches is None else self.batches
-        return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_rows} rows)"
+        return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_size})"
 
 
 class Progress:
@@ -241,7 +241,7 @@ class Epoch:
         self._runner, self._recorder = feed._runner, feed._recorder
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
         self._build_tree = feed._build_tree
-        self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs)
+        self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs) if feed._plan.input.fixed_size else None
         self._shard_index = feed._pipeline.shard_index
         self._is_host = not feed._runner.engine.is_device
         self._lock = feed._lock
@@ -337,9 +337,11 @@ class Epoch:
             schedule = None if self._device_transforms is None else self._feed._schedule
             contexts = [schedule and slot.batch_context(batch, schedule) for batch in range(len(batches))]
             ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
-        self._recorder.add_span("received", count=group.batches, nbytes=group.rows * self._row_nbytes)
+        parts = slot.layout.parts(group.rows) if self._row_nbytes is None else ()
+        nbytes = group.rows * (self._row_nbytes or 0) + sum(part_nbytes for _, part_nbytes in parts)
+        self._recorder.add_span("received", count=group.batches, nbytes=nbytes)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
         self._is_last_group = group.ends_epoch
-        self._nbytes += group.rows * self._row_nbytes
+        self._nbytes += nbytes
         self._progress.begin_group(group.cursor, ready)

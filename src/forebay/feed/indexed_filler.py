@@ -5,18 +5,19 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from forebay.core.rows import Rows, select_rows
+from forebay.core.rows import Rows, row_count, select_rows
 from forebay.core.source import AbstractSource, Closeable
 from forebay.core.spec import Layout
 from forebay.feed.filler import FillerParts
-from forebay.feed.row_index import GroupRows, RowIndex
+from forebay.feed.row_index import BatchIndex, GroupRows, RowIndex
 from forebay.feed.slot import Slot
 from forebay.feed.transform_stage import GroupOrigin, PartialGroupError
+from forebay.order.length_buckets import BucketedBatches
 from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.ops import Map
-from forebay.transforms.padding import pad_rows
+from forebay.transforms.padding import fill_values, pad_rows, stack_columns
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
@@ -76,7 +77,8 @@ class IndexedFiller:
         self._device_filler, self._reader, self._remote_filler = device_filler, reader, remote_filler
         self._source = pipeline.source
         self._schedule = pipeline.schedule
-        self._pad = pipeline.batching.pad if pipeline.batching else None
+        self._pad = pipeline.row_stacking
+        self._fill_values: list[Any] | None = None  # of `pad`, for each leaf; computed on first use
         self._prefetch: Closeable | None = None
         has_map = any(isinstance(transform, Map) for transform in plan.input.transforms)
         reads_files = plan.input.reading is not None and plan.input.reading.uses_read_buffers
@@ -127,7 +129,7 @@ class IndexedFiller:
         except Exception as error:
             error.add_note(f"while filling {_describe_rows(rows.numbers(), group.cursor)}")
             raise
-        return group
+        return replace(group, rows=row_count(rows.numbers())) if isinstance(self._row_index, BatchIndex) else group
 
     def prepare_after(self, group: Group) -> None:
         self._row_index.prepare_after(group)
@@ -192,7 +194,9 @@ class IndexedFiller:
                 return
             cursor, first_batches = Cursor(epoch=cursor.epoch + 1), None
 
-    def _make_row_index(self, chunk_rows: int) -> RowIndex:
+    def _make_row_index(self, chunk_rows: int) -> RowIndex | BatchIndex:
+        if isinstance(self._pipeline.order, BucketedBatches):
+            return BatchIndex(self._pipeline.order, self._schedule)
         group_rows = self._plan.group_batches * self._plan.input.batch_rows
         transport = self._plan.transport
         on_device = transport is not None and transport.computes_row_numbers
@@ -235,10 +239,16 @@ class IndexedFiller:
     def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
         """Gather rows as the input of the transforms, and return one array for each leaf.
 
-        `TransformStage.input_arrays` decides whether they are in the slot. Padded rows are in new arrays.
+        `TransformStage.input_arrays` decides whether they are in the slot. Padded and ragged rows are in new arrays.
         """
         if self._pad is not None:
-            return pad_rows(self._source.gather_rows(rows), self._source.structure.paths, self._pad)
+            names = self._source.structure.paths
+            if self._fill_values is None:
+                self._fill_values = fill_values(self._source.specs, names, self._pad)
+            columns = self._source.gather_columns(rows, self._fill_values)
+            if columns is not None:
+                return list(stack_columns(columns, names, self._pad))
+            return list(pad_rows(self._source.gather_rows(rows), names, self._pad))
         arrays = self._transform_stage.input_arrays(slot, task.group.rows)
         self._gather_into(task, rows, arrays)
         return arrays

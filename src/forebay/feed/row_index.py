@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from forebay.core.rows import Rows
 from forebay.feed.transform_stage import GroupOrigin
 from forebay.order.choices import consecutive_start
 from forebay.order.device_steps import DeviceSteps
+from forebay.order.length_buckets import BucketedBatches
 from forebay.order.orders import Order, order_chain
 from forebay.order.permutation import Permutation
 from forebay.order.sampling import Sampled
-from forebay.order.schedule import ENDLESS, Cursor, Group
+from forebay.order.schedule import ENDLESS, Cursor, Group, Schedule
 from forebay.pipeline.pipeline import Pipeline
 
-__all__ = ["DeviceComputedRows", "GroupRows", "RowIndex"]
+__all__ = ["BatchIndex", "DeviceComputedRows", "GroupRows", "RowIndex"]
 
 CACHED_CHUNKS = 3  # the current chunk, the next chunk, and the previous chunk for threads that are slower
 
@@ -158,12 +159,56 @@ def _sorts_all_rows(order: Order) -> bool:
     return isinstance(order, Sampled) and not order.replacement
 
 
+class BatchIndex:
+    """Computes the row numbers of groups of one batch. It has the methods of `RowIndex`.
+
+    The positions of the schedule are those of batches, so a group has one position and any number of rows.
+    """
+
+    is_cheap = is_fast_on_host = False
+
+    def __init__(self, order: BucketedBatches, schedule: Schedule) -> None:
+        self._order, self._schedule = order, schedule
+
+    def rows_of(self, group: Group) -> Rows:
+        """Return the row numbers of the batch."""
+        epoch = self._schedule.order_epoch(group.cursor)
+        return self._order.inner.rows(epoch, self._order.positions(epoch, self._position(group))).astype(np.intp)
+
+    def ids_of(self, group: Group, numbers: Rows) -> Rows:
+        """Return one number per row, different for all rows of the pass."""
+        if not self._order.repeats_rows:
+            return numbers
+        return self._order.positions(self._schedule.order_epoch(group.cursor), self._position(group)).astype(np.intp)
+
+    def device_computed_rows(self, group: Group) -> DeviceComputedRows | None:
+        return None
+
+    def prepare_after(self, group: Group) -> None:
+        """Compute the tables of the next pass after the last batch of a pass."""
+        if group.ends_epoch:
+            self._order.positions(self._schedule.order_epoch(Cursor(epoch=group.cursor.epoch + 1)), 0)
+        elif group.ends_pass:
+            self._order.positions(self._schedule.order_epoch(group.cursor) + 1, 0)
+
+    def _position(self, group: Group) -> int:
+        return group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
+
+
+class RowNumbers(Protocol):
+    """Finds the row numbers of groups. `RowIndex` documents the methods."""
+
+    def rows_of(self, group: Group) -> Rows: ...
+    def ids_of(self, group: Group, numbers: Rows) -> Rows: ...
+    def device_computed_rows(self, group: Group) -> DeviceComputedRows | None: ...
+
+
 class GroupRows:
     """The rows of one group. The first call of `numbers` computes the row numbers."""
 
     __slots__ = ("_group", "_index", "_numbers")
 
-    def __init__(self, index: RowIndex, group: Group) -> None:
+    def __init__(self, index: "RowNumbers", group: Group) -> None:
         self._index, self._group = index, group
         self._numbers: Rows | None = None
 

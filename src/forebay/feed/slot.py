@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from forebay.core.engine import Engine, SlotMemory
+from forebay.core.ragged import Ragged, slot_arrays
 from forebay.core.rows import Rows, row_views, select_rows
-from forebay.core.spec import Array, ArraySpec, Layout, align
+from forebay.core.spec import Array, Layout, align
 from forebay.order.schedule import Group, Schedule
 from forebay.transforms.batch_context import BatchContext, SkippedRow
 
@@ -85,13 +86,13 @@ class Slot:
             if len(array) > full_batches * batch_rows:
                 view[full_batches, : len(array) - full_batches * batch_rows] = array[full_batches * batch_rows :]
 
-    def write_variable_size(self, leaves: Sequence[Array]) -> None:
-        """Copy a batch of any size into the slot.
+    def write_variable_size(self, leaves: Sequence[Array | Ragged]) -> None:
+        """Copy a batch of any size into the slot. Ragged rows become two arrays: values and offsets.
 
         Replace the slot memory by a larger one if the batch does not fit.
         """
-        specs = tuple(ArraySpec(leaf.shape[1:], leaf.dtype) for leaf in leaves)
-        layout = Layout.of(specs, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
+        arrays = slot_arrays(leaves)
+        layout = Layout.of_arrays(arrays, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
         if layout.nbytes > self._nbytes:
             larger = self._engine.open_slot(layout.nbytes, shared=self._is_shared)
             self.close()
@@ -99,8 +100,8 @@ class Slot:
             self._set_layout(layout)
         elif layout != self.layout:
             self._set_layout(layout)
-        for array, leaf in zip(self.gather_arrays(len(leaves[0])), leaves, strict=True):
-            array[...] = leaf
+        for leaf, array in enumerate(arrays):
+            layout.view(self.memory.host, leaf)[...] = array
 
     def batch_context(self, batch: int, schedule: Schedule) -> BatchContext:
         """Return the context that seeds the random numbers of a batch on the device, as on the host."""

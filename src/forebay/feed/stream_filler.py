@@ -34,7 +34,7 @@ class _ReadGroup:
     """A group that was read but not yet transformed."""
 
     group: Group
-    leaves: list[Array] | None  # None if the rows are in the slot already
+    leaves: list[Any] | None  # None if the rows are in the slot already
 
 
 class _StreamPosition:
@@ -128,7 +128,7 @@ class _SequentialFiller(ABC):
         self._position = _StreamPosition(pipeline)
         self._source: Any = pipeline.source
         self._schedule = pipeline.schedule
-        self._pad = pipeline.batching.pad if pipeline.batching else None
+        self._pad = pipeline.row_stacking
         self._plan, self._transform_stage, self._recorder = parts.plan, parts.transform_stage, parts.recorder
         self._throttle = throttle
 
@@ -211,9 +211,11 @@ class StreamFiller(_SequentialFiller):
         if rows == 0:
             return None
         group = Group(cursor, 0, rows, 1, cursor.position, ends_pass=not is_full, ends_epoch=False)
-        return _ReadGroup(group, None if leaves is None else [leaf[:rows] for leaf in leaves])
+        if leaves is not None and len(leaves[0]) > rows:
+            leaves = [leaf[:rows] for leaf in leaves]
+        return _ReadGroup(group, leaves)
 
-    def _read_rows(self, reader: Any, slot: Slot, max_rows: int) -> tuple[list[Array] | None, int, bool]:
+    def _read_rows(self, reader: Any, slot: Slot, max_rows: int) -> tuple[list[Any] | None, int, bool]:
         """Read rows of this shard, up to a full batch.
 
         Return the arrays to transform (None if the rows are already in the slot), the number of rows, and whether the
@@ -267,7 +269,7 @@ class StreamFiller(_SequentialFiller):
             array[:own_rows] = leaf[self._schedule.shard_index : read_rows : shard_count]
         return own_rows, read_rows == rows * shard_count
 
-    def _read_padded(self, reader: Any, max_rows: int) -> tuple[list[Array] | None, int, bool]:
+    def _read_padded(self, reader: Any, max_rows: int) -> tuple[list[Any] | None, int, bool]:
         self._throttle.yield_to_consumer()
         rows = reader.rows(max_rows * self._schedule.shard_count)
         is_full = len(rows) == max_rows * self._schedule.shard_count

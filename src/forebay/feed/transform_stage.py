@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count, row_numbers, select_rows
 from forebay.core.spec import Array, ArraySpec, Layout, Structure
 from forebay.errors import SpecError, WorkerError
@@ -91,7 +93,7 @@ class TransformStage:
         # Allocate new arrays each time, because a map may keep or return its input. malloc reuses the same pages.
         return [spec.empty(rows) for spec in self._plan.input.source_specs]
 
-    def transform_into(self, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int) -> None:
+    def transform_into(self, slot: Slot, leaves: list[Any], origin: GroupOrigin, worker: int) -> None:
         """Transform a group, and write the results to the slot.
 
         If a map runs in threads, the planner makes groups of one batch, so the map receives single batches. `worker`
@@ -136,19 +138,28 @@ class TransformStage:
         numbers, row_ids = (select_rows(rows, start, stop) for rows in (origin.row_numbers, origin.row_ids))
         return GroupOrigin(cursor, numbers, row_ids)
 
-    def _check_specs(self, leaves: list[Array]) -> list[Array]:
-        """Return the leaves, or raise SpecError if a dtype or dimension count changed."""
+    def _check_specs(self, leaves: list[Any]) -> list[Any]:
+        """Return the leaves, with offsets as the framework needs them.
+
+        Raise SpecError if a dtype or dimension count changed or, if any field is ragged, another shape changed.
+        """
+        offsets_dtype = self._plan.input.offsets_dtype
         for leaf, spec, name in zip(leaves, self._plan.input.specs, self._names, strict=True):
-            if leaf.dtype != spec.dtype or leaf.ndim != len(spec.shape) + 1:
+            has_shape = leaf.ndim == len(spec.shape) + 1
+            if offsets_dtype is not None:
+                has_shape = leaf.shape[1:] == spec.shape
+            if not has_shape or leaf.dtype != spec.dtype:
                 leaf_spec = ArraySpec(leaf.shape[1:], leaf.dtype)
                 raise SpecError(
                     f"{name!r} has rows of {leaf_spec} here, but the first batch had {spec}. Use one dtype and one "
-                    "number of dimensions."
+                    "number of dimensions, and in batches with ragged rows one shape for all other rows."
                 )
-        return leaves
+        if offsets_dtype is None:
+            return leaves
+        return [leaf.with_offsets_of(offsets_dtype) if isinstance(leaf, Ragged) else leaf for leaf in leaves]
 
     def _transform_in_process(
-        self, pool: ProcessPool, slot: Slot, leaves: list[Array], origin: GroupOrigin, worker: int
+        self, pool: ProcessPool, slot: Slot, leaves: list[Any], origin: GroupOrigin, worker: int
     ) -> None:
         if not self._input_is_in_slot:
             context = self._batch_context(origin)

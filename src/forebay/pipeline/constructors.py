@@ -17,6 +17,7 @@ from forebay.sources.foreign import adapt_source
 from forebay.sources.frame_columns import library_of_frame
 from forebay.sources.frames import FrameSource
 from forebay.sources.ragged import RaggedSource
+from forebay.sources.ragged_arrays import RaggedArraySource, has_ragged_leaves
 from forebay.sources.ragged_arrow import open_lists
 from forebay.sources.sparse import SparseSource, has_sparse_leaf
 from forebay.sources.streams.batches import BatchStream
@@ -42,7 +43,8 @@ def from_arrays(tree: Tree) -> Pipeline:
 
     `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
     pandas or polars counts as an array. A frame is passed to `from_frame`. The rows of a CSR matrix of SciPy become
-    dense rows; if this saves bytes, a GPU makes them dense.
+    dense rows; if this saves bytes, a GPU makes them dense. Rows of different length are a `fb.Ragged`: all values in
+    one array, and the offsets of the rows.
 
     >>> import numpy as np
     >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
@@ -53,7 +55,7 @@ def from_arrays(tree: Tree) -> Pipeline:
         return from_frame(tree)
     if has_sparse_leaf(tree):
         return _from_indexed(SparseSource(tree))
-    return _from_indexed(ArraySource(tree))
+    return _from_indexed(RaggedArraySource(tree) if has_ragged_leaves(tree) else ArraySource(tree))
 
 
 def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:

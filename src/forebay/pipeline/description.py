@@ -14,6 +14,7 @@ from forebay.pipeline.ranks import Rank
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Transform
+from forebay.transforms.padding import RaggedFields
 
 __all__ = ["Batching", "PipelineDescription"]
 
@@ -22,9 +23,11 @@ __all__ = ["Batching", "PipelineDescription"]
 class Batching:
     """The arguments of `Pipeline.batch()`."""
 
-    rows: int  # rows per batch
+    rows: int  # rows per batch; with `tokens`, the most rows of a batch
     drop_remainder: bool
-    pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if all rows have the same shape
+    pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
+    tokens: int | None = None  # most elements of a padded batch, whose rows have similar lengths; None: fixed rows
+    ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
     sparse: bool = False  # whether rows of CSR matrices become sparse tensors of the framework
 
 
@@ -61,8 +64,36 @@ class PipelineDescription:
 
     @property
     def padded(self) -> bool:
-        """Whether rows may differ in shape, and batches in size."""
-        return self.batching is not None and self.batching.pad is not None
+        """Whether rows may differ in shape, and batches in size: they are padded or ragged."""
+        return self.batching is not None and (self.batching.pad is not None or self.batching.ragged is not None)
+
+    @property
+    def row_stacking(self) -> RaggedFields | Mapping[str, Any] | Any | None:
+        """How the rows of the source become a batch: the values of `pad`, or the ragged fields.
+
+        None if all rows have one shape. If some specs have a variable length, only these fields are ragged. Otherwise
+        any field of rows that Python code produces may be, because its spec is that of the first row.
+        """
+        if self.batching is None or self.batching.ragged is None:
+            return self.batching.pad if self.batching is not None else None
+        if self.batching.ragged.names is not None:
+            return self.batching.ragged
+        ragged = frozenset(name for name, spec in zip(self.structure.paths, self.specs, strict=True) if spec.ragged)
+        is_inferred = self.source.row_by_row or self.order is None
+        return self.batching.ragged if is_inferred and not ragged else RaggedFields(ragged)
+
+    @property
+    def input_specs(self) -> tuple[ArraySpec, ...]:
+        """Like `specs`, but with a variable first length in ragged fields and in batches of similar length."""
+        stacking = self.row_stacking
+        if self.batching is not None and self.batching.tokens is not None and self.source.row_by_row:
+            stacking = RaggedFields(None)
+        if not isinstance(stacking, RaggedFields):
+            return tuple(self.specs)
+        return tuple(
+            ArraySpec((None, *spec.shape[1:]), spec.dtype) if stacking.includes(name, len(spec.shape)) else spec
+            for name, spec in zip(self.structure.paths, self.specs, strict=True)
+        )
 
     @property
     def indexed(self) -> bool:
@@ -73,6 +104,8 @@ class PipelineDescription:
     def schedule(self) -> Schedule:
         """How positions of the order become batches of this shard."""
         batch_rows, drop_remainder = (self.batching.rows, self.batching.drop_remainder) if self.batching else (1, False)
+        if self.batching is not None and self.batching.tokens is not None:
+            batch_rows = 1  # a position of the order is a whole batch
         length = self.order.length if self.order is not None else None
         rows, shard = ENDLESS if length is None else length, (self.shard_index, self.shard_count)
         return Schedule(rows, batch_rows, drop_remainder, *shard, self.passes, self.batch_limit)
@@ -81,7 +114,8 @@ class PipelineDescription:
     def fingerprint(self) -> str:
         """A hash of the order, the row specs, the passes and the batch limit.
 
-        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one.
+        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one. The
+        batches of `batch(tokens=)` are part of the order.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
         specs, structure = self.source.stored_rows

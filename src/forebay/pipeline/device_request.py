@@ -169,7 +169,8 @@ def split_transforms(
     specs = infer_specs(pipeline, _before_device_maps(transforms))
     max_count = len(specs.transforms)
     min_count = max_count
-    while min_count > 0 and _runs_on_device(transforms[min_count - 1], *specs.stages[min_count - 1], hand_off):
+    lowest = max_count if pipeline.batching is not None and pipeline.batching.ragged is not None else 0
+    while min_count > lowest and _runs_on_device(transforms[min_count - 1], *specs.stages[min_count - 1], hand_off):
         min_count -= 1
     images = (number for number in range(min_count, max_count) if isinstance(transforms[number], Augmentation))
     max_count = next(images, max_count)

@@ -43,7 +43,7 @@ def explain(plan: Plan, capture: dict[str, Any]) -> str:
     """Return the plan as a table of decisions, with the measurements so far."""
     plan_input = plan.input
     lines = [
-        f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_rows} rows, "
+        f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_size}, "
         f"{_describe_fields(plan)}"
     ]
     notes = [Decision(name, *note) for name, note in capture.get("notes", {}).items()]

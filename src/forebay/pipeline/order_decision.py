@@ -7,6 +7,7 @@ from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import format_nbytes
 from forebay.order.choices import Selected, Span, SplitPart
 from forebay.order.combined import Concatenated, Interleaved, OrderPart
+from forebay.order.length_buckets import BucketedBatches
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, order_chain
 from forebay.order.packing import Packed
 from forebay.order.sampling import Sampled
@@ -45,6 +46,8 @@ def _why_order(pipeline: Pipeline, order: Order) -> str:
     """Return how the rows are arranged, without `take`, `skip` and `repeat`."""
     while isinstance(order, Take | Repeated | Span):
         order = order.inner
+    if isinstance(order, BucketedBatches):
+        return _why_bucketed(pipeline, order)
     if isinstance(order, Shuffled):
         return "any row may come anywhere: an exact shuffle"
     if isinstance(order, Sampled):
@@ -72,6 +75,17 @@ def _why_sampled(order: Sampled) -> str:
     if order.replacement:
         return f"{drawn}, with replacement: each draw reads one entry of a table"
     return f"{drawn}, without replacement: the random keys of all rows are sorted once per epoch"
+
+
+def _why_bucketed(pipeline: Pipeline, order: BucketedBatches) -> str:
+    buckets, shuffle = order.buckets, order.shuffle
+    sizes = f"{buckets.batches} batches of at most {buckets.tokens} elements, from {buckets.count} buckets of rows"
+    rows = f"{sizes} of similar length, so that padding is at most {buckets.padded_share:.1%}"
+    if shuffle is None:
+        return f"{rows}; batches come in the order in which their last rows come"
+    if isinstance(shuffle, Shuffled):
+        return f"{rows}; the rows of a bucket and the batches are shuffled in each epoch"
+    return f"{rows}; in the order in which batches fill up, while {_why_order(pipeline, shuffle)}"
 
 
 def _why_stop(order: Interleaved) -> str:

@@ -1,6 +1,6 @@
 """`Pipeline`, the description of a feed: source, order, transforms, batches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -10,8 +10,8 @@ from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
 from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number
+from forebay.pipeline.batch_methods import BatchMethods
 from forebay.pipeline.cache_methods import CacheMethods
-from forebay.pipeline.description import Batching
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pack_methods import PackMethods
 from forebay.pipeline.ranks import detect_rank
@@ -27,7 +27,7 @@ __all__ = ["Pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline(CacheMethods, PackMethods):
+class Pipeline(BatchMethods, CacheMethods, PackMethods):
     """A description of rows and batches. Each method returns a new pipeline.
 
     A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`
@@ -124,28 +124,6 @@ class Pipeline(CacheMethods, PackMethods):
         transform = replace(transform, cached_before=self.source.cached_transforms)
         return replace(self, transforms=(*self.transforms, transform))
 
-    def batch(
-        self,
-        rows: int,
-        *,
-        drop_remainder: bool = False,
-        pad: Mapping[str, Any] | Any | None = None,
-        sparse: bool = False,
-    ) -> Self:
-        """Combine `rows` rows into a batch.
-
-        `drop_remainder=True` leaves out an incomplete last batch. With `pad=0`, rows may differ in shape: Forebay
-        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field. With
-        `sparse=True`, rows of CSR matrices become sparse tensors of the framework.
-        """
-        if isinstance(self.source, BatchStream):
-            raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
-        if self.batching is not None:
-            raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
-        rows = check_count(rows, "batch({})")
-        self._check_batch_rows(rows, drop_remainder)
-        return replace(self, batching=Batching(rows, drop_remainder, pad, sparse))
-
     def feed(
         self,
         to: str = FeedOptions.to,
@@ -189,14 +167,6 @@ class Pipeline(CacheMethods, PackMethods):
 
     def __iter__(self) -> NoReturn:
         raise PipelineError("a pipeline only describes what to feed. Iterate pipeline.feed('numpy') or another feed.")
-
-    def _check_batch_rows(self, rows: int, drop_remainder: bool) -> None:
-        length = self.order.length if self.order is not None else None
-        if length is not None and drop_remainder and length // self.shard_count < rows:
-            raise PipelineError(
-                f"batch({rows}, drop_remainder=True) would drop all of {length // self.shard_count} rows. "
-                "Choose a smaller batch, or keep the remainder."
-            )
 
     def _with_rank(self) -> Self:
         rank = detect_rank()

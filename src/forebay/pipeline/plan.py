@@ -1,6 +1,9 @@
 """`PlanInput` (everything that the planner reads) and `Plan` (threads, slots and bytes of a feed)."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, Structure
@@ -45,11 +48,32 @@ class PlanInput:
     # Specs and structure that the consumer receives; None if a device map decides them.
     output: tuple[tuple[ArraySpec, ...], Structure] | None = None
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
+    offsets_dtype: np.dtype[Any] | None = None  # of the offsets of ragged rows; None if no field is ragged
+    tokens: int | None = None  # most elements of a padded batch of similar lengths; None for batches of `batch_rows`
+    order_nbytes: int = 0  # host memory of the tables of the order, if it composes batches
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
     augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
     scratch_row_nbytes: int = 0  # bytes of temporary memory that the source needs for each row of a group
     max_scratch_nbytes: int = 1 << 62  # upper limit of this memory for a whole group
+
+    @property
+    def batch_size(self) -> str:
+        """The size of a batch, in words."""
+        return f"{self.batch_rows} rows" if self.tokens is None else f"at most {self.tokens} elements"
+
+    def sized(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
+        """Return specs from which the size of a batch follows.
+
+        A variable length counts as 1, but with `tokens` so that `batch_rows` rows have as many elements.
+        """
+        if self.tokens is None:
+            return specs
+        return tuple(spec.with_length(-(-self.tokens // self.batch_rows)) for spec in specs)
+
+    def is_ragged(self, leaf: int) -> bool:
+        """Return whether a leaf has ragged rows in a slot."""
+        return self.offsets_dtype is not None and self.specs[leaf].ragged
 
     @property
     def thread_transform_count(self) -> int:

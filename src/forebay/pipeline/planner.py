@@ -86,13 +86,14 @@ class _Draft:
 
     @property
     def scratch_nbytes(self) -> int:
-        """Bytes besides the slots: shuffle window, row numbers, read buffers, memory for transforms.
+        """Bytes besides the slots: shuffle window, tables of batches, row numbers, read buffers, memory for transforms.
 
         Each thread needs memory for transforms. The consumer counts as one more thread, because it may fill groups.
         With Ray workers, the tasks need memory instead.
         """
         nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         nbytes += (self.threads.value + 1) * self._source_scratch_nbytes
+        nbytes += self.input.order_nbytes
         if self.input.cluster is not None:  # each thread waits for one Ray task
             return nbytes + self._in_flight_nbytes
         thread_nbytes = self._input_nbytes + self.layout.nbytes + self.input.augmentation_nbytes
@@ -162,7 +163,7 @@ class _Draft:
         if plan_input.fixed_size:
             why_memory = f"slots and buffers; the limit is host_bytes={format_nbytes(plan_input.host_nbytes)}"
         else:
-            why_memory = "if all batches are as large as the first"
+            why_memory = "if all batches are as large as " + ("the first" if plan_input.tokens is None else "allowed")
         yield Decision("memory", format_nbytes(self.nbytes), why_memory)
 
     def _why_slots(self) -> str:
@@ -205,7 +206,7 @@ class _Draft:
 
     def _layout_of(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.input.batch_rows, self.input.alignment
-        return Layout.of(specs, batch_rows=rows, batches=self.group.value, alignment=alignment)
+        return Layout.of(self.input.sized(specs), batch_rows=rows, batches=self.group.value, alignment=alignment)
 
 
 def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
@@ -291,7 +292,8 @@ def _task_batches(plan_input: PlanInput, workers: int, batch_nbytes: int) -> _Ch
 
 
 def _batch_nbytes(plan_input: PlanInput) -> int:
-    return Layout.of(plan_input.specs, batch_rows=plan_input.batch_rows, alignment=plan_input.alignment).nbytes
+    specs = plan_input.sized(plan_input.specs)
+    return Layout.of(specs, batch_rows=plan_input.batch_rows, alignment=plan_input.alignment).nbytes
 
 
 def _why_processes(plan_input: PlanInput) -> str:

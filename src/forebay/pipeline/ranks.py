@@ -38,14 +38,21 @@ def detect_rank() -> Rank:
     return Rank(ranks[0].index, ranks[0].count, " and ".join(rank.reported_by for rank in ranks))
 
 
-def validate_equal_steps(rank: Rank, schedule: Schedule, position: int) -> None:
+def validate_equal_steps(rank: Rank, schedule: Schedule, position: int, *, unit: str = "rows") -> None:
     """Raise PipelineError if some ranks would have no row in the last step.
 
-    The other ranks would wait for them forever. `position` is the position in the pass at which the run begins.
+    The other ranks would wait for them forever. `position` is the position in the pass at which the run begins, in
+    `unit`: "rows", or "batches" if each position is a batch.
     """
     starved = schedule.starved_shards(position)
     if starved == 0:
         return
+    if unit == "batches":
+        raise PipelineError(
+            f"{schedule.pass_rows - position} batches from batch {position} on cannot be divided among {rank.count} "
+            f"ranks: in the last step {starved} ranks would have no batch, and the others would wait for them. Leave "
+            "that step out with batch(..., drop_remainder=True)."
+        )
     remaining_rows = schedule.pass_rows - position
     raise PipelineError(
         f"{remaining_rows} rows from position {position} on cannot be divided among {rank.count} ranks in batches of "

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from forebay.core.decision import Decision
-from forebay.core.handoff import HandOff
+from forebay.core.handoff import HandOff, RaggedTarget
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
+from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.device_request import (
     can_pull_rows,
     decodes_on_device,
@@ -28,7 +29,7 @@ from forebay.pipeline.ray_request import plan_ray_workers
 from forebay.pipeline.sparse_request import SparseBatches, choose_sparse_transport, make_sparse_batches
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
 from forebay.pipeline.target import Target, resolve_target
-from forebay.pipeline.validate import validate_pipeline, validate_target, with_ragged_specs
+from forebay.pipeline.validate import validate_pipeline, validate_ragged_fields, validate_target, with_ragged_specs
 from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
@@ -64,6 +65,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     host_specs, device_transforms = _split_transforms(pipeline, target)
     specs, narrowing_decisions = _narrow_as_framework(pipeline, target, host_specs)
     device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
+    validate_ragged_fields(pipeline, specs.stages)
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
     cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
     threads_read = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
@@ -82,12 +84,21 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         fixed_size=fixed_size,
         shuffle_window_nbytes=window_nbytes_of(source) if isinstance(source, AbstractStream) else 0,
         host_nbytes=host_nbytes,
-        decisions=(*_pipeline_decisions(pipeline), *target.decisions, *sparse_decisions, *narrowing_decisions),
+        decisions=(
+            *_pipeline_decisions(pipeline),
+            *_ragged_decisions(specs, target.hand_off, is_ragged=_is_ragged(pipeline)),
+            *target.decisions,
+            *sparse_decisions,
+            *narrowing_decisions,
+        ),
         device=device,
         device_transforms=device_transforms,
         reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if threads_read and fixed_size else None,
         output=output_specs(specs, device_transforms, target.hand_off),
         cluster=cluster,
+        offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
+        tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
+        order_nbytes=pipeline.order.nbytes if isinstance(pipeline.order, BucketedBatches) else 0,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
         augmentation_nbytes=_augmentation_nbytes(specs),
@@ -107,6 +118,15 @@ def _augmentation_nbytes(specs: TransformSpecs) -> int:
     between = [sum(spec.nbytes for spec in stage) for stage, _ in specs.stages[1:-1]]
     values = max(spec.nbytes // max(1, spec.dtype.itemsize) for stage, _ in specs.stages for spec in stage)
     return specs.batch_rows * max(between, default=0) + values * max(buffers)
+
+
+def _offsets_dtype(pipeline: Pipeline, hand_off: HandOff) -> np.dtype[Any] | None:
+    """Return the dtype of the offsets of ragged rows; None if no field is ragged."""
+    return hand_off.framework_dtype(np.dtype(np.int64)) if _is_ragged(pipeline) else None
+
+
+def _is_ragged(pipeline: Pipeline) -> bool:
+    return pipeline.batching is not None and pipeline.batching.ragged is not None
 
 
 def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpecs, tuple[Transform, ...]]:
@@ -182,3 +202,12 @@ def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
     if pipeline.source.read_decision is not None:
         decisions.append(pipeline.source.read_decision)
     return decisions
+
+
+def _ragged_decisions(specs: TransformSpecs, hand_off: HandOff, *, is_ragged: bool) -> list[Decision]:
+    """Return the decision about ragged fields; nothing if there are none."""
+    names = [name for name, spec in zip(specs.structure.paths, specs.specs, strict=True) if spec.ragged]
+    if not is_ragged or not names:
+        return []
+    form = f"the ragged type of {hand_off.name}" if isinstance(hand_off, RaggedTarget) else "fb.Ragged"
+    return [Decision("ragged", ", ".join(names), f"values and offsets without padding, as {form}")]

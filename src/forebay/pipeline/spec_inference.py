@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.ragged import Ragged
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Structure
 from forebay.order.permutation import Positions
@@ -13,7 +14,7 @@ from forebay.pipeline.description import PipelineDescription
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Map, Transform, apply_all
-from forebay.transforms.padding import pad_rows
+from forebay.transforms.padding import RaggedFields, pad_rows
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
@@ -48,24 +49,26 @@ def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) 
     """
     structure = pipeline.structure
     has_map = any(isinstance(transform, Map) for transform in transforms)
-    leaves = _first_batch(pipeline) if has_map else _zero_row(pipeline.specs)
-    stages, inferred = [(tuple(pipeline.specs), structure)], []
+    leaves = _first_batch(pipeline) if has_map else _zero_row(pipeline)
+    is_padded = pipeline.batching is not None and pipeline.batching.pad is not None
+    stages, inferred = [(pipeline.input_specs, structure)], []
     for number, transform in enumerate(transforms):
         context = BatchContext.of_sample(len(leaves[0]))
         leaves, structure = apply_all([transform], leaves, structure, context, first=number)
         inferred.append(replace(transform, structure=structure) if isinstance(transform, Map) else transform)
-        stages.append((tuple(_spec_of(leaf, ragged=pipeline.padded) for leaf in leaves), structure))
+        stages.append((tuple(_spec_of(leaf, padded=is_padded) for leaf in leaves), structure))
     for spec, name in zip(stages[-1][0], structure.paths, strict=True):
         spec.check(name)
     return TransformSpecs(tuple(inferred), tuple(stages), _batch_rows(pipeline))
 
 
 def padded_transforms(pipeline: PipelineDescription) -> tuple[Transform, ...]:
-    """Return the transforms of a pipeline; each map on rows gets the value of `batch(pad=...)`.
+    """Return the transforms of a pipeline; each map on rows gets the arguments of `batch(pad=..., ragged=...)`.
 
-    Such a map pads its results with this value.
+    Such a map pads its results with this value, or returns ragged rows.
     """
-    pad = pipeline.batching.pad if pipeline.batching else None
+    batching = pipeline.batching
+    pad = None if batching is None else batching.ragged or batching.pad
     return tuple(
         replace(transform, pad=pad) if isinstance(transform, Map) and transform.by_row else transform
         for transform in pipeline.transforms
@@ -77,12 +80,13 @@ def _first_batch(pipeline: PipelineDescription) -> list[Any]:
     if isinstance(pipeline.source, BatchStream):
         return pipeline.source.sample()
     assert pipeline.batching is not None
-    rows, names, pad = pipeline.batching.rows, pipeline.structure.paths, pipeline.batching.pad
+    rows, names, pad = pipeline.batching.rows, pipeline.structure.paths, pipeline.row_stacking
     source = pipeline.source
     if not isinstance(source, AbstractSource):
         return pad_rows(source.sample(rows), names, pad)
     assert pipeline.order is not None
-    count = min(rows, pipeline.order.length or rows)
+    is_one_position = pipeline.batching.tokens is not None  # of the order, because a position is a whole batch
+    count = 1 if is_one_position else min(rows, pipeline.order.length or rows)
     positions: Positions = np.arange(count, dtype=np.int64)
     numbers = pipeline.order.rows(0, positions).astype(np.intp)
     if pad is not None:
@@ -92,13 +96,19 @@ def _first_batch(pipeline: PipelineDescription) -> list[Any]:
     return list(out)
 
 
-def _zero_row(specs: Sequence[ArraySpec]) -> list[Any]:
-    return [np.zeros(spec.batch_shape(1), spec.dtype) for spec in specs]
+def _zero_row(pipeline: PipelineDescription) -> list[Any]:
+    """Return a batch of one row of zeros. A variable length is 1."""
+    rows = [np.zeros(spec.batch_shape(1), spec.dtype) for spec in pipeline.specs]
+    if not isinstance(pipeline.row_stacking, RaggedFields):
+        return list(rows)
+    return list(pad_rows([[row[0] for row in rows]], pipeline.structure.paths, pipeline.row_stacking))
 
 
-def _spec_of(leaf: Any, *, ragged: bool) -> ArraySpec:
+def _spec_of(leaf: Any, *, padded: bool) -> ArraySpec:
+    if isinstance(leaf, Ragged):
+        return leaf.row_spec
     array = np.asarray(leaf)
-    return ArraySpec((None,) * (array.ndim - 1) if ragged else array.shape[1:], array.dtype)
+    return ArraySpec((None,) * (array.ndim - 1) if padded else array.shape[1:], array.dtype)
 
 
 def _batch_rows(pipeline: PipelineDescription) -> int:

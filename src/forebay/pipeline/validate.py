@@ -1,10 +1,12 @@
 """Validation of pipelines, feed options and states."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from forebay.core.source import AbstractSource
+from forebay.core.spec import ArraySpec, Structure
 from forebay.errors import PipelineError, StateError
 from forebay.order.schedule import RANDOM_VERSION, Cursor
 from forebay.pipeline.pipeline import Pipeline
@@ -14,10 +16,12 @@ from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.generator import RowStream
 from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Map
+from forebay.transforms.padding import RaggedFields
 
 __all__ = [
     "validate_cursor",
     "validate_pipeline",
+    "validate_ragged_fields",
     "validate_target",
     "warn_of_other_random_numbers",
     "with_ragged_specs",
@@ -31,7 +35,12 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
     if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
         _validate_rank(pipeline, pipeline.rank)
     if pipeline.indexed and pipeline.schedule.batches == 0:
-        schedule = pipeline.schedule
+        schedule, batching = pipeline.schedule, pipeline.batching
+        if batching is not None and batching.tokens is not None:
+            raise PipelineError(
+                f"there is nothing to feed: {schedule.shard_count} shards have too few batches "
+                f"({schedule.pass_rows}). Use fewer tokens or fewer shards."
+            )
         raise PipelineError(
             f"there is nothing to feed: {schedule.pass_rows} rows over {schedule.shard_count} shards give shard "
             f"{schedule.shard_index} not a single batch of {schedule.batch_rows}. Use smaller batches or fewer shards."
@@ -64,38 +73,65 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline, with variable lengths in the specs of a padded stream.
+    """Return the pipeline, with variable lengths in the specs of a padded or ragged stream.
 
-    Raise PipelineError if rows may differ in length but are not padded, or if a padded stream does not come directly
-    from a generator.
+    Raise PipelineError if rows may differ in length but are neither padded nor ragged, or if such a stream does not
+    come directly from a generator.
     """
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
             f"rows may differ in length ({_describe_fields(pipeline)}). Choose a value to pad them with, "
-            "such as batch(n, pad=0)."
+            "such as batch(n, pad=0), or use batch(n, ragged=True)."
         )
     if not pipeline.padded or pipeline.indexed:
         return pipeline
     if not isinstance(pipeline.source, RowStream):
         raise PipelineError(
-            "padding needs rows directly from the generator. Take, repeat and shuffle rows inside the generator, or "
-            "call take() and repeat() after batch()."
+            "padding needs rows directly from the generator, and so do ragged batches. Take, repeat and shuffle rows "
+            "inside the generator, or call take() and repeat() after batch()."
         )
-    return replace(pipeline, source=pipeline.source.with_ragged_specs())
+    specs = pipeline.input_specs if isinstance(pipeline.row_stacking, RaggedFields) else None
+    return replace(pipeline, source=pipeline.source.with_ragged_specs(specs))
+
+
+def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[ArraySpec], Structure]]) -> None:
+    """Raise PipelineError unless the rows of a ragged pipeline have the ragged fields, before or after a transform.
+
+    `stages` has the specs before and after each transform of the host. A map on batches may make dense rows.
+    """
+    fields = pipeline.batching.ragged if pipeline.batching is not None else None
+    if fields is None:
+        return
+    pairs = [pair for specs, structure in stages for pair in zip(structure.paths, specs, strict=True)]
+    found = {name: spec for name, spec in pairs if spec.ragged}
+    known = ", ".join(f"{name} {spec}" for name, spec in dict(pairs).items())
+    missing = sorted((fields.names or set()) - set(found))
+    if missing:
+        raise PipelineError(
+            f"batch(ragged=...) names {missing[0]!r}, but no such field has a variable length ({known}). Correct the "
+            "name."
+        )
+    if not found:
+        raise PipelineError(f"batch(ragged=True): all rows have one shape ({known}). Leave out ragged=.")
+    for name, spec in found.items():
+        if None in spec.shape[1:]:
+            raise PipelineError(
+                f"{name!r} is {spec}, which has several variable lengths. Ragged rows have one, the first. Use pad=."
+            )
 
 
 def validate_cursor(pipeline: Pipeline, cursor: Cursor) -> None:
     """Raise an error if a pipeline of indexed rows cannot continue at this cursor."""
     if not pipeline.indexed:
         return
-    pass_rows = pipeline.schedule.pass_rows
+    pass_rows, unit = pipeline.schedule.pass_rows, _unit(pipeline)
     if cursor.position > pass_rows:
         raise StateError(
-            f"the state is damaged: position {cursor.position} is beyond the {pass_rows} rows of a pass. Load another "
-            "state."
+            f"the state is damaged: position {cursor.position} is beyond the {pass_rows} {unit} of a pass. Load "
+            "another state."
         )
     if isinstance(pipeline.rank, Rank):
-        validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position)
+        validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position, unit=_unit(pipeline))
 
 
 def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> None:
@@ -124,7 +160,7 @@ def _validate_padded_images(pipeline: Pipeline) -> None:
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
     """Raise PipelineError if ranks may take different numbers of steps. Some ranks would then wait forever."""
     if pipeline.indexed:
-        validate_equal_steps(rank, pipeline.schedule, position=0)
+        validate_equal_steps(rank, pipeline.schedule, position=0, unit=_unit(pipeline))
     elif pipeline.batching is None:
         raise PipelineError(
             "shard('auto') cannot divide ready-made batches: their number may differ between the "
@@ -135,6 +171,11 @@ def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
             f"a stream may end with rows for only some of {rank.count} ranks, and the others would wait. "
             "Use batch(..., drop_remainder=True), which leaves that step out."
         )
+
+
+def _unit(pipeline: Pipeline) -> str:
+    """Return what a position of the schedule counts."""
+    return "batches" if pipeline.batching is not None and pipeline.batching.tokens is not None else "rows"
 
 
 def _describe_fields(pipeline: Pipeline) -> str:

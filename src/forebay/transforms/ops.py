@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from forebay.core.ragged import Ragged, map_values
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
 from forebay.transforms.batch_context import BatchContext, SkippedRow
@@ -64,7 +65,7 @@ class Map:
     by_row: bool  # whether the function receives single rows
     takes_rng: bool  # whether the function has a parameter `rng`
     seed: int
-    pad: Any = None  # fill value for output rows of different shapes
+    pad: Any = None  # fill value for output rows of different shapes, or `RaggedFields`
     structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
     workers: int | None = None  # worker processes or Ray workers; None: Forebay chooses the number
     max_errors: float | None = None  # largest share of rows that may fail; None: an error ends the feed
@@ -147,7 +148,7 @@ class Map:
 
     def _validate_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
         """Return the leaves as arrays. Raise TransformError for a wrong number of rows."""
-        arrays = [np.asarray(leaf) for leaf in leaves]
+        arrays = [leaf if isinstance(leaf, Ragged) else np.asarray(leaf) for leaf in leaves]
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
                 got = "a single value" if array.ndim == 0 else f"{len(array)} rows"
@@ -192,7 +193,8 @@ class Scale:
     def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         factors = values_per_leaf(self.fields, structure, self)
         scaled = [
-            leaf if factor is None else self._scale(leaf, factor) for leaf, factor in zip(leaves, factors, strict=True)
+            leaf if factor is None else map_values(self._scale, leaf, factor)
+            for leaf, factor in zip(leaves, factors, strict=True)
         ]
         return scaled, structure
 
@@ -215,7 +217,7 @@ class OneHot:
     def apply(self, leaves: Leaves, structure: Structure, context: BatchContext) -> tuple[Leaves, Structure]:
         classes = values_per_leaf(self.fields, structure, self)
         encoded = [
-            leaf if count is None else self._encode(leaf, count, name)
+            leaf if count is None else map_values(self._encode, leaf, count, name)
             for leaf, count, name in zip(leaves, classes, structure.paths, strict=True)
         ]
         return encoded, structure

@@ -239,3 +239,53 @@ def test_device_hand_offs_make_sparse_tensors_of_values_and_columns(framework):
     with fb.from_arrays((values, columns, counts)).batch(3).feed(FRAMEWORK) as fed:
         found = hand_off.to_sparse(None, *next(fed), 5)
     assert SPARSE[FRAMEWORK][1](framework, found).tolist() == [[1, 0, 0, 0, 2], [0, 0, 3, 0, 0], [0, 0, 0, 0, 0]]
+
+
+def ragged_lists(batch):
+    """Return the rows of a ragged batch as lists."""
+    if FRAMEWORK == "torch":
+        return [row.tolist() for row in batch.unbind()]
+    return batch.to_list() if FRAMEWORK == "tensorflow" else [np.asarray(row).tolist() for row in batch]
+
+
+def ragged_parts(batch):
+    """Return the values and the offsets of a ragged batch."""
+    if FRAMEWORK == "torch":
+        return batch.values(), batch.offsets()
+    return (batch.values, batch.row_splits) if FRAMEWORK == "tensorflow" else (batch.values, batch.offsets)
+
+
+def test_ragged_rows_arrive_in_the_frameworks_own_type():
+    texts = [np.arange(length, dtype=np.float32) for length in [3, 0, 5, 1, 2, 0, 0] * 40]
+    kinds = {"torch": "NestedTensor", "tensorflow": "RaggedTensor", "jax": "Ragged"}
+    rows = fb.from_source([{"text": text, "row": np.int32(row)} for row, text in enumerate(texts)])
+    with rows.shuffle(seed=0).batch(6, ragged=True).feed(FRAMEWORK) as fed:
+        for _ in range(2):
+            for batch in fed:
+                assert type(batch["text"]).__name__ == kinds[FRAMEWORK]
+                assert ragged_lists(batch["text"]) == [texts[row].tolist() for row in np.asarray(batch["row"])]
+                values, offsets = ragged_parts(batch["text"])
+                assert "int32" in str(offsets.dtype) if FRAMEWORK == "jax" else "int64" in str(offsets.dtype)
+                assert address(values) % 64 == address(offsets) % 64 == 0
+
+
+def test_a_batch_of_empty_ragged_rows_arrives():
+    with fb.from_source([np.zeros(0, np.int32)] * 4).batch(2, ragged=True).feed(FRAMEWORK) as fed:
+        assert [ragged_lists(batch) for batch in fed] == [[[], []]] * 2
+
+
+def test_slots_of_dropped_ragged_batches_are_reused():
+    rows = fb.from_source([np.zeros(row % 9, np.int32) for row in range(600)])
+    with rows.batch(2, ragged=True).feed(FRAMEWORK) as fed:
+        for batch in fed:
+            del batch
+        assert len(fed._runner._exchange.slots) <= fed.plan.slots + LENT_SLOTS + 1
+
+
+def test_ragged_batches_pass_through_jit():
+    if FRAMEWORK == "jax":
+        import jax
+
+        with fb.from_source([np.ones(3), np.ones(1)]).batch(2, ragged=True).feed("jax") as fed:
+            doubled = jax.jit(lambda ragged: jax.tree.map(lambda leaf: leaf * 2, ragged))(next(fed))
+            assert np.asarray(doubled.values).tolist() == [2.0] * 4

@@ -85,3 +85,20 @@ def test_fields_missing_from_a_device_map_are_refused_at_the_first_batch(arrays)
 def test_class_weights_with_sample_weights_of_a_device_map_are_refused(arrays):
     with map_on_device(arrays, lambda x, y: (x, y, y)) as feed, pytest.raises(PipelineError, match="class_weight"):
         make_model().fit(feed, class_weight={0: 2.0}, verbose=0)
+
+
+def test_ragged_rows_are_refused():
+    with pytest.raises(PipelineError, match=r"Pad them: batch\(..., pad=0\)"):
+        fb.from_source([(np.zeros(3), 0), (np.zeros(1), 1)]).batch(2, ragged=True).feed("keras")
+
+
+def test_a_model_is_fitted_on_batches_of_similar_length():
+    rows = [(np.full(length, length, np.float32), np.float32(length)) for length in [3, 9, 1, 4, 4, 2, 8, 9] * 4]
+    inputs = keras.Input((None,))
+    outputs = keras.ops.sum(inputs, axis=1, keepdims=True)
+    model = keras.Model(inputs, keras.layers.Dense(1)(outputs))
+    model.compile(loss="mse", optimizer="sgd")
+    with fb.from_source(rows).shuffle(seed=0).batch(tokens=18, pad=0).feed("keras") as feed:
+        history = model.fit(feed, epochs=2, verbose=0)
+        assert len(history.history["loss"]) == 2
+        assert feed.batch_size is None

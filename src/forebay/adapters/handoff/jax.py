@@ -14,10 +14,21 @@ import numpy as np
 
 from forebay.core.array_ops import NumpyArrayOps
 from forebay.core.handoff import StreamMarker, refuse_dtypes
+from forebay.core.ragged import Ragged
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
 __all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff"]
+
+# So that jit, grad and device_put accept ragged batches.
+jax.tree_util.register_pytree_with_keys(
+    Ragged,
+    lambda ragged: (
+        ((jax.tree_util.GetAttrKey("values"), ragged.values), (jax.tree_util.GetAttrKey("offsets"), ragged.offsets)),
+        None,
+    ),
+    lambda _, children: Ragged(*children),
+)
 
 DLPACK_CUDA = 2  # kDLCUDA, the device type of CUDA in DLPack
 _WIDE_NBYTES = 8  # smallest item size in bytes of the dtypes that JAX may narrow

@@ -49,6 +49,9 @@ class TensorflowHandOff:
             indices = tf.stack([rows, tf.cast(columns[is_value], tf.int64)], axis=-1)
             return tf.SparseTensor(indices, values[is_value], (len(values), width))
 
+    def join_ragged(self, values: Any, offsets: Any) -> Any:
+        return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
+
     def for_device(self, index: int | None) -> "TensorflowDeviceHandOff":
         return TensorflowDeviceHandOff(index)
 

@@ -34,6 +34,10 @@ class TorchHandOff:
         compact_values, compact_columns, starts = map(torch.from_numpy, parts)
         return _sparse_tensor(compact_values, compact_columns, starts, (len(values), width))
 
+    def join_ragged(self, values: Any, offsets: Any) -> Any:
+        """Return a jagged nested tensor."""
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
+
     def for_device(self, index: int | None) -> "TorchDeviceHandOff":
         return TorchDeviceHandOff(index)
 

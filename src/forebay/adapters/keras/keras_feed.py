@@ -24,7 +24,7 @@ from forebay.adapters.keras.internals import (
     set_num_batches,
 )
 from forebay.core.engine import Engine
-from forebay.errors import FeedError, FrameworkError
+from forebay.errors import FeedError, FrameworkError, PipelineError
 from forebay.feed.feed import Feed
 from forebay.order.schedule import ENDLESS, Cursor
 from forebay.pipeline.options import FeedOptions
@@ -61,6 +61,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         y: Fields = None,
         sample_weight: Fields = None,
     ) -> None:
+        if pipeline.batching is not None and pipeline.batching.ragged is not None:
+            raise PipelineError("Keras layers take no ragged rows. Pad them: batch(..., pad=0).")
         self._pipeline = pipeline
         self._feed = Feed(pipeline, FeedOptions(_backend_target(), device, resident, host_bytes, device_bytes))
         try:

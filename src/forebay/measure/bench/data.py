@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.ragged import Ragged
 from forebay.measure.bench.model import Skip, Workload
 from forebay.measure.bench.row_ids import make_numbered_rows
 from forebay.measure.bench.uncached_file import write_uncached_file
@@ -18,6 +19,7 @@ __all__ = [
     "TextSource",
     "generate_rows",
     "make_array",
+    "make_texts",
     "map_in_python",
     "open_array",
     "write_file",
@@ -87,6 +89,11 @@ class TextSource:
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 
+def make_texts(work: Workload) -> Ragged:
+    """Make texts of different length: numbers above 0. Most are short, and a few are long."""
+    return _random_texts(work.rows, int(work.options["longest"]), work.dtype)
+
+
 def generate_rows(work: Workload) -> Iterator[np.ndarray[Any, Any]]:
     """Yield rows from a small pool, so that the generator takes little time."""
     pool = list(_random_array(POOL_ROWS, work.shape, work.dtype))
@@ -100,6 +107,14 @@ def map_in_python(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     for _ in range(4):
         rows = [[value * 0.5 + 1.0 for value in row] for row in rows]
     return np.asarray(rows, batch.dtype)
+
+
+@lru_cache(maxsize=1)
+def _random_texts(rows: int, longest: int, dtype: str) -> Ragged:
+    generator = np.random.default_rng(SEED)
+    lengths = np.clip(generator.lognormal(4.5, 0.8, rows), 1, longest).astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return Ragged(generator.integers(1, 50_000, int(offsets[-1]), dtype=dtype), offsets)
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ __all__ = [
 StartEpoch: TypeAlias = Callable[[], Iterable[Any]]  # each call returns the batches of the next epoch
 MeterName: TypeAlias = Literal[
     "throughput",
+    "padded_rows",
     "handoff",
     "first_batch",
     "memory",
@@ -42,7 +43,7 @@ class ResultColumn:
     """One column of the table: a number that is measured for every entry."""
 
     name: str  # key in the results and in targets
-    unit: Literal["rows/s", "GB/s", "us", "ms", "MiB", "KiB", "x", "cores"]
+    unit: Literal["rows/s", "GB/s", "us", "ms", "MiB", "KiB", "x", "%", "cores"]
     heading: str  # text above the column in the table
     ratio: bool = False  # whether the table also shows the ratio to the baseline
 

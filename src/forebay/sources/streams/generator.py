@@ -78,14 +78,16 @@ class RowStream(AbstractStream):
         self._last_iterator = iterator
         return iterator
 
-    def with_ragged_specs(self) -> "RowStream":
-        """Return a copy of the stream for padding.
+    def with_ragged_specs(self, specs: Sequence[ArraySpec] | None = None) -> "RowStream":
+        """Return a copy of the stream for rows that are padded, or for ragged rows, which have these specs.
 
-        In the copy, an inferred spec allows any length in each axis. A spec from the user stays unchanged.
+        In the copy for padding, an inferred spec allows any length in each axis. A spec from the user stays unchanged.
         """
         ragged = copy.copy(self)
         self._peeked_pass = None  # only the copy may yield these rows, because both streams share the iterator
-        if self._has_inferred_spec:
+        if specs is not None:
+            ragged.specs = tuple(specs)
+        elif self._has_inferred_spec:
             ragged.specs = tuple(ArraySpec((None,) * len(spec.shape), spec.dtype) for spec in self.specs)
         return ragged
 

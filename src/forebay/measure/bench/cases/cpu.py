@@ -142,6 +142,29 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        name="length-buckets",
+        title="50k texts of different length, padded batches of at most 8192 numbers, shuffled",
+        meaning="Texts of similar length form a batch. The limit is the time to copy and pad short rows. 'padding' is "
+        "the share of the batches that is padding.",
+        work=Workload(50_000, (), 80, dtype="int32", options={"tokens": 8192, "longest": 2048, "time_factor": 2.0}),
+        meter="padded_rows",
+        columns=(ResultColumn("rows", "rows/s", "rows/s", ratio=True), ResultColumn("padding", "%", "padding")),
+        entries=(
+            Entry("NumPy loop", "lengths_loop"),
+            Entry("forebay", "lengths_forebay", {"source": "texts"}),
+            Entry("forebay to torch", "lengths_forebay", {"source": "texts", "to": "torch"}),
+            Entry("tf.data buckets", "lengths_tf"),
+            Entry("DataLoader, bucket sampler", "lengths_torch", {"workers": 0}),
+            Entry("DataLoader, 2 workers", "lengths_torch", {"workers": 2}),
+        ),
+        baseline="NumPy loop",
+        targets=(
+            PerformanceTarget("forebay", "rows", at_least=2, over="tf.data buckets"),
+            PerformanceTarget("forebay", "rows", at_least=1.5, over="DataLoader, bucket sampler"),
+            PerformanceTarget("forebay", "padding", at_most=10),
+        ),
+    ),
+    Case(
         name="handoff",
         title="hand-off of one 32 x 16 float32 array",
         meaning="Time to turn a NumPy batch into an array of the framework. Lower is better.",

@@ -5,7 +5,7 @@ from time import perf_counter
 
 import forebay as fb
 from forebay.feed.feed import Feed
-from forebay.measure.bench.data import TextSource, generate_rows, make_array, map_in_python
+from forebay.measure.bench.data import TextSource, generate_rows, make_array, make_texts, map_in_python
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["disk_feed", "feed"]
@@ -90,6 +90,10 @@ def _packed_texts(work: Workload) -> fb.Pipeline:
     return fb.from_ragged(texts.tokens, texts.offsets).pack(work.shape[0]).batch(work.batch)
 
 
+def _texts(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_texts(work)).shuffle(seed=0).batch(tokens=work.options["tokens"], pad=0)
+
+
 _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "arrays": _arrays,
     "files": _files,
@@ -99,4 +103,5 @@ _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "packed_texts": _packed_texts,
     "cached_images": _cached_images,
     "decoded_images": _decoded_images,
+    "texts": _texts,
 }

@@ -19,6 +19,7 @@ ColumnValues: TypeAlias = dict[str, float]  # one sample: column name -> value
 
 METERS: dict[MeterName, str] = {  # name -> "module:function"
     "throughput": "throughput:prepare",
+    "padded_rows": "padded_rows:prepare",
     "handoff": "handoff:prepare",
     "first_batch": "first_batch:prepare",
     "memory": "memory:prepare",

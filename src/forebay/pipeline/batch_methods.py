@@ -1,0 +1,171 @@
+"""The pipeline method that combines rows into batches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Self
+
+from forebay.core.spec import Array
+from forebay.errors import PipelineError
+from forebay.order.length_buckets import BucketedBatches, LengthBuckets, can_bucket
+from forebay.order.orders import BlockShuffled, Order, Shuffled, require_length
+from forebay.pipeline.argument_checks import check_count
+from forebay.pipeline.description import Batching
+from forebay.pipeline.row_lengths import find_lengths
+from forebay.pipeline.row_methods import RowMethods
+from forebay.sources.streams.batches import BatchStream
+from forebay.transforms.padding import RaggedFields
+
+__all__ = ["BatchMethods"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMethods(RowMethods):
+    """A pipeline description with the method that makes batches."""
+
+    def batch(
+        self,
+        rows: int | None = None,
+        *,
+        drop_remainder: bool = False,
+        pad: Mapping[str, Any] | Any | None = None,
+        ragged: bool | str | Sequence[str] = False,
+        tokens: int | None = None,
+        buckets: Sequence[int] | None = None,
+        lengths: Any = None,
+        sparse: bool = False,
+    ) -> Self:
+        """Combine `rows` rows into a batch, or rows of similar length into batches of at most `tokens` elements.
+
+        `drop_remainder=True` leaves out an incomplete last batch. With `pad=0`, rows may differ in shape: Forebay
+        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field.
+
+        With `ragged=True`, rows may differ in their first length, and batches contain no padding. Each field whose
+        length varies arrives as `fb.Ragged` (values and offsets), in PyTorch as a jagged nested tensor, in TensorFlow
+        as a `tf.RaggedTensor`. If the specs of the source do not say which lengths vary, as after `from_source()`,
+        `from_generator()` and `map()` on rows, all fields with a dimension are ragged. Pass names to choose the fields.
+
+        With `tokens=8192`, the number of rows varies: the rows of a batch, times the longest of them, are at most 8192.
+        Rows of similar length form a bucket, and each batch has rows of one bucket. After `shuffle()`, both the rows of
+        a bucket and the batches come in another order in each epoch. Forebay reads the lengths now, or takes `lengths`:
+        an array with one number for each row, in the order before `shuffle()`, or the name of the field that counts. By
+        default, the longest field of a row counts. `buckets=[64, 128, 256]` sets the largest length of each bucket. The
+        last batch of a bucket may have fewer rows; `drop_remainder=True` leaves it out.
+
+        With `sparse=True`, rows of CSR matrices become sparse tensors of the framework.
+
+        >>> import numpy as np, forebay as fb
+        >>> texts = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
+        >>> next(fb.from_source(texts).batch(3, pad=0).feed("numpy")).tolist()
+        [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
+        >>> batch = next(fb.from_source(texts).batch(3, ragged=True).feed("numpy"))
+        >>> batch.values.tolist(), batch.offsets.tolist()
+        ([1, 2, 3, 4, 5, 6], [0, 3, 4, 6])
+        >>> [batch.shape for batch in fb.from_source(texts).batch(tokens=4, pad=0, buckets=[2, 4]).feed("numpy")]
+        [(2, 2), (1, 3)]
+        """
+        if isinstance(self.source, BatchStream):
+            raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
+        if self.batching is not None:
+            raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
+        fields = _ragged_fields(ragged, pad)
+        if sparse and (fields is not None or tokens is not None):
+            raise PipelineError("batch(sparse=True) needs rows of one length. Leave out ragged= and tokens=.")
+        if tokens is not None:
+            if rows is not None:
+                raise PipelineError(f"batch({rows!r}, tokens={tokens!r}): pass one of the two.")
+            return self._batch_by_length(Batching(1, drop_remainder, pad, tokens, fields), buckets, lengths)
+        if buckets is not None or lengths is not None:
+            raise PipelineError("batch(buckets=..., lengths=...) are for batch(tokens=...). Leave them out.")
+        if rows is None:
+            raise PipelineError("batch(None): pass a whole number of rows, such as batch(64), or batch(tokens=8192).")
+        rows = check_count(rows, "batch({})")
+        self._check_batch_rows(rows, drop_remainder)
+        return replace(self, batching=Batching(rows, drop_remainder, pad, ragged=fields, sparse=sparse))
+
+    def _batch_by_length(self, batching: Batching, bounds: Sequence[int] | None, lengths: Any) -> Self:
+        """Compose batches of rows of similar length."""
+        tokens = check_count(batching.tokens, "batch(tokens={})")
+        if batching.pad is None and batching.ragged is None:
+            raise PipelineError(
+                f"batch(tokens={tokens}) combines rows of different length. Choose a value to pad them with, as in "
+                f"batch(tokens={tokens}, pad=0), or pass ragged=True."
+            )
+        order = self._order_to_bucket()
+        inner = order.inner if isinstance(order, Shuffled | BlockShuffled) else order
+        found, bounds = find_lengths(self, inner, lengths), _check_bounds(bounds)
+        _refuse_long_rows(found, tokens, bounds)
+        table = LengthBuckets.of(found, tokens, bounds=bounds, drop_remainder=batching.drop_remainder)
+        if table.batches == 0:
+            raise PipelineError(
+                f"batch(tokens={tokens}, drop_remainder=True) would drop all of {len(found)} rows, because no bucket "
+                "fills a batch. Use fewer tokens, or keep the remainder."
+            )
+        batching = replace(batching, rows=table.max_batch_rows, tokens=tokens)
+        return replace(self, order=BucketedBatches.of(order, table), batching=batching)
+
+    def _order_to_bucket(self) -> Order:
+        """Return the order if its rows are the same in every epoch, else raise PipelineError."""
+        if self.order is None:
+            raise PipelineError(
+                "batch(tokens=...) needs rows that can be indexed, but a stream is read in sequence. Use batch(n), or "
+                "store the rows in arrays or files."
+            )
+        require_length(self.order, "batch")
+        if not can_bucket(self.order):
+            raise PipelineError(
+                "batch(tokens=...) needs the same rows in every epoch, in one shuffle at most, but sample(), take(), "
+                "skip(), repeat() or a combination comes after shuffle(). Call shuffle() last, before batch()."
+            )
+        return self.order
+
+    def _check_batch_rows(self, rows: int, drop_remainder: bool) -> None:
+        length = self.order.length if self.order is not None else None
+        if length is not None and drop_remainder and length // self.shard_count < rows:
+            raise PipelineError(
+                f"batch({rows}, drop_remainder=True) would drop all of {length // self.shard_count} rows. "
+                "Choose a smaller batch, or keep the remainder."
+            )
+
+
+def _check_bounds(bounds: Any) -> list[int] | None:
+    """Return the bounds of `batch(buckets=...)` as a list. Raise PipelineError unless they ascend from 1 on."""
+    if bounds is None:
+        return None
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or not bounds:
+        raise PipelineError(f"batch(buckets={bounds!r}): pass a list of lengths, such as [64, 128, 256].")
+    checked = [check_count(bound, "batch(buckets=[{}])") for bound in bounds]
+    if any(bound >= following for bound, following in pairwise(checked)):
+        raise PipelineError(f"batch(buckets={bounds!r}): the lengths must increase. Sort them.")
+    return checked
+
+
+def _refuse_long_rows(lengths: Array, tokens: int, bounds: Sequence[int] | None) -> None:
+    """Raise PipelineError if a row is longer than a batch or than the last bucket, or if there is no row."""
+    if not len(lengths):
+        raise PipelineError("batch(tokens=...) got no rows. Pass a source with at least one row.")
+    row = int(lengths.argmax())
+    if lengths[row] > tokens:
+        raise PipelineError(
+            f"row {row} has the length {lengths[row]}, more than batch(tokens={tokens}). Pass more tokens, shorten the "
+            "row in the source, or leave it out with select()."
+        )
+    if bounds is not None and lengths[row] > bounds[-1]:
+        raise PipelineError(
+            f"row {row} has the length {lengths[row]}, more than the last of buckets={list(bounds)}. Add a bucket for "
+            "it, or leave the row out with select()."
+        )
+
+
+def _ragged_fields(ragged: bool | str | Sequence[str], pad: Any) -> RaggedFields | None:
+    """Return the fields of `batch(ragged=...)`, or None. Raise PipelineError for wrong values."""
+    if ragged is False:
+        return None
+    if pad is not None:
+        raise PipelineError(f"batch(pad={pad!r}, ragged={ragged!r}): ragged rows have no padding. Pass one of the two.")
+    if ragged is True:
+        return RaggedFields(None)
+    names = (ragged,) if isinstance(ragged, str) else ragged
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        raise PipelineError(f"batch(ragged={ragged!r}): pass True, the name of a field, or a list of names.")
+    return RaggedFields(frozenset(names))

@@ -1,0 +1,96 @@
+"""A source of arrays in memory, some of which have rows of different length."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from forebay.core.ragged import Ragged
+from forebay.core.rows import Rows, row_count
+from forebay.core.source import AbstractSource, MemoryRegion
+from forebay.core.spec import Array, ArraySpec, Tree, flatten
+from forebay.errors import SpecError
+from forebay.sources.arrays import ArraySource, memory_region
+
+__all__ = ["RaggedArraySource", "has_ragged_leaves"]
+
+
+def has_ragged_leaves(tree: Tree) -> bool:
+    """Return whether a leaf of the tree is `Ragged`."""
+    return isinstance(tree, Ragged) or any(isinstance(leaf, Ragged) for leaf in flatten(tree)[0])
+
+
+class RaggedArraySource(AbstractSource):
+    """A source over arrays and `Ragged` leaves of equal length. It copies no values."""
+
+    def __init__(self, tree: Tree) -> None:
+        leaves, self.structure = flatten(tree)
+        self._leaves = [
+            _check_ragged(leaf, name) if isinstance(leaf, Ragged) else ArraySource(leaf)
+            for leaf, name in zip(leaves, self.structure.paths, strict=True)
+        ]
+        lengths = {name: len(leaf) for leaf, name in zip(self._leaves, self.structure.paths, strict=True)}
+        if len({*lengths.values()}) > 1:
+            listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+            raise SpecError(f"all arrays need the same number of rows, but {listed}. Shorten the longer ones.")
+        self.specs = tuple(leaf.row_spec if isinstance(leaf, Ragged) else leaf.specs[0] for leaf in self._leaves)
+        for spec, name in zip(self.specs, self.structure.paths, strict=True):
+            spec.check(name)
+
+    def __len__(self) -> int:
+        return len(self._leaves[0])
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        raise SpecError("rows differ in length, so they do not fit into one array. Use batch(n, pad=0) or ragged=True.")
+
+    def gather_rows(self, rows: Rows) -> list[list[Array]]:
+        columns = [_gather_column(leaf, rows) for leaf in self._leaves]
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def gather_columns(self, rows: Rows, fill_values: Sequence[Any]) -> list[Array | Ragged]:
+        return [
+            _take_column(leaf, rows, fill_value) for leaf, fill_value in zip(self._leaves, fill_values, strict=True)
+        ]
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        """Return some leaves of these rows, which have one shape."""
+        return [np.stack(_gather_column(self._leaves[leaf], rows)) for leaf in leaves]
+
+    def memory(self) -> list[MemoryRegion]:
+        arrays = [leaf.values if isinstance(leaf, Ragged) else leaf.arrays[0] for leaf in self._leaves]
+        return [memory_region(array) for array in arrays]
+
+    def row_lengths(self, leaf: int) -> Array | None:
+        ragged = self._leaves[leaf]
+        return np.diff(ragged.offsets) if isinstance(ragged, Ragged) else None
+
+
+def _take_column(leaf: Ragged | ArraySource, rows: Rows, fill_value: Any) -> Array | Ragged:
+    if not isinstance(leaf, Ragged):
+        return leaf.gather_leaves([0], rows)[0]
+    return leaf.take_rows(rows) if fill_value is None else leaf.take_padded(rows, fill_value)
+
+
+def _gather_column(leaf: Ragged | ArraySource, rows: Rows) -> Sequence[Any]:
+    """Return the rows of one leaf. Ragged rows are views of the values."""
+    if isinstance(leaf, Ragged):
+        starts, stops = leaf.offsets[:-1][rows].tolist(), leaf.offsets[1:][rows].tolist()
+        return [leaf.values[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    out = leaf.specs[0].empty(row_count(rows))
+    leaf.gather(rows, [out])
+    return list(out)
+
+
+def _check_ragged(ragged: Ragged, name: str) -> Ragged:
+    """Return the leaf with NumPy arrays. Raise SpecError if the offsets do not fit the values."""
+    values, offsets = np.asarray(ragged.values), np.asarray(ragged.offsets)
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or not len(offsets) or values.ndim == 0:
+        spec = ArraySpec(offsets.shape, offsets.dtype)
+        raise SpecError(f"{name!r} has offsets of {spec}. Pass values, and one offset per row and one for the end.")
+    offsets = offsets.astype(np.int64, copy=False)
+    if offsets[0] < 0 or offsets[-1] > len(values) or (offsets[1:] < offsets[:-1]).any():
+        raise SpecError(
+            f"{name!r} has offsets from {offsets[0]} to {offsets[-1]} for {len(values)} values. They must never "
+            "decrease, and lie between 0 and the number of values. Correct them."
+        )
+    return Ragged(values.astype(values.dtype.newbyteorder("="), copy=False), offsets)
