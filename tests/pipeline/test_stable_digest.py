@@ -151,7 +151,6 @@ def test_only_the_attributes_that_the_code_reads_count_of_a_module_of_the_user()
         range(3),
         {1, 2},
     ],
-    ids=str,
 )
 def test_values_with_a_stable_hash(value):
     assert digest(value) == digest(value)
