@@ -110,7 +110,7 @@ def packed_texts(draw):
 
 
 def cache(draw, chain):
-    row_nbytes = 8
+    row_nbytes = sum(spec.nbytes for spec in chain.pipeline.specs)
     return replace(chain, pipeline=chain.pipeline.cache(draw(st.integers(row_nbytes, 50 * row_nbytes))))
 
 
