@@ -269,7 +269,7 @@ def test_wrong_arguments_and_a_wrong_place_are_refused(make, message):
 
 
 def test_a_pass_over_the_rows_reports_its_progress(monkeypatch, caplog):
-    monkeypatch.setattr("forebay.pipeline.text_lengths._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("forebay.pipeline.row_lengths._REPORT_SECONDS", 0.0)
     with caplog.at_level("INFO"):
         fb.from_source(items([2] * 3000)).pack(4)
     assert "lengths of 128 of 3000 rows" in caplog.text

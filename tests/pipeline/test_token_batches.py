@@ -230,7 +230,7 @@ def test_slots_are_planned_for_full_batches():
         ({"tokens": 40, "rows": 3}, "pass one of the two"),
         ({"tokens": 40, "lengths": [1, 2]}, "for 10 rows"),
         ({"tokens": 40, "lengths": np.ones(10)}, "one whole number for each"),
-        ({"tokens": 40, "lengths": [-1] * 10}, "Pass 0 or more"),
+        ({"tokens": 40, "lengths": [-1] * 10}, "Pass lengths from 0"),
         ({"tokens": 40, "lengths": "row"}, "single value, without a length"),
         ({"tokens": 40, "lengths": "title"}, "title"),
         ({"buckets": [1]}, r"are for batch\(tokens=...\)"),

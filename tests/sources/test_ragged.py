@@ -7,15 +7,13 @@ from hypothesis import strategies as st
 
 import forebay as fb
 from forebay.errors import ForebayError, SpecError
-from forebay.sources.ragged import RaggedSource
-from forebay.testing import SourceTests
 
 
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30), data=st.data())
 def test_rows_equal_the_slices_between_the_offsets(lengths, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=9)), np.intp)
     values, offsets = np.arange(sum(lengths) + 3), np.cumsum([3, *lengths])
-    source = RaggedSource({"x": values, "y": values * 0.5}, offsets)
+    source = fb.from_ragged({"x": values, "y": values * 0.5}, offsets).source
     assert source.row_lengths(1).tolist() == lengths
     for (x, y), row in zip(source.gather_rows(rows), rows, strict=True):
         assert x.tolist() == values[offsets[row] : offsets[row + 1]].tolist()
@@ -25,7 +23,7 @@ def test_rows_equal_the_slices_between_the_offsets(lengths, data):
 def test_rows_share_the_memory_of_the_values(tmp_path):
     np.arange(10, dtype="uint16").tofile(tmp_path / "tokens.bin")
     values = np.memmap(tmp_path / "tokens.bin", "uint16")
-    (row,) = RaggedSource(values, [2, 7]).gather_rows(slice(0, 1))[0]
+    (row,) = fb.from_ragged(values, [2, 7]).source.gather_rows(slice(0, 1))[0]
     assert np.shares_memory(row, values)
 
 
@@ -56,15 +54,3 @@ def test_rows_without_padding_are_refused():
 def test_wrong_values_and_offsets_are_refused(values, offsets, message):
     with pytest.raises(SpecError, match=message):
         fb.from_ragged(values, offsets)
-
-
-class TestRaggedRowsOfOneLength(SourceTests):
-    def make_source(self, tmp_path):
-        rows = np.arange(60).reshape(20, 3)
-
-        class Fixed(RaggedSource):
-            """Has the specs of rows of one length, as the suite expects."""
-
-        source = Fixed(rows.reshape(-1).astype(">i4"), np.arange(21) * 3)
-        source.specs = (fb.ArraySpec((3,), "int32"),)
-        return source, rows.astype("int32")

@@ -55,11 +55,11 @@ def test_swapped_bytes_become_native():
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        (fb.Ragged(np.arange(3), np.array([0.0, 3.0])), "one offset per row"),
-        (fb.Ragged(np.arange(3), np.zeros((0,), int)), "one offset per row"),
-        (fb.Ragged(np.arange(3), np.array([0, 4])), "never decrease"),
-        (fb.Ragged(np.arange(3), np.array([0, 2, 1])), "never decrease"),
-        (fb.Ragged(np.arange(3), np.array([-1, 2])), "never decrease"),
+        (fb.Ragged(np.arange(3), np.array([0.0, 3.0])), "one more than there are rows"),
+        (fb.Ragged(np.arange(3), np.zeros((0,), int)), "one more than there are rows"),
+        (fb.Ragged(np.arange(3), np.array([0, 4])), "only 3 values"),
+        (fb.Ragged(np.arange(3), np.array([0, 2, 1])), "must not be negative or decrease"),
+        (fb.Ragged(np.arange(3), np.array([-1, 2])), "must not be negative or decrease"),
         ({"a": TEXTS, "b": np.arange(2)}, "the same number of rows"),
         (fb.Ragged(np.array([None]), np.array([0, 1])), "Python objects"),
     ],

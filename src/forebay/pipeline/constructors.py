@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forebay.core.ragged import Ragged
 from forebay.core.source import AbstractSource
-from forebay.core.spec import Tree
+from forebay.core.spec import Tree, flatten
 from forebay.errors import SourceError
 from forebay.order.orders import Sequential
 from forebay.pipeline.pipeline import Pipeline
@@ -16,7 +17,6 @@ from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.foreign import adapt_source
 from forebay.sources.frame_columns import library_of_frame
 from forebay.sources.frames import FrameSource
-from forebay.sources.ragged import RaggedSource
 from forebay.sources.ragged_arrays import RaggedArraySource, has_ragged_leaves
 from forebay.sources.ragged_arrow import open_lists
 from forebay.sources.sparse import SparseSource, has_sparse_leaf
@@ -71,7 +71,10 @@ def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     >>> next(pipeline.feed("numpy")).tolist()
     [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
     """
-    return _from_indexed(open_lists(values) if offsets is None else RaggedSource(values, offsets))
+    if offsets is None:
+        return _from_indexed(open_lists(values))
+    leaves, structure = flatten(values)
+    return from_arrays(structure.unflatten([Ragged(leaf, offsets) for leaf in leaves]))
 
 
 def from_frame(

@@ -13,9 +13,9 @@ from forebay.order.choices import consecutive_start
 from forebay.order.packing import LongTexts, Packed
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.row_lengths import check_lengths, read_lengths, rows_at
 from forebay.pipeline.row_methods import RowMethods
 from forebay.pipeline.stored_columns import refuse_transforms
-from forebay.pipeline.text_lengths import check_lengths, read_lengths, rows_at
 from forebay.sources.packed import POSITIONS, SEGMENT_IDS, PackedSource, PackLayout
 
 __all__ = ["PackMethods"]
@@ -73,7 +73,7 @@ class PackMethods(RowMethods):
         leaves = _choose_leaves(self, field, drop)
         layout = _make_layout(self, length, long, leaves, pad)
         known = None if lengths is None else check_lengths(lengths, order.length, "pack(lengths=...)")
-        text_lengths = read_lengths(self, leaves[0], "pack()") if known is None else known
+        text_lengths = read_lengths(self, order, leaves[:1], "pack()")[0] if known is None else known
         _check_texts(text_lengths, length, long)
         packed = Packed.of(order, text_lengths, length, long=long, seed=seed)
         return replace(self, source=_make_source(self, packed, layout), order=packed, file_recipe=None)

@@ -1,58 +1,80 @@
-"""The lengths of rows, for `batch(tokens=)`: given by the user, known to the source, or read."""
+"""The lengths of rows, for methods that arrange rows by length: given by the user, known to the source, or read."""
 
+import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
 from forebay.errors import PipelineError
+from forebay.order.choices import consecutive_start
 from forebay.order.orders import Order, require_length
 from forebay.pipeline.description import PipelineDescription
 from forebay.sources.row_filter import find_leaf
 from forebay.transforms.ops import Map
 
-__all__ = ["find_lengths"]
+__all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
 
-CHUNK_ROWS = 4096  # rows that are read at a time
+_CHUNK_ROWS = 128  # rows that are in memory at a time, if the source cannot tell the lengths
+_REPORT_SECONDS = 10.0  # between two messages about the progress of a pass over all rows
+
+_log = logging.getLogger(__name__)
+
+
+def check_lengths(lengths: Any, count: int, call: str) -> Array:
+    """Return the lengths that the user gave, one for each row, or raise PipelineError."""
+    array = np.asarray(lengths)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise PipelineError(f"{call} got {array.dtype}{list(array.shape)}. Pass one whole number for each row.")
+    if len(array) != count:
+        raise PipelineError(f"{call} got {len(array)} lengths for {count} rows. Pass one for each row.")
+    if len(array) and array.min() < 0:
+        raise PipelineError(f"{call} got the length {array.min()} for row {int(array.argmin())}. Pass lengths from 0.")
+    return array
 
 
 def find_lengths(pipeline: PipelineDescription, order: Order, lengths: Any) -> Array:
-    """Return the length of the row at each position of a fixed order.
+    """Return the length of the row at each position of a fixed order, for `batch(tokens=)`.
 
     `lengths` is the user's argument: None, names of fields, or the lengths themselves. If a row has several fields,
     the longest counts. Fields that have the same length in all rows count only if there is no other field.
     """
-    count = require_length(order, "batch")
     if lengths is not None and not isinstance(lengths, str) and not _are_names(lengths):
-        return _check_lengths(lengths, count)
+        return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64)
     _refuse_maps(pipeline)
-    leaves = _find_leaves(pipeline, lengths)
-    columns = [_stored_lengths(pipeline, leaf) for leaf in leaves]
-    numbers = order.rows(0, np.arange(count, dtype=np.int64)).astype(np.intp, copy=False)
-    known = [column for column in columns if column is not None]
-    found = [column[numbers] for column in known] if len(known) == len(columns) else _read(pipeline, leaves, numbers)
+    found = read_lengths(pipeline, order, _find_leaves(pipeline, lengths), "batch()")
     varying = [column for column in found if column.min() < column.max()] if lengths is None else found
     longest: Array = np.max(varying or found, axis=0)
     return longest
 
 
+def read_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> list[Array]:
+    """Return the first length of each leaf, at each position of a fixed order.
+
+    Sources that know their lengths are not read. Others are read once.
+    """
+    stored = [_stored_lengths(pipeline, leaf) for leaf in leaves]
+    known = [lengths for lengths in stored if lengths is not None]
+    if len(known) < len(stored):
+        return _scan_lengths(pipeline, order, leaves, call)
+    count, start = require_length(order, call), consecutive_start(order)
+    if start is not None:
+        return [lengths[start : start + count] for lengths in known]
+    rows = rows_at(order, np.arange(count))
+    return [lengths[rows] for lengths in known]
+
+
+def rows_at(order: Order, positions: Array) -> Array:
+    """Return the row numbers at positions of a fixed order."""
+    return order.rows(0, positions.astype(np.int64, copy=False)).astype(np.intp, copy=False)
+
+
 def _are_names(lengths: Any) -> bool:
     return isinstance(lengths, list | tuple) and bool(lengths) and all(isinstance(name, str) for name in lengths)
-
-
-def _check_lengths(lengths: Any, count: int) -> Array:
-    array = np.asarray(lengths)
-    if array.dtype.kind not in "iu" or array.shape != (count,):
-        raise PipelineError(
-            f"batch(lengths=...) is {array.dtype}{list(array.shape)} for {count} rows. Pass one whole number for each "
-            "row, in the order before shuffle(), or names of fields."
-        )
-    if array.min() < 0:
-        row = int(array.argmin())
-        raise PipelineError(f"batch(lengths=...): the length of row {row} is {array[row]}. Pass 0 or more.")
-    return array.astype(np.int64)
 
 
 def _refuse_maps(pipeline: PipelineDescription) -> None:
@@ -93,12 +115,24 @@ def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
     return source.row_lengths(leaf)
 
 
-def _read(pipeline: PipelineDescription, leaves: Sequence[int], numbers: Array) -> list[Array]:
-    """Read all rows, and return the lengths of each leaf."""
+def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> list[Array]:
+    """Read all rows once, in chunks, and return the lengths of each leaf."""
     source = pipeline.source
     assert isinstance(source, AbstractSource)
-    found = np.empty((len(leaves), len(numbers)), np.int64)
-    for start in range(0, len(numbers), CHUNK_ROWS):
-        for position, row in enumerate(source.gather_rows(numbers[start : start + CHUNK_ROWS]), start):
-            found[:, position] = [len(row[leaf]) for leaf in leaves]
-    return list(found)
+    count, start = require_length(order, call), consecutive_start(order)
+    lengths, reported_at = np.empty((len(leaves), count), np.uint32), time.monotonic()
+    for first in range(0, count, _CHUNK_ROWS):
+        stop = min(first + _CHUNK_ROWS, count)
+        rows: Rows = slice(start + first, start + stop) if start is not None else rows_at(order, np.arange(first, stop))
+        for position, row in enumerate(source.gather_rows(rows), first):
+            lengths[:, position] = [_length_of(row[leaf], call) for leaf in leaves]
+        if time.monotonic() - reported_at > _REPORT_SECONDS:
+            reported_at = time.monotonic()
+            _log.info("%s has read the lengths of %d of %d rows", call, stop, count)
+    return list(lengths)
+
+
+def _length_of(value: Array, call: str) -> int:
+    if value.ndim == 0:
+        raise PipelineError(f"{call} found the single value {value!r} in a row. Pass rows with one dimension.")
+    return len(value)

@@ -8,7 +8,7 @@ import numpy as np
 from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, MemoryRegion
-from forebay.core.spec import Array, ArraySpec, Tree, flatten
+from forebay.core.spec import Array, Tree, flatten
 from forebay.errors import SpecError
 from forebay.sources.arrays import ArraySource, memory_region
 
@@ -84,13 +84,27 @@ def _gather_column(leaf: Ragged | ArraySource, rows: Rows) -> Sequence[Any]:
 def _check_ragged(ragged: Ragged, name: str) -> Ragged:
     """Return the leaf with NumPy arrays. Raise SpecError if the offsets do not fit the values."""
     values, offsets = np.asarray(ragged.values), np.asarray(ragged.offsets)
-    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or not len(offsets) or values.ndim == 0:
-        spec = ArraySpec(offsets.shape, offsets.dtype)
-        raise SpecError(f"{name!r} has offsets of {spec}. Pass values, and one offset per row and one for the end.")
-    offsets = offsets.astype(np.int64, copy=False)
-    if offsets[0] < 0 or offsets[-1] > len(values) or (offsets[1:] < offsets[:-1]).any():
+    if values.ndim == 0 or isinstance(ragged.values, np.ma.MaskedArray):
         raise SpecError(
-            f"{name!r} has offsets from {offsets[0]} to {offsets[-1]} for {len(values)} values. They must never "
-            "decrease, and lie between 0 and the number of values. Correct them."
+            f"the values of {name!r} are {type(ragged.values).__name__} with the shape {values.shape}. Pass a plain "
+            "array with the values of all rows, one row after the other."
+        )
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
+        raise SpecError(
+            f"the offsets of {name!r} are {offsets.dtype}{list(offsets.shape)}. Pass integers, one more than there are "
+            "rows: where each row begins, then where the last row ends."
+        )
+    offsets = offsets.astype(np.int64, copy=False)
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if offsets[0] < 0 or len(falls):
+        row = int(falls[0]) if len(falls) else 0
+        raise SpecError(
+            f"row {row} of {name!r} begins at offset {offsets[row]} and ends at {offsets[row + 1]}. Offsets must not "
+            "be negative or decrease. Sort the rows by their offsets."
+        )
+    if offsets[-1] > len(values):
+        raise SpecError(
+            f"the last offset of {name!r} is {offsets[-1]}, but it has only {len(values)} values. Pass offsets into "
+            "this array."
         )
     return Ragged(values.astype(values.dtype.newbyteorder("="), copy=False), offsets)

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.ragged import Ragged
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, Structure, Tree, flatten
 from forebay.errors import SpecError
 from forebay.sources.combined import JoinedSource
-from forebay.sources.ragged import RaggedSource
+from forebay.sources.ragged_arrays import RaggedArraySource
 
 __all__ = ["open_lists"]
 
@@ -53,23 +54,14 @@ def _list_chunks(column: Any, name: str) -> Sequence[Any]:
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def _open_chunk(chunks: Sequence[Any], structure: Structure) -> RaggedSource:
+def _open_chunk(chunks: Sequence[Any], structure: Structure) -> RaggedArraySource:
     """Return the source of one chunk of every column."""
-    leaves = [_values_and_offsets(chunk, name) for chunk, name in zip(chunks, structure.paths, strict=True)]
-    offsets = leaves[0][1]
-    for (_, other), name in zip(leaves, structure.paths, strict=True):
-        different = np.flatnonzero(other != offsets)
-        if len(different):
-            row = int(different[0]) - 1
-            raise SpecError(
-                f"row {row} of a chunk has another number of values in {name!r} than in {structure.paths[0]!r}. Pass "
-                "columns whose lists have the same lengths."
-            )
-    return RaggedSource(structure.unflatten([values for values, _ in leaves]), offsets)
+    leaves = [_as_ragged(chunk, name) for chunk, name in zip(chunks, structure.paths, strict=True)]
+    return RaggedArraySource(structure.unflatten(leaves))
 
 
-def _values_and_offsets(chunk: Any, name: str) -> tuple[Array, Array]:
-    """Return the values of a list array, and its offsets, which begin at 0."""
+def _as_ragged(chunk: Any, name: str) -> Ragged:
+    """Return a list array as values and offsets, without a copy of the values."""
     values, offsets = chunk.values, np.asarray(chunk.offsets, np.int64)
     if chunk.null_count or values.null_count:
         raise SpecError(f"{name!r} has null values, which arrays cannot hold. Fill them, or drop these rows.")
@@ -77,4 +69,4 @@ def _values_and_offsets(chunk: Any, name: str) -> tuple[Array, Array]:
     if not 0 <= first <= last <= len(values):
         raise SpecError(f"{name!r} is damaged: its lists end at value {last} of {len(values)}. Write it again.")
     array: Array = values.to_numpy(zero_copy_only=True)
-    return array[first:last], offsets - first
+    return Ragged(array[first:last], offsets - first)
