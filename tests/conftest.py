@@ -69,6 +69,8 @@ SLOW = (
 # Folders and files of the long tier.
 LONG = (
     "doctor/rules/test_applied_cures",
+    "fuzz/test_fuzz",
+    "pipeline/ranks/test_processes",
     "transforms/workers/on_ray/test_connection",
     "transforms/workers/on_ray/test_dataset",
     "transforms/workers/on_ray/test_lost_workers",
