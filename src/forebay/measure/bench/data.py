@@ -15,11 +15,14 @@ from forebay.measure.bench.row_ids import make_numbered_rows
 from forebay.measure.bench.uncached_file import write_uncached_file
 
 __all__ = [
+    "MIX_WEIGHTS",
     "PACKING_ROWS",
     "TextSource",
     "generate_rows",
     "make_array",
+    "make_series",
     "make_texts",
+    "make_weights",
     "map_in_python",
     "open_array",
     "write_file",
@@ -32,6 +35,7 @@ JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos i
 JPEG_QUALITY = 86  # makes files of 55 KB
 CLASSES = 10
 TEXT_MEDIAN = 300  # tokens; texts have a lognormal length with a sigma of 1, as web pages have about
+MIX_WEIGHTS = (5, 3, 2)  # of the three sources that loaders mix
 PACKING_ROWS = 64  # rows that packers keep open at a time, if they do not know all lengths
 
 
@@ -87,6 +91,17 @@ class TextSource:
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+
+def make_weights(work: Workload) -> np.ndarray[Any, Any]:
+    """Make the weight of each row for weighted sampling."""
+    return np.random.default_rng(SEED).random(work.rows)
+
+
+def make_series(work: Workload) -> np.ndarray[Any, Any]:
+    """Make a series with as many windows of stride 1 as the workload has rows."""
+    length, *value_shape = work.shape
+    return _random_array(work.rows + length - 1, tuple(value_shape), work.dtype)
 
 
 def make_texts(work: Workload) -> Ragged:

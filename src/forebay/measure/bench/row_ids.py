@@ -39,10 +39,10 @@ def make_numbered_rows(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndar
     return out
 
 
-def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
-    """Check that the batch contains different rows, each equal to its source row."""
+def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any], *, may_repeat: bool = False) -> None:
+    """Check that each row of the batch equals its source row, and that no row repeats unless it may."""
     ids = _row_ids(batch)
-    if len(np.unique(ids)) != len(ids):
+    if not may_repeat and len(np.unique(ids)) != len(ids):
         raise WrongRowsError(f"a batch of {len(batch)} rows contains only {len(np.unique(ids))} different rows")
     if ids.max() >= len(source) or not np.array_equal(batch, source[ids]):
         raise WrongRowsError(f"a batch of {len(batch)} rows differs from the source rows with the same numbers")

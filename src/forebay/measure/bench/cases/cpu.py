@@ -4,6 +4,7 @@ Every loader has an entry with the settings that an expert user would choose. Da
 its tutorial. The table also shows entries that are faster than Forebay.
 """
 
+from forebay.measure.bench.cases.choices import CHOICE_CASES
 from forebay.measure.bench.cases.disk import DISK_CASES
 from forebay.measure.bench.cases.lengths import LENGTH_CASES
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
@@ -256,6 +257,7 @@ CASES: tuple[Case, ...] = (
         ),
         targets=(PerformanceTarget("forebay", "grown", at_most=128), PerformanceTarget("forebay", "late", at_most=8)),
     ),
+    *CHOICE_CASES,
     *LENGTH_CASES,
     *DISK_CASES,
 )

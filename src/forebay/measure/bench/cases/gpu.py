@@ -5,6 +5,7 @@ its tutorial. The table also shows entries that are faster than Forebay. The tar
 docs/measurements.md, whose link reaches about 55 GB/s.
 """
 
+from forebay.measure.bench.cases.choices import CHOICES, PLAIN_SHUFFLE
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
 __all__ = ["GPU_CASES"]
@@ -21,6 +22,7 @@ ENVIRONMENT = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch finds the GPU without starting CUDA; loaders can still fork workers
 }
 # "numbered": each row contains its row number, so that consumers can check the rows.
+# "chooses_rows": whether an epoch may have only some rows, or rows several times.
 # "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
 # "to": the framework that receives the batches. Its consumer reads them, unless "consumer" names another one:
 # "torch_bytes" sums all bytes of a batch. The consumer "driver" reads nothing.
@@ -229,4 +231,29 @@ KERAS_CASES = (
     _keras_case("torch", "gpu-keras-torch", "torch"),
 )
 
-GPU_CASES: tuple[Case, ...] = (*STREAMING_CASES, *OTHER_CASES, *KERAS_CASES)
+
+def _choice_case(framework: str) -> Case:
+    contender, to_framework = f"gpu_forebay_{framework}", {"to": framework}
+    return Case(
+        name=f"gpu-chosen-rows-{framework}",
+        title=f"10M x 100 float32 to {framework}, batch 8192: half of the rows, weighted sampling, three sources",
+        meaning="Rows that a pipeline chooses or combines, compared with a plain shuffle of all rows.",
+        work=ROWS,
+        meter="device_throughput",
+        columns=(SPEED,),
+        entries=(
+            Entry(PLAIN_SHUFFLE, contender, to_framework),
+            *(
+                Entry(label, contender, {**to_framework, "source": source, "chooses_rows": True})
+                for label, source in CHOICES.items()
+            ),
+        ),
+        baseline=PLAIN_SHUFFLE,
+        targets=tuple(PerformanceTarget(label, "speed", at_least=0.9, over=PLAIN_SHUFFLE) for label in CHOICES),
+        timeout_seconds=TIMEOUT_SECONDS,
+    )
+
+
+CHOICE_CASES = tuple(map(_choice_case, ("torch", "jax", "tensorflow")))
+
+GPU_CASES: tuple[Case, ...] = (*STREAMING_CASES, *OTHER_CASES, *CHOICE_CASES, *KERAS_CASES)

@@ -3,9 +3,20 @@
 from collections.abc import Callable
 from time import perf_counter
 
+import numpy as np
+
 import forebay as fb
 from forebay.feed.feed import Feed
-from forebay.measure.bench.data import TextSource, generate_rows, make_array, make_texts, map_in_python
+from forebay.measure.bench.data import (
+    MIX_WEIGHTS,
+    TextSource,
+    generate_rows,
+    make_array,
+    make_series,
+    make_texts,
+    make_weights,
+    map_in_python,
+)
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["disk_feed", "feed"]
@@ -55,6 +66,36 @@ def _generator(work: Workload) -> fb.Pipeline:
     return fb.from_generator(lambda: generate_rows(work), spec=spec).batch(work.batch)
 
 
+def _selected(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_array(work)).select(slice(0, None, 2)).shuffle(seed=0).batch(work.batch)
+
+
+def _split(work: Workload) -> fb.Pipeline:
+    half, _ = fb.from_arrays(make_array(work)).split(0.5, 0.5)
+    return half.shuffle(seed=0).batch(work.batch)
+
+
+def _sampled(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_array(work)).sample(weights=make_weights(work)).batch(work.batch)
+
+
+def _interleaved(work: Workload) -> fb.Pipeline:
+    parts = [part.shuffle(seed=0) for part in _thirds(work)]
+    return fb.interleave(*parts, weights=MIX_WEIGHTS, stop="all", seed=0).batch(work.batch)
+
+
+def _concatenated(work: Workload) -> fb.Pipeline:
+    return fb.concat(*_thirds(work)).shuffle(seed=0).batch(work.batch)
+
+
+def _thirds(work: Workload) -> list[fb.Pipeline]:
+    return [fb.from_arrays(rows) for rows in np.array_split(make_array(work), len(MIX_WEIGHTS))]
+
+
+def _windows(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_series(work)).window(work.shape[0]).shuffle(seed=0).batch(work.batch)
+
+
 def _map(work: Workload) -> fb.Pipeline:
     return _arrays(work).map(map_in_python, where=work.options["where"])
 
@@ -99,6 +140,12 @@ _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "files": _files,
     "generator": _generator,
     "map": _map,
+    "selected": _selected,
+    "split": _split,
+    "sampled": _sampled,
+    "interleaved": _interleaved,
+    "concatenated": _concatenated,
+    "windows": _windows,
     "image_folder": _image_folder,
     "packed_texts": _packed_texts,
     "cached_images": _cached_images,

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grain
+import numpy as np
 from grain.experimental import BestFitPackIterDataset, FirstFitPackIterDataset
 
-from forebay.measure.bench.data import PACKING_ROWS, TextSource, make_array
+from forebay.measure.bench.data import MIX_WEIGHTS, PACKING_ROWS, TextSource, make_array
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["map_dataset", "packed_dataset"]
+__all__ = ["map_dataset", "mixture", "packed_dataset"]
 
 THREADS = 2
 
@@ -17,6 +18,16 @@ THREADS = 2
 def map_dataset(work: Workload) -> StartEpoch:
     """Shuffle and batch a `MapDataset`, which threads read in advance."""
     rows = grain.MapDataset.source(make_array(work)).shuffle(seed=0).batch(work.batch)
+    dataset = rows.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=16))
+    return lambda: dataset
+
+
+def mixture(work: Workload) -> StartEpoch:
+    """Mix three shuffled sources by weight, and batch the rows."""
+    parts = [
+        grain.MapDataset.source(rows).shuffle(seed=0) for rows in np.array_split(make_array(work), len(MIX_WEIGHTS))
+    ]
+    rows = grain.MapDataset.mix(parts, weights=[weight / sum(MIX_WEIGHTS) for weight in MIX_WEIGHTS]).batch(work.batch)
     dataset = rows.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=16))
     return lambda: dataset
 

@@ -3,13 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from forebay.measure.bench.contenders.numpy import convert_ready_batches
-from forebay.measure.bench.data import generate_rows, make_array
+from forebay.measure.bench.data import MIX_WEIGHTS, generate_rows, make_array, make_series
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["SHUFFLE_WINDOW_ROWS", "convert_to_tensor", "from_generator", "image_folder", "tensor_slices"]
+__all__ = [
+    "SHUFFLE_WINDOW_ROWS",
+    "convert_to_tensor",
+    "from_generator",
+    "image_folder",
+    "sample_from_datasets",
+    "tensor_slices",
+    "timeseries",
+]
 
 # The other contenders shuffle all rows. tf.data would need seconds to fill a buffer of all rows, so its users choose a
 # smaller buffer, which is also less work.
@@ -21,6 +30,27 @@ def tensor_slices(work: Workload) -> StartEpoch:
     slices = tf.data.Dataset.from_tensor_slices(make_array(work))
     shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
     dataset = shuffled.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return lambda: dataset
+
+
+def sample_from_datasets(work: Workload) -> StartEpoch:
+    """Mix three shuffled datasets by weight, then batch and prefetch."""
+    parts = [
+        tf.data.Dataset.from_tensor_slices(rows).shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
+        for rows in np.array_split(make_array(work), len(MIX_WEIGHTS))
+    ]
+    shares = [weight / sum(MIX_WEIGHTS) for weight in MIX_WEIGHTS]
+    mixed = tf.data.Dataset.sample_from_datasets(parts, shares)
+    dataset = mixed.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return lambda: dataset
+
+
+def timeseries(work: Workload) -> StartEpoch:
+    """Make windows of a series with the function of Keras for this purpose."""
+    import keras  # only this contender needs it
+
+    make = keras.utils.timeseries_dataset_from_array
+    dataset = make(make_series(work), None, work.shape[0], batch_size=work.batch, shuffle=True)
     return lambda: dataset
 
 

@@ -4,13 +4,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from forebay.measure.bench.contenders.numpy import convert_ready_batches
-from forebay.measure.bench.data import generate_rows, make_array, map_in_python
+from forebay.measure.bench.data import generate_rows, make_array, make_series, make_weights, map_in_python
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["TorchBatchDataset", "batched_data_loader", "data_loader", "from_numpy", "iterable_data_loader"]
+__all__ = [
+    "TorchBatchDataset",
+    "batched_data_loader",
+    "data_loader",
+    "from_numpy",
+    "iterable_data_loader",
+    "sampled_data_loader",
+    "window_data_loader",
+]
 
 
 def data_loader(work: Workload) -> StartEpoch:
@@ -31,6 +47,24 @@ def batched_data_loader(work: Workload) -> StartEpoch:
     workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
     sampler = BatchSampler(RandomSampler(dataset), work.batch, drop_last=False)
     loader = DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+    return lambda: loader
+
+
+def sampled_data_loader(work: Workload) -> StartEpoch:
+    """Load batches of half of the rows, or of rows drawn by weight, with the samplers of PyTorch."""
+    dataset = TorchBatchDataset(work)
+    rows: Any = SubsetRandomSampler(range(0, work.rows, 2))
+    if work.options["choice"] == "sample":
+        rows = WeightedRandomSampler(make_weights(work), work.rows)
+    loader = DataLoader(dataset, sampler=BatchSampler(rows, work.batch, drop_last=False), batch_size=None)
+    return lambda: loader
+
+
+def window_data_loader(work: Workload) -> StartEpoch:
+    """Load batches of windows with one index of an unfolded tensor, which copies no window before."""
+    dataset = TorchWindowDataset(work)
+    sampler = BatchSampler(RandomSampler(dataset), work.batch, drop_last=False)
+    loader = DataLoader(dataset, sampler=sampler, batch_size=None)
     return lambda: loader
 
 
@@ -58,6 +92,19 @@ class TorchBatchDataset:
     def __getitem__(self, indices: list[int]) -> torch.Tensor:
         batch = self._rows[indices]
         return torch.from_numpy(map_in_python(batch.numpy())) if self._has_map else batch
+
+
+class TorchWindowDataset:
+    """A dataset whose items are batches of windows, with the axes window, row and value."""
+
+    def __init__(self, work: Workload) -> None:
+        self._windows = torch.from_numpy(make_series(work)).unfold(0, work.shape[0], 1).transpose(1, 2)
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def __getitem__(self, indices: list[int]) -> torch.Tensor:
+        return self._windows[indices]
 
 
 class TorchGeneratorDataset(IterableDataset[Any]):  # type: ignore[misc]  # torch is untyped here
