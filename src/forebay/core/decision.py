@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Decision"]
+__all__ = ["Decision", "function_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,3 +12,12 @@ class Decision:
     name: str  # such as "threads"
     choice: str  # such as "4"
     why: str  # the reason for the choice
+
+
+def function_name(function: object) -> str:
+    """Return the name of a function, or of an object with a `name`, for `explain()` and error messages.
+
+    The ufuncs of older versions of NumPy have no `__qualname__`.
+    """
+    names = (getattr(function, attribute, None) for attribute in ("__qualname__", "__name__", "name"))
+    return next((name for name in names if isinstance(name, str)), type(function).__qualname__)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.decision import function_name
 from forebay.core.spec import Array, Structure, Tree
 from forebay.errors import PipelineError
 
@@ -60,7 +61,7 @@ class RowFilter:
         return mask
 
     def __str__(self) -> str:
-        return f"filter({getattr(self.function, '__qualname__', type(self.function).__qualname__)})"
+        return f"filter({function_name(self.function)})"
 
 
 def find_leaf(structure: Structure, field: str, call: str) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from forebay.core.decision import function_name
 from forebay.core.ragged import Ragged, map_values
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
@@ -158,8 +159,7 @@ class Map:
         return arrays, structure
 
     def __str__(self) -> str:
-        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
-        return f"map({name}{', rows' if self.by_row else ''})"
+        return f"map({function_name(self.function)}{', rows' if self.by_row else ''})"
 
 
 @dataclass(frozen=True, slots=True)

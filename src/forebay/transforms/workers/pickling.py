@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from forebay.core.decision import function_name
 from forebay.errors import PipelineError
 
-__all__ = ["Failure", "dump", "dump_function", "function_name"]
+__all__ = ["Failure", "dump", "dump_function"]
 
 
 def dump(message: object) -> bytes:
@@ -33,11 +34,6 @@ def dump_function(function: object) -> bytes:
         f"{function_name(function)} cannot be sent to worker processes: {last_error}. Define it at the top level of a "
         'module, remove locks and open files from it, install cloudpickle, or run it with where="thread".'
     ) from last_error
-
-
-def function_name(function: object) -> str:
-    """Return the name of a function, or of an object with a `name`, for error messages."""
-    return getattr(function, "__qualname__", None) or getattr(function, "name", None) or type(function).__qualname__
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from forebay.core.decision import function_name
 from forebay.core.shared_memory import SharedBlock
 from forebay.errors import PipelineError
-from forebay.transforms.workers.pickling import dump_function, function_name
+from forebay.transforms.workers.pickling import dump_function
 from forebay.transforms.workers.process_handle import ProcessHandle
 from forebay.transforms.workers.process_main import WorkerFunction
 

@@ -14,8 +14,8 @@ import ray
 from ray import cloudpickle
 from ray import exceptions as ray_exceptions
 
+from forebay.core.decision import function_name
 from forebay.errors import ClusterError, FeedClosedError, PipelineError, WorkerError
-from forebay.transforms.workers.pickling import function_name
 from forebay.transforms.workers.ray_actor import RayJobProtocol, RayRequest, WorkerInfo
 from forebay.transforms.workers.ray_actor_handle import ActorHandle, validate_worker
 from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER
