@@ -2,7 +2,7 @@
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
-__all__ = ["CHOICES", "CHOICE_CASES", "PLAINPLAIN_SHUFFLE"]
+__all__ = ["CHOICES", "CHOICE_CASES", "PLAIN_SHUFFLE"]
 
 PLAIN_SHUFFLE = "forebay shuffle"
 CHOICES = {  # label: the pipeline in contenders/forebay.py
