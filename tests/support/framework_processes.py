@@ -67,6 +67,7 @@ CASES = {
         "doctor/capture/jax_arithmetic_cases.py",
         "doctor/emulate/jax_cases.py",
         f"{_HANDOFF}/jax_cases.py",
+        f"{_HANDOFF}/jax_sharding_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "tensorflow": (

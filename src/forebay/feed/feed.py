@@ -136,7 +136,7 @@ class Feed:
         The pipeline must have the same rows in the same order. Shards, batch size and maps may differ.
         """
         cursor = Cursor.from_state(state, self._fingerprint)
-        validate_cursor(self._pipeline, cursor)
+        validate_cursor(self._pipeline, cursor, self._plan.input.split)
         warn_of_other_random_numbers(self._pipeline, state)
         self._begin_at(cursor)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from forebay.core.decision import Decision
+from forebay.core.handoff import BatchSplit
 from forebay.core.spec import ArraySpec, Layout, Structure
 from forebay.pipeline.transport import DeviceInput, Transport
 from forebay.sources.direct.strategy import ReadPlan
@@ -47,6 +48,7 @@ class PlanInput:
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
+    split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
     augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
 
     @property

@@ -91,6 +91,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
         augmentation_nbytes=_augmentation_nbytes(specs),
+        split=target.split,
     )
     if sparse_batches is not None:
         plan_input = replace(plan_input, output=(sparse_batches.specs, sparse_batches.structure))
