@@ -75,6 +75,7 @@ CASES = {
         "doctor/capture/tensorflow_arithmetic_cases.py",
         "doctor/emulate/tensorflow_cases.py",
         f"{_HANDOFF}/function_cases.py",
+        "adapters/monitoring_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "cupy": (f"{_HOOKS}/cupy_cases.py", "doctor/emulate/cupy_cases.py"),  # a stand-in for CuPy

@@ -10,11 +10,11 @@ from typing import Any, NoReturn, Self
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
 from forebay.feed.build import build_feed
+from forebay.feed.reports import FeedReports, RegularReports
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
 from forebay.order.schedule import Cursor, Schedule
-from forebay.pipeline.explain import explain, summarise
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
@@ -25,7 +25,7 @@ from forebay.sources.streams.batches import BatchStream
 __all__ = ["Epoch", "Feed", "Progress"]
 
 
-class Feed:
+class Feed(FeedReports):
     """Batches of a pipeline as arrays of a framework. Each `iter()` starts the next epoch.
 
     >>> import numpy as np, forebay as fb
@@ -40,6 +40,7 @@ class Feed:
         self._plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
         self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
         self._skipped_rows, self._build_tree = parts.skipped_rows, parts.build_tree
+        self._reports = RegularReports()
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
@@ -154,24 +155,11 @@ class Feed:
         self._progress.end()
         self._requested_cursor = cursor
 
-    # Reports
-
-    def stats(self) -> dict[str, Any]:
-        """Return statistics of this feed: batches, bytes, waiting time and the slowest stage."""
-        counters = self._pipeline.source.counters()
-        return summarise(self._plan, self._recorder.capture()) | ({"source": counters} if counters else {})
-
-    def explain(self) -> str:
-        """Return a text with the plan, the reason of each decision, and measurements so far."""
-        capture = self._recorder.capture()
-        decisions = self._pipeline.source.decisions()
-        capture["notes"] |= {decision.name: [decision.choice, decision.why] for decision in decisions}
-        return explain(self._plan, capture)
-
     # Closing
 
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""
+        self._reports.run_due(self.stats, at_end=True)
         self._finalizer()
         self._progress.end()
 
@@ -237,7 +225,7 @@ class Epoch:
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
         self._progress, self._generation = progress, generation
-        self._runner, self._recorder = feed._runner, feed._recorder
+        self._runner, self._recorder, self._reports = feed._runner, feed._recorder, feed._reports
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
         self._build_tree = feed._build_tree
         self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs)
@@ -262,6 +250,8 @@ class Epoch:
             with self._lock:
                 if not self._progress.ready:
                     self._advance()
+            if self._reports.active:
+                self._reports.run_due(self._feed.stats)
 
     @property
     def spent(self) -> bool:
@@ -292,13 +282,15 @@ class Epoch:
                 "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
                 "feed.load_state_dict(feed.state_dict()) before."
             )
+        requested_at = time.perf_counter()
         try:
             slot = None if self._is_last_group else self._runner.take(self._generation)
             if slot is not None:
-                self._begin_group(slot)
+                self._begin_group(slot, requested_at)
                 return
         except BaseException as error:
             progress.end()
+            self._recorder.add_error()
             reject_stop_iteration(error)
             raise
         progress.end()
@@ -315,10 +307,11 @@ class Epoch:
             return self._build_tree(leaves) if transforms is None else transforms(leaves, context)
         except BaseException as error:
             self._progress.fail(batch)
+            self._recorder.add_error()
             reject_stop_iteration(error)
             raise
 
-    def _begin_group(self, slot: Slot) -> None:
+    def _begin_group(self, slot: Slot, requested_at: float) -> None:
         """Hand off all batches of a group at once, in half the time of single hand-offs."""
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
@@ -336,9 +329,10 @@ class Epoch:
             schedule = None if self._device_transforms is None else self._feed._schedule
             contexts = [schedule and slot.batch_context(batch, schedule) for batch in range(len(batches))]
             ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
-        self._recorder.add_span("received", count=group.batches, nbytes=group.rows * self._row_nbytes)
+        nbytes = group.rows * self._row_nbytes
+        self._recorder.add_received(group.batches, group.rows, nbytes, time.perf_counter() - requested_at)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
         self._is_last_group = group.ends_epoch
-        self._nbytes += group.rows * self._row_nbytes
+        self._nbytes += nbytes
         self._progress.begin_group(group.cursor, ready)
