@@ -79,7 +79,7 @@ CASES = {
         *_EVERY_FRAMEWORK,
     ),
     "cupy": (f"{_HOOKS}/cupy_cases.py", "doctor/emulate/cupy_cases.py"),  # a stand-in for CuPy
-    "keras on tensorflow": (*_KERAS, f"{_KERAS_FEED}/tensorflow_cases.py"),
+    "keras on tensorflow": (*_KERAS, f"{_KERAS_FEED}/tensorflow_cases.py", f"{_HANDOFF}/strategy_cases.py"),
     "keras on jax": (*_KERAS, f"{_KERAS_FEED}/jax_cases.py", _REGISTRY),
     "keras on torch": _KERAS,
 }

@@ -38,7 +38,10 @@ _HAND_OFFS = {
     "cupy": "forebay.adapters.handoff.cupy:CupyHandOff",
 }
 # Functions that return the hand-off for a framework's description of several devices, or None for other objects.
-_PLACEMENTS = {"jax": "forebay.adapters.handoff.jax_sharding:place"}
+_PLACEMENTS = {
+    "jax": "forebay.adapters.handoff.jax_sharding:place",
+    "tensorflow": "forebay.adapters.handoff.tensorflow_replicas:place",
+}
 _ADAPTERS = {"keras": "forebay.adapters.keras.keras_feed:KerasFeed"}
 _ENGINES = {"cpu": "forebay.engines.host:HostEngine", "cuda": "forebay.engines.cuda.engine:CudaEngine"}
 _SOURCES = {

@@ -160,7 +160,7 @@ class Pipeline(PackMethods):
         Close the feed, or use it in a `with` statement.
 
         - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
-          A `NamedSharding` of JAX makes global arrays over several devices.
+          A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.
         - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
         - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
         - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.

@@ -153,8 +153,8 @@ def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
             f"{shard[1]}. Name a mesh axis for the first axis, such as PartitionSpec('data'), or use shard(0, 1)."
         )
     raise PipelineError(
-        f"the sharding expects part {split.index} of {split.count} of the rows from this process, but it reads shard "
-        f"{shard[0]} of {shard[1]}. Use shard({split.index}, {split.count}), or order the mesh by process."
+        f"device= expects part {split.index} of {split.count} of the rows from this process, but it reads shard "
+        f"{shard[0]} of {shard[1]}. Use shard({split.index}, {split.count})."
     )
 
 

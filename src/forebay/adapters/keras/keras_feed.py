@@ -25,7 +25,7 @@ from forebay.adapters.keras.internals import (
 )
 from forebay.core.engine import Engine
 from forebay.core.recorder import Received
-from forebay.errors import FeedError, FrameworkError
+from forebay.errors import FeedError, FrameworkError, PipelineError
 from forebay.feed.feed import Feed
 from forebay.feed.reports import StatsCallback
 from forebay.order.schedule import ENDLESS, Cursor
@@ -66,6 +66,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         self._pipeline = pipeline
         self._feed = Feed(pipeline, FeedOptions(_backend_target(), device, resident, host_bytes, device_bytes))
         try:
+            if self._feed.plan.input.split is not None:
+                raise PipelineError("feed('keras') gets its devices from the strategy of the model. Leave out device=.")
             structure = self._feed.structure if self._has_known_output else None
             self._arrange = make_arranger(structure, x=x, y=y, sample_weight=sample_weight)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Global arrays of JAX over the devices of several processes, and over eight devices of one process."""
+"""Global batches of several processes: arrays of JAX, and per-replica values of TensorFlow."""
 
 import json
 import subprocess
@@ -8,22 +8,27 @@ from pathlib import Path
 import pytest
 from tests.pipeline.ranks.processes import environment, free_port
 
-PROCESS = Path(__file__).with_name("jax_process.py")
+JAX = Path(__file__).with_name("jax_process.py")
+TENSORFLOW = Path(__file__).with_name("tensorflow_worker.py")
 ROWS = 192
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
-def run_processes(folder, count, devices, **job):
-    """Start `count` processes with `devices` CPU devices each, and return their records."""
-    folder.mkdir()
+def run_jax(folder, count, devices, **job):
+    """Start `count` processes of JAX with `devices` CPU devices each, and return their records."""
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    shared = {"rows": ROWS, "count": count, "port": free_port(), **job}
+    return run_processes(JAX, folder, count, flags, rows=ROWS, port=free_port(), **job)
+
+
+def run_processes(script, folder, count, variables, **job):
+    folder.mkdir()
+    shared = {"count": count, **job}
     jobs = [shared | {"rank": rank, "out": str(folder / f"{rank}.json")} for rank in range(count)]
     started = [
         subprocess.Popen(
-            [sys.executable, str(PROCESS), json.dumps(each)],
-            env=environment() | flags,
+            [sys.executable, str(script), json.dumps(each)],
+            env=environment() | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -44,7 +49,7 @@ def rows_of(record):
 
 
 def test_two_processes_feed_one_global_batch(tmp_path):
-    first, second = run_processes(tmp_path / "two", 2, 4, batch_rows=16)
+    first, second = run_jax(tmp_path / "two", 2, 4, batch_rows=16)
     assert first["batches"] == second["batches"]
     assert sorted(rows_of(first)) == list(range(ROWS))
     assert [len(batch["rows"]) for batch in first["batches"]] == [32] * 6
@@ -56,8 +61,17 @@ def test_two_processes_feed_one_global_batch(tmp_path):
 
 
 def test_an_epoch_of_two_processes_resumes_on_eight_devices_of_one(tmp_path):
-    two = run_processes(tmp_path / "two", 2, 4, batch_rows=16, steps=2)
+    two = run_jax(tmp_path / "two", 2, 4, batch_rows=16, steps=2)
     assert two[0]["state"] == two[1]["state"]
-    (one,) = run_processes(tmp_path / "one", 1, 8, batch_rows=32, state=two[0]["state"])
+    (one,) = run_jax(tmp_path / "one", 1, 8, batch_rows=32, state=two[0]["state"])
     assert sorted(rows_of(two[0]) + rows_of(one)) == list(range(ROWS))
     assert one["batches"][0]["parts"] == [[4]] * 8
+
+
+def test_two_workers_of_tensorflow_feed_one_global_batch(tmp_path):
+    ports = [free_port(), free_port()]
+    records = run_processes(TENSORFLOW, tmp_path / "two", 2, {}, workers=ports)
+    assert records[0]["sums"] == records[1]["sums"]
+    assert sum(records[0]["sums"]) == sum(range(64))
+    assert all("the rows of 2 processes" in record["explain"] for record in records)
+    assert [f"Use shard({rank}, 2)" in record["error"] for rank, record in enumerate(records)] == [True, True]
