@@ -165,6 +165,16 @@ def test_a_callback_may_use_the_feed():
     assert found
 
 
+def test_a_callback_may_take_a_batch():
+    found = []
+    with fb.from_batches([np.arange(2)] * 10).feed("numpy") as feed:
+        iterator = iter(feed)
+        feed.on_stats(lambda stats: found.append(next(iterator)), every=3)
+        received = list(iterator)
+        assert len(received) + len(found) == 10
+        assert len(found) == 3
+
+
 @pytest.mark.parametrize("every", [0, -1, True, 1.5, "", "10", "s", "0s", "-1s", "1 day", None])
 def test_other_intervals_are_refused(every):
     with feed_of() as feed, pytest.raises(PipelineError, match="neither a number of batches nor a time"):

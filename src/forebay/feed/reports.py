@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,7 @@ class RegularReports:
 
     def __init__(self) -> None:
         self.active: list[_Report] = []
+        self._lock = threading.Lock()
 
     def add(self, callback: StatsCallback, every: int | str, recorder: Recorder) -> Callable[[], None]:
         report = _Report(callback, recorder, *_parse_interval(every))
@@ -86,9 +88,14 @@ class RegularReports:
 
     def run_due(self, read_stats: Callable[[], dict[str, Any]], *, at_end: bool = False) -> None:
         """Call all callbacks that are due; at the end, those that have not seen the last batches."""
-        for report in tuple(self.active):
-            if report.has_news if at_end else report.is_due:
-                report.run(read_stats)
+        if not self._lock.acquire(blocking=False):
+            return  # another thread makes the reports, or a callback takes a batch from the feed
+        try:
+            for report in tuple(self.active):
+                if report.has_news if at_end else report.is_due:
+                    report.run(read_stats)
+        finally:
+            self._lock.release()
 
 
 class _Report:
