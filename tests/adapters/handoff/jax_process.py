@@ -1,14 +1,37 @@
 """Run one process of JAX: feed global arrays over the devices of all processes, and record their rows."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import forebay as fb
+
+
+def wrong_placements():
+    """Return the meshes and specs with which a feed gives other arrays than `jax.device_put`."""
+    rows = np.arange(32 * 8 * 4, dtype=np.float32).reshape(32, 8, 4)
+    axes = ("a", "b", "c", None, ("a", "b"), ("b", "a"), ("c", "a"), ("a", "b", "c"))
+    wrong = []
+    for lengths, devices in itertools.product(((2, 2, 2), (1, 4, 2), (8, 1, 1)), (jax.devices(), jax.devices()[::-1])):
+        mesh = Mesh(np.array(devices).reshape(lengths), ("a", "b", "c"))
+        for spec in itertools.product(axes, (None, "b", "c"), (None, "c")):
+            named = [name for axis in spec if axis for name in axis]  # all names have one character
+            if len({*named}) < len(named):
+                continue
+            sharding = NamedSharding(mesh, PartitionSpec(*spec))
+            with fb.from_arrays(rows).batch(16).feed("jax", device=sharding) as feed:
+                for number, batch in enumerate(feed):
+                    expected = jax.device_put(rows[number * 16 : number * 16 + 16], sharding)
+                    pairs = zip(batch.addressable_shards, expected.addressable_shards, strict=True)
+                    same = [one.device == two.device and np.array_equal(one.data, two.data) for one, two in pairs]
+                    if not all(same) or batch.sharding != sharding:
+                        wrong.append(str(sharding))
+    return wrong
 
 
 def main(job):
@@ -36,7 +59,8 @@ def main(job):
                 pipeline.feed("jax", device=NamedSharding(mesh, spec))
             except fb.ForebayError as error:
                 errors.append(str(error))
-    Path(job["out"]).write_text(json.dumps(record | {"errors": errors}))
+    record |= {"errors": errors, "wrong": wrong_placements() if job.get("check_placements") else None}
+    Path(job["out"]).write_text(json.dumps(record))
     if job["count"] > 1:
         jax.distributed.shutdown()
 

@@ -60,12 +60,13 @@ def test_two_processes_feed_one_global_batch(tmp_path):
         assert "expects part" in record["errors"][1]
 
 
-def test_an_epoch_of_two_processes_resumes_on_eight_devices_of_one(tmp_path):
+def test_an_epoch_of_two_processes_resumes_on_eight_devices_which_get_the_parts_of_their_spec(tmp_path):
     two = run_jax(tmp_path / "two", 2, 4, batch_rows=16, steps=2)
     assert two[0]["state"] == two[1]["state"]
-    (one,) = run_jax(tmp_path / "one", 1, 8, batch_rows=32, state=two[0]["state"])
+    (one,) = run_jax(tmp_path / "one", 1, 8, batch_rows=32, state=two[0]["state"], check_placements=True)
     assert sorted(rows_of(two[0]) + rows_of(one)) == list(range(ROWS))
     assert one["batches"][0]["parts"] == [[4]] * 8
+    assert one["wrong"] == []
 
 
 def test_two_workers_of_tensorflow_feed_one_global_batch(tmp_path):
