@@ -187,3 +187,22 @@ def test_a_framework_that_narrows_draws_the_same_random_numbers():
     expected = two_epochs(pipeline.map(add_drawn_numbers))
     assert found[0]["x"].dtype == np.float32
     assert [batch["drawn"].tolist() for batch in found] == [batch["drawn"].tolist() for batch in expected]
+
+
+class FinishingHandOffOfLists(FakeDeviceHandOff):
+    """A hand-off that hands out pairs of an array and its length, after all transforms."""
+
+    def finish(self, leaves):
+        return [(leaf, len(leaf)) for leaf in leaves]
+
+
+@pytest.mark.parametrize("transforms", [(), (fb.cast("float32"),)])
+def test_a_hand_off_finishes_the_leaves_after_the_device_transforms(transforms):
+    pipeline = fb.from_arrays(staged_rows()).batch(20)
+    for transform in transforms:
+        pipeline = pipeline.map(transform)
+    found = two_epochs_on_device(pipeline, FinishingHandOffOfLists())
+    expected = two_epochs(pipeline)
+    for batch, plain in zip(found, expected, strict=True):
+        assert {name: length for name, (_, length) in batch.items()} == {"x": 20, "row": 20}
+        assert_same({name: leaf for name, (leaf, _) in batch.items()}, plain)

@@ -290,3 +290,20 @@ def test_a_process_ends_cleanly_with_live_batches():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout.strip().endswith("kept 20")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(FRAMEWORK != "jax", reason="shardings are objects of JAX")
+@pytest.mark.parametrize("resident", ["always", "never"])
+def test_a_sharding_of_one_gpu_gets_the_arrays_of_the_device_slots(framework, resident):
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    sharding = NamedSharding(jax.make_mesh((1,), ("data",)), PartitionSpec("data"))
+    pipeline = shuffled(ROWS["small"](), 512).map(fb.scale({"x": 0.5}))
+    with pipeline.feed("jax", device=sharding, resident=resident) as feed, pipeline.feed("numpy") as host:
+        for batch, expected in zip(feed, host, strict=True):
+            assert batch["x"].sharding == sharding
+            for name, leaf in expected.items():
+                np.testing.assert_array_equal(framework.read(batch[name]), leaf)
+        assert feed.plan.transport is not None
+        assert "1 gpu device" in feed.explain()

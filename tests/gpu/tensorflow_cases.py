@@ -33,3 +33,19 @@ def test_a_compiled_step_sees_every_batch(jit):
             sums = [step(batch["x"]) for batch in feed]
             expected = (data["x"].astype("i8") % 251).reshape(100, -1).sum(1)
             assert np.array_equal([int(total) for total in sums], expected)
+
+
+@pytest.mark.parametrize("resident", ["always", "never"])
+@pytest.mark.parametrize("kind", [tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy])
+def test_a_strategy_of_one_gpu_gets_the_tensors_of_the_device_slots(kind, resident):
+    strategy = kind(["GPU:0"]) if kind is tf.distribute.MirroredStrategy else kind("GPU:0")
+    data = stamped(4_000)
+    with fb.from_arrays(data).batch(400).feed("tensorflow", device=strategy, resident=resident) as feed:
+        total = 0
+        for batch in feed:
+            (part,) = strategy.experimental_local_results(batch["x"])
+            assert part.device.endswith("GPU:0")
+            sums = strategy.run(lambda x: tf.reduce_sum(tf.cast(x % 251, tf.int64)), args=(batch["x"],))
+            total += int(strategy.reduce("SUM", sums, axis=None))
+        assert total == (data["x"].astype("i8") % 251).sum()
+        assert feed.plan.transport is not None

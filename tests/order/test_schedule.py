@@ -1,6 +1,7 @@
 """Schedules and cursors: every batch comes once, also after a resume on other shards."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -103,3 +104,13 @@ def test_a_state_of_another_pipeline_is_refused():
 def test_a_damaged_state_is_refused(damage):
     with pytest.raises(StateError, match="damaged"):
         Cursor.from_state(Cursor().state_dict("abc") | damage, "abc")
+
+
+@given(schedule=schedules(), data=st.data())
+def test_the_rows_of_an_incomplete_step_are_those_of_all_shards(schedule, data):
+    taken = data.draw(st.integers(0, (schedule.pass_batches or 1) - 1)) if schedule.pass_batches else 0
+    cursor = schedule.advance(Cursor(), taken)
+    shards = [replace(schedule, shard_index=index, passes=1) for index in range(schedule.shard_count)]
+    full_rows = schedule.batch_rows * schedule.shard_count
+    received = sum(len(rows) for shard in shards for _, rows in positions(shard, cursor))
+    assert schedule.incomplete_step_rows(cursor) == received % full_rows

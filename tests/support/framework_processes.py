@@ -67,6 +67,7 @@ CASES = {
         "doctor/capture/jax_arithmetic_cases.py",
         "doctor/emulate/jax_cases.py",
         f"{_HANDOFF}/jax_cases.py",
+        f"{_HANDOFF}/jax_sharding_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "tensorflow": (
@@ -74,10 +75,11 @@ CASES = {
         "doctor/capture/tensorflow_arithmetic_cases.py",
         "doctor/emulate/tensorflow_cases.py",
         f"{_HANDOFF}/function_cases.py",
+        "adapters/monitoring_cases.py",
         *_EVERY_FRAMEWORK,
     ),
     "cupy": (f"{_HOOKS}/cupy_cases.py", "doctor/emulate/cupy_cases.py"),  # a stand-in for CuPy
-    "keras on tensorflow": (*_KERAS, f"{_KERAS_FEED}/tensorflow_cases.py"),
+    "keras on tensorflow": (*_KERAS, f"{_KERAS_FEED}/tensorflow_cases.py", f"{_HANDOFF}/strategy_cases.py"),
     "keras on jax": (*_KERAS, f"{_KERAS_FEED}/jax_cases.py", _REGISTRY),
     "keras on torch": _KERAS,
 }

@@ -10,8 +10,11 @@ from forebay.core.spec import ArraySpec
 from forebay.errors import SpecError
 
 __all__ = [
+    "BatchSplit",
     "DeviceHandOff",
+    "FinishingHandOff",
     "HandOff",
+    "PlacedHandOff",
     "RaggedTarget",
     "SparseHandOff",
     "SparseTensorHandOff",
@@ -112,6 +115,41 @@ class DeviceHandOff(HandOff, Protocol):
 
         The engine calls this only if `stream` returns None.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSplit:
+    """How the rows of a global batch are divided among the devices of several processes."""
+
+    parts: int  # parts of this process's rows, each for one device or for several that get the same rows
+    index: int  # number of this process's rows among the rows of all processes
+    count: int  # processes that have different rows
+    processes: int  # that have devices
+
+
+class PlacedHandOff(HandOff, Protocol):
+    """A hand-off for several devices, which an object of the framework describes, such as a sharding."""
+
+    @property
+    def split(self) -> BatchSplit: ...
+    @property
+    def gpu_index(self) -> int | None:
+        """The GPU whose memory the slots use; None if the framework takes rows from host memory."""
+        ...
+
+    @property
+    def description(self) -> tuple[str, str]:
+        """The devices, and how they get their rows, for `explain()`."""
+        ...
+
+
+@runtime_checkable
+class FinishingHandOff(Protocol):
+    """A device hand-off that changes the arrays after the device transforms."""
+
+    def finish(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the arrays that the consumer receives."""
         ...
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-__all__ = ["CAPTURE_VERSION", "Recorder", "StageTotal"]
+from forebay.core.wait_histogram import WaitCounts, WaitHistogram
+
+__all__ = ["CAPTURE_VERSION", "Received", "Recorder", "StageTotal", "describe_received"]
 
 CAPTURE_VERSION = 1
 
@@ -24,6 +26,29 @@ class StageTotal:
     nbytes: int = 0  # bytes that the stage moved
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What the consumer received, up to one moment or between two."""
+
+    batches: int
+    rows: int
+    nbytes: int
+    errors: int  # that the consumer got in place of a batch
+    wait_seconds: float  # while no group was ready
+    waits: WaitCounts
+
+    def since(self, earlier: "Received") -> "Received":
+        """Return what the consumer received after an earlier moment."""
+        return Received(
+            self.batches - earlier.batches,
+            self.rows - earlier.rows,
+            self.nbytes - earlier.nbytes,
+            self.errors - earlier.errors,
+            self.wait_seconds - earlier.wait_seconds,
+            self.waits.since(earlier.waits),
+        )
+
+
 @dataclass(slots=True)
 class Recorder:
     """Adds up time spans per stage, and collects decisions and counters.
@@ -31,6 +56,11 @@ class Recorder:
     `add_span` and `note` are thread-safe and cheap enough for one call per group.
     """
 
+    batches: int = 0  # that the consumer received
+    _rows: int = 0
+    _nbytes: int = 0
+    _errors: int = 0
+    _waits: WaitHistogram = field(default_factory=WaitHistogram)
     _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))  # stage: its total
     _notes: dict[str, tuple[str, str]] = field(default_factory=dict)  # name: choice and reason
     _counters: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)  # name: reader
@@ -42,6 +72,28 @@ class Recorder:
             total.seconds += seconds
             total.count += count
             total.nbytes += nbytes
+
+    def add_received(self, batches: int, rows: int, nbytes: int, wait_seconds: float) -> None:
+        """Count the batches of a group. The consumer waited for the first of them; then the others were ready.
+
+        The caller holds a lock of its own.
+        """
+        self.batches += batches
+        self._rows += rows
+        self._nbytes += nbytes
+        self._waits.add(wait_seconds)
+
+    def add_error(self) -> None:
+        """Count an error that the consumer gets in place of a batch."""
+        with self._lock:
+            self._errors += 1
+
+    def received(self) -> Received:
+        """Return what the consumer received so far."""
+        with self._lock:
+            wait_seconds = self._totals["wait"].seconds if "wait" in self._totals else 0.0
+            waits = self._waits.counts(self.batches)
+            return Received(self.batches, self._rows, self._nbytes, self._errors, wait_seconds, waits)
 
     def note(self, name: str, choice: str, why: str) -> None:
         """Record a decision that the feed made after planning, for `explain()`.
@@ -64,4 +116,21 @@ class Recorder:
             }
             notes = {name: list(note) for name, note in self._notes.items()}
         counts = {name: read_counters() for name, read_counters in self._counters.items()}
-        return {"version": CAPTURE_VERSION, "stages": stages, "notes": notes, "counts": counts}
+        received = describe_received(self.received())
+        return {"version": CAPTURE_VERSION, "received": received, "stages": stages, "notes": notes, "counts": counts}
+
+
+def describe_received(received: Received) -> dict[str, Any]:
+    """Return the numbers of `received` for `stats()`. The percentiles count all batches."""
+    p50, p95, p99 = received.waits.percentiles()
+    return {
+        "batches": received.batches,
+        "rows": received.rows,
+        "nbytes": received.nbytes,
+        "errors": received.errors,
+        "wait_seconds": received.wait_seconds,
+        "wait_p50_seconds": p50,
+        "wait_p95_seconds": p95,
+        "wait_p99_seconds": p99,
+        "wait_max_seconds": received.waits.max_seconds,
+    }

@@ -26,6 +26,7 @@ __all__ = [
     "load_feed",
     "load_hand_off",
     "load_object_opener",
+    "load_placed_hand_off",
     "load_source_opener",
 ]
 
@@ -35,6 +36,11 @@ _HAND_OFFS = {
     "jax": "forebay.adapters.handoff.jax:JaxHandOff",
     "tensorflow": "forebay.adapters.handoff.tensorflow:TensorflowHandOff",
     "cupy": "forebay.adapters.handoff.cupy:CupyHandOff",
+}
+# Functions that return the hand-off for a framework's description of several devices, or None for other objects.
+_PLACEMENTS = {
+    "jax": "forebay.adapters.handoff.jax_sharding:place",
+    "tensorflow": "forebay.adapters.handoff.tensorflow_replicas:place",
 }
 _ADAPTERS = {"keras": "forebay.adapters.keras.keras_feed:KerasFeed"}
 _ENGINES = {"cpu": "forebay.engines.host:HostEngine", "cuda": "forebay.engines.cuda.engine:CudaEngine"}
@@ -129,6 +135,12 @@ def load_hand_off(name: str) -> Any:
     return lambda: adapt_hand_off(create())
 
 
+def load_placed_hand_off(name: str, device: Any) -> Any | None:
+    """Return the hand-off for an object that describes several devices, or None if `device` is not such an object."""
+    target = _PLACEMENTS.get(name)
+    return None if target is None else _load_framework(target, name)(device)
+
+
 def load_adapter(name: str) -> Any | None:
     """Return the adapter class of a trainer such as Keras, or None for other names."""
     target = _ADAPTERS.get(name)
@@ -191,7 +203,8 @@ def load(target: str) -> Any:
 
 def all_targets() -> tuple[str, ...]:
     """Return every import target that any package of Forebay loads by name."""
-    own_targets = (*_HAND_OFFS.values(), *_ADAPTERS.values(), *_ENGINES.values(), *_SOURCES.values())
+    tables = (_HAND_OFFS, _PLACEMENTS, _ADAPTERS, _ENGINES, _SOURCES)
+    own_targets = [target for table in tables for target in table.values()]
     targets = (*own_targets, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
     return tuple(dict.fromkeys(targets))
 

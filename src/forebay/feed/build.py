@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from forebay.core.array_ops import ArrayOps, ArrayOpsProvider
-from forebay.core.handoff import DeviceHandOff, HandOff, RaggedTarget, SparseHandOff
+from forebay.core.handoff import DeviceHandOff, FinishingHandOff, HandOff, RaggedTarget, SparseHandOff
 from forebay.core.machine import Machine
 from forebay.core.ragged import Ragged, map_values
 from forebay.core.recorder import Recorder
@@ -98,10 +98,15 @@ def plan_version_of(pipeline: Pipeline) -> int:
 
 
 def _make_tree_builder(request: FeedRequest) -> Callable[[Sequence[Any]], Tree]:
+    hand_off: Any = request.target.hand_off
     if request.sparse_batches is None:
-        return request.plan_input.structure.builder()
-    hand_off: Any = request.target.hand_off  # `make_sparse_batches` has checked that it is a SparseTensorHandOff
-    return request.sparse_batches.builder(hand_off)
+        build_tree = request.plan_input.structure.builder()
+    else:  # `make_sparse_batches` has checked that the hand-off is a SparseTensorHandOff
+        build_tree = request.sparse_batches.builder(hand_off)
+    if not isinstance(hand_off, FinishingHandOff):
+        return build_tree
+    finish = hand_off.finish
+    return lambda leaves: build_tree(finish(leaves))
 
 
 def _build_skipped_row_log(plan: Plan, recorder: Recorder) -> SkippedRowLog | None:
@@ -205,6 +210,7 @@ class DeviceTransforms:
     ) -> None:
         """`first` is the index of the first device transform in the pipeline."""
         self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
+        self._finish = hand_off.finish if isinstance(hand_off, FinishingHandOff) else None
         images = {
             index: transform for index, transform in enumerate(transforms, first) if isinstance(transform, Augmentation)
         }
@@ -224,7 +230,7 @@ class DeviceTransforms:
             except Exception as error:
                 error.add_note(f"in {transform}, on the device")
                 raise
-        return structure.unflatten(leaves)
+        return structure.unflatten(leaves if self._finish is None else self._finish(leaves))
 
     def _apply(
         self, transform: Transform, leaves: list[Any], structure: Structure, context: BatchContext

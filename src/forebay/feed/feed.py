@@ -11,11 +11,11 @@ from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
 from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
+from forebay.feed.reports import FeedReports, RegularReports
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
 from forebay.order.schedule import Cursor, Schedule
-from forebay.pipeline.explain import explain, summarise
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
@@ -26,7 +26,7 @@ from forebay.sources.streams.batches import BatchStream
 __all__ = ["Epoch", "Feed", "Progress"]
 
 
-class Feed:
+class Feed(FeedReports):
     """Batches of a pipeline as arrays of a framework. Each `iter()` starts the next epoch.
 
     >>> import numpy as np, forebay as fb
@@ -39,6 +39,7 @@ class Feed:
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._options, self._recorder = options, Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
+        self._reports = RegularReports()
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
@@ -141,7 +142,7 @@ class Feed:
         The pipeline must have the same rows in the same order. Shards, batch size and maps may differ.
         """
         cursor = Cursor.from_state(state, self._fingerprint)
-        validate_cursor(self._pipeline, cursor)
+        validate_cursor(self._pipeline, cursor, self._plan.input.split)
         warn_of_other_random_numbers(self._pipeline, state)
         self._begin_at(cursor)
 
@@ -159,20 +160,9 @@ class Feed:
         self._progress.end()
         self._requested_cursor = cursor
 
-    def stats(self) -> dict[str, Any]:
-        """Return statistics of this feed: batches, bytes, waiting time and the slowest stage."""
-        counters = self._pipeline.source.counters()
-        return summarise(self._plan, self._recorder.capture()) | ({"source": counters} if counters else {})
-
-    def explain(self) -> str:
-        """Return a text with the plan, the reason of each decision, and measurements so far."""
-        capture = self._recorder.capture()
-        decisions = self._pipeline.source.decisions()
-        capture["notes"] |= {decision.name: [decision.choice, decision.why] for decision in decisions}
-        return explain(self._plan, capture)
-
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""
+        self._reports.run_due(self.stats, at_end=True)
         self._finalizer()
         self._progress.end()
 
@@ -238,7 +228,7 @@ class Epoch:
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
         self._progress, self._generation = progress, generation
-        self._runner, self._recorder = feed._runner, feed._recorder
+        self._runner, self._recorder, self._reports = feed._runner, feed._recorder, feed._reports
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
         self._build_tree = feed._build_tree
         self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs) if feed._plan.input.fixed_size else None
@@ -263,6 +253,8 @@ class Epoch:
             with self._lock:
                 if not self._progress.ready:
                     self._advance()
+            if self._reports.active:
+                self._reports.run_due(self._feed.stats)
 
     @property
     def spent(self) -> bool:
@@ -293,13 +285,15 @@ class Epoch:
                 "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
                 "feed.load_state_dict(feed.state_dict()) before."
             )
+        requested_at = time.perf_counter()
         try:
             slot = None if self._is_last_group else self._runner.take(self._generation)
             if slot is not None:
-                self._begin_group(slot)
+                self._begin_group(slot, requested_at)
                 return
         except BaseException as error:
             progress.end()
+            self._recorder.add_error()
             reject_stop_iteration(error)
             raise
         progress.end()
@@ -316,10 +310,11 @@ class Epoch:
             return self._build_tree(leaves) if transforms is None else transforms(leaves, context)
         except BaseException as error:
             self._progress.fail(batch)
+            self._recorder.add_error()
             reject_stop_iteration(error)
             raise
 
-    def _begin_group(self, slot: Slot) -> None:
+    def _begin_group(self, slot: Slot, requested_at: float) -> None:
         """Hand off all batches of a group at once, in half the time of single hand-offs."""
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
@@ -339,7 +334,7 @@ class Epoch:
             ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
         parts = slot.layout.parts(group.rows) if self._row_nbytes is None else ()
         nbytes = group.rows * (self._row_nbytes or 0) + sum(part_nbytes for _, part_nbytes in parts)
-        self._recorder.add_span("received", count=group.batches, nbytes=nbytes)
+        self._recorder.add_received(group.batches, group.rows, nbytes, time.perf_counter() - requested_at)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
         self._is_last_group = group.ends_epoch

@@ -183,6 +183,15 @@ class Schedule:
         done_batches = cursor.batches + batches
         return Cursor(cursor.epoch, cursor.passes, position, done_batches, cursor.stream, cursor.stream_position)
 
+    def incomplete_step_rows(self, cursor: Cursor) -> int:
+        """Return how many rows all shards together have in an incomplete last step of the cursor's pass, or 0."""
+        if self.drop_remainder or self.pass_rows >= ENDLESS:
+            return 0
+        full_steps = max(0, self.pass_rows - cursor.position) // self._step_rows
+        if self._limit_left(cursor.batches, full_steps + 1) <= full_steps:
+            return 0
+        return self._last_step_rows(cursor.position)
+
     def starved_shards(self, position: int) -> int:
         """Return how many shards have no row in the last step of a pass.
 

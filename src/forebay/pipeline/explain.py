@@ -20,13 +20,10 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
     """
     totals = capture["stages"]
     stages = {name: dict(total) for name, total in totals.items() if name in _STAGES}
-    received = totals.get("received", {"count": 0, "nbytes": 0})
-    waits = totals.get("wait", {"seconds": 0.0, "count": 0})
+    waits = totals.get("wait", {"count": 0})
     epochs = totals.get("epoch", {"seconds": 0.0, "count": 0, "nbytes": 0})
     return {
-        "batches": received["count"],
-        "nbytes": received["nbytes"],
-        "wait_seconds": waits["seconds"],
+        **capture["received"],
         "waits": waits["count"],
         "slowest_stage": max(stages, key=lambda name: stages[name]["seconds"], default=None),
         "epochs": epochs["count"],
@@ -67,7 +64,8 @@ def _describe_fields(plan: Plan) -> str:
 def _describe_run(stats: dict[str, Any]) -> str:
     text = (
         f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
-        f"the consumer waited {stats['wait_seconds']:.3f} s"
+        f"the consumer waited {stats['wait_seconds']:.3f} s, for 99 % of the batches at most "
+        f"{stats['wait_p99_seconds'] * 1e3:.3g} ms"
     )
     if stats["bytes_per_second"]:
         speed, epochs = stats["bytes_per_second"] / 1e9, stats["epochs"]

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from forebay.core.engine import Engine
-
 __all__ = ["FeedOptions"]
 
 
@@ -13,7 +11,7 @@ class FeedOptions:
     """The framework and device that receive batches, and memory limits of a feed."""
 
     to: str = "numpy"  # the framework
-    device: str | Engine = "auto"  # "auto", "cpu", "cuda", "cuda:1", or an engine
+    device: Any = "auto"  # "auto", "cpu", "cuda", "cuda:1", an engine, or the framework's object for several devices
     resident: str = "auto"  # whether rows stay on the device: "auto", "always" or "never"
     host_bytes: int | str = "256MiB"  # upper limit of the host memory that the feed allocates, not counting the source
     device_bytes: int | str | None = None  # upper limit of device memory; None: a share of the free memory

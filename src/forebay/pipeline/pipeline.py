@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from forebay.core import registry
-from forebay.core.engine import Engine
 from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
@@ -128,7 +127,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         self,
         to: str = FeedOptions.to,
         *,
-        device: str | Engine = FeedOptions.device,
+        device: Any = FeedOptions.device,
         resident: str = FeedOptions.resident,
         host_bytes: int | str = FeedOptions.host_bytes,
         device_bytes: int | str | None = FeedOptions.device_bytes,
@@ -141,6 +140,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         Close the feed, or use it in a `with` statement.
 
         - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
+          A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.
         - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
         - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
         - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.

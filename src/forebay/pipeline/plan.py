@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.decision import Decision
+from forebay.core.handoff import BatchSplit
 from forebay.core.spec import ArraySpec, Layout, Structure
 from forebay.pipeline.transport import DeviceInput, Transport
 from forebay.sources.direct.strategy import ReadPlan
@@ -53,6 +54,7 @@ class PlanInput:
     order_nbytes: int = 0  # host memory of the tables of the order, if it composes batches
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
+    split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
     augmentation_nbytes: int = 0  # per thread: results between augmentations, and buffers for the pixels of one row
     scratch_row_nbytes: int = 0  # bytes of temporary memory that the source needs for each row of a group
     max_scratch_nbytes: int = 1 << 62  # upper limit of this memory for a whole group

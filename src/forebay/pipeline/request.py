@@ -104,6 +104,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         augmentation_nbytes=_augmentation_nbytes(specs),
         scratch_row_nbytes=source.scratch_row_nbytes if isinstance(source, AbstractSource) else 0,
         max_scratch_nbytes=source.max_scratch_nbytes if isinstance(source, AbstractSource) else 0,
+        split=target.split,
     )
     if sparse_batches is not None:
         plan_input = replace(plan_input, output=(sparse_batches.specs, sparse_batches.structure))

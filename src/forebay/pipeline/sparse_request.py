@@ -62,6 +62,8 @@ def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, S
         raise PipelineError(f"{which} needs dense rows. Leave it out, or leave out batch(sparse=True).")
     if any(isinstance(leaf, CsrMatrix) and leaf.has_duplicates for leaf in source.leaves):
         raise PipelineError("batch(sparse=True) needs a matrix in canonical form. Call matrix.sum_duplicates() before.")
+    if target.split is not None:
+        raise PipelineError("batch(sparse=True) cannot be divided among several devices. Leave out sparse=True.")
     if not isinstance(target.hand_off, SparseTensorHandOff):
         raise PipelineError(f"feed({target.hand_off.name!r}) has no sparse tensors. Leave out batch(sparse=True).")
     specs = tuple(replace(spec, dtype=target.hand_off.framework_dtype(spec.dtype)) for spec in source.specs)

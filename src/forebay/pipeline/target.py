@@ -1,13 +1,13 @@
 """The target of a feed: the engine and the hand-off for `feed(to, device=...)`."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from forebay.core import registry
 from forebay.core.decision import Decision
 from forebay.core.engine import Engine
-from forebay.core.handoff import DeviceHandOff, HandOff
+from forebay.core.handoff import BatchSplit, DeviceHandOff, HandOff, PlacedHandOff
 from forebay.core.plugin_names import adapt_engine
 from forebay.errors import DeviceError
 
@@ -22,15 +22,21 @@ class Target:
     hand_off: HandOff
     device_handoff: DeviceHandOff | None = None  # for a device the same object as `hand_off`; None for the CPU
     available_nbytes: int = 0  # device memory that the framework can still allocate; 0 for the CPU
-    decisions: tuple[Decision, ...] = ()  # why device="auto" selected the CPU, if no GPU could be used
+    decisions: tuple[Decision, ...] = ()  # about the devices, such as why device="auto" selected the CPU
+    split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
 
 
 def resolve_target(device: Any, to: str) -> Target:
     """Return the target of `feed(to, device=...)`.
 
     `device` is a name such as "cuda:0", the index of a GPU, a `torch.device` or an engine. `"auto"` selects the CPU for
-    NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else the CPU.
+    NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else the CPU. Objects of a
+    framework describe several devices, such as a `NamedSharding` of JAX.
     """
+    if not isinstance(device, str | int) and not hasattr(device, "open_slot"):
+        placed = registry.load_placed_hand_off(to, device)
+        if placed is not None:
+            return _placed_target(placed)
     hand_off: HandOff = registry.load_hand_off(to)()
     if hasattr(device, "open_slot"):
         return _target_of_engine(adapt_engine(device), hand_off)
@@ -65,6 +71,13 @@ def _cuda_target(hand_off: HandOff, index: int | None) -> Target:
             "pip install 'forebay[cu13]' (or 'forebay[cu12]'), or pass device='cpu'."
         ) from error
     return _target_of_engine(engine, hand_off)
+
+
+def _placed_target(hand_off: PlacedHandOff) -> Target:
+    """Return the target for several devices, or for one device of several processes."""
+    index = hand_off.gpu_index
+    target = Target(registry.load_engine("cpu")(), hand_off) if index is None else _cuda_target(hand_off, index)
+    return replace(target, decisions=(Decision("device", *hand_off.description),), split=hand_off.split)
 
 
 def _target_of_engine(engine: Any, hand_off: HandOff) -> Target:

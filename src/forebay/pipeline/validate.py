@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from forebay.core.handoff import BatchSplit
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Structure
 from forebay.errors import PipelineError, StateError
@@ -52,7 +53,9 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
 
 
 def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
-    """For a CPU target, raise PipelineError if an option or a transform needs a device."""
+    """Raise PipelineError if batches cannot be divided among the devices, or if a CPU target lacks a device."""
+    if target.split is not None:
+        _validate_split(pipeline, target.split, Cursor())
     if target.device_handoff is not None:
         return
     if isinstance(pipeline.source, AbstractSource) and pipeline.source.encoded_images is not None:
@@ -120,10 +123,12 @@ def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[A
             )
 
 
-def validate_cursor(pipeline: Pipeline, cursor: Cursor) -> None:
+def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None) -> None:
     """Raise an error if a pipeline of indexed rows cannot continue at this cursor."""
     if not pipeline.indexed:
         return
+    if split is not None:
+        _validate_split(pipeline, split, cursor)
     pass_rows, unit = pipeline.schedule.pass_rows, _unit(pipeline)
     if cursor.position > pass_rows:
         raise StateError(
@@ -145,6 +150,48 @@ def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> N
             UserWarning,
             stacklevel=3,
         )
+
+
+def _validate_split(pipeline: Pipeline, split: BatchSplit, cursor: Cursor) -> None:
+    """Raise PipelineError if a batch from the cursor on cannot be divided among the devices.
+
+    The rows of ready-made batches and the length of streams are unknown; the hand-off checks them.
+    """
+    _validate_shard(pipeline, split)
+    if pipeline.batching is None:
+        return
+    rows, parts = pipeline.batching.rows, split.parts
+    if rows % parts:
+        raise PipelineError(
+            f"batch({rows}) cannot be divided into {parts} equal parts for the devices of this process. Choose a "
+            f"number of rows that is divisible by {parts}, such as batch({-(-rows // parts) * parts})."
+        )
+    last_rows = pipeline.schedule.incomplete_step_rows(cursor)
+    if last_rows % (parts * pipeline.shard_count):
+        raise PipelineError(
+            f"the last step has {last_rows} rows, which cannot be divided into {parts * pipeline.shard_count} equal "
+            f"parts for the devices. Leave that step out with batch({rows}, drop_remainder=True), or choose another "
+            "batch size."
+        )
+
+
+def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
+    """Raise PipelineError if this process would read the rows of another one.
+
+    One shard of one means that the data is already divided among the processes.
+    """
+    shard = pipeline.shard_index, pipeline.shard_count
+    if split.processes == 1 or shard in ((split.index, split.count), (0, 1)):
+        return
+    if split.count == 1:
+        raise PipelineError(
+            f"the sharding gives all {split.processes} processes the same rows, but this one reads shard {shard[0]} of "
+            f"{shard[1]}. Name a mesh axis for the first axis, such as PartitionSpec('data'), or use shard(0, 1)."
+        )
+    raise PipelineError(
+        f"device= expects part {split.index} of {split.count} of the rows from this process, but it reads shard "
+        f"{shard[0]} of {shard[1]}. Use shard({split.index}, {split.count})."
+    )
 
 
 def _validate_padded_images(pipeline: Pipeline) -> None:

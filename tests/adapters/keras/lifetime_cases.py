@@ -51,3 +51,13 @@ def test_a_feed_can_be_iterated_in_a_loop(arrays, pipeline):
     batches = list(pipeline.feed("keras"))
     assert [len(batch) for batch in batches] == [2] * 5
     np.testing.assert_array_equal(np.concatenate([np.asarray(x) for x, _ in batches]), arrays[0])
+
+
+def test_reports_come_during_fit(pipeline):
+    found = []
+    with pipeline.feed("keras") as feed:
+        feed.on_stats(found.append, every=1)
+        make_model().fit(feed, verbose=0)
+        assert feed.received.rows == feed.stats()["rows"]
+    assert found[-1]["batches"] == len(feed)
+    assert sum(stats["interval"]["rows"] for stats in found) == found[-1]["rows"]

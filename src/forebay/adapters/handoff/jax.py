@@ -18,7 +18,7 @@ from forebay.core.ragged import Ragged
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff"]
+__all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff", "find_batched_put"]
 
 # So that jit, grad and device_put accept ragged batches.
 jax.tree_util.register_pytree_with_keys(
@@ -251,6 +251,25 @@ def _private_put() -> Callable[[Any], Any] | None:
 
     Return None if this version of JAX lacks the API.
     """
+    batched_put = find_batched_put()
+    if batched_put is None:
+        return None
+    put_parts, device = batched_put, jax.local_devices(backend="cpu")[0]
+    devices, sharding = [device], jax.sharding.SingleDeviceSharding(device)
+
+    def put(root: Any) -> Any:
+        # Do not commit the array to the CPU, so that a jit on another device may move it.
+        return put_parts(root.shape, root.dtype, sharding, [root], devices, False)
+
+    return put
+
+
+def find_batched_put() -> Callable[..., Any] | None:
+    """Return a function that makes one array of several parts, each on its device, by a private API.
+
+    Its arguments are the shape and the dtype of the array, the sharding, the parts, their devices, and whether the
+    array is committed to the devices. Return None if this version of JAX lacks the API.
+    """
     try:
         from jax._src import core
         from jax._src.lib import xla_client
@@ -259,16 +278,14 @@ def _private_put() -> Callable[[Any], Any] | None:
     batched_device_put = getattr(xla_client, "batched_device_put", None)
     if batched_device_put is None:
         return None
-    device = jax.local_devices(backend="cpu")[0]
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    shaped_array = lru_cache(maxsize=64)(core.ShapedArray)
+    shaped_array = lru_cache(maxsize=256)(core.ShapedArray)
 
-    def put(root: Any) -> Any:
-        # False: do not commit the array to the CPU, so that a jit on another device may move it.
-        return batched_device_put(shaped_array(root.shape, root.dtype), sharding, [root], [device], False)
+    def put(shape: Any, dtype: Any, sharding: Any, parts: Any, devices: Any, committed: bool) -> Any:
+        return batched_device_put(shaped_array(shape, dtype), sharding, parts, devices, committed)
 
+    device, sample = jax.local_devices(backend="cpu")[0], np.zeros(1, np.float32)
     try:
-        put(np.zeros(1, np.float32))
+        put(sample.shape, sample.dtype, jax.sharding.SingleDeviceSharding(device), [sample], [device], False)
     except TypeError:  # this version of JAX has another signature
         return None
     return put

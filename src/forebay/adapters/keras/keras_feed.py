@@ -6,7 +6,7 @@ backend. Keras does not pass the arguments of `fit` to an adapter. The adapter r
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import keras
@@ -24,8 +24,10 @@ from forebay.adapters.keras.internals import (
     set_num_batches,
 )
 from forebay.core.engine import Engine
+from forebay.core.recorder import Received
 from forebay.errors import FeedError, FrameworkError, PipelineError
 from forebay.feed.feed import Feed
+from forebay.feed.reports import StatsCallback
 from forebay.order.schedule import ENDLESS, Cursor
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
@@ -66,6 +68,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         self._pipeline = pipeline
         self._feed = Feed(pipeline, FeedOptions(_backend_target(), device, resident, host_bytes, device_bytes))
         try:
+            if self._feed.plan.input.split is not None:
+                raise PipelineError("feed('keras') gets its devices from the strategy of the model. Leave out device=.")
             structure = self._feed.structure if self._has_known_output else None
             self._arrange = make_arranger(structure, x=x, y=y, sample_weight=sample_weight)
         except BaseException:
@@ -114,6 +118,15 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     def stats(self) -> Any:
         return self._feed.stats()
+
+    @property
+    def received(self) -> Received:
+        """What the consumer received so far, with a histogram of its waits."""
+        return self._feed.received
+
+    def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
+        """Call `callback(stats)` regularly, and return a function that ends the calls, as `Feed.on_stats`."""
+        return self._feed.on_stats(callback, every=every)
 
     def explain(self) -> str:
         explanation: str = self._feed.explain()
