@@ -17,7 +17,7 @@ from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import seeds
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
-MATRIX = sp.random_array((60, 400), density=0.02, format="csr", rng=1).astype("float32")
+MATRIX = sp.csr_array(sp.random(60, 400, density=0.02, format="csr", random_state=1)).astype("float32")
 DENSE = MATRIX.toarray()
 
 

@@ -186,7 +186,6 @@ def test_null_values_are_refused_with_the_name_of_the_column(frame):
         (pl.DataFrame({"bad": [dt.time(1)]}), "cast"),
         (pl.DataFrame({"bad": [{"a": 1}]}), "cast"),
         (pl.DataFrame({"bad": [1]}, schema={"bad": pl.Decimal(10, 2)}), r"cast\(pl.Float64\)"),
-        (pl.DataFrame({"bad": [1]}, schema={"bad": pl.Int128}), "cast"),
         (pa.table({"bad": ["a"]}), "dictionary_encode"),
         (pa.table({"bad": [[1, 2]]}), "cast"),
         (pa.table({"bad": pa.array([1], pa.decimal128(10, 2))}), "cast"),

@@ -19,7 +19,7 @@ DTYPES = ["bool", "int8", "uint16", "int64", "float32", "float64", "complex64"]
 
 
 def random_matrix(rows=40, columns=30, dtype="float32"):
-    return sp.random_array((rows, columns), density=0.1, format="csr", rng=1).astype(dtype)
+    return sp.csr_array(sp.random(rows, columns, density=0.1, format="csr", random_state=1)).astype(dtype)
 
 
 def make_csr(values, columns, starts, shape):

@@ -198,7 +198,7 @@ def test_frames_become_the_frameworks_arrays():
 
 
 def test_sparse_rows_become_the_frameworks_dense_arrays():
-    matrix = scipy.sparse.random_array((1000, 50), density=0.05, format="csr", rng=0).astype(np.float32)
+    matrix = scipy.sparse.random(1000, 50, 0.05, "csr", np.float32, 0)
     with feed({"x": matrix, "row": np.arange(1000, dtype=np.int32)}) as fed:
         for batch in fed:
             assert type(batch["x"]).__name__ == KINDS[FRAMEWORK]
@@ -221,7 +221,7 @@ def test_device_hand_offs_make_the_dense_rows_of_values_and_columns(dtype):
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 def test_sparse_batches_are_the_frameworks_sparse_tensors(framework):
-    matrix = scipy.sparse.random_array((100, 50), density=0.05, format="csr", rng=0).astype(np.float32)
+    matrix = scipy.sparse.random(100, 50, 0.05, "csr", np.float32, 0)
     rows = np.arange(100, dtype=np.int32)
     with fb.from_arrays({"x": matrix, "row": rows}).shuffle(seed=0).batch(32, sparse=True).feed(FRAMEWORK) as fed:
         for batch in fed:
