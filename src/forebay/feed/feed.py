@@ -4,7 +4,6 @@ import operator
 import threading
 import time
 import weakref
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from forebay.core.spec import ArraySpec, Structure, Tree
@@ -26,7 +25,7 @@ __all__ = ["Epoch", "Feed", "Progress"]
 
 
 class Feed:
-    """Batches of a pipeline as arrays of a framework. Each `iter()` starts the next epoch.
+    """Batches of a pipeline as arrays of a framework. Each loop over it is the next epoch.
 
     >>> import numpy as np, forebay as fb
     >>> with fb.from_arrays({"x": np.arange(6)}).batch(3).feed("numpy") as feed:
@@ -40,7 +39,7 @@ class Feed:
         self._plan, self._runner, self._recorder = parts.plan, parts.runner, parts.recorder
         self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
         self._skipped_rows = parts.skipped_rows
-        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
+        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
@@ -97,16 +96,17 @@ class Feed:
     # Iteration
 
     def __iter__(self) -> "Epoch":
-        """Start the next epoch.
+        """Start the next epoch, or the same one if none of its batches was requested.
 
         This ends an unfinished earlier iterator of the feed: its next use raises FeedError.
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
-        runner, start = self._runner, self._next_cursor()
-        can_continue = self._progress.is_finished and self._requested_cursor is None and runner.fills_next_epoch
-        self._progress.end()
-        generation = runner.continue_epoch() if can_continue else runner.restart(start)
+        runner, progress = self._runner, self._progress
+        start = self._requested_cursor or progress.next_start
+        was_filled = progress.is_unused or (progress.is_finished and runner.fills_next_epoch)
+        progress.end()
+        generation = runner.continue_epoch() if was_filled and start == progress.next_start else runner.restart(start)
         self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
         return Epoch(self, self._progress, generation)
 
@@ -116,9 +116,6 @@ class Feed:
             self._current_epoch = iter(self)
         return next(self._current_epoch)
 
-    def _next_cursor(self) -> Cursor:
-        return self._requested_cursor or Cursor(epoch=self._progress.cursor.epoch + 1)
-
     # State
 
     def state_dict(self) -> dict[str, Any]:
@@ -127,7 +124,7 @@ class Feed:
         Pass it to `load_state_dict` of a feed of an equal pipeline, which then continues with the next batch.
         """
         is_iterating = self._requested_cursor is None and not self._progress.is_finished
-        cursor = self._progress.cursor if is_iterating else self._next_cursor()
+        cursor = self._progress.cursor if is_iterating else self._requested_cursor or self._progress.next_start
         return cursor.state_dict(self._fingerprint)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -178,9 +175,7 @@ class Feed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -201,10 +196,11 @@ class Progress:
     The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
     """
 
-    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "ready")
+    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "is_unused", "ready")
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
         self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
+        self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
         self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
         self.is_finished = False  # True after the last batch was received
         self.is_over = False  # True if the epoch finished or failed, or if the feed ended it
@@ -213,6 +209,11 @@ class Progress:
     def cursor(self) -> Cursor:
         """The position after the last received batch."""
         return self._schedule.advance(self._group_cursor, self._group_batches - len(self.ready))
+
+    @property
+    def next_start(self) -> Cursor:
+        """The start of the next epoch, or of this one if it is unused."""
+        return self.cursor if self.is_unused else Cursor(epoch=self.cursor.epoch + 1)
 
     def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
         """Continue with the batches of the group at the cursor."""
@@ -236,7 +237,7 @@ class Epoch:
 
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
-        self._progress, self._generation = progress, generation
+        self._progress, self._generation, progress.is_unused = progress, generation, True
         self._runner, self._recorder = feed._runner, feed._recorder
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
         self._build_tree = feed._plan.input.structure.builder()
@@ -278,7 +279,7 @@ class Epoch:
         return received_all and cursor.passes + 1 == pipeline.passes
 
     def close(self) -> None:
-        """End the epoch early. The next `iter(feed)` starts the following epoch."""
+        """End the epoch early. The next `iter(feed)` starts the following epoch, if a batch was requested."""
         self._progress.end()
 
     def _advance(self) -> None:
@@ -292,6 +293,7 @@ class Epoch:
                 "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
                 "feed.load_state_dict(feed.state_dict()) before."
             )
+        progress.is_unused = False
         try:
             slot = None if self._is_last_group else self._runner.take(self._generation)
             if slot is not None:
