@@ -36,7 +36,10 @@ _HAND_OFFS = {
     "tensorflow": "forebay.adapters.handoff.tensorflow:TensorflowHandOff",
     "cupy": "forebay.adapters.handoff.cupy:CupyHandOff",
 }
-_ADAPTERS = {"keras": "forebay.adapters.keras.keras_feed:KerasFeed"}
+_ADAPTERS = {
+    "keras": "forebay.adapters.keras.keras_feed:KerasFeed",
+    "loader": "forebay.adapters.loader.feed_loader:open_feed_loader",
+}
 _ENGINES = {"cpu": "forebay.engines.host:HostEngine", "cuda": "forebay.engines.cuda.engine:CudaEngine"}
 _SOURCES = {
     ".npy": "forebay.sources.formats.npy:open_npy",
@@ -130,7 +133,7 @@ def load_hand_off(name: str) -> Any:
 
 
 def load_adapter(name: str) -> Any | None:
-    """Return the adapter class of a trainer such as Keras, or None for other names."""
+    """Return what makes the adapter for trainers, such as Keras, or None for other names."""
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 
