@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.adapters.trainers.training import run_example
 from tests.support.received import batches_of, rows_of
 from torch.distributed import checkpoint as dcp
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
@@ -271,6 +272,12 @@ def test_distributed_checkpoints_carry_the_state(tmp_path):
     dcp.save({"loader": loader}, checkpoint_id=tmp_path)
     dcp.load({"loader": resumed}, checkpoint_id=tmp_path)
     assert batches_of(resumed) == expected[3:]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_the_loop_of_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_example("Your own loop")["train"].state_dict()["epoch"] == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -12,6 +12,7 @@ from tests.adapters.trainers.training import (
     expected_rows,
     flat,
     make_loader,
+    run_example,
     train_by_hand,
 )
 
@@ -102,6 +103,11 @@ def test_a_state_can_be_registered_as_well(tmp_path):
     accelerator.register_for_checkpointing(resumed)
     accelerator.load_state(tmp_path)
     assert [batch["row"].tolist() for batch in resumed] == expected_rows()[2:STEPS]
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_example("Hugging Face Accelerate")["train"].state_dict()["epoch"] == 2
 
 
 def run_on_rank(folder):

@@ -14,6 +14,7 @@ from tests.adapters.trainers.training import (
     expected_rows,
     flat,
     make_pipeline,
+    run_example,
     train_by_hand,
 )
 
@@ -83,3 +84,8 @@ def test_a_run_resumes_after_any_step(tmp_path, step):
     net = fit(learner, EPOCHS - step // STEPS)
     assert net.rows == whole.rows[step:]
     assert net.weights == whole.weights
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_example("fastai")["state"]["epoch"] == 2

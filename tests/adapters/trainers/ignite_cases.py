@@ -4,7 +4,15 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 from ignite.handlers import Checkpoint, DiskSaver
-from tests.adapters.trainers.training import EPOCHS, Net, RunStoppedError, expected_rows, make_loader, train_by_hand
+from tests.adapters.trainers.training import (
+    EPOCHS,
+    Net,
+    RunStoppedError,
+    expected_rows,
+    make_loader,
+    run_example,
+    train_by_hand,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -64,3 +72,8 @@ def test_an_evaluator_sees_every_row_in_each_run():
     for _ in range(2):
         evaluator.run(loader)
     assert seen == [*range(40)] * 2
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_example("PyTorch-Ignite")["train"].state_dict()["epoch"] == 2

@@ -13,6 +13,7 @@ from tests.adapters.trainers.training import (
     expected_rows,
     flat,
     make_loader,
+    run_example,
     train_by_hand,
 )
 
@@ -179,6 +180,11 @@ def test_overfitting_repeats_the_first_batches(tmp_path):
     assert net.rows == expected_rows(1)[:2] * EPOCHS
 
 
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_example("PyTorch Lightning")["train"].state_dict()["epoch"] == 2
+
+
 def run_on_rank(folder):
     """Train on one rank of several; `ranked_runs.py` calls this."""
     options = {"strategy": "ddp", "devices": RANKS, "max_epochs": EPOCHS_OF_RANK}
@@ -188,3 +194,5 @@ def run_on_rank(folder):
 
 def test_ranks_divide_the_rows_once_and_take_equal_steps(tmp_path):
     check_ranks("lightning", tmp_path)
+    net = fit(tmp_path, checkpoint=tmp_path / f"step={RESUMED_STEP}.ckpt", max_epochs=EPOCHS_OF_RANK)
+    assert len(set(flat(net.rows))) == len(flat(net.rows)) == 70 - 32  # one step of two ranks had 32 rows

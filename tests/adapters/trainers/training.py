@@ -1,7 +1,10 @@
 """The rows, the model and the loaders that all cases of PyTorch trainers share."""
 
+import re
+
 import numpy as np
 import torch
+from tests.support.paths import ROOT
 
 import forebay as fb
 
@@ -74,3 +77,14 @@ def train_by_hand(epochs=EPOCHS):
                 model(**batch)["loss"].backward()
                 optimizer.step()
     return model
+
+
+def run_example(title):
+    """Run the example of a section of docs/trainers.md, and return its variables."""
+    sections = re.split(r"^## ", (ROOT / "docs" / "trainers.md").read_text(), flags=re.MULTILINE)
+    found = [sections[0], *(section for section in sections if section.startswith(f"{title}\n"))]
+    variables = {"__name__": "__main__"}
+    for section in found:
+        exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], variables)
+    assert len(found) == 2
+    return variables

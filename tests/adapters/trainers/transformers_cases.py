@@ -11,6 +11,7 @@ from tests.adapters.trainers.training import (
     expected_rows,
     flat,
     make_loader,
+    run_example,
     train_by_hand,
 )
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -137,6 +138,11 @@ def test_a_trainer_that_gets_only_the_dataset_says_what_to_do(tmp_path):
     trainer = Trainer(Net(), arguments, train_dataset=make_loader().dataset)
     with pytest.raises(FeedError, match=r"override Trainer\.get_train_dataloader"):
         trainer.train()
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_example("Hugging Face transformers")["train"].state_dict()["epoch"] == 2
 
 
 def run_on_rank(folder):
