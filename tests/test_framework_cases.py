@@ -1,10 +1,10 @@
 """The cases of every framework, in one process per framework (see `support/framework_processes.py`)."""
 
 import pytest
-from tests.support.framework_processes import CASES
+from tests.support.framework_processes import CASES, TRAINERS
 from tests.support.paths import TESTS
 
-LONG = ("keras on jax", "keras on torch")  # the same cases as on TensorFlow
+LONG = ("keras on jax", "keras on torch", *TRAINERS)  # the same cases as on TensorFlow; trainers of PyTorch
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,56 @@ def test_state_after_an_epoch_is_the_start_of_the_next():
     assert (feed.state_dict()["epoch"], feed.state_dict()["position"]) == (1, 0)
 
 
+@given(rows=st.integers(1, 300), steps=st.integers(0, 5), unused=st.integers(1, 3))
+def test_an_iterator_without_a_request_spends_no_epoch(rows, steps, unused):
+    pipeline = fb.from_arrays(np.arange(rows)).shuffle(seed=4).batch(7)
+    with pipeline.feed("numpy") as first:
+        list(islice(first, steps))
+        state = first.state_dict()
+    with resumed(pipeline, state) as feed, resumed(pipeline, state) as other:
+        for _ in range(unused):
+            iter(feed)
+            assert feed.state_dict() == state
+        for _ in range(3):
+            assert batches_of(feed) == batches_of(other)
+            iter(feed)
+
+
+def test_an_iterator_without_a_request_does_not_restart_a_stream():
+    starts = []
+
+    def rows():
+        starts.append(1)
+        yield from range(6)
+
+    with fb.from_generator(rows, spec=np.int64(0)).batch(2).feed("numpy") as feed:
+        iter(feed), iter(feed)
+        assert batches_of(feed) == [[0, 1], [2, 3], [4, 5]]
+        assert feed.state_dict()["epoch"] == 1
+        assert len(starts) <= 2  # one for each epoch; the second may have begun
+
+
+def test_an_iterator_that_ended_before_its_first_batch_spends_no_epoch():
+    feed = fb.from_arrays(np.arange(100)).shuffle(seed=4).batch(10).feed("numpy")
+    iter(feed).close()
+    assert feed.state_dict()["epoch"] == 0
+    feed.set_epoch(0)
+    assert batches_of(feed) == batches_of(fb.from_arrays(np.arange(100)).shuffle(seed=4).batch(10).feed("numpy"))
+
+
+def test_a_failed_request_spends_the_epoch():
+    def fail(row):
+        raise ValueError(row)
+
+    feed = fb.from_arrays(np.arange(4)).batch(2).feed("numpy")
+    feed.set_epoch(5)
+    feed._hand_off = type("Failing", (), {"hand_off": staticmethod(fail)})()
+    with pytest.raises(ValueError, match="array"):
+        next(iter(feed))
+    iter(feed)
+    assert feed.state_dict()["epoch"] == 6
+
+
 @pytest.mark.parametrize("counts", [(2, 3), (3, 1), (1, 4)])
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_feed_resumes_in_mid_epoch_on_another_number_of_shards(counts, steps):

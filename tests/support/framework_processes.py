@@ -28,7 +28,7 @@ from tests.support.paths import DOCTOR, ROOT, TESTS
 
 from forebay.doctor.model.capture import Capture
 
-__all__ = ["CASES", "SETTINGS", "Captures", "FrameworkProcesses"]
+__all__ = ["CASES", "SETTINGS", "TRAINERS", "Captures", "FrameworkProcesses"]
 
 LONGEST_SECONDS = 900  # timeout of a process
 # OMP_NUM_THREADS: on a busy machine, threads that wait for each other would make a step arbitrarily long.
@@ -39,7 +39,8 @@ SETTINGS |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {_FAST_COMP
 SETTINGS |= {"KERAS_BACKEND": "tensorflow"}
 
 _HOOKS, _HANDOFF, _KERAS_FEED = "doctor/capture/hooks", "adapters/handoff", "adapters/keras"
-_REGISTRY = "core/registry_cases.py"
+_REGISTRY, _TRAINERS = "core/registry_cases.py", "adapters/trainers"
+TRAINERS = ("lightning", "transformers", "accelerate", "ignite", "fastai", "ray_train")  # of PyTorch
 _EVERY_FRAMEWORK = (
     f"{_HANDOFF}/cases.py",
     f"{_HANDOFF}/pixel_cases.py",
@@ -59,6 +60,7 @@ CASES = {
     "torch": (
         *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile", "settings")),
         "doctor/capture/torch_arithmetic_cases.py",
+        "adapters/loader/loader_cases.py",
         *(f"doctor/emulate/torch_{part}_cases.py" for part in ("transfer", "batch", "setting")),
         *_EVERY_FRAMEWORK,
     ),
@@ -82,6 +84,7 @@ CASES = {
     "keras on tensorflow": (*_KERAS, f"{_KERAS_FEED}/tensorflow_cases.py", f"{_HANDOFF}/strategy_cases.py"),
     "keras on jax": (*_KERAS, f"{_KERAS_FEED}/jax_cases.py", _REGISTRY),
     "keras on torch": _KERAS,
+    **{trainer: (f"{_TRAINERS}/{trainer}_cases.py",) for trainer in TRAINERS},
 }
 
 

@@ -42,7 +42,10 @@ _PLACEMENTS = {
     "jax": "forebay.adapters.handoff.jax_sharding:place",
     "tensorflow": "forebay.adapters.handoff.tensorflow_replicas:place",
 }
-_ADAPTERS = {"keras": "forebay.adapters.keras.keras_feed:KerasFeed"}
+_ADAPTERS = {
+    "keras": "forebay.adapters.keras.keras_feed:KerasFeed",
+    "loader": "forebay.adapters.loader.feed_loader:open_feed_loader",
+}
 _ENGINES = {"cpu": "forebay.engines.host:HostEngine", "cuda": "forebay.engines.cuda.engine:CudaEngine"}
 _SOURCES = {
     ".npy": "forebay.sources.formats.npy:open_npy",
@@ -142,7 +145,7 @@ def load_placed_hand_off(name: str, device: Any) -> Any | None:
 
 
 def load_adapter(name: str) -> Any | None:
-    """Return the adapter class of a trainer such as Keras, or None for other names."""
+    """Return what makes the adapter for trainers, such as Keras, or None for other names."""
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 

@@ -4,7 +4,6 @@ import operator
 import threading
 import time
 import weakref
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from forebay.core.recorder import Recorder
@@ -27,7 +26,7 @@ __all__ = ["Epoch", "Feed", "Progress"]
 
 
 class Feed(FeedReports):
-    """Batches of a pipeline as arrays of a framework. Each `iter()` starts the next epoch.
+    """Batches of a pipeline as arrays of a framework. Each loop over it is the next epoch.
 
     >>> import numpy as np, forebay as fb
     >>> with fb.from_arrays({"x": np.arange(6)}).batch(3).feed("numpy") as feed:
@@ -40,7 +39,7 @@ class Feed(FeedReports):
         self._options, self._recorder = options, Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
         self._reports = RegularReports()
-        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: start of the next epoch
+        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
@@ -98,22 +97,24 @@ class Feed(FeedReports):
         return self.batches
 
     def __iter__(self) -> "Epoch":
-        """Start the next epoch.
+        """Start the next epoch, or the same one if none of its batches was requested.
 
         This ends an unfinished earlier iterator of the feed: its next use raises FeedError.
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
-        start, is_outdated = self._next_cursor(), self._plan_version != plan_version_of(self._pipeline)
+        progress, is_outdated = self._progress, self._plan_version != plan_version_of(self._pipeline)
+        start = self._requested_cursor or progress.next_start
         if is_outdated:  # for example, all rows are in a cache now
             self._plan_version = plan_version_of(self._pipeline)
             new_parts = rebuild_feed(self._pipeline, self._options, self._recorder)
             if new_parts is not None:
                 self._finalizer()
                 self._use_parts(new_parts)
-        runner, follows_epoch = self._runner, self._progress.is_finished and self._requested_cursor is None
-        can_continue = follows_epoch and runner.fills_next_epoch and not is_outdated
-        self._progress.end()
+        runner = self._runner
+        was_filled = progress.is_unused or (progress.is_finished and runner.fills_next_epoch)
+        can_continue = was_filled and start == progress.next_start and not is_outdated
+        progress.end()
         generation = runner.continue_epoch() if can_continue else runner.restart(start)
         self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
         return Epoch(self, self._progress, generation)
@@ -124,16 +125,13 @@ class Feed(FeedReports):
             self._current_epoch = iter(self)
         return next(self._current_epoch)
 
-    def _next_cursor(self) -> Cursor:
-        return self._requested_cursor or Cursor(epoch=self._progress.cursor.epoch + 1)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last received batch, as a small dict for JSON.
 
         Pass it to `load_state_dict` of a feed of an equal pipeline, which then continues with the next batch.
         """
         is_iterating = self._requested_cursor is None and not self._progress.is_finished
-        cursor = self._progress.cursor if is_iterating else self._next_cursor()
+        cursor = self._progress.cursor if is_iterating else self._requested_cursor or self._progress.next_start
         return cursor.state_dict(self._fingerprint)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -169,9 +167,7 @@ class Feed(FeedReports):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -192,10 +188,11 @@ class Progress:
     The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
     """
 
-    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "ready")
+    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "is_unused", "ready")
 
     def __init__(self, start: Cursor, schedule: Schedule) -> None:
         self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
+        self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
         self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
         self.is_finished = False  # True after the last batch was received
         self.is_over = False  # True if the epoch finished or failed, or if the feed ended it
@@ -204,6 +201,11 @@ class Progress:
     def cursor(self) -> Cursor:
         """The position after the last received batch."""
         return self._schedule.advance(self._group_cursor, self._group_batches - len(self.ready))
+
+    @property
+    def next_start(self) -> Cursor:
+        """The start of the next epoch, or of this one if it is unused."""
+        return self.cursor if self.is_unused else Cursor(epoch=self.cursor.epoch + 1)
 
     def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
         """Continue with the batches of the group at the cursor."""
@@ -227,7 +229,7 @@ class Epoch:
 
     def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
         self._feed = feed  # keeps the feed alive during the iteration
-        self._progress, self._generation = progress, generation
+        self._progress, self._generation, progress.is_unused = progress, generation, True
         self._runner, self._recorder, self._reports = feed._runner, feed._recorder, feed._reports
         self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
         self._build_tree = feed._build_tree
@@ -271,7 +273,7 @@ class Epoch:
         return received_all and cursor.passes + 1 == pipeline.passes
 
     def close(self) -> None:
-        """End the epoch early. The next `iter(feed)` starts the following epoch."""
+        """End the epoch early. The next `iter(feed)` starts the following epoch, if a batch was requested."""
         self._progress.end()
 
     def _advance(self) -> None:
@@ -285,6 +287,7 @@ class Epoch:
                 "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
                 "feed.load_state_dict(feed.state_dict()) before."
             )
+        progress.is_unused = False
         requested_at = time.perf_counter()
         try:
             slot = None if self._is_last_group else self._runner.take(self._generation)

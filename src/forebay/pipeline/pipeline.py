@@ -136,8 +136,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         """Start a feed and return it.
 
         A feed is an iterable over batches, as arrays of a framework. `to` is `"numpy"`, `"torch"`, `"jax"`,
-        `"tensorflow"`, `"cupy"`, or `"keras"` for `model.fit(feed)`. Each iteration over the feed is the next epoch.
-        Close the feed, or use it in a `with` statement.
+        `"tensorflow"`, `"cupy"`, `"keras"` for `model.fit(feed)`, or `"loader"` for a PyTorch DataLoader that trainers
+        accept. Each iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
 
         - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
           A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.

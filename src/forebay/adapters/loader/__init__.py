@@ -1,0 +1,1 @@
+"""A feed as a PyTorch DataLoader, for trainers."""

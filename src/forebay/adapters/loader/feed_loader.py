@@ -1,0 +1,129 @@
+"""A feed as a PyTorch `DataLoader`: `trainer.fit(model, pipeline.feed("loader"))`.
+
+Trainers check the type of a loader, read its attributes, wrap it and rebuild it. The loader of this module is a
+`DataLoader` to all of them, but its batches come from a feed: no worker process, no collation, no second shuffle.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from torch.utils.data import DataLoader
+
+from forebay.adapters.loader.batch_index import FeedBatchSampler, FeedDataset, FeedSampler, return_batch
+from forebay.adapters.loader.loader_feed import LoaderBatches, LoaderFeed
+from forebay.core.spec import Tree
+from forebay.errors import PipelineError
+from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.pipeline import Pipeline
+from forebay.pipeline.validate import validate_pipeline
+
+__all__ = ["FeedLoader", "open_feed_loader"]
+
+
+class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
+    """The batches of a pipeline as a DataLoader of PyTorch.
+
+        loader = fb.from_arrays((x, y)).shuffle(seed=0).batch(256).feed("loader")
+        lightning.Trainer(max_epochs=3).fit(model, loader)
+
+    Each loop over the loader is the next epoch. In a run with several ranks, each rank gets its own rows, and all ranks
+    take the same number of steps. `state_dict` is exact in the middle of an epoch, on any number of ranks.
+    """
+
+    # Accelerate reads these two. It leaves a prepared loader as it is, and saves the state of a stateful one.
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
+    def __init__(self, dataset: FeedDataset, *, batch_sampler: Any = None, **rebuilt: Any) -> None:
+        """Make a loader of a dataset.
+
+        A trainer that rebuilds the loader passes another batch sampler, and settings in `rebuilt` that follow from the
+        pipeline.
+        """
+        pipeline = dataset.loader_feed.pipeline
+        rows, drops_rows = None, False
+        if pipeline.batching is not None:
+            rows, drops_rows = pipeline.batching.rows, pipeline.batching.drop_remainder
+        sampler = FeedSampler(dataset)
+        super().__init__(dataset, batch_size=rows, sampler=sampler, drop_last=drops_rows, collate_fn=return_batch)
+        # The constructor refuses a batch sampler next to a batch size, and DataLoader refuses to set it later.
+        self.__dict__["batch_sampler"] = (
+            FeedBatchSampler(sampler, rows, drops_rows) if batch_sampler is None else batch_sampler
+        )
+        self._loader_feed = dataset.loader_feed
+
+    def __iter__(self) -> Iterator[Tree]:
+        """Return an iterator over the next epoch, which starts when its first batch is requested."""
+        if not isinstance(self.batch_sampler, FeedBatchSampler) or self.batch_sampler.repeats_epoch:
+            batches: Iterator[Tree] = super().__iter__()
+            return batches
+        self._loader_feed.prefetch()
+        return LoaderBatches(self._loader_feed)
+
+    def __len__(self) -> int:
+        """Return the number of batches in a complete epoch of this rank."""
+        return len(self.batch_sampler)
+
+    # Methods of a feed
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last received batch, as a small dict for JSON."""
+        return self._loader_feed.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iterator start at the position of a state from `state_dict`."""
+        self._loader_feed.load_state_dict(state)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iterator start this epoch. Keep the position if it is inside of this epoch."""
+        self._loader_feed.set_epoch(epoch)
+
+    def stats(self) -> dict[str, Any]:
+        return self._loader_feed.feed.stats()
+
+    def explain(self) -> str:
+        return self._loader_feed.feed.explain()
+
+    def close(self) -> None:
+        """End all threads and free the memory. Batches that you still hold stay valid."""
+        self._loader_feed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send the pipeline and the position to another process, which builds its own feed."""
+        loader_feed = self._loader_feed
+        state = loader_feed.state_dict() if loader_feed.is_built else None
+        return _open_at, (loader_feed.pipeline, loader_feed.options, state)
+
+    def __repr__(self) -> str:
+        return f"FeedLoader({self._loader_feed.feed!r})"
+
+
+def open_feed_loader(
+    pipeline: Pipeline,
+    *,
+    device: Any = FeedOptions.device,
+    resident: str = FeedOptions.resident,
+    host_bytes: int | str = FeedOptions.host_bytes,
+    device_bytes: int | str | None = FeedOptions.device_bytes,
+    **fields: Any,
+) -> FeedLoader:
+    """Return the loader of `pipeline.feed("loader")`."""
+    if fields:
+        raise PipelineError(
+            f"feed('loader') takes no {sorted(fields)[0]!r}. Leave it out; naming fields is for feed('keras')."
+        )
+    validate_pipeline(pipeline, resident)
+    return _open_at(pipeline, FeedOptions("torch", device, resident, host_bytes, device_bytes), None)
+
+
+def _open_at(pipeline: Pipeline, options: FeedOptions, state: dict[str, Any] | None) -> FeedLoader:
+    loader = FeedLoader(FeedDataset(LoaderFeed(pipeline, options)))
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader
