@@ -4,7 +4,7 @@ A cache has three files, whose names begin with its key:
 
     KEY.json    the header: format, key, rows, and the spec of each field
     KEY.rows    the bytes of all rows, field after field. It has its full length from the start, with holes
-    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored
+    KEY.checks  a CRC-32 for each row, without holes. 0 means that the row is not stored
 
 A process writes the bytes of a row, and then its checksum. So a process that ends early leaves complete rows only. Two
 processes may write the same row; both write the same bytes. After a loss of power, the disk may have the checksum
@@ -102,7 +102,7 @@ class DiskRows(StoredRows):
             self.close()
             raise SourceError(
                 f"cache({str(self._layout.folder)!r}) cannot use the folder: {error.strerror or error}. Pass a folder "
-                "that only you can write to."
+                "with free space that only you can write to."
             ) from error
 
     def _open(self) -> None:
@@ -116,6 +116,7 @@ class DiskRows(StoredRows):
             self._rows_file = self._open_file("rows", lengths["rows"], is_new=is_new)
             self._checks_file = self._open_file("checks", lengths["checks"], is_new=is_new)
             if is_new:
+                _fill_holes(self._checks_file, lengths["checks"])
                 self._publish_header()
         finally:
             release_and_close(lock)
@@ -259,6 +260,12 @@ def _open_to_write(path: Path, flags: int) -> int:
 def _close_files(descriptors: list[int]) -> None:
     while descriptors:
         os.close(descriptors.pop())
+
+
+def _fill_holes(descriptor: int, nbytes: int) -> None:
+    """Reserve the space of a file: reading a hole of a mapped file ends the process if its tmpfs is full."""
+    if hasattr(os, "posix_fallocate"):  # systems without it have no tmpfs
+        os.posix_fallocate(descriptor, 0, max(1, nbytes))
 
 
 def _map_file(descriptor: int, nbytes: int) -> mmap.mmap:
