@@ -182,6 +182,21 @@ def test_cached_pipelines_can_be_combined(combine):
             np.testing.assert_equal(list(feed), list(expected))
 
 
+def test_ragged_batches_of_cached_rows_are_refused_before_the_first_epoch():
+    pipeline = TEN.map(lambda row: np.full(3, row)).cache("1MB").batch(5, ragged=True)
+    with pytest.raises(PipelineError, match="all rows have one shape"):
+        pipeline.feed("numpy")
+
+
+def test_batches_by_length_read_the_lengths_of_cached_rows_from_their_specs():
+    counted = Counted()
+    pipeline = TEN.map(lambda row: np.repeat(counted(row), 3)).cache("1MB").batch(tokens=6, pad=0)
+    assert counted.rows == [0]
+    with pipeline.feed("numpy") as feed:
+        for _ in range(3):
+            assert [batch.shape for batch in feed] == [(2, 3)] * 5
+
+
 def test_windows_of_cached_rows():
     pipeline = TEN.map(square).cache("1MB").window(3, stride=3).batch(3)
     with pipeline.feed("numpy") as feed:

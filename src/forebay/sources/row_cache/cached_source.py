@@ -73,6 +73,10 @@ class CachedSource(AbstractSource):
         return len(self._inner)
 
     @property
+    def infers_specs(self) -> bool:
+        return False  # all cached rows have one shape
+
+    @property
     def stored_rows(self) -> tuple[Sequence[ArraySpec], Structure]:
         return self._inner.stored_rows
 
