@@ -11,6 +11,7 @@ from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
+from forebay.sources.lookahead import GroupItems, group_key
 from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
 
 __all__ = ["CachedSource", "TransformInto"]
@@ -59,6 +60,7 @@ class CachedSource(AbstractSource):
         if type(inner).prefetch is AbstractSource.prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
             self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
+        self._planned_reads: list[_PlannedReads] = []
         self._plan_version = 0
         self._hits = _Count()
 
@@ -95,7 +97,7 @@ class CachedSource(AbstractSource):
             self._store.gather(rows, out)
             return
         numbers = as_numbers(rows)
-        is_stored = self._store.find(numbers)
+        is_stored = self._find_stored(rows, numbers)
         self._hits.add(int(np.count_nonzero(is_stored)))
         if is_stored.all():
             self._store.gather(rows, out)
@@ -147,19 +149,28 @@ class CachedSource(AbstractSource):
             self._plan_version = 1
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
-        """Let the inner source prefetch, if `gather` will read exactly these rows from it."""
-        if self._store.count == 0:
-            return self._inner.prefetch(upcoming)
-        if self._store.count == self._store.capacity and not self.is_complete:
-            return self._inner.prefetch(self._never_stored(upcoming))
-        return None
+        """Let the inner source prefetch the rows of upcoming groups that are not stored."""
+        if self.is_complete:
+            return None
+        reads = _PlannedReads(self._store, len(self), keeps_slices=self._transform is None)
+        prefetch = self._inner.prefetch(reads.plan(upcoming))
+        if prefetch is None:
+            return None
+        reads.prefetch = prefetch
+        self._planned_reads = [*(other for other in self._planned_reads if not other.is_closed), reads]
+        return reads
 
-    def _never_stored(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
-        for rows in upcoming:
-            numbers = as_numbers(rows)
-            computed = numbers[~self._store.may_store(numbers)]
-            if len(computed):
-                yield rows if len(computed) == len(numbers) else computed
+    def _find_stored(self, rows: Rows, numbers: Array) -> Array:
+        """Return which rows to read from the cache. The others are read from the inner source.
+
+        An inner source finds prefetched rows by their row numbers. So read the rows that were planned, even if some of
+        them are stored by now.
+        """
+        for reads in self._planned_reads:
+            is_stored = reads.take(rows, numbers)
+            if is_stored is not None:
+                return is_stored
+        return self._store.find(numbers)
 
     def decompress(self) -> None:
         if not self.is_complete:
@@ -215,6 +226,52 @@ class CachedSource(AbstractSource):
             arguments,
             {"identify": self.identify, "cached_transforms": self.cached_transforms},
         )
+
+
+class _PlannedReads:
+    """The rows of upcoming groups that the inner source was told to prefetch. `close()` ends the prefetch."""
+
+    def __init__(self, store: StoredRows, rows: int, *, keeps_slices: bool) -> None:
+        """`rows` is the length of the source.
+
+        `keeps_slices` says whether a gather of a slice reads the same slice from the inner source.
+        """
+        self._store, self._rows, self._keeps_slices = store, rows, keeps_slices
+        self._groups: GroupItems[tuple[Array, Array]] = GroupItems()  # row numbers, and whether each row was stored
+        self._lock = threading.Lock()
+        self.prefetch: Closeable | None = None
+        self.is_closed = False
+
+    def plan(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
+        """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
+        passed_rows = 0  # since a group with a missing row
+        for rows in upcoming:
+            numbers = as_numbers(rows)
+            is_stored = self._store.find(numbers)
+            if self.is_closed or passed_rows > self._rows:  # `upcoming` may be endless
+                return
+            if is_stored.all():
+                passed_rows += len(numbers)
+                continue
+            passed_rows = 0
+            with self._lock:
+                self._groups.add(group_key(rows), (numbers, is_stored))
+            yield rows if self._keeps_slices and not is_stored.any() else numbers[~is_stored]
+
+    def take(self, rows: Rows, numbers: Array) -> Array | None:
+        """Return which rows of a group were stored when it was planned; None if it was not planned."""
+        with self._lock:
+            planned = self._groups.pop(group_key(rows)) if self._groups and len(numbers) else None
+        if planned is None or not np.array_equal(planned[0], numbers):  # other groups may have the same key
+            return None
+        return planned[1]
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.prefetch is not None:
+            self.prefetch.close()
+        with self._lock:
+            self._groups.drain()
 
 
 class _Count:

@@ -168,9 +168,6 @@ class DiskRows(StoredRows):
     def count(self) -> int:
         return self._count
 
-    def may_store(self, numbers: Array) -> Array:
-        return np.asarray(numbers < self._stop)
-
     def find(self, numbers: Array) -> Array:
         self._check_length()
         is_stored = (self._checks[numbers] != _MISSING) & (numbers < self._stop)

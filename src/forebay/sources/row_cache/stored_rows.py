@@ -32,10 +32,6 @@ class StoredRows(ABC):
         """The number of stored rows that this process may read."""
 
     @abstractmethod
-    def may_store(self, numbers: Array) -> Array:
-        """Return for each row number whether the row belongs to the set that may be stored."""
-
-    @abstractmethod
     def find(self, numbers: Array) -> Array:
         """Return for each row number whether the row is stored."""
 
@@ -85,9 +81,6 @@ class RamRows(StoredRows):
     @property
     def count(self) -> int:
         return self._count
-
-    def may_store(self, numbers: Array) -> Array:
-        return np.asarray(self._slots_of(numbers) < self.capacity)
 
     def find(self, numbers: Array) -> Array:
         return self._is_stored[self._slots_of(numbers)]
