@@ -16,7 +16,7 @@ from tests.support.received import batches_of, resumed_rows, rows_of
 import forebay as fb
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure
-from forebay.errors import BudgetError, PipelineError
+from forebay.errors import BudgetError, PipelineError, SpecError
 from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import seeds
 
@@ -197,6 +197,19 @@ def test_batches_by_length_read_the_lengths_of_cached_rows_from_their_specs():
             assert [batch.shape for batch in feed] == [(2, 3)] * 5
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        fb.from_source([np.zeros(2), np.zeros(3)]),
+        fb.from_arrays(np.arange(2)).map(lambda row: np.zeros(2 + row)),
+    ],
+)
+def test_rows_that_differ_in_shape_are_refused_with_a_way_out(rows):
+    message = r", but cache\(\) keeps rows of one shape.*equal in the source, or in the map"
+    with rows.cache("1MB").batch(2, pad=0).feed("numpy") as feed, pytest.raises(SpecError, match=message):
+        next(feed)
+
+
 def test_windows_of_cached_rows():
     pipeline = TEN.map(square).cache("1MB").window(3, stride=3).batch(3)
     with pipeline.feed("numpy") as feed:
@@ -359,7 +372,7 @@ def test_several_feeds_fill_one_cache(place):
         (TEN.map(square, where="process"), "where='process'.*worker threads"),
         (TEN.map(square, where="ray"), "where='ray'.*worker threads"),
         (TEN.map(square, where="device"), "where='device'.*worker threads"),
-        (TEN.batch(3), r"keeps rows, but batch\(3\) comes before it"),
+        (TEN.batch(3), r"batch\(3\) comes before cache\(\)"),
         (STREAM, "a stream and ready-made batches have none"),
         (BATCHES, "a stream and ready-made batches have none"),
         (fb.from_source(RaggedRows()), "differs in length"),
@@ -370,7 +383,7 @@ def test_what_cannot_be_cached_is_refused(pipeline, message):
         pipeline.cache("1MB")
 
 
-@pytest.mark.parametrize("where", ["", "  ", 0, -1, True, None, 1.5j, b"rows"])
+@pytest.mark.parametrize("where", ["", "  ", "0", "-1GB", "8 XB", 0, -1, True, None, 1.5j, b"rows"])
 def test_a_wrong_place_is_refused(where):
     with pytest.raises(PipelineError, match="neither a number of bytes nor a folder"):
         TEN.cache(where)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
+from forebay.errors import SpecError
 from forebay.sources.lookahead import GroupItems, group_key
 from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
 
@@ -102,7 +104,8 @@ class CachedSource(AbstractSource):
         if is_stored.all():
             self._store.gather(rows, out)
         elif self._transform is None and not is_stored.any():
-            self._inner.gather(rows, out)
+            with _equal_rows():
+                self._inner.gather(rows, out)
             self._store.put(numbers, out)
         else:
             for start in range(0, len(numbers), self._piece_rows):
@@ -133,12 +136,13 @@ class CachedSource(AbstractSource):
         """Compute rows and store them."""
         if len(numbers) == 0:
             return
-        if self._transform is None:
-            self._inner.gather(numbers, out)
-        else:
-            leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
-            self._inner.gather(numbers, leaves)
-            self._transform(leaves, out)
+        with _equal_rows():
+            if self._transform is None:
+                self._inner.gather(numbers, out)
+            else:
+                leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
+                self._inner.gather(numbers, leaves)
+                self._transform(leaves, out)
         self._store.put(numbers, out)
 
     def _notice_completion(self) -> None:
@@ -226,6 +230,19 @@ class CachedSource(AbstractSource):
             arguments,
             {"identify": self.identify, "cached_transforms": self.cached_transforms},
         )
+
+
+@contextmanager
+def _equal_rows() -> Iterator[None]:
+    """Raise SpecError with a way out that `cache()` has, if rows differ in shape or dtype."""
+    try:
+        yield
+    except SpecError as error:
+        found = str(error).partition(". ")[0]
+        raise SpecError(
+            f"{found}, but cache() keeps rows of one shape and dtype. Make them equal in the source, or in the map "
+            "before cache()."
+        ) from error
 
 
 class _PlannedReads:
