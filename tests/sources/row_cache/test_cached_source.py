@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from forebay.core.spec import ArraySpec
 from forebay.sources.arrays import ArraySource
 from forebay.sources.row_cache.cached_source import CachedSource
 from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout
@@ -50,6 +51,16 @@ class TestCompleteRowsInRam(SourceTests):
         assert source.plan_version == 1
         assert len(source.memory_extents()) == 2
         return source, TREE
+
+
+def test_the_memory_of_chosen_rows_does_not_grow_with_the_source():
+    chosen = np.array([5, 7, 10**12])
+    store = RamRows((ArraySpec((), "int64"),), 10**13, chosen, 2)
+    store.put(chosen, [np.arange(3)])
+    assert store.find(np.array([10**12, 7, 6, 5, 10**13 - 1])).tolist() == [False, True, False, True, False]
+    out = np.zeros(3, np.int64)
+    store.gather(np.array([7, 5, 7]), [out])
+    assert (out.tolist(), store.count) == ([1, 0, 1], 2)
 
 
 def test_a_cache_without_all_rows_has_no_memory_extents():

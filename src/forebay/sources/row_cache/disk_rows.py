@@ -4,7 +4,7 @@ A cache has three files, whose names begin with its key:
 
     KEY.json    the header: format, key, rows, and the spec of each field
     KEY.rows    the bytes of all rows, field after field. It has its full length from the start, with holes
-    KEY.checks  a CRC-32 for each row, without holes. 0 means that the row is not stored
+    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored. Rows within the budget have no holes here
 
 A process writes the bytes of a row, and then its checksum. So a process that ends early leaves complete rows only. Two
 processes may write the same row; both write the same bytes. After a loss of power, the disk may have the checksum
@@ -115,8 +115,8 @@ class DiskRows(StoredRows):
             lengths = {"rows": layout.offsets[-1], "checks": layout.rows * _CHECK.itemsize}
             self._rows_file = self._open_file("rows", lengths["rows"], is_new=is_new)
             self._checks_file = self._open_file("checks", lengths["checks"], is_new=is_new)
+            _fill_holes(self._checks_file, self._stop * _CHECK.itemsize)
             if is_new:
-                _fill_holes(self._checks_file, lengths["checks"])
                 self._publish_header()
         finally:
             release_and_close(lock)
@@ -170,7 +170,8 @@ class DiskRows(StoredRows):
 
     def find(self, numbers: Array) -> Array:
         self._check_length()
-        is_stored = (self._checks[numbers] != _MISSING) & (numbers < self._stop)
+        # Read no checksum beyond `stop`: it may be in a hole of the file.
+        is_stored = (self._checks[np.minimum(numbers, self._stop - 1)] != _MISSING) & (numbers < self._stop)
         unverified = np.unique(numbers[is_stored & ~self._is_verified[numbers]])
         if len(unverified) == 0:
             return np.asarray(is_stored)
@@ -260,7 +261,7 @@ def _close_files(descriptors: list[int]) -> None:
 
 
 def _fill_holes(descriptor: int, nbytes: int) -> None:
-    """Reserve the space of a file: reading a hole of a mapped file ends the process if its tmpfs is full."""
+    """Reserve space at the start of a file: reading a hole of a mapped file ends the process if its tmpfs is full."""
     if hasattr(os, "posix_fallocate"):  # systems without it have no tmpfs
         os.posix_fallocate(descriptor, 0, max(1, nbytes))
 
