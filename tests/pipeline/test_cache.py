@@ -278,6 +278,15 @@ def test_other_files_labels_and_options_of_a_decoder_get_other_keys(tmp_path):
     assert len(list(folder.glob("*.json"))) == 6
 
 
+@pytest.mark.parametrize("version", [None, "1"])
+def test_other_names_of_fields_get_another_key(tmp_path, version):
+    arrays = np.arange(4), np.arange(4) + 100
+    for names, expected in (("xy", arrays[0]), ("yx", arrays[1])):
+        pipeline = fb.from_arrays(dict(zip(names, arrays, strict=True))).map(lambda row: row["x"])
+        with pipeline.cache(tmp_path, version=version).batch(4).feed("numpy") as feed:
+            assert rows_of(feed) == expected.tolist()
+
+
 def test_images_in_archives_are_cached(tmp_path):
     write_images(tmp_path)
     with tarfile.open(tmp_path / "images.tar", "w") as archive:

@@ -231,8 +231,9 @@ def _identify_cached(
     source: AbstractSource, transforms: Sequence[Transform], version: str | None
 ) -> tuple[str, Sequence[str]]:
     """Return what identifies the transformed rows of a source. A version stands for the functions."""
+    structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
     if version is not None:
-        return _identify_if_known(source), [version]
+        return _identify_if_known(source), [structure, version]
     if source.identify is None:
         raise UnstableValueError(f"the source ({type(source).__name__})")
     functions = [transform.function if isinstance(transform, Map) else transform for transform in transforms]
@@ -240,7 +241,7 @@ def _identify_cached(
         stable_digest(function, type(transform).__name__.lower())
         for function, transform in zip(functions, transforms, strict=True)
     ]
-    return stable_digest(source.identify(), "the source"), digests
+    return stable_digest(source.identify(), "the source"), [structure, *digests]
 
 
 def _identify_if_known(source: AbstractSource) -> str:
