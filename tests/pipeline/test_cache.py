@@ -354,6 +354,22 @@ def test_a_cache_does_not_change_the_fingerprint():
     assert TEN.cache("1MB").shuffle(seed=1).fingerprint != TEN.cache("1MB").fingerprint
 
 
+def test_a_complete_cache_does_not_change_the_order_of_a_later_shuffle(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(4000 * 64).reshape(4000, 64))
+    stored = fb.from_files(tmp_path / "rows.npy", ram_bytes="100KB", ahead_bytes="200KB")
+    assert stored.source.shuffle_blocks is not None
+    cached = stored.cache("1GB")
+    with cached.batch(1000).feed("numpy") as feed:
+        assert len(list(feed)) == 4
+        assert feed.stats()["source"]["cached_rows"] == 4000
+    assert cached.shuffle(seed=1).fingerprint == stored.shuffle(seed=1).fingerprint
+
+
+def test_a_cache_does_not_change_the_open_blocks_of_a_block_shuffle():
+    mapped = TEN.map(lambda row: np.zeros(100_000))
+    assert mapped.cache("10MB").shuffle(seed=1, block=1).fingerprint == mapped.shuffle(seed=1, block=1).fingerprint
+
+
 def test_a_pickled_pipeline_computes_its_rows_again(place):
     pipeline = TEN.map(square).cache(*place).batch(10)
     with pipeline.feed("numpy") as feed:

@@ -55,6 +55,7 @@ class CachedSource(AbstractSource):
         self.immutable = inner.immutable and not calls_user_code and store.capacity < used_rows
         self.row_by_row = inner.row_by_row or calls_user_code
         self.decodes_rows = inner.decodes_rows and not calls_user_code
+        # A complete cache keeps the blocks too: the order of `shuffle()` must not depend on what is cached.
         self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy
         self.decompressed_nbytes = inner.decompressed_nbytes
         self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
@@ -149,7 +150,7 @@ class CachedSource(AbstractSource):
         """If all rows are stored, behave like arrays in memory. A feed then makes a new plan for the next epoch."""
         if self.is_complete and self._plan_version == 0:
             self.immutable, self.row_by_row, self.decodes_rows = True, False, False
-            self.shuffle_blocks, self.scratch_row_nbytes = None, 0
+            self.scratch_row_nbytes = 0
             self._plan_version = 1
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
