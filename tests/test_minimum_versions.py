@@ -37,12 +37,7 @@ UNTESTED = ("test", "trainers", "lint", "cu13", "images-cu13")  # CUDA 13 and CU
 RUNTIME = declared_minimums(
     [
         *PROJECT["dependencies"],
-        *(
-            line
-            for name, lines in EXTRAS.items()
-            if name not in ("test", "lint", "cu13", "images-cu13")
-            for line in lines
-        ),
+        *(line for name, lines in EXTRAS.items() if name not in UNTESTED for line in lines),
     ]
 )
 

@@ -16,7 +16,7 @@ from tests.support.received import batches_of, resumed_rows, rows_of
 import forebay as fb
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure
-from forebay.errors import BudgetError, PipelineError
+from forebay.errors import BudgetError, PipelineError, SpecError
 from forebay.testing import SimulatedEngine
 from forebay.testing.strategies import seeds
 
@@ -182,6 +182,34 @@ def test_cached_pipelines_can_be_combined(combine):
             np.testing.assert_equal(list(feed), list(expected))
 
 
+def test_ragged_batches_of_cached_rows_are_refused_before_the_first_epoch():
+    pipeline = TEN.map(lambda row: np.full(3, row)).cache("1MB").batch(5, ragged=True)
+    with pytest.raises(PipelineError, match="all rows have one shape"):
+        pipeline.feed("numpy")
+
+
+def test_batches_by_length_read_the_lengths_of_cached_rows_from_their_specs():
+    counted = Counted()
+    pipeline = TEN.map(lambda row: np.repeat(counted(row), 3)).cache("1MB").batch(tokens=6, pad=0)
+    assert counted.rows == [0]
+    with pipeline.feed("numpy") as feed:
+        for _ in range(3):
+            assert [batch.shape for batch in feed] == [(2, 3)] * 5
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        fb.from_source([np.zeros(2), np.zeros(3)]),
+        fb.from_arrays(np.arange(2)).map(lambda row: np.zeros(2 + row)),
+    ],
+)
+def test_rows_that_differ_in_shape_are_refused_with_a_way_out(rows):
+    message = r", but cache\(\) keeps rows of one shape.*equal in the source, or in the map"
+    with rows.cache("1MB").batch(2, pad=0).feed("numpy") as feed, pytest.raises(SpecError, match=message):
+        next(feed)
+
+
 def test_windows_of_cached_rows():
     pipeline = TEN.map(square).cache("1MB").window(3, stride=3).batch(3)
     with pipeline.feed("numpy") as feed:
@@ -248,6 +276,15 @@ def test_other_files_labels_and_options_of_a_decoder_get_other_keys(tmp_path):
     Image.new("RGB", (30, 20)).save(tmp_path / "3.png")
     fb.from_images(files, size=(10, 10)).cache(folder)
     assert len(list(folder.glob("*.json"))) == 6
+
+
+@pytest.mark.parametrize("version", [None, "1"])
+def test_other_names_of_fields_get_another_key(tmp_path, version):
+    arrays = np.arange(4), np.arange(4) + 100
+    for names, expected in (("xy", arrays[0]), ("yx", arrays[1])):
+        pipeline = fb.from_arrays(dict(zip(names, arrays, strict=True))).map(lambda row: row["x"])
+        with pipeline.cache(tmp_path, version=version).batch(4).feed("numpy") as feed:
+            assert rows_of(feed) == expected.tolist()
 
 
 def test_images_in_archives_are_cached(tmp_path):
@@ -317,6 +354,22 @@ def test_a_cache_does_not_change_the_fingerprint():
     assert TEN.cache("1MB").shuffle(seed=1).fingerprint != TEN.cache("1MB").fingerprint
 
 
+def test_a_complete_cache_does_not_change_the_order_of_a_later_shuffle(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(4000 * 64).reshape(4000, 64))
+    stored = fb.from_files(tmp_path / "rows.npy", ram_bytes="100KB", ahead_bytes="200KB")
+    assert stored.source.shuffle_blocks is not None
+    cached = stored.cache("1GB")
+    with cached.batch(1000).feed("numpy") as feed:
+        assert len(list(feed)) == 4
+        assert feed.stats()["source"]["cached_rows"] == 4000
+    assert cached.shuffle(seed=1).fingerprint == stored.shuffle(seed=1).fingerprint
+
+
+def test_a_cache_does_not_change_the_open_blocks_of_a_block_shuffle():
+    mapped = TEN.map(lambda row: np.zeros(100_000))
+    assert mapped.cache("10MB").shuffle(seed=1, block=1).fingerprint == mapped.shuffle(seed=1, block=1).fingerprint
+
+
 def test_a_pickled_pipeline_computes_its_rows_again(place):
     pipeline = TEN.map(square).cache(*place).batch(10)
     with pipeline.feed("numpy") as feed:
@@ -344,7 +397,7 @@ def test_several_feeds_fill_one_cache(place):
         (TEN.map(square, where="process"), "where='process'.*worker threads"),
         (TEN.map(square, where="ray"), "where='ray'.*worker threads"),
         (TEN.map(square, where="device"), "where='device'.*worker threads"),
-        (TEN.batch(3), r"keeps rows, but batch\(3\) comes before it"),
+        (TEN.batch(3), r"batch\(3\) comes before cache\(\)"),
         (STREAM, "a stream and ready-made batches have none"),
         (BATCHES, "a stream and ready-made batches have none"),
         (fb.from_source(RaggedRows()), "differs in length"),
@@ -355,7 +408,7 @@ def test_what_cannot_be_cached_is_refused(pipeline, message):
         pipeline.cache("1MB")
 
 
-@pytest.mark.parametrize("where", ["", "  ", 0, -1, True, None, 1.5j, b"rows"])
+@pytest.mark.parametrize("where", ["", "  ", "0", "-1GB", "8 XB", 0, -1, True, None, 1.5j, b"rows"])
 def test_a_wrong_place_is_refused(where):
     with pytest.raises(PipelineError, match="neither a number of bytes nor a folder"):
         TEN.cache(where)

@@ -313,6 +313,7 @@ def test_a_matrix_alone_and_an_empty_matrix_are_sparse_batches():
         (lambda: sparse_pipeline().batch(2, sparse=True).map(dict), "needs dense rows"),
         (lambda: sparse_pipeline().batch(2, sparse=True, pad=0), "pad= needs dense rows"),
         (lambda: sparse_pipeline(with_duplicates()).batch(2, sparse=True), r"Call matrix.sum_duplicates\(\)"),
+        (lambda: sparse_pipeline(sp.csr_array((2, 2**31))).batch(2, sparse=True), "has 2147483648 columns"),
     ],
 )
 def test_batches_that_cannot_be_sparse_are_refused(make, message):

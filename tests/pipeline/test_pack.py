@@ -273,3 +273,9 @@ def test_a_pass_over_the_rows_reports_its_progress(monkeypatch, caplog):
     with caplog.at_level("INFO"):
         fb.from_source(items([2] * 3000)).pack(4)
     assert "lengths of 128 of 3000 rows" in caplog.text
+
+
+def test_packed_rows_have_one_length_and_cannot_be_ragged():
+    packed = fb.from_source([np.arange(3)] * 4).pack(6)
+    with pytest.raises(PipelineError, match="all rows have one shape"):
+        packed.batch(2, ragged=True).feed("numpy")

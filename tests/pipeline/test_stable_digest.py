@@ -1,5 +1,6 @@
 """The hash of a function changes with its code, closure, defaults and globals, and with nothing else."""
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -42,6 +43,20 @@ class Config:
 
     def half(self):
         return self.size // 2
+
+
+@dataclasses.dataclass
+class Mutable:
+    size: int
+
+
+@dataclasses.dataclass
+class Table(dict):
+    size: int = 0
+
+
+ENDLESS = []
+ENDLESS.append(ENDLESS)
 
 
 class Plain:
@@ -156,6 +171,45 @@ def test_values_with_a_stable_hash(value):
     assert digest(value) == digest(value)
 
 
+def own_method(factor):
+    @dataclasses.dataclass
+    class Scaled:
+        size: int
+
+        def __init__(self, size):
+            self.size = size * factor
+
+    return Scaled
+
+
+def own_metaclass(factor):
+    class Calls(type):
+        def __call__(cls):
+            return factor
+
+    return Calls("Made", (), {})
+
+
+def own_attribute(factor):
+    config = Mutable(1)
+    config.factor = factor
+    return config
+
+
+@pytest.mark.parametrize(
+    "make_value", [own_method, own_metaclass, own_attribute, lambda factor: collections.defaultdict(lambda: factor)]
+)
+def test_methods_and_attributes_beside_the_fields_are_part_of_the_hash(make_value):
+    assert digest(make_value(1)) == digest(make_value(1))
+    assert digest(make_value(1)) != digest(make_value(2))
+
+
+def test_long_numbers_and_overlapping_fields_are_hashed():
+    overlapping = np.dtype({"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]})
+    assert digest(10**5000) != digest(10**5000 + 1)
+    assert digest(np.zeros(2, overlapping)) != digest(np.zeros(2, "i4"))
+
+
 def test_different_objects_have_different_hashes():
     values = [Color.RED, Color.BLUE, Config(3), Config(4), Config(3).half, np.sqrt, np.cbrt, Plain, Config]
     assert len({digest(value) for value in values}) == len(values)
@@ -172,6 +226,9 @@ def test_different_objects_have_different_hashes():
         (np.random.default_rng(), "an object of the class numpy.random"),
         (np.broadcast_to(np.float64(0), (1 << 28,)), "an array of 2.0 GiB; 256.0 MiB are hashed at most"),
         (iter([1]), "class builtins.list_iterator"),
+        (np.ma.array([1, 2], mask=[True, False]), "MaskedArray"),
+        (Table(), "Table"),
+        (ENDLESS, "contains itself"),
     ],
 )
 def test_values_without_a_stable_hash_are_named(value, name):

@@ -138,6 +138,28 @@ def test_datetimes_become_ticks_without_a_copy():
     assert (source.arrays[0].tolist(), source.held_nbytes) == ([5, 6], 0)
 
 
+def test_missing_times_have_no_ticks():
+    frame = pd.DataFrame({"t": np.array(["2020-01-01", "NaT"], "M8[s]")})
+    assert np.isnat(read(frame)["t"]).tolist() == [False, True]
+    with pytest.raises(SpecError, match=r"column 't' has 1 missing times \(NaT\).*Fill them with"):
+        FrameSource(frame, dtype="int64")
+
+
+def test_integers_become_any_integer_dtype_that_holds_them():
+    assert read(pd.DataFrame({"a": [0, 255]}), dtype="uint8")["a"].tolist() == [0, 255]
+    assert read(pd.DataFrame({"a": np.array([7], "uint64")}), dtype="int8")["a"].tolist() == [7]
+    for value in (-1, 256):
+        with pytest.raises(SpecError, match="'a' has values that uint8 cannot hold"):
+            FrameSource(pd.DataFrame({"a": [0, value]}), dtype="uint8")
+
+
+def test_a_tuple_of_names_is_a_vector_unless_it_is_the_name_of_a_column():
+    frame = pd.DataFrame({"a": [1], "b": [2]})
+    assert read(frame, columns={"x": ("a", "b")})["x"].tolist() == [[1, 2]]
+    frame[[("a", "b")]] = 5
+    assert read(frame, columns={"x": ("a", "b")})["x"].tolist() == [5]
+
+
 def test_nullable_columns_without_nulls_are_accepted():
     frame = pd.DataFrame({"i": pd.array([1, 2], "Int64"), "b": pd.array([True, False], "boolean")})
     source = FrameSource(frame)
@@ -160,11 +182,14 @@ def test_nan_is_a_number():
         pd.DataFrame({"bad": pd.array([1, None], "int64[pyarrow]")}),
         pl.DataFrame({"bad": [1, None]}),
         pl.DataFrame({"bad": [[1, None]]}, schema={"bad": pl.Array(pl.Int32, 2)}),
+        pl.DataFrame({"bad": [[[1, None]]]}, schema={"bad": pl.Array(pl.Array(pl.Int32, 2), 1)}),
+        pl.DataFrame({"bad": [[[1, 2], None]]}, schema={"bad": pl.Array(pl.Array(pl.Int32, 2), 2)}),
         pl.DataFrame({"bad": ["a", None]}, schema={"bad": pl.Categorical}),
         pl.DataFrame({"bad": [None, None]}),
         pa.table({"bad": [1, None]}),
         pa.table({"bad": pa.array(["a", None]).dictionary_encode()}),
         pa.table({"bad": pa.array([[1, None]], pa.list_(pa.int32(), 2))}),
+        pa.table({"bad": pa.array([[[1, 2], None]], pa.list_(pa.list_(pa.int32(), 2), 2))}),
     ],
 )
 def test_null_values_are_refused_with_the_name_of_the_column(frame):
@@ -204,6 +229,9 @@ def test_vectors_of_fixed_length_become_one_field():
     assert read(pl.DataFrame({"v": vectors}, schema={"v": pl.Array(pl.Float32, 2)}))["v"].tolist() == vectors
     assert read(pa.table({"v": pa.array(vectors, pa.list_(pa.float32(), 2))}))["v"].tolist() == vectors
     assert read(pa.table({"v": tensor}))["v"].shape == (2, 1, 2)
+    permuted = pa.fixed_shape_tensor(pa.float32(), [1, 2], permutation=[1, 0])
+    with pytest.raises(SpecError, match=r"permuted axes \[1, 0\]. Store them"):
+        FrameSource(pa.table({"v": pa.ExtensionArray.from_storage(permuted, tensor.storage)}))
 
 
 @given(st.integers(1, 9000), st.permutations(range(5)), st.integers(1, 5), st.sampled_from(["float32", "int64"]))
@@ -235,12 +263,14 @@ def test_a_copy_is_explained_and_counted():
     ("options", "message"),
     [
         ({"columns": "a"}, "single name"),
+        ({"columns": 3}, "columns=3 is not a list"),
         ({"columns": []}, "no columns"),
         ({"columns": {"x": []}}, "no columns"),
         ({"columns": ["z"]}, "no column 'z'"),
         ({"columns": {"x": ["a", "y"]}}, "different types.*dtype="),
         ({"dtype": {"z": "int8"}}, "dtype= names 'z'"),
         ({"dtype": "nonsense"}, "not a dtype"),
+        ({"dtype": {"y": "S2"}}, "not a dtype of numbers"),
         ({"dtype": {"a": "int64"}}, "'a' is float64, which int64 cannot hold"),
         ({"dtype": {"y": "int8"}}, "wider dtype"),
     ],

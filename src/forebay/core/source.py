@@ -122,6 +122,11 @@ class PipelineInput(ABC):
     class_names: tuple[str, ...] = ()  # the names of the labels 0, 1, ... if the input knows them
 
     @property
+    def infers_specs(self) -> bool:
+        """Whether the specs are those of the first row, so that other rows may differ in shape."""
+        return self.row_by_row
+
+    @property
     def stored_rows(self) -> tuple[Sequence[ArraySpec], Structure]:
         """Specs and structure of the rows before any map, for the fingerprint of a pipeline."""
         return self.specs, self.structure

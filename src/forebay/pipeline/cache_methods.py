@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from forebay.transforms.ops import Map, Transform, apply_all, describe_transform
 
 __all__ = ["CacheMethods"]
 
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.]* ?[A-Za-z]{0,3}")  # "0", "-1GB" and "8 XB" are wrong budgets, not folders
 MAX_SORTED_ROWS = 1 << 24  # `cache()` sorts the row numbers of a selection, which takes about a second for so many
 
 
@@ -130,10 +132,10 @@ def _parse_place(where: Any, path: Any) -> _CachePlace:
     try:
         budget = None if isinstance(where, os.PathLike) else parse_nbytes(where, "cache")
     except SpecError:
-        if not isinstance(where, str) or not where.strip() or path is not None:
+        if not isinstance(where, str) or not where.strip() or path is not None or _NUMBER.fullmatch(where.strip()):
             raise PipelineError(
                 f"cache({where!r}) is neither a number of bytes nor a folder. Pass a budget such as '8GB', a folder, "
-                "or both: cache('8GB', path='folder')."
+                "or both: cache('8GB', path='folder'). A folder that is named like a number needs a slash: './8GB'."
             ) from None
         budget = None
     if budget is None and path is not None:
@@ -151,7 +153,7 @@ def _check_cacheable(pipeline: PipelineDescription) -> tuple[AbstractSource, Ord
     """Return the source and the order, or raise PipelineError if the rows cannot be cached."""
     source, order = pipeline.source, pipeline.order
     if pipeline.batching is not None:
-        raise PipelineError(f"cache() keeps rows, but batch({pipeline.batching.rows}) comes before it. Call it before.")
+        raise PipelineError(f"batch({pipeline.batching.rows}) comes before cache(), which keeps rows. Swap them.")
     if order is None or not isinstance(source, AbstractSource):
         raise PipelineError(
             "cache() finds rows by their row number, but a stream and ready-made batches have none, so a resumed run "
@@ -159,7 +161,10 @@ def _check_cacheable(pipeline: PipelineDescription) -> tuple[AbstractSource, Ord
         )
     ragged = [name for spec, name in zip(source.specs, source.structure.paths, strict=True) if spec.ragged]
     if ragged:
-        raise PipelineError(f"cache() keeps rows of one shape, but {ragged[0]!r} differs in length. Pad it before.")
+        raise PipelineError(
+            f"cache() keeps rows of one shape, but {ragged[0]!r} differs in length. Call pack() before cache(), or "
+            "leave out cache()."
+        )
     for transform in pipeline.transforms:
         _check_transform(transform)
     return source, order
@@ -226,8 +231,9 @@ def _identify_cached(
     source: AbstractSource, transforms: Sequence[Transform], version: str | None
 ) -> tuple[str, Sequence[str]]:
     """Return what identifies the transformed rows of a source. A version stands for the functions."""
+    structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
     if version is not None:
-        return _identify_if_known(source), [version]
+        return _identify_if_known(source), [structure, version]
     if source.identify is None:
         raise UnstableValueError(f"the source ({type(source).__name__})")
     functions = [transform.function if isinstance(transform, Map) else transform for transform in transforms]
@@ -235,7 +241,7 @@ def _identify_cached(
         stable_digest(function, type(transform).__name__.lower())
         for function, transform in zip(functions, transforms, strict=True)
     ]
-    return stable_digest(source.identify(), "the source"), digests
+    return stable_digest(source.identify(), "the source"), [structure, *digests]
 
 
 def _identify_if_known(source: AbstractSource) -> str:

@@ -79,14 +79,14 @@ class PipelineDescription:
         if self.batching.ragged.names is not None:
             return self.batching.ragged
         ragged = frozenset(name for name, spec in zip(self.structure.paths, self.specs, strict=True) if spec.ragged)
-        is_inferred = self.source.row_by_row or self.order is None
+        is_inferred = self.source.infers_specs or self.order is None
         return self.batching.ragged if is_inferred and not ragged else RaggedFields(ragged)
 
     @property
     def input_specs(self) -> tuple[ArraySpec, ...]:
         """Like `specs`, but with a variable first length in ragged fields and in batches of similar length."""
         stacking = self.row_stacking
-        if self.batching is not None and self.batching.tokens is not None and self.source.row_by_row:
+        if self.batching is not None and self.batching.tokens is not None and self.source.infers_specs:
             stacking = RaggedFields(None)
         if not isinstance(stacking, RaggedFields):
             return tuple(self.specs)

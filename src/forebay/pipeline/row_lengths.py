@@ -110,7 +110,7 @@ def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
     """Return the length of each row of the source, or None if the rows must be read."""
     source, spec = pipeline.source, pipeline.specs[leaf]
     assert isinstance(source, AbstractSource)
-    if spec.shape[0] is not None and not source.row_by_row:
+    if spec.shape[0] is not None and not source.infers_specs:
         return np.broadcast_to(np.int64(spec.shape[0]), (len(source),))
     return source.row_lengths(leaf)
 

@@ -338,4 +338,5 @@ class RowMethods(PipelineDescription):
         return max(MIN_OPEN_BLOCKS, min(MAX_OPEN_BLOCKS, OPEN_BLOCKS_NBYTES // self._block_nbytes(block)))
 
     def _block_nbytes(self, block: int) -> int:
-        return max(1, block * sum(spec.nbytes for spec in self.specs))
+        specs, _ = self.source.stored_rows  # before maps, so that `cache()` does not change the order
+        return max(1, block * sum(spec.nbytes for spec in specs))

@@ -13,7 +13,7 @@ from forebay.core.spec import ArraySpec, Structure, Tree, format_nbytes
 from forebay.errors import PipelineError
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.target import Target
-from forebay.sources.sparse import CsrMatrix, PaddedSparseSource, SparseSource
+from forebay.sources.sparse import MAX_COLUMNS, CsrMatrix, PaddedSparseSource, SparseSource
 from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Cast, Map, Scale
 
@@ -64,6 +64,12 @@ def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, S
         raise PipelineError("batch(sparse=True) needs a matrix in canonical form. Call matrix.sum_duplicates() before.")
     if target.split is not None:
         raise PipelineError("batch(sparse=True) cannot be divided among several devices. Leave out sparse=True.")
+    width = max(filter(None, _widths(source)), default=0)
+    if width > MAX_COLUMNS:
+        raise PipelineError(
+            f"a matrix has {width} columns, but sparse batches have column numbers of 32 bits. Use at most "
+            f"{MAX_COLUMNS} columns, for example by hashing."
+        )
     if not isinstance(target.hand_off, SparseTensorHandOff):
         raise PipelineError(f"feed({target.hand_off.name!r}) has no sparse tensors. Leave out batch(sparse=True).")
     specs = tuple(replace(spec, dtype=target.hand_off.framework_dtype(spec.dtype)) for spec in source.specs)
@@ -115,6 +121,8 @@ def _why_dense(pipeline: Pipeline, source: SparseSource, target: Target) -> str:
             return f"not all frameworks scatter {matrix.dtype} on a device"
         if matrix.has_duplicates:
             return "a matrix is not in canonical form (call matrix.sum_duplicates())"
+        if matrix.shape[1] > MAX_COLUMNS:
+            return f"a matrix has {matrix.shape[1]} columns, and column numbers that cross have 32 bits"
     dense_nbytes = sum(matrix.shape[1] * matrix.dtype.itemsize for matrix in matrices)
     longest = max(matrix.row_values for matrix in matrices)
     padded_nbytes = sum(spec.nbytes for matrix in matrices for spec in matrix.padded_specs)

@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
+import reprlib
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ __all__ = ["UnstableValueError", "stable_digest"]
 
 MAX_ARRAY_NBYTES = 256 << 20  # bytes; hashing them takes about half a second
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_ARRAYS = (np.ndarray, np.memmap, np.recarray)  # other classes may have more than values: a masked array has a mask
+_CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, np.ndarray)
 _CLASS_INTERNALS = frozenset(
     (
         *("__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "__firstlineno__", "__slots__"),
@@ -54,7 +57,10 @@ def stable_digest(value: Any, name: str) -> str:
     False
     """
     digest = _Digest()
-    digest.add(value, name)
+    try:
+        digest.add(value, name)
+    except RecursionError:
+        raise UnstableValueError(f"{name} (it contains itself, or is nested too deeply)") from None
     return digest.hexdigest()
 
 
@@ -70,7 +76,9 @@ class _Digest:
 
     def add(self, value: Any, name: str) -> None:
         kind = type(value)
-        if kind in _PLAIN:
+        if kind is int:
+            self._write("int", f"{value:x}")  # Python refuses to write long numbers in decimal digits
+        elif kind in _PLAIN:
             self._write(kind.__name__, repr(value))
         elif kind in (tuple, list):
             self._add_items(kind.__name__, value, name)
@@ -80,7 +88,7 @@ class _Digest:
             self._add_items("dict", [part for item in value.items() for part in item], name)
         elif kind in (slice, range):
             self._write(kind.__name__, repr(value))
-        elif isinstance(value, np.ndarray | np.generic):
+        elif kind in _ARRAYS or isinstance(value, np.generic):
             self._add_array(np.asarray(value), name)
         elif isinstance(value, np.dtype | PurePath):
             self._write(kind.__name__, str(value))
@@ -115,12 +123,16 @@ class _Digest:
             self._add_items("method", [value.__func__, value.__self__], name)
         elif isinstance(value, type):
             self._add_class(value, name)
-        elif dataclasses.is_dataclass(value):
+        elif dataclasses.is_dataclass(value) and not isinstance(value, _CONTAINERS):
             self.add(type(value), name)
-            for field in dataclasses.fields(value):
-                self.add(getattr(value, field.name), f"{name}.{field.name}")
+            fields = [field.name for field in dataclasses.fields(value)]
+            others = [attribute for attribute in getattr(value, "__dict__", {}) if attribute not in fields]
+            for attribute in (*fields, *others):
+                self._write(attribute)
+                self.add(getattr(value, attribute, None), f"{name}.{attribute}")
         elif isinstance(value, Mapping) and _is_installed(type(value).__module__):
             self._add_items(type(value).__qualname__, [part for item in value.items() for part in item], name)
+            self.add(getattr(value, "default_factory", None), name)
         else:
             raise UnstableValueError(f"{name} ({_describe(value)})")
 
@@ -164,11 +176,11 @@ class _Digest:
 
     def _add_class(self, cls: type[Any], name: str) -> None:
         self._write("class", cls.__qualname__)
-        self._add_items("bases", cls.__bases__, name)
-        ignored = _CLASS_INTERNALS | _DATACLASS_METHODS if dataclasses.is_dataclass(cls) else _CLASS_INTERNALS
+        self._add_items("bases", (*cls.__bases__, type(cls)), name)
         for member, value in vars(cls).items():
             if (
-                member not in ignored
+                member not in _CLASS_INTERNALS
+                and not (member in _DATACLASS_METHODS and _is_generated(value))
                 and not inspect.ismemberdescriptor(value)
                 and not inspect.isgetsetdescriptor(value)
             ):
@@ -181,7 +193,7 @@ class _Digest:
         if array.nbytes > MAX_ARRAY_NBYTES:
             limit = format_nbytes(MAX_ARRAY_NBYTES)
             raise UnstableValueError(f"{name} (an array of {format_nbytes(array.nbytes)}; {limit} are hashed at most)")
-        self._write("array", str(array.dtype.descr), str(array.shape))
+        self._write("array", repr(array.dtype), str(array.shape))
         if array.nbytes:
             self._hash.update(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
 
@@ -259,6 +271,12 @@ def _is_exported(value: Any) -> bool:
     for part in qualname.split("."):
         found = getattr(found, part, None)
     return found is value
+
+
+def _is_generated(method: Any) -> bool:
+    """Return whether `dataclasses` made a method. Its code follows from the fields."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return code is not None and code.co_filename in ("<string>", dataclasses.__file__, reprlib.__file__)
 
 
 def _describe(value: Any) -> str:

@@ -55,6 +55,10 @@ class CombinedSource(AbstractSource):
             part.decompress()
 
     @property
+    def infers_specs(self) -> bool:
+        return any(part.infers_specs for part in self.parts)
+
+    @property
     def held_nbytes(self) -> int:
         return sum(part.held_nbytes for part in self.parts)
 

@@ -13,11 +13,11 @@ import numpy as np
 from forebay.core.spec import Array
 from forebay.errors import SpecError
 
-__all__ = ["FrameColumn", "convert_column", "find_class", "library_of_column", "library_of_frame"]
+__all__ = ["NUMBER_KINDS", "FrameColumn", "convert_column", "find_class", "library_of_column", "library_of_frame"]
 
 _FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
 _COLUMNS = {"pandas": ("Series",), "polars": ("Series",)}
-_KINDS = "biufcmM"  # of NumPy dtypes that a column may have: numbers, bool, datetimes and durations
+NUMBER_KINDS = "biufcmM"  # of NumPy dtypes that a column may have: numbers, bool, datetimes and durations
 # The types of polars that NumPy arrays can hold. Int128, Decimal and Time are missing: NumPy has no such types.
 _POLARS_TYPES = {f"{kind}{bits}" for kind in ("Int", "UInt", "Float") for bits in (8, 16, 32, 64)}
 _POLARS_TYPES |= {"Boolean", "Date", "Datetime", "Duration"}
@@ -77,7 +77,7 @@ def _convert_pandas(name: str, series: Any) -> FrameColumn:
     dtype = series.dtype
     kinds = {cls.__name__ for cls in type(dtype).__mro__}
     if isinstance(dtype, np.dtype):
-        if dtype.kind not in _KINDS:
+        if dtype.kind not in NUMBER_KINDS:
             raise _type_error(name, dtype, f"frame[{name!r}].astype('category') if it holds texts, else .astype(float)")
         return FrameColumn(name, series.to_numpy())
     if "CategoricalDtype" in kinds:
@@ -104,12 +104,14 @@ def _convert_polars(name: str, series: Any) -> FrameColumn:
     _refuse_nulls(name, series.null_count(), f"frame.with_columns(pl.col({name!r}).fill_null(0))")
     if kind in ("Categorical", "Enum"):
         return _convert_polars_categories(name, series)
-    if kind == "Array":
-        _refuse_nulls(name, series.explode().null_count() if dtype.size else 0, "arr.eval(pl.element().fill_null(0))")
-    elif kind not in _POLARS_TYPES:
+    values = series
+    while values.dtype.base_type().__name__ == "Array" and values.dtype.size:  # vectors of vectors are possible
+        values = values.explode()
+        _refuse_nulls(name, values.null_count(), "arr.eval(pl.element().fill_null(0))")
+    if kind != "Array" and kind not in _POLARS_TYPES:
         raise _type_error(name, dtype, f"frame.with_columns(pl.col({name!r}).{_polars_advice(kind)})")
     array = series.to_numpy()
-    if array.dtype.kind not in _KINDS:
+    if array.dtype.kind not in NUMBER_KINDS:
         raise _type_error(name, dtype, f"frame.with_columns(pl.col({name!r}).cast(...)) to numbers")
     return _freeze(name, array)
 
@@ -154,25 +156,28 @@ def _convert_arrow(name: str, column: Any) -> FrameColumn:
     return FrameColumn(name, array.array.reshape(shape), array.is_copy or chunks.num_chunks > 1)
 
 
-def _concat_chunks(column: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def _flatten_fixed_lists(name: str, values: Any) -> tuple[Any, tuple[int, ...]]:
     """Return the numbers of a column of vectors, and the shape of the array that holds them."""
     import pyarrow as pa
 
     shape = [len(values)]
     if isinstance(values, pa.ExtensionArray):
-        shape.extend(values.type.shape if isinstance(values.type, pa.FixedShapeTensorType) else ())
+        shape.extend(_tensor_shape(name, values.type) if isinstance(values.type, pa.FixedShapeTensorType) else ())
         values = values.storage.flatten() if len(shape) > 1 else values.storage
     while pa.types.is_fixed_size_list(values.type):
+        _refuse_nulls(name, values.null_count, "pyarrow.compute.fill_null() on its values")  # `flatten` drops them
         shape.append(values.type.list_size)
         values = values.flatten()
     _refuse_nulls(name, values.null_count, "pyarrow.compute.fill_null() on its values")
     return values, tuple(shape)
+
+
+def _tensor_shape(name: str, tensor_type: Any) -> list[int]:
+    """Return the shape of an Arrow tensor. Raise SpecError if its axes are stored in another order."""
+    order = tensor_type.permutation
+    if order is not None and list(order) != sorted(order):
+        raise SpecError(f"the tensors of column {name!r} have permuted axes {list(order)}. Store them in row order.")
+    return list(tensor_type.shape)
 
 
 def _is_plain_arrow_type(arrow_type: Any) -> bool:

@@ -10,7 +10,7 @@ from forebay.core.decision import Decision
 from forebay.core.spec import Array, format_nbytes
 from forebay.errors import SpecError
 from forebay.sources.arrays import ArraySource
-from forebay.sources.frame_columns import FrameColumn, convert_column, library_of_frame
+from forebay.sources.frame_columns import NUMBER_KINDS, FrameColumn, convert_column, library_of_frame
 
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
@@ -92,9 +92,11 @@ def _requested_columns(
         raise SpecError(f"columns={columns!r} is a single name. Pass a list, such as columns=[{columns!r}].")
     if isinstance(columns, Mapping):
         requested = {
-            str(field): [str(name) for name in names] if _is_list(names) else str(names)
+            str(field): [str(name) for name in names] if _is_list(names, known) else str(names)
             for field, names in columns.items()
         }
+    elif columns is not None and not hasattr(columns, "__iter__"):
+        raise SpecError(f"columns={columns!r} is not a list of names. Pass a list, such as columns=['a', 'b'].")
     else:
         requested = {str(name): str(name) for name in (known if columns is None else columns)}
     if not requested or [] in requested.values():
@@ -106,8 +108,9 @@ def _requested_columns(
     return requested
 
 
-def _is_list(names: Any) -> bool:
-    return not isinstance(names, str | int | tuple) and hasattr(names, "__iter__")
+def _is_list(names: Any, known: Mapping[str, list[int]]) -> bool:
+    """Return whether this is a list of names. A tuple may be the name of a pandas column."""
+    return not isinstance(names, str | int) and hasattr(names, "__iter__") and str(names) not in known
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -128,11 +131,13 @@ def _requested_dtypes(
             return dict.fromkeys(fields, _as_dtype(dtype))
         return {field: _as_dtype(value) for field, value in dtypes.items()}
     except TypeError as error:
-        raise SpecError(f"dtype={dtype!r} is not a dtype. Pass for example 'float32'.") from error
+        raise SpecError(f"dtype={dtype!r} is not a dtype of numbers. Pass for example 'float32'.") from error
 
 
 def _as_dtype(value: Any) -> np.dtype[Any]:
     dtype: np.dtype[Any] = np.dtype(value)
+    if dtype.kind not in NUMBER_KINDS:
+        raise TypeError(f"{dtype} is not a dtype of numbers or times")
     return dtype
 
 
@@ -143,10 +148,20 @@ def _make_field(field: str, frame: _Frame, names: str | list[str], dtype: np.dty
     if dtype is None or dtype == column.array.dtype:
         return column
     if column.array.dtype.kind in "mM" and dtype == np.dtype("int64"):  # the stored ticks: no copy
-        return FrameColumn(names, column.array.view(dtype), column.is_copy)
+        return _as_ticks(column)
     converted = np.empty(column.array.shape, dtype)
     _convert_into(converted, column)
     return _own(names, converted, column.categories)
+
+
+def _as_ticks(column: FrameColumn) -> FrameColumn:
+    missing = int(np.count_nonzero(np.isnat(column.array)))
+    if missing:
+        raise SpecError(
+            f"column {column.name!r} has {missing} missing times (NaT), which int64 cannot hold. Fill them with "
+            f"frame[{column.name!r}].fillna(...)."
+        )
+    return FrameColumn(column.name, column.array.view(np.int64), column.is_copy)
 
 
 def _stack(field: str, columns: Sequence[FrameColumn], dtype: np.dtype[Any] | None) -> FrameColumn:
@@ -185,11 +200,12 @@ def _are_side_by_side(arrays: Sequence[Array]) -> bool:
 
 
 def _convert_into(target: Array, column: FrameColumn) -> None:
-    """Write a column to an array of another dtype. Raise SpecError if this loses whole numbers."""
+    """Write a column to an array of another dtype. Raise SpecError if an integer dtype cannot hold it."""
     array, name = column.array, column.name
-    if not np.can_cast(array.dtype, target.dtype, "same_kind"):
+    is_integer = array.dtype.kind in "iu" and target.dtype.kind in "iu"  # the values decide
+    if not is_integer and not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise SpecError(f"column {name!r} is {array.dtype}, which {target.dtype} cannot hold. Choose another dtype.")
-    np.copyto(target, array, casting="same_kind")
+    np.copyto(target, array, casting="unsafe")
     if target.dtype.kind in "iu" and not np.array_equal(target, array):
         raise SpecError(f"column {name!r} has values that {target.dtype} cannot hold. Choose a wider dtype.")
 

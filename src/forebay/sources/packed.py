@@ -59,6 +59,10 @@ class PackedSource(WrappingSource):
         """The positions in a text, and in padding."""
         return np.arange(self._layout.length, dtype=_ID_DTYPE), np.zeros(self._layout.length, _ID_DTYPE)
 
+    @property
+    def infers_specs(self) -> bool:
+        return False  # all packed rows have one length
+
     def __len__(self) -> int:
         return len(self._table)
 

@@ -17,8 +17,9 @@ from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
 from forebay.sources.arrays import GatherFunction, as_array, can_change, common_length, make_gather, memory_region
 
-__all__ = ["CsrMatrix", "PaddedSparseSource", "SparseSource", "has_sparse_leaf", "is_sparse"]
+__all__ = ["MAX_COLUMNS", "CsrMatrix", "PaddedSparseSource", "SparseSource", "has_sparse_leaf", "is_sparse"]
 
+MAX_COLUMNS = 2**31 - 1  # of a matrix whose rows a `PaddedSparseSource` reads, because its columns are int32
 _PART_VALUES = 1 << 16  # values that a gather copies at a time; its temporary arrays stay below 2 MiB
 
 

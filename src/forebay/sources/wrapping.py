@@ -27,6 +27,10 @@ class WrappingSource(AbstractSource):
         self.shuffle_blocks = blocks and ShuffleBlocks(max(1, int(blocks.rows // inner_rows)), blocks.held)
 
     @property
+    def infers_specs(self) -> bool:
+        return self._inner.infers_specs
+
+    @property
     def plan_version(self) -> int:
         return self._inner.plan_version
 

@@ -1,7 +1,10 @@
 """Cached rows follow the rules of every source, in RAM and on disk, complete or not."""
 
+import itertools
+
 import numpy as np
 
+from forebay.core.spec import ArraySpec
 from forebay.sources.arrays import ArraySource
 from forebay.sources.row_cache.cached_source import CachedSource
 from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout
@@ -50,6 +53,16 @@ class TestCompleteRowsInRam(SourceTests):
         return source, TREE
 
 
+def test_the_memory_of_chosen_rows_does_not_grow_with_the_source():
+    chosen = np.array([5, 7, 10**12])
+    store = RamRows((ArraySpec((), "int64"),), 10**13, chosen, 2)
+    store.put(chosen, [np.arange(3)])
+    assert store.find(np.array([10**12, 7, 6, 5, 10**13 - 1])).tolist() == [False, True, False, True, False]
+    out = np.zeros(3, np.int64)
+    store.gather(np.array([7, 5, 7]), [out])
+    assert (out.tolist(), store.count) == ([1, 0, 1], 2)
+
+
 def test_a_cache_without_all_rows_has_no_memory_extents():
     source = cached(RamRows(ArraySource(TREE).specs, 40, None, 40))
     source.gather(slice(0, 39), [spec.empty(39) for spec in source.specs])
@@ -57,19 +70,68 @@ def test_a_cache_without_all_rows_has_no_memory_extents():
     assert source.plan_version == 0
 
 
-def test_the_inner_source_prefetches_only_rows_that_gather_will_read():
-    announced = []
+class Prefetching(ArraySource):
+    """Records the rows that it is told to prefetch, and the rows that are gathered."""
 
-    class Prefetching(ArraySource):
-        def prefetch(self, upcoming):
-            announced.extend(rows if isinstance(rows, slice) else rows.tolist() for rows in upcoming)
+    def __init__(self, tree):
+        super().__init__(tree)
+        self.announced, self.gathered, self.closed = [], [], 0
 
-    source = cached(RamRows(ArraySource(TREE).specs, 40, None, 10), Prefetching(TREE))
-    source.prefetch(iter([slice(0, 20)]))
-    assert announced.pop() == slice(0, 20)
-    source.gather(slice(0, 5), [spec.empty(5) for spec in source.specs])
-    source.prefetch(iter([slice(0, 20)]))
-    assert announced == []
-    source.gather(slice(0, 10), [spec.empty(10) for spec in source.specs])
-    source.prefetch(iter([slice(0, 10), slice(8, 12), slice(20, 30)]))
-    assert announced == [[10, 11], slice(20, 30)]
+    def prefetch(self, upcoming):
+        self.announced = [rows if isinstance(rows, slice) else rows.tolist() for rows in upcoming]
+        return self
+
+    def gather(self, rows, out):
+        self.gathered.append(rows if isinstance(rows, slice) else rows.tolist())
+        super().gather(rows, out)
+
+    def close(self):
+        self.closed += 1
+
+
+def gather(source, rows, count):
+    out = [spec.empty(count) for spec in source.specs]
+    source.gather(rows, out)
+    np.testing.assert_array_equal(out[0], TREE["x"][rows])
+
+
+def test_the_inner_source_prefetches_only_rows_that_are_not_stored():
+    inner = Prefetching(TREE)
+    source = cached(RamRows(ArraySource(TREE).specs, 40, None, 10), inner)
+    source.prefetch(iter([slice(0, 20)])).close()
+    assert (inner.announced, inner.closed) == ([slice(0, 20)], 1)
+    gather(source, slice(0, 5), 5)
+    source.prefetch(iter([slice(0, 5), slice(0, 7), np.array([30, 4])]))
+    assert inner.announced == [[5, 6], [30]]
+
+
+def test_rows_that_were_stored_after_the_plan_are_read_as_planned():
+    inner = Prefetching(TREE)
+    source = cached(RamRows(ArraySource(TREE).specs, 40, None, 40), inner)
+    groups = [np.array([1, 2]), np.array([2, 3]), slice(4, 8), np.array([2, 3])]
+    reads = source.prefetch(iter(groups))
+    for group in groups:
+        gather(source, group, len(np.arange(40)[group]))
+    assert inner.gathered == inner.announced == [[1, 2], [2, 3], slice(4, 8), [2, 3]]
+    reads.close()
+    gather(source, np.array([2, 3]), 2)
+    assert len(inner.gathered) == 4
+
+
+def test_slices_are_announced_as_the_row_numbers_that_a_transform_reads():
+    inner = Prefetching(TREE)
+    store = RamRows(inner.specs, 40, None, 40)
+    copy_rows = {"transform": lambda leaves, out: [np.copyto(*pair) for pair in zip(out, leaves, strict=True)]}
+    options = {"calls_user_code": True, "used_rows": 40}
+    source = CachedSource(inner, store, inner.specs, inner.structure, **copy_rows, **options)
+    source.prefetch(iter([slice(0, 3)]))
+    gather(source, slice(0, 3), 3)
+    assert inner.gathered == inner.announced == [[0, 1, 2]]
+
+
+def test_endless_groups_of_stored_rows_end_the_plan():
+    inner = Prefetching(TREE)
+    source = cached(RamRows(ArraySource(TREE).specs, 40, None, 10), inner)
+    gather(source, slice(0, 10), 10)
+    source.prefetch(itertools.repeat(slice(0, 10)))
+    assert inner.announced == []

@@ -67,6 +67,15 @@ def test_files_are_private_and_have_no_pickle(tmp_path):
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize("stops", [[100_000], [10], [10, 100_000]])
+def test_the_checksums_of_rows_within_the_budget_have_no_holes(tmp_path, stops):
+    for stop in stops:
+        DiskRows(layout_of(tmp_path, rows=100_000), stop, stop)
+    status = (tmp_path / "ab12.checks").stat()
+    assert status.st_size == 400_000
+    assert (status.st_blocks * 512 >= status.st_size) == (stops[-1] == 100_000)
+
+
 @pytest.mark.parametrize("offset", [0, 7, 4096 + 8 * 49])
 def test_a_damaged_row_counts_as_missing_and_is_stored_again(tmp_path, offset):
     put(open_rows(tmp_path), range(ROWS))

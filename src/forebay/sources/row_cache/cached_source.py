@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,6 +12,8 @@ from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
+from forebay.errors import SpecError
+from forebay.sources.lookahead import GroupItems, group_key
 from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
 
 __all__ = ["CachedSource", "TransformInto"]
@@ -52,6 +55,7 @@ class CachedSource(AbstractSource):
         self.immutable = inner.immutable and not calls_user_code and store.capacity < used_rows
         self.row_by_row = inner.row_by_row or calls_user_code
         self.decodes_rows = inner.decodes_rows and not calls_user_code
+        # A complete cache keeps the blocks too: the order of `shuffle()` must not depend on what is cached.
         self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy
         self.decompressed_nbytes = inner.decompressed_nbytes
         self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
@@ -59,6 +63,7 @@ class CachedSource(AbstractSource):
         if type(inner).prefetch is AbstractSource.prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
             self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
+        self._planned_reads: list[_PlannedReads] = []
         self._plan_version = 0
         self._hits = _Count()
 
@@ -71,6 +76,10 @@ class CachedSource(AbstractSource):
 
     def __len__(self) -> int:
         return len(self._inner)
+
+    @property
+    def infers_specs(self) -> bool:
+        return False  # all cached rows have one shape
 
     @property
     def stored_rows(self) -> tuple[Sequence[ArraySpec], Structure]:
@@ -91,12 +100,13 @@ class CachedSource(AbstractSource):
             self._store.gather(rows, out)
             return
         numbers = as_numbers(rows)
-        is_stored = self._store.find(numbers)
+        is_stored = self._find_stored(rows, numbers)
         self._hits.add(int(np.count_nonzero(is_stored)))
         if is_stored.all():
             self._store.gather(rows, out)
         elif self._transform is None and not is_stored.any():
-            self._inner.gather(rows, out)
+            with _equal_rows():
+                self._inner.gather(rows, out)
             self._store.put(numbers, out)
         else:
             for start in range(0, len(numbers), self._piece_rows):
@@ -127,35 +137,45 @@ class CachedSource(AbstractSource):
         """Compute rows and store them."""
         if len(numbers) == 0:
             return
-        if self._transform is None:
-            self._inner.gather(numbers, out)
-        else:
-            leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
-            self._inner.gather(numbers, leaves)
-            self._transform(leaves, out)
+        with _equal_rows():
+            if self._transform is None:
+                self._inner.gather(numbers, out)
+            else:
+                leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
+                self._inner.gather(numbers, leaves)
+                self._transform(leaves, out)
         self._store.put(numbers, out)
 
     def _notice_completion(self) -> None:
         """If all rows are stored, behave like arrays in memory. A feed then makes a new plan for the next epoch."""
         if self.is_complete and self._plan_version == 0:
             self.immutable, self.row_by_row, self.decodes_rows = True, False, False
-            self.shuffle_blocks, self.scratch_row_nbytes = None, 0
+            self.scratch_row_nbytes = 0
             self._plan_version = 1
 
     def prefetch(self, upcoming: Iterator[Rows]) -> Closeable | None:
-        """Let the inner source prefetch, if `gather` will read exactly these rows from it."""
-        if self._store.count == 0:
-            return self._inner.prefetch(upcoming)
-        if self._store.count == self._store.capacity and not self.is_complete:
-            return self._inner.prefetch(self._never_stored(upcoming))
-        return None
+        """Let the inner source prefetch the rows of upcoming groups that are not stored."""
+        if self.is_complete:
+            return None
+        reads = _PlannedReads(self._store, len(self), keeps_slices=self._transform is None)
+        prefetch = self._inner.prefetch(reads.plan(upcoming))
+        if prefetch is None:
+            return None
+        reads.prefetch = prefetch
+        self._planned_reads = [*(other for other in self._planned_reads if not other.is_closed), reads]
+        return reads
 
-    def _never_stored(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
-        for rows in upcoming:
-            numbers = as_numbers(rows)
-            computed = numbers[~self._store.may_store(numbers)]
-            if len(computed):
-                yield rows if len(computed) == len(numbers) else computed
+    def _find_stored(self, rows: Rows, numbers: Array) -> Array:
+        """Return which rows to read from the cache. The others are read from the inner source.
+
+        An inner source finds prefetched rows by their row numbers. So read the rows that were planned, even if some of
+        them are stored by now.
+        """
+        for reads in self._planned_reads:
+            is_stored = reads.take(rows, numbers)
+            if is_stored is not None:
+                return is_stored
+        return self._store.find(numbers)
 
     def decompress(self) -> None:
         if not self.is_complete:
@@ -211,6 +231,65 @@ class CachedSource(AbstractSource):
             arguments,
             {"identify": self.identify, "cached_transforms": self.cached_transforms},
         )
+
+
+@contextmanager
+def _equal_rows() -> Iterator[None]:
+    """Raise SpecError with a way out that `cache()` has, if rows differ in shape or dtype."""
+    try:
+        yield
+    except SpecError as error:
+        found = str(error).partition(". ")[0]
+        raise SpecError(
+            f"{found}, but cache() keeps rows of one shape and dtype. Make them equal in the source, or in the map "
+            "before cache()."
+        ) from error
+
+
+class _PlannedReads:
+    """The rows of upcoming groups that the inner source was told to prefetch. `close()` ends the prefetch."""
+
+    def __init__(self, store: StoredRows, rows: int, *, keeps_slices: bool) -> None:
+        """`rows` is the length of the source.
+
+        `keeps_slices` says whether a gather of a slice reads the same slice from the inner source.
+        """
+        self._store, self._rows, self._keeps_slices = store, rows, keeps_slices
+        self._groups: GroupItems[tuple[Array, Array]] = GroupItems()  # row numbers, and whether each row was stored
+        self._lock = threading.Lock()
+        self.prefetch: Closeable | None = None
+        self.is_closed = False
+
+    def plan(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
+        """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
+        passed_rows = 0  # since a group with a missing row
+        for rows in upcoming:
+            numbers = as_numbers(rows)
+            is_stored = self._store.find(numbers)
+            if self.is_closed or passed_rows > self._rows:  # `upcoming` may be endless
+                return
+            if is_stored.all():
+                passed_rows += len(numbers)
+                continue
+            passed_rows = 0
+            with self._lock:
+                self._groups.add(group_key(rows), (numbers, is_stored))
+            yield rows if self._keeps_slices and not is_stored.any() else numbers[~is_stored]
+
+    def take(self, rows: Rows, numbers: Array) -> Array | None:
+        """Return which rows of a group were stored when it was planned; None if it was not planned."""
+        with self._lock:
+            planned = self._groups.pop(group_key(rows)) if self._groups and len(numbers) else None
+        if planned is None or not np.array_equal(planned[0], numbers):  # other groups may have the same key
+            return None
+        return planned[1]
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.prefetch is not None:
+            self.prefetch.close()
+        with self._lock:
+            self._groups.drain()
 
 
 class _Count:

@@ -4,7 +4,7 @@ A cache has three files, whose names begin with its key:
 
     KEY.json    the header: format, key, rows, and the spec of each field
     KEY.rows    the bytes of all rows, field after field. It has its full length from the start, with holes
-    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored
+    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored. Rows within the budget have no holes here
 
 A process writes the bytes of a row, and then its checksum. So a process that ends early leaves complete rows only. Two
 processes may write the same row; both write the same bytes. After a loss of power, the disk may have the checksum
@@ -102,7 +102,7 @@ class DiskRows(StoredRows):
             self.close()
             raise SourceError(
                 f"cache({str(self._layout.folder)!r}) cannot use the folder: {error.strerror or error}. Pass a folder "
-                "that only you can write to."
+                "with free space that only you can write to."
             ) from error
 
     def _open(self) -> None:
@@ -115,6 +115,7 @@ class DiskRows(StoredRows):
             lengths = {"rows": layout.offsets[-1], "checks": layout.rows * _CHECK.itemsize}
             self._rows_file = self._open_file("rows", lengths["rows"], is_new=is_new)
             self._checks_file = self._open_file("checks", lengths["checks"], is_new=is_new)
+            _fill_holes(self._checks_file, self._stop * _CHECK.itemsize)
             if is_new:
                 self._publish_header()
         finally:
@@ -167,12 +168,10 @@ class DiskRows(StoredRows):
     def count(self) -> int:
         return self._count
 
-    def may_store(self, numbers: Array) -> Array:
-        return np.asarray(numbers < self._stop)
-
     def find(self, numbers: Array) -> Array:
         self._check_length()
-        is_stored = (self._checks[numbers] != _MISSING) & (numbers < self._stop)
+        # Read no checksum beyond `stop`: it may be in a hole of the file.
+        is_stored = (self._checks[np.minimum(numbers, self._stop - 1)] != _MISSING) & (numbers < self._stop)
         unverified = np.unique(numbers[is_stored & ~self._is_verified[numbers]])
         if len(unverified) == 0:
             return np.asarray(is_stored)
@@ -259,6 +258,12 @@ def _open_to_write(path: Path, flags: int) -> int:
 def _close_files(descriptors: list[int]) -> None:
     while descriptors:
         os.close(descriptors.pop())
+
+
+def _fill_holes(descriptor: int, nbytes: int) -> None:
+    """Reserve space at the start of a file: reading a hole of a mapped file ends the process if its tmpfs is full."""
+    if hasattr(os, "posix_fallocate"):  # systems without it have no tmpfs
+        os.posix_fallocate(descriptor, 0, max(1, nbytes))
 
 
 def _map_file(descriptor: int, nbytes: int) -> mmap.mmap:

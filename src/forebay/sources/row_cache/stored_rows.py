@@ -32,10 +32,6 @@ class StoredRows(ABC):
         """The number of stored rows that this process may read."""
 
     @abstractmethod
-    def may_store(self, numbers: Array) -> Array:
-        """Return for each row number whether the row belongs to the set that may be stored."""
-
-    @abstractmethod
     def find(self, numbers: Array) -> Array:
         """Return for each row number whether the row is stored."""
 
@@ -76,7 +72,6 @@ class RamRows(StoredRows):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._slots = None if self._used is None else _slot_table(self._used[: self.capacity], self._rows)
         self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows without a slot
         self._count = 0
         self._arrays: list[Array] = []
@@ -86,16 +81,13 @@ class RamRows(StoredRows):
     def count(self) -> int:
         return self._count
 
-    def may_store(self, numbers: Array) -> Array:
-        return np.asarray(self._slots_of(numbers) < self.capacity)
-
     def find(self, numbers: Array) -> Array:
         return self._is_stored[self._slots_of(numbers)]
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         if not row_count(rows):
             return
-        slots: Rows = rows if self._slots is None else self._slots_of(as_numbers(rows))
+        slots: Rows = rows if self._used is None else self._slots_of(as_numbers(rows))
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(slots, leaf)
 
@@ -120,11 +112,15 @@ class RamRows(StoredRows):
 
     @property
     def _holds_all_rows(self) -> bool:
-        return self._slots is None and self._count == self._rows
+        return self._used is None and self._count == self._rows
 
     def _slots_of(self, numbers: Array) -> Array:
         """Return the slot of each row; `capacity` if it has none."""
-        return np.minimum(numbers, self.capacity) if self._slots is None else self._slots[numbers]
+        if self._used is None:
+            return np.minimum(numbers, self.capacity)
+        # A search, because a table of all rows of the source could take more memory than the cached rows.
+        slots = np.searchsorted(self._used[: self.capacity], numbers)
+        return np.where(self._used[np.minimum(slots, self.capacity - 1)] == numbers, slots, self.capacity)
 
     def _allocated(self) -> list[Array]:
         with self._lock:
@@ -142,10 +138,3 @@ class RamRows(StoredRows):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._begin()
-
-
-def _slot_table(used: Array, rows: int) -> Array:
-    """Return the slot of each row of the source. Rows that are not in `used` have the slot `len(used)`."""
-    slots = np.full(rows, len(used), np.intp)
-    slots[used] = np.arange(len(used))
-    return slots
