@@ -123,6 +123,10 @@ class Ragged:
         """Return the rows with values of another dtype."""
         return Ragged(self.values.astype(dtype, copy=copy), self.offsets)
 
+    def copy(self) -> "Ragged":
+        """Return the same rows with their own memory."""
+        return Ragged(self.values.copy(), self.offsets.copy())
+
     def with_offsets_of(self, dtype: np.dtype[Any]) -> "Ragged":
         """Return the rows with offsets of another dtype. Raise SpecError if it cannot store them."""
         if len(self.values) > np.iinfo(dtype).max:
