@@ -149,7 +149,7 @@ class Map:
 
     def _validate_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
         """Return the leaves as arrays. Raise TransformError for a wrong number of rows."""
-        arrays = [leaf if isinstance(leaf, Ragged) else np.asarray(leaf) for leaf in leaves]
+        arrays = [leaf.checked() if isinstance(leaf, Ragged) else np.asarray(leaf) for leaf in leaves]
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
                 got = "a single value" if array.ndim == 0 else f"{len(array)} rows"
