@@ -231,6 +231,7 @@ def test_slots_are_planned_for_full_batches():
         ({"tokens": 40, "lengths": [1, 2]}, "for 10 rows"),
         ({"tokens": 40, "lengths": np.ones(10)}, "one whole number for each"),
         ({"tokens": 40, "lengths": [-1] * 10}, "Pass lengths from 0"),
+        ({"tokens": 40, "lengths": np.full(10, 2**63 + 1, "uint64")}, "Pass lengths up to"),
         ({"tokens": 40, "lengths": "row"}, "single value, without a length"),
         ({"tokens": 40, "lengths": "title"}, "title"),
         ({"buckets": [1]}, r"are for batch\(tokens=...\)"),
@@ -240,6 +241,11 @@ def test_slots_are_planned_for_full_batches():
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(PipelineError, match=message):
         BASE.batch(**({"pad": 0} | options))
+
+
+def test_a_second_batch_is_refused_with_the_arguments_of_the_first():
+    with pytest.raises(PipelineError, match=r"batch\(tokens=40\) was called already"):
+        BASE.batch(tokens=40, pad=0).batch(4)
 
 
 ROWS_THAT_CHANGE = {
