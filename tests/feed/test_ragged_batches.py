@@ -120,6 +120,27 @@ def test_a_map_on_a_batch_may_return_dense_rows():
         assert [length for batch in feed for length in batch.tolist()] == LENGTHS
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ragged: fb.Ragged(ragged.values[:3], ragged.offsets),
+        lambda ragged: fb.Ragged(ragged.values, ragged.offsets + 1),
+        lambda ragged: fb.Ragged(ragged.values, ragged.offsets[::-1]),
+        lambda ragged: fb.Ragged(ragged.values, ragged.offsets * 1.0),
+        lambda ragged: fb.Ragged(ragged.values, []),
+        lambda ragged: fb.Ragged(3, ragged.offsets),
+    ],
+)
+def test_a_map_must_return_offsets_that_fit_the_values(change):
+    with pytest.raises(SpecError, match=r"the offsets of ragged rows do not fit their \d+ values\. Begin offsets"):
+        texts(fb.from_source(TEXTS).batch(4, ragged=True).map(change))
+
+
+def test_a_map_may_return_ragged_rows_of_lists():
+    lists = fb.from_source(TEXTS).batch(4, ragged=True).map(lambda ragged: fb.Ragged([1] * len(ragged), range(5)))
+    assert texts(lists.take(1)) == [[1]] * 4
+
+
 def test_explain_names_the_ragged_fields():
     with fb.from_source(ROWS).batch(4, ragged=True).feed("numpy") as feed:
         assert "ragged" in feed.explain()

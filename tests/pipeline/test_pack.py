@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forebay as fb
-from forebay.errors import ForebayError, PipelineError
+from forebay.errors import ForebayError, PipelineError, SourceError
 from forebay.testing import SimulatedEngine
 
 LENGTHS = [3, 9, 0, 5, 5, 1, 14, 2, 7, 4, 4, 1, 1, 6]
@@ -222,6 +222,13 @@ def test_the_fingerprint_depends_on_everything_that_changes_the_rows():
     )
 
 
+@pytest.mark.parametrize("labels", [3, 5, 9, 10])
+def test_fields_of_different_length_are_refused_also_where_a_text_is_cut(labels):
+    texts = fb.from_source([{"tokens": np.arange(8), "labels": np.arange(labels)}])
+    with pytest.raises(SourceError, match=rf"row 0 has {labels} values in 'labels'"):
+        next(texts.pack(4, long="truncate").batch(1).feed("numpy"))
+
+
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_explain_says_how_full_the_rows_are(shuffled):
     packed = ragged([5, 5, 10]).pack(10)
@@ -248,6 +255,9 @@ def test_explain_says_how_full_the_rows_are(shuffled):
         (lambda texts: texts.pack(4, lengths=np.ones(14)), "float64"),
         (lambda texts: texts.pack(4, lengths=[-1] * 14), "length -1"),
         (lambda texts: texts.pack(4, lengths=[0] * 14), "no token"),
+        (lambda texts: texts.pack(4, lengths=[[1, 2], [3]]), "one whole number for each row"),
+        (lambda texts: texts.pack(4, lengths=np.full(14, 2**63, "uint64")), "length 9223372036854775808 for row 0"),
+        (lambda texts: texts.pack(4, drop=3), "a list of names"),
         (lambda texts: texts.shuffle().pack(4), "before them"),
         (lambda texts: texts.repeat().pack(4), "never ends"),
         (lambda texts: texts.map(lambda row: row).pack(4), "stored rows"),

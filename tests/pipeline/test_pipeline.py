@@ -49,6 +49,9 @@ def test_numpy_numbers_are_accepted_as_numbers():
 def test_a_seed_must_be_a_whole_number(seed):
     with pytest.raises(PipelineError, match=rf"shuffle\(seed={seed!r}\): pass a whole number"):
         fb.from_arrays(np.arange(10)).shuffle(seed=seed)
+    if seed is not None:
+        with pytest.raises(PipelineError, match=rf"map\(seed={seed!r}\): pass a whole number"):
+            fb.from_arrays(np.arange(10)).map(lambda row, rng: row, seed=seed)
 
 
 def test_iterating_a_pipeline_raises_and_names_feed():

@@ -1,6 +1,7 @@
 """`batch(tokens=)`: batches of rows of similar length, with at most so many elements."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import forebay as fb
-from forebay.errors import PipelineError, StateError
+from forebay.errors import BudgetError, PipelineError, StateError
 from forebay.order.length_buckets import LengthBuckets
 from forebay.pipeline.ranks import Rank
 from forebay.testing import SimulatedEngine
@@ -231,6 +232,7 @@ def test_slots_are_planned_for_full_batches():
         ({"tokens": 40, "lengths": [1, 2]}, "for 10 rows"),
         ({"tokens": 40, "lengths": np.ones(10)}, "one whole number for each"),
         ({"tokens": 40, "lengths": [-1] * 10}, "Pass lengths from 0"),
+        ({"tokens": 40, "lengths": np.full(10, 2**63 + 1, "uint64")}, "Pass lengths up to"),
         ({"tokens": 40, "lengths": "row"}, "single value, without a length"),
         ({"tokens": 40, "lengths": "title"}, "title"),
         ({"buckets": [1]}, r"are for batch\(tokens=...\)"),
@@ -240,6 +242,27 @@ def test_slots_are_planned_for_full_batches():
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(PipelineError, match=message):
         BASE.batch(**({"pad": 0} | options))
+
+
+@pytest.mark.parametrize(
+    ("texts", "tokens", "message"),
+    [
+        (fb.from_ragged(np.zeros(1 << 18), [0, 1 << 17, 1 << 18]), 1 << 18, "at most 262144 elements takes 2.0 MiB"),
+        (fb.from_ragged(np.zeros(1 << 18, "u1"), np.arange((1 << 18) + 1)), 64, "tables of the order take 3.0 MiB"),
+    ],
+)
+def test_batches_and_tables_that_exceed_the_budget_are_refused(texts, tokens, message):
+    pipeline = texts.shuffle(seed=0).batch(tokens=tokens, pad=0)
+    with pytest.raises(BudgetError, match=message) as refused:
+        pipeline.feed("numpy", host_bytes="1MiB")
+    enough = re.search(r"Pass host_bytes='(\w+)'", str(refused.value))[1]
+    with pipeline.feed("numpy", host_bytes=enough) as feed:
+        assert len(next(feed)) > 0
+
+
+def test_a_second_batch_is_refused_with_the_arguments_of_the_first():
+    with pytest.raises(PipelineError, match=r"batch\(tokens=40\) was called already"):
+        BASE.batch(tokens=40, pad=0).batch(4)
 
 
 ROWS_THAT_CHANGE = {

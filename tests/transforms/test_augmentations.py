@@ -116,6 +116,30 @@ def test_padded_batches_are_refused_because_the_padding_depends_on_other_rows():
         np.testing.assert_allclose(next(iter(feed)), IMAGES / 255, rtol=1e-6)
 
 
+def test_ragged_images_are_refused_with_the_way_out():
+    images = fb.from_ragged(np.zeros((9, 4, 3), np.uint8), [0, 4, 9])
+    with pytest.raises(SpecError, match=r"needs images of one size, but 'array' is ragged\. Pass pad="):
+        images.map(fb.normalize(0, 1)).batch(2, ragged=True).feed("numpy")
+    with pytest.raises(PipelineError, match=r"flip.*leave out pad= and ragged="):
+        images.map(fb.flip()).batch(2, ragged=True).feed("numpy")
+
+
+def test_images_beside_a_ragged_field_are_normalized():
+    texts = fb.Ragged(np.arange(12), np.arange(0, 14, 2))
+    rows = fb.from_arrays({"image": IMAGES, "text": texts}).map(fb.normalize(0, 1))
+    with rows.batch(6, ragged=True).feed("numpy") as feed:
+        np.testing.assert_allclose(next(feed)["image"], IMAGES / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "augmentation", [fb.random_resized_crop(4), fb.flip(), fb.color_jitter(0.1, hue=0.1), fb.normalize(0, 1)]
+)
+def test_a_ready_made_batch_may_have_no_rows(augmentation):
+    batches = fb.from_batches(lambda: iter([IMAGES[:2], IMAGES[:0], IMAGES[:3]])).map(augmentation)
+    with batches.feed("numpy") as feed:
+        assert [len(batch) for batch in feed] == [2, 0, 3]
+
+
 # Random numbers
 
 

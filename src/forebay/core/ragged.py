@@ -123,6 +123,21 @@ class Ragged:
         """Return the rows with values of another dtype."""
         return Ragged(self.values.astype(dtype, copy=copy), self.offsets)
 
+    def checked(self) -> "Ragged":
+        """Return the rows as NumPy arrays. Raise SpecError if the offsets do not fit the values."""
+        values, offsets = np.asarray(self.values), np.asarray(self.offsets)
+        is_list = values.ndim > 0 and offsets.ndim == 1 and len(offsets) > 0 and offsets.dtype.kind in "iu"
+        if not is_list or (offsets[0], offsets[-1]) != (0, len(values)) or (offsets[1:] < offsets[:-1]).any():
+            raise SpecError(
+                f"the offsets of ragged rows do not fit their {len(np.atleast_1d(values))} values. Begin offsets with "
+                "0, do not let them decrease, and end them with the number of values."
+            )
+        return Ragged(values, offsets)
+
+    def copy(self) -> "Ragged":
+        """Return the same rows with their own memory."""
+        return Ragged(self.values.copy(), self.offsets.copy())
+
     def with_offsets_of(self, dtype: np.dtype[Any]) -> "Ragged":
         """Return the rows with offsets of another dtype. Raise SpecError if it cannot store them."""
         if len(self.values) > np.iinfo(dtype).max:

@@ -17,7 +17,7 @@ from forebay.order.schedule import Cursor, Group
 from forebay.sources.direct.reader import FileReader, ReadSession
 from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.ops import Map
-from forebay.transforms.padding import fill_values, pad_rows, stack_columns
+from forebay.transforms.padding import Unpadded, fill_values, pad_rows, stack_columns
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
@@ -241,8 +241,10 @@ class IndexedFiller:
 
         `TransformStage.input_arrays` decides whether they are in the slot. Padded and ragged rows are in new arrays.
         """
+        names = self._source.structure.paths
+        if isinstance(self._pad, Unpadded):
+            return pad_rows(self._source.gather_rows(rows), names, self._pad)
         if self._pad is not None:
-            names = self._source.structure.paths
             if self._fill_values is None:
                 self._fill_values = fill_values(self._source.specs, names, self._pad)
             columns = self._source.gather_columns(rows, self._fill_values)

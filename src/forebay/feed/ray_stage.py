@@ -122,7 +122,7 @@ class RayTransformStage(TransformStage):
         self, worker: WorkerInfo, contexts: list[BatchContext], leaves: list[Array], num_returns: int
     ) -> RayRequest:
         pieces = self._count_pieces(worker, sum(leaf.nbytes for leaf in leaves))
-        if pieces == 1:
+        if pieces == 1 or not all(isinstance(leaf, np.ndarray) for leaf in leaves):
             return RayRequest(RayTask(contexts, None, leaves, num_returns=num_returns), num_returns=num_returns)
         specs = [(leaf.shape, leaf.dtype) for leaf in leaves]
         contiguous = [np.ascontiguousarray(leaf) for leaf in leaves]
@@ -140,14 +140,16 @@ class RayTransformStage(TransformStage):
         transforms = self._plan.thread_transforms
         if not transforms:
             return leaves
-        batch_rows = self._plan.input.batch_rows if len(contexts) > 1 else len(leaves[0])
+        if len(contexts) == 1:
+            return apply_all(transforms, leaves, self._source_structure, contexts[0])[0]
+        batch_rows = self._plan.input.batch_rows
         batches = [
             apply_all(
                 transforms, [leaf[start : start + batch_rows] for leaf in leaves], self._source_structure, context
             )[0]
             for start, context in zip(range(0, len(leaves[0]), batch_rows), contexts, strict=True)
         ]
-        return batches[0] if len(batches) == 1 else [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+        return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
     def _gather_rows(self, rows: Rows) -> list[Array]:
         out = [spec.empty(row_count(rows)) for spec in self._plan.input.source_specs]

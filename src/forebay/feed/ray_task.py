@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from ray import cloudpickle
 
+from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
@@ -143,7 +144,7 @@ class RayJobOnWorker:
         skipped = collect_skipped(task.contexts, job.batch_rows)
         return RayResult(len(task.contexts), len(leaves[0]), out, skipped=skipped)
 
-    def _transform(self, leaves: list[Array], context: BatchContext) -> list[Array]:
+    def _transform(self, leaves: list[Any], context: BatchContext) -> list[Any]:
         job = self._job
         results, _ = apply_all(job.transforms, leaves, job.structure, context, first=job.first)
-        return [np.asarray(leaf) for leaf in results]
+        return [leaf if isinstance(leaf, Ragged) else np.asarray(leaf) for leaf in results]

@@ -67,7 +67,8 @@ class BatchMethods(RowMethods):
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")
         if self.batching is not None:
-            raise PipelineError(f"batch({self.batching.rows}) was called already: call batch() once.")
+            first = self.batching.rows if self.batching.tokens is None else f"tokens={self.batching.tokens}"
+            raise PipelineError(f"batch({first}) was called already: call batch() once.")
         fields = _ragged_fields(ragged, pad)
         if sparse and (fields is not None or tokens is not None):
             raise PipelineError("batch(sparse=True) needs rows of one length. Leave out ragged= and tokens=.")

@@ -13,8 +13,8 @@ from forebay.order.schedule import ENDLESS, Schedule
 from forebay.pipeline.ranks import Rank
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
-from forebay.transforms.ops import Transform
-from forebay.transforms.padding import RaggedFields
+from forebay.transforms.ops import Map, Transform
+from forebay.transforms.padding import RaggedFields, Unpadded
 
 __all__ = ["Batching", "PipelineDescription"]
 
@@ -68,19 +68,31 @@ class PipelineDescription:
         return self.batching is not None and (self.batching.pad is not None or self.batching.ragged is not None)
 
     @property
-    def row_stacking(self) -> RaggedFields | Mapping[str, Any] | Any | None:
+    def row_stacking(self) -> Unpadded | RaggedFields | Mapping[str, Any] | Any | None:
         """How the rows of the source become a batch: the values of `pad`, or the ragged fields.
 
-        None if all rows have one shape. If some specs have a variable length, only these fields are ragged. Otherwise
-        any field of rows that Python code produces may be, because its spec is that of the first row.
+        None if all rows have one shape. Before a map on rows, `pad` does not apply yet. If some specs have a variable
+        length, only these fields are ragged. Otherwise any field of rows that Python code produces may be, because its
+        spec is that of the first row.
         """
         if self.batching is None or self.batching.ragged is None:
-            return self.batching.pad if self.batching is not None else None
+            pad = self.batching.pad if self.batching is not None else None
+            return pad if pad is None or self.last_row_map is None else Unpadded()
         if self.batching.ragged.names is not None:
             return self.batching.ragged
         ragged = frozenset(name for name, spec in zip(self.structure.paths, self.specs, strict=True) if spec.ragged)
         is_inferred = self.source.infers_specs or self.order is None
         return self.batching.ragged if is_inferred and not ragged else RaggedFields(ragged)
+
+    @property
+    def last_row_map(self) -> int | None:
+        """The index of the last map on rows in `transforms`; None if there is none."""
+        indices = [
+            index
+            for index, transform in enumerate(self.transforms)
+            if isinstance(transform, Map) and transform.by_row and transform.where != "device"
+        ]
+        return indices[-1] if indices else None
 
     @property
     def input_specs(self) -> tuple[ArraySpec, ...]:

@@ -1,6 +1,6 @@
 """`pack()`, the pipeline method that puts several texts into one row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
@@ -89,6 +89,8 @@ def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str |
             f"{structure.kind.__name__} with the parts {', '.join(structure.paths)}. Make a flat dict of them."
         )
     names = structure.paths
+    if not isinstance(drop, Iterable):
+        raise PipelineError(f"pack(drop={drop!r}): pass the name of a field, or a list of names.")
     dropped = [drop] if isinstance(drop, str) else list(drop)
     for name in [*dropped, *([] if field is None else [field])]:
         if structure.kind is None or name not in names:

@@ -111,9 +111,9 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
         gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot | Augmentation)
         error_limit = check_error_limit(on_error, max_errors, gets_rows=gets_rows)
-        seed = self.seed if seed is None else seed
+        seed = self.seed if seed is None else check_number(seed, "map(seed={})")
         if isinstance(function, Augmentation):
-            function = function.seeded(check_number(seed, "map(seed={})"), self.source.cached_transforms)
+            function = function.seeded(seed, self.source.cached_transforms)
         if isinstance(function, Cast | Scale | OneHot | Augmentation):
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):

@@ -42,14 +42,20 @@ def make_plan(plan_input: PlanInput, cores: int) -> Plan:
     if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
         return make_plan(replace(plan_input, reading=without_buffers), cores)
-    if not plan_input.fixed_size:
+    if not plan_input.fixed_size and plan_input.tokens is None:
         return smallest.plan()  # later batches may be smaller than the first, from which the planner computes the sizes
     needed_mib = -(-smallest.nbytes // 2**20)
     raise BudgetError(
-        f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_rows} rows "
-        f"takes {format_nbytes(smallest.slot_nbytes)}, and the feed needs at least {needed_mib} MiB. "
+        f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_size} "
+        f"takes {format_nbytes(smallest.slot_nbytes)}{_describe_tables(plan_input)}, and the feed needs at least "
+        f"{needed_mib} MiB. "
         f"Pass host_bytes='{needed_mib}MiB'{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
+
+
+def _describe_tables(plan_input: PlanInput) -> str:
+    nbytes = plan_input.order_nbytes
+    return f", the tables of the order take {format_nbytes(nbytes)}" if nbytes else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from forebay.transforms.ops import Map
 
 __all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
 
+_MAX_LENGTH = 2**63 - 1  # of a row
 _CHUNK_ROWS = 128  # rows that are in memory at a time, if the source cannot tell the lengths
 _REPORT_SECONDS = 10.0  # between two messages about the progress of a pass over all rows
 
@@ -27,13 +28,19 @@ _log = logging.getLogger(__name__)
 
 def check_lengths(lengths: Any, count: int, call: str) -> Array:
     """Return the lengths that the user gave, one for each row, or raise PipelineError."""
-    array = np.asarray(lengths)
+    try:
+        array = np.asarray(lengths)
+    except ValueError:  # nested lists of different length
+        raise PipelineError(f"{call} got {lengths!r}. Pass one whole number for each row.") from None
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise PipelineError(f"{call} got {array.dtype}{list(array.shape)}. Pass one whole number for each row.")
     if len(array) != count:
         raise PipelineError(f"{call} got {len(array)} lengths for {count} rows. Pass one for each row.")
     if len(array) and array.min() < 0:
         raise PipelineError(f"{call} got the length {array.min()} for row {int(array.argmin())}. Pass lengths from 0.")
+    if len(array) and array.max() > _MAX_LENGTH:
+        row = int(array.argmax())
+        raise PipelineError(f"{call} got the length {array.max()} for row {row}. Pass lengths up to {_MAX_LENGTH}.")
     return array
 
 

@@ -14,7 +14,7 @@ from forebay.pipeline.description import PipelineDescription
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import Map, Transform, apply_all
-from forebay.transforms.padding import RaggedFields, pad_rows
+from forebay.transforms.padding import RaggedFields, RowList, Unpadded, pad_rows
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
 
@@ -65,13 +65,16 @@ def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) 
 def padded_transforms(pipeline: PipelineDescription) -> tuple[Transform, ...]:
     """Return the transforms of a pipeline; each map on rows gets the arguments of `batch(pad=..., ragged=...)`.
 
-    Such a map pads its results with this value, or returns ragged rows.
+    Such a map returns ragged rows, or the last of them pads its results. Maps before it return unpadded rows.
     """
-    batching = pipeline.batching
+    batching, last = pipeline.batching, pipeline.last_row_map
     pad = None if batching is None else batching.ragged or batching.pad
+    earlier_pad = Unpadded() if isinstance(pipeline.row_stacking, Unpadded) else pad
     return tuple(
-        replace(transform, pad=pad) if isinstance(transform, Map) and transform.by_row else transform
-        for transform in pipeline.transforms
+        replace(transform, pad=pad if index == last else earlier_pad)
+        if isinstance(transform, Map) and transform.by_row
+        else transform
+        for index, transform in enumerate(pipeline.transforms)
     )
 
 
@@ -105,7 +108,7 @@ def _zero_row(pipeline: PipelineDescription) -> list[Any]:
 
 
 def _spec_of(leaf: Any, *, padded: bool) -> ArraySpec:
-    if isinstance(leaf, Ragged):
+    if isinstance(leaf, Ragged | RowList):
         return leaf.row_spec
     array = np.asarray(leaf)
     return ArraySpec((None,) * (array.ndim - 1) if padded else array.shape[1:], array.dtype)

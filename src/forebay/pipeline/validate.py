@@ -199,8 +199,9 @@ def _validate_padded_images(pipeline: Pipeline) -> None:
     for transform in pipeline.transforms:
         if isinstance(transform, Augmentation) and transform.changes_with_size:
             raise PipelineError(
-                f"{transform} needs images of the same size, but batch(pad=...) pads each batch to its largest row. "
-                "Resize the images first, for example with from_images(size=...), and leave out pad=."
+                f"{transform} needs images of the same size, but batch(pad=...) and batch(ragged=...) take rows of "
+                "different sizes. Resize the images first, for example with from_images(size=...), and leave out pad= "
+                "and ragged=."
             )
 
 

@@ -88,6 +88,7 @@ class PackedSource(WrappingSource):
             values = [text[leaf] for text in texts]
             self._check_values(values, leaf, numbers)
             self._check_lengths(values, leaf, numbers, pieces, indices)
+            self._check_equal_lengths(texts, leaf, numbers)
             values.append(padding)
             _join([values[index][first:last] for index, first, last in spans], target)
 
@@ -119,6 +120,19 @@ class PackedSource(WrappingSource):
                 f"{counted[piece]}. All packed fields of a row need one length, which must not change. Correct "
                 "lengths=, or leave out the field with drop=."
             )
+
+    def _check_equal_lengths(self, texts: Sequence[Sequence[Array]], leaf: int, numbers: Array) -> None:
+        """Raise SourceError if a leaf has another length than the first one. `_check_lengths` sees no cut end."""
+        first, names = self._layout.leaves[0], self._inner.structure.paths
+        if leaf == first:
+            return
+        for number, text in zip(numbers, texts, strict=True):
+            if len(text[leaf]) != len(text[first]):
+                raise SourceError(
+                    f"row {number} has {len(text[leaf])} values in {names[leaf]!r}, but {len(text[first])} in "
+                    f"{names[first]!r}. All packed fields of a row need one length. Correct the row, or leave out the "
+                    "field with drop=."
+                )
 
 
 @dataclass(frozen=True, slots=True)

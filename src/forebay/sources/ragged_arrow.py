@@ -63,10 +63,11 @@ def _open_chunk(chunks: Sequence[Any], structure: Structure) -> RaggedArraySourc
 def _as_ragged(chunk: Any, name: str) -> Ragged:
     """Return a list array as values and offsets, without a copy of the values."""
     values, offsets = chunk.values, np.asarray(chunk.offsets, np.int64)
-    if chunk.null_count or values.null_count:
-        raise SpecError(f"{name!r} has null values, which arrays cannot hold. Fill them, or drop these rows.")
     first, last = int(offsets[0]), int(offsets[-1])
     if not 0 <= first <= last <= len(values):
         raise SpecError(f"{name!r} is damaged: its lists end at value {last} of {len(values)}. Write it again.")
+    values = values.slice(first, last - first)  # a slice of a column may have nulls in its other rows
+    if chunk.null_count or values.null_count:
+        raise SpecError(f"{name!r} has null values, which arrays cannot hold. Fill them, or drop these rows.")
     array: Array = values.to_numpy(zero_copy_only=True)
-    return Ragged(array[first:last], offsets - first)
+    return Ragged(array, offsets - first)

@@ -139,13 +139,19 @@ class Augmentation(ABC):
                 self._check_field(shape, dtype, name)
         return chosen
 
-    def _check_field(self, shape: Sequence[int], dtype: str, name: str) -> None:
-        if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in CHANNELS) or 0 in shape:
+    def _check_field(self, shape: Sequence[int | None], dtype: str, name: str) -> None:
+        sizes = [size for size in shape if size is not None]
+        if len(sizes) < len(shape):
+            raise SpecError(
+                f"{self} needs images of one size, but {name!r} is ragged. Pass pad= instead of ragged=, or name other "
+                "fields with fields=."
+            )
+        if len(sizes) not in (2, 3) or (len(sizes) == 3 and sizes[2] not in CHANNELS) or 0 in sizes:
             raise SpecError(
                 f"{self} needs images of shape (height, width, channels) with 1, 3 or 4 channels, or (height, width), "
                 f"but rows of {name!r} have the shape {tuple(shape)}. Transpose them first, or name other fields."
             )
-        self.check(shape, dtype, name)
+        self.check(sizes, dtype, name)
 
     def _refuse_dtype(self, dtype: str, name: str) -> None:
         if dtype not in IMAGE_DTYPES:

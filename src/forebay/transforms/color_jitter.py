@@ -4,6 +4,7 @@ The formulas are those of torchvision for float images. The four changes come in
 numbers between the changes and is rounded once at the end.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,7 @@ class ColorJitter(Augmentation):
     def host_pixels(self, images: Array, parameters: Array) -> Array:
         """Change the colors of a few rows at a time, in the CPU cache."""
         out, count, brightest = np.empty_like(images), len(self.changes), self._brightest(NUMPY_OPS, images)
-        chunk_rows = max(1, CHUNK_VALUES // images[0].size)
+        chunk_rows = max(1, CHUNK_VALUES // math.prod(images.shape[1:]))
         for start in range(0, len(images), chunk_rows):
             rows = slice(start, start + chunk_rows)
             values = images[rows].astype(np.float32)

@@ -7,6 +7,7 @@ planner runs `cast`, `scale` and `one_hot` on the host or on the device, so that
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +18,7 @@ from forebay.core.ragged import Ragged, map_values
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
 from forebay.transforms.batch_context import BatchContext, SkippedRow
-from forebay.transforms.padding import pad_rows
+from forebay.transforms.padding import RowList, apply_to_each_row, pad_rows
 from forebay.transforms.random_keys import make_rng, row_generators
 from forebay.transforms.row_errors import replace_failed_rows
 
@@ -66,7 +67,7 @@ class Map:
     by_row: bool  # whether the function receives single rows
     takes_rng: bool  # whether the function has a parameter `rng`
     seed: int
-    pad: Any = None  # fill value for output rows of different shapes, or `RaggedFields`
+    pad: Any = None  # fill value for output rows of different shapes, `RaggedFields` or `Unpadded`
     structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
     workers: int | None = None  # worker processes or Ray workers; None: Forebay chooses the number
     max_errors: float | None = None  # largest share of rows that may fail; None: an error ends the feed
@@ -149,7 +150,7 @@ class Map:
 
     def _validate_length(self, leaves: Leaves, structure: Structure, rows: int) -> tuple[Leaves, Structure]:
         """Return the leaves as arrays. Raise TransformError for a wrong number of rows."""
-        arrays = [leaf if isinstance(leaf, Ragged) else np.asarray(leaf) for leaf in leaves]
+        arrays = [leaf.checked() if isinstance(leaf, Ragged) else np.asarray(leaf) for leaf in leaves]
         for array, name in zip(arrays, structure.paths, strict=True):
             if array.ndim == 0 or len(array) != rows:
                 got = "a single value" if array.ndim == 0 else f"{len(array)} rows"
@@ -272,7 +273,9 @@ def apply_all(
     """
     for index, transform in enumerate(transforms, first):
         try:
-            leaves, structure = transform.apply(leaves, structure, context.for_transform(index))
+            apply = partial(transform.apply, structure=structure, context=context.for_transform(index))
+            is_unpadded = isinstance(leaves[0], RowList) and not (isinstance(transform, Map) and transform.by_row)
+            leaves, structure = apply_to_each_row(apply, leaves) if is_unpadded else apply(leaves)
         except Exception as error:
             error.add_note(f"in {transform}")
             raise

@@ -1,16 +1,25 @@
 """Functions that combine rows of different shapes: padded to the largest shape, or ragged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from forebay.core.ragged import Ragged
-from forebay.core.spec import Array, ArraySpec
+from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SpecError
 
-__all__ = ["RaggedFields", "fill_values", "pad_rows", "stack_columns", "stack_rows"]
+__all__ = [
+    "RaggedFields",
+    "RowList",
+    "Unpadded",
+    "apply_to_each_row",
+    "fill_values",
+    "pad_rows",
+    "stack_columns",
+    "stack_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +33,52 @@ class RaggedFields:
         return ndim > 0 and (self.names is None or name in self.names)
 
 
+@dataclass(frozen=True, slots=True)
+class Unpadded:
+    """Rows keep their own shapes, because a map that comes later receives single rows."""
+
+
+class RowList(list[Any]):
+    """The rows of one leaf, each with its own shape. They are copies, which a map may change."""
+
+    @classmethod
+    def of(cls, column: Sequence[Any]) -> "RowList":
+        return cls(np.array(row)[()] for row in column)  # the index makes a NumPy scalar of a single value
+
+    def copy(self) -> "RowList":
+        return RowList.of(self)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(row.nbytes for row in self)
+
+    @property
+    def row_spec(self) -> ArraySpec:
+        """The spec of the rows, all of whose lengths may vary."""
+        return ArraySpec((None,) * self[0].ndim, self[0].dtype)
+
+
+def apply_to_each_row(
+    apply: Callable[[list[Any]], tuple[list[Any], Structure]], leaves: Sequence[RowList]
+) -> tuple[list[Any], Structure]:
+    """Apply a transform of batches to rows of different shapes, as batches of one row."""
+    results = [apply([np.asarray(leaf)[None] for leaf in row]) for row in zip(*leaves, strict=True)]
+    columns = zip(*([leaf[0] for leaf in output] for output, _ in results), strict=True)
+    return [RowList.of(column) for column in columns], results[0][1]
+
+
 def pad_rows(
-    rows: Sequence[Sequence[Any]], names: Sequence[str], pad: RaggedFields | Mapping[str, Any] | Any
-) -> list[Array | Ragged]:
+    rows: Sequence[Sequence[Any]], names: Sequence[str], pad: Unpadded | RaggedFields | Mapping[str, Any] | Any
+) -> list[Any]:
     """Return one array for each leaf, from rows that are lists of leaves.
 
     `pad` is the fill value, or the fill value of each named leaf. Without a fill value, all rows must have one shape.
-    If `pad` is `RaggedFields`, its fields become `Ragged`, and the rows of all other fields must have one shape.
+    If `pad` is `RaggedFields`, its fields become `Ragged`, and the rows of all other fields must have one shape. If it
+    is `Unpadded`, each leaf becomes a `RowList`.
     """
     columns = zip(*rows, strict=True)
+    if isinstance(pad, Unpadded):
+        return [RowList.of(column) for column in columns]
     return [_combine_rows(column, name, pad) for column, name in zip(columns, names, strict=True)]
 
 

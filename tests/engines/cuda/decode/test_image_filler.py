@@ -182,6 +182,23 @@ def test_large_groups_are_decoded_in_parts(tmp_path, framework, monkeypatch):
     assert_near(leaves["image"], paths)
 
 
+def test_large_images_at_changing_places_do_not_exceed_the_memory_of_a_decoder(tmp_path, framework, monkeypatch):
+    paths = save_images(tmp_path, [(64, 80) if number % 6 == number // 6 else (8, 9) for number in range(36)])
+    limit, held = 40_000, []  # an image of 64 x 80 takes 15,360 bytes
+
+    class WatchedDecoder(device_decoder.DeviceDecoder):
+        def _run(self, *args, **options):
+            decoded = super()._run(*args, **options)
+            held.append(sum(image.capacity for image in {*self._buffers, *decoded}))
+            return decoded
+
+    monkeypatch.setattr(device_decoder, "MAX_DECODED_NBYTES", limit)
+    monkeypatch.setattr(image_filler, "DeviceDecoder", WatchedDecoder)
+    leaves, _, _ = decode_all(open_images(tmp_path).batch(6), framework)
+    assert max(held) <= limit
+    assert_near(leaves["image"], sorted(paths))
+
+
 def test_more_images_than_one_launch_has(tmp_path, framework, monkeypatch):
     paths = save_images(tmp_path, [(17, 23)] * 70)
     leaves, _, _ = decode_all(open_images(tmp_path).batch(70), framework)

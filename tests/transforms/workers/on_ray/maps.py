@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+import forebay as fb
+
 ROWS = 600
 
 
@@ -60,6 +62,14 @@ def die_at_300(row):
 
 def of_any_length(row):
     return {"x": np.full(int(row["number"]) % 5 + 1, row["number"])}
+
+
+def append_itself(row):
+    return np.concatenate([row, row])
+
+
+def negate(batch):
+    return fb.Ragged(-batch.values, batch.offsets) if isinstance(batch, fb.Ragged) else -batch
 
 
 def two_columns(batch):

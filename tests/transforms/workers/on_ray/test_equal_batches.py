@@ -6,7 +6,16 @@ import os
 import numpy as np
 import pytest
 from tests.transforms.workers.on_ray.conftest import assert_same, taken
-from tests.transforms.workers.on_ray.maps import ROWS, blur, narrow, of_any_length, refuse_300, rows
+from tests.transforms.workers.on_ray.maps import (
+    ROWS,
+    append_itself,
+    blur,
+    narrow,
+    negate,
+    of_any_length,
+    refuse_300,
+    rows,
+)
 
 import forebay as fb
 
@@ -89,6 +98,17 @@ def test_rows_of_variable_length_are_padded_equally():
 
     with padded("thread").feed() as in_threads, padded("ray").feed() as on_ray:
         assert_same(taken(on_ray), taken(in_threads))
+
+
+@pytest.mark.parametrize("options", [{"pad": -1}, {"ragged": True}])
+def test_rows_of_different_length_reach_ray_without_padding(options):
+    texts = fb.from_ragged(np.arange(100), [0, 3, 3, 60, 61, 100])
+
+    def doubled(where):
+        return texts.map(append_itself).map(append_itself, where=where).batch(2, **options).map(negate, where=where)
+
+    with doubled("thread").feed("numpy") as in_threads, doubled("ray").feed("numpy") as on_ray:
+        assert [batch.tolist() for batch in on_ray] == [batch.tolist() for batch in in_threads]
 
 
 def test_a_generator_is_read_locally_and_mapped_on_ray():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap, zip_longest
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ from forebay.errors import FrameworkError
 
 __all__ = ["DecodedImage", "DeviceDecoder", "import_nvimgcodec"]
 
-MAX_DECODED_NBYTES = 512 << 20  # bytes of the images that are decoded together
+MAX_DECODED_NBYTES = 512 << 20  # bytes of the images of a decoder, unless one image is larger
 # The share of images that the decoder gives to the hardware engines; the multiprocessors decode the others.
 HARDWARE_LOAD = 0.95
 _JPEG_START = b"\xff\xd8"
@@ -46,7 +47,8 @@ class DeviceDecoder:
     """Decodes JPEG images on one stream. One thread may use it at a time.
 
     The memory of decoded images is reused by the next call, whose work comes later on the same stream. It is freed with
-    the decoder, because a kernel may still read an image when Python drops it.
+    the decoder, or when it would exceed MAX_DECODED_NBYTES, because a kernel may still read an image when Python drops
+    it.
     """
 
     def __init__(self, device_index: int, images: EncodedImages, channels: int) -> None:
@@ -75,9 +77,13 @@ class DeviceDecoder:
                 for position, image in zip(positions, decoded, strict=True)
                 if image is not None and image.num_channels == self._channels
             ]
+            del decoded  # so that the next part can free the memory
 
     def _decode_part(self, code_streams: list[Any], stream: Stream) -> list[Any]:
         """Decode images into the memory of earlier images, and those for which there is none into new memory."""
+        if self._nbytes_with(code_streams) > MAX_DECODED_NBYTES:
+            stream.wait()  # a kernel may still read the images
+            self._buffers.clear()
         count = min(len(code_streams), len(self._buffers))
         reused, new = code_streams[:count], code_streams[count:]
         decoded: list[Any] = []
@@ -97,8 +103,16 @@ class DeviceDecoder:
         decoded: list[Any] = run(code_streams, images=images, params=self._params, cuda_stream=stream.handle)
         return decoded
 
+    def _nbytes_with(self, code_streams: Sequence[Any]) -> int:
+        """Return the bytes of all buffers after these images. A buffer keeps the size of its largest image."""
+        sizes = zip_longest(map(self._nbytes, code_streams), (image.capacity for image in self._buffers), fillvalue=0)
+        return sum(starmap(max, sizes))
+
     def _is_larger(self, code_stream: Any, image: Any) -> bool:
-        return bool(code_stream.height * code_stream.width * self._channels > image.capacity)
+        return bool(self._nbytes(code_stream) > image.capacity)
+
+    def _nbytes(self, code_stream: Any) -> int:
+        return int(code_stream.height * code_stream.width * self._channels)
 
     def _parts(self, contents: Sequence[bytes | None]) -> Iterator[tuple[list[int], list[Any]]]:
         """Yield positions and code streams of images that take at most MAX_DECODED_NBYTES together."""
@@ -109,7 +123,7 @@ class DeviceDecoder:
             code_stream = self._open(content)
             if code_stream is None:
                 continue
-            image_nbytes = code_stream.height * code_stream.width * self._channels
+            image_nbytes = self._nbytes(code_stream)
             if positions and nbytes + image_nbytes > MAX_DECODED_NBYTES:
                 yield positions, code_streams
                 positions, code_streams, nbytes = [], [], 0
