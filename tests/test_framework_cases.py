@@ -4,13 +4,13 @@ import pytest
 from tests.support.framework_processes import CASES
 from tests.support.paths import TESTS
 
-LONG = ("keras on jax", "keras on torch")  # the same cases as on TensorFlow
+LONG = ("keras on jax", "keras on torch", "keras backups")  # the same cases as on TensorFlow, and minutes of fits
 
 
 @pytest.mark.parametrize(
     ("framework", "file"),
     [
-        pytest.param(framework, file, marks=[pytest.mark.long] * (framework in LONG))
+        pytest.param(framework, file, marks=[pytest.mark.long] * framework.startswith(LONG))
         for framework, files in CASES.items()
         for file in files
     ],
