@@ -4,7 +4,8 @@ import pytest
 from tests.support.framework_processes import CASES
 from tests.support.paths import TESTS
 
-LONG = ("keras on jax", "keras on torch", "keras backups")  # the same cases as on TensorFlow, and minutes of fits
+# The same cases as on TensorFlow, minutes of fits, and checkpoints of a loop.
+LONG = ("keras on jax", "keras on torch", "keras backups", "orbax")
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ CASES = {
     "keras on torch": _KERAS,
     # Each of them takes a minute: they fit dozens of models, and start a process.
     **{f"keras backups on {backend}": (_KERAS_BACKUPS,) for backend in ("tensorflow", "jax", "torch")},
+    "orbax": ("adapters/trainers/orbax_cases.py",),
 }
 
 

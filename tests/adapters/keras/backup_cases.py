@@ -210,6 +210,20 @@ def test_a_fit_that_starts_at_a_later_epoch_is_backed_up_with_its_epoch(tmp_path
     assert epochs == [1, 2]
 
 
+def test_a_fit_resumes_from_a_model_checkpoint_and_a_saved_state(tmp_path):
+    whole, history = fit_with_backup(tmp_path / "whole", model=make_adam())
+    feed, model, states = make_pipeline().batch(BATCH).feed("keras"), make_adam(), []
+    save_model = keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras"))
+    save_state = Hook(on_epoch_end=lambda epoch, logs=None: states.append(json.dumps(feed.state_dict())))
+    model.fit(feed, epochs=1, callbacks=[save_model, save_state], verbose=0)
+    resumed = keras.models.load_model(tmp_path / "model.keras")
+    feed = make_pipeline().batch(BATCH).feed("keras")
+    feed.load_state_dict(json.loads(states[0]))
+    assert resumed.fit(feed, epochs=EPOCHS, initial_epoch=1, verbose=0).history["loss"] == history["loss"][1:]
+    for got, expected in zip(weights_of(resumed), weights_of(whole), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 # Errors
 
 
