@@ -1,7 +1,7 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the cured scripts, lost Ray workers, Ray datasets, and the Keras cases on JAX and PyTorch.
+the cured scripts, lost Ray workers, Ray datasets, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
 """
 
 import gc

@@ -4,13 +4,14 @@ import pytest
 from tests.support.framework_processes import CASES, TRAINERS
 from tests.support.paths import TESTS
 
-LONG = ("keras on jax", "keras on torch", *TRAINERS)  # the same cases as on TensorFlow; trainers of PyTorch
+# The same cases as on TensorFlow, trainers of PyTorch, minutes of fits, and checkpoints of a loop.
+LONG = ("keras on jax", "keras on torch", "keras backups", "orbax", *TRAINERS)
 
 
 @pytest.mark.parametrize(
     ("framework", "file"),
     [
-        pytest.param(framework, file, marks=[pytest.mark.long] * (framework in LONG))
+        pytest.param(framework, file, marks=[pytest.mark.long] * framework.startswith(LONG))
         for framework, files in CASES.items()
         for file in files
     ],

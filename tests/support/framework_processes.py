@@ -55,6 +55,7 @@ _KERAS = (
     *(f"{_KERAS_FEED}/{part}_cases.py" for part in ("result", "field", "fit_argument", "epoch", "state", "lifetime")),
     "measure/bench/keras_fit_cases.py",
 )
+_KERAS_BACKUPS = f"{_KERAS_FEED}/backup_cases.py"
 # The doctor's files come first: some of them look at a framework before Keras has added its dtypes to NumPy.
 CASES = {
     "torch": (
@@ -85,6 +86,9 @@ CASES = {
     "keras on jax": (*_KERAS, f"{_KERAS_FEED}/jax_cases.py", _REGISTRY),
     "keras on torch": _KERAS,
     **{trainer: (f"{_TRAINERS}/{trainer}_cases.py",) for trainer in TRAINERS},
+    # Each of them takes a minute: they fit dozens of models, and start a process.
+    **{f"keras backups on {backend}": (_KERAS_BACKUPS,) for backend in ("tensorflow", "jax", "torch")},
+    "orbax": ("adapters/trainers/orbax_cases.py",),
 }
 
 

@@ -49,8 +49,8 @@ def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
     with (
-        fb.from_arrays(data).shuffle(seed=0).batch(BATCH).feed("numpy") as memory_feed,
-        fb.from_files(path).shuffle(seed=0).batch(BATCH).feed("numpy") as mapped_feed,
+        fb.from_arrays(data).shuffle(seed=0).batch(BATCH).shard(0, 1).feed("numpy") as memory_feed,
+        fb.from_files(path).shuffle(seed=0).batch(BATCH).shard(0, 1).feed("numpy") as mapped_feed,
     ):
         loaders: dict[str, Callable[[], Iterable[Any]]] = {  # the names are also keys of the JSON output
             "a loop over rows, stacked": lambda: _stack_rows(data),

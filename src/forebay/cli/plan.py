@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     options = {"device": arguments.device, "resident": arguments.resident, "host_bytes": arguments.host_bytes}
-    with _make_pipeline(arguments).feed(arguments.to, **options) as feed:
+    with _make_pipeline(arguments).shard(0, 1).feed(arguments.to, **options) as feed:
         rows_per_second = _measure(feed)
         if arguments.json:
             print_json(_to_document(feed, rows_per_second))

@@ -2,6 +2,9 @@
 
 The launchers are Ray Train, torchrun, JAX, TensorFlow, MPI and Slurm. This module reads ranks from environment
 variables and from frameworks that the script has imported. It imports no framework itself.
+
+One launcher may start another: Slurm starts torchrun once per node, and torchrun starts the ranks. So launchers have
+levels of trust, and the innermost level that reports a rank decides.
 """
 
 import json
@@ -11,12 +14,22 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
 from forebay.errors import PipelineError
 
-__all__ = ["LAUNCHERS", "Launcher", "ReportedRank", "detect_process_rank", "lockstep_ranks"]
+__all__ = ["LAUNCHERS", "Launcher", "ReportedRank", "TrustLevel", "detect_process_rank", "lockstep_ranks"]
+
+
+class TrustLevel(IntEnum):
+    """How closely a launcher knows the ranks of this process. Lower levels come first."""
+
+    FRAMEWORK = 0  # the process has joined the other ranks already
+    TRAINING = 1  # variables of a launcher that starts the ranks of one training run
+    CLUSTER = 2  # variables of a launcher of processes, which may in turn start a launcher of ranks
+    UNCOUNTED = 3  # variables that do not tell how many ranks train together; only the doctor reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +47,28 @@ class Launcher:
     """A launcher and the function that reads its rank."""
 
     read: Callable[[], ReportedRank | None]  # returns None if the launcher did not start this process
-    in_lockstep: bool  # whether its ranks train one model together, step by step
+    level: TrustLevel
 
 
-def lockstep_ranks() -> Iterator[ReportedRank]:
-    """Yield the reported rank of each launcher whose ranks run in lockstep.
+def lockstep_ranks() -> list[ReportedRank]:
+    """Return the ranks that the launchers of the innermost level report.
 
-    Skip a launcher that does not report the number of ranks. Raise `PipelineError` if a report is malformed.
+    The ranks of these launchers train one model together, step by step. Skip a launcher that does not report the number
+    of ranks. Of several launchers of processes (MPI, Slurm), return only the first. Raise `PipelineError` if a report
+    is malformed.
     """
+    for level in (TrustLevel.FRAMEWORK, TrustLevel.TRAINING):
+        if reported := list(_read_level(level)):
+            return reported
+    # A Ray worker inherits the variables of the process that started the cluster, but it is no task of that job.
+    if "RAY_RAYLET_PID" in os.environ:
+        return []
+    return list(_read_level(TrustLevel.CLUSTER))[:1]
+
+
+def _read_level(level: TrustLevel) -> Iterator[ReportedRank]:
     for launcher in LAUNCHERS:
-        rank = launcher.read() if launcher.in_lockstep else None
+        rank = launcher.read() if launcher.level == level else None
         if rank is not None and rank.count is not None:
             yield rank
 
@@ -86,7 +111,7 @@ def _read_torch() -> ReportedRank | None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return _report(distributed.get_rank(), distributed.get_world_size(), "torch.distributed")
-    return _read_environment("RANK", "WORLD_SIZE")  # torchrun, DeepSpeed, Accelerate
+    return None
 
 
 def _read_jax() -> ReportedRank | None:
@@ -98,18 +123,19 @@ def _read_jax() -> ReportedRank | None:
 
 
 def _read_tensorflow() -> ReportedRank | None:
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and tensorflow.distribute.has_strategy():
-        resolver = tensorflow.distribute.get_strategy().cluster_resolver
-        if resolver is not None:
-            cluster = resolver.cluster_spec().as_dict()
-            return _report_tensorflow(cluster, resolver.task_type, resolver.task_id, "TensorFlow's strategy")
-    config = os.environ.get("TF_CONFIG")
-    return _parse_tf_config(config) if config else None
+    distribute = getattr(sys.modules.get("tensorflow"), "distribute", None)  # absent while TensorFlow is imported
+    resolver = distribute.get_strategy().cluster_resolver if distribute and distribute.has_strategy() else None
+    if resolver is None:
+        return None
+    cluster = resolver.cluster_spec().as_dict()
+    return _report_tensorflow(cluster, resolver.task_type, resolver.task_id, "TensorFlow's strategy")
 
 
-def _parse_tf_config(config: str) -> ReportedRank | None:
+def _read_tf_config() -> ReportedRank | None:
     """Parse {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}."""
+    config = os.environ.get("TF_CONFIG")
+    if not config:
+        return None
     try:
         parsed = json.loads(config)
         cluster = {kind: list(addresses) for kind, addresses in parsed.get("cluster", {}).items()}
@@ -127,13 +153,15 @@ def _report_tensorflow(
 ) -> ReportedRank | None:
     """Return the rank of a TensorFlow task: 0 for the chief, then the workers.
 
-    Other tasks, such as evaluators and parameter servers, have no rank. For them, the index of the result is None if
-    the cluster has parameter servers; otherwise the result itself is None.
+    An evaluator works alone, so it is rank 0 of 1. Parameter servers have no index. The result is None if the task is
+    unknown.
     """
     chiefs, workers, has_parameter_servers = cluster.get("chief", ()), cluster.get("worker", ()), "ps" in cluster
     count = len(chiefs) + len(workers)
     if kind not in ("chief", "worker"):
-        return ReportedRank(None, count, reported_by, has_parameter_servers) if has_parameter_servers else None
+        if has_parameter_servers:
+            return ReportedRank(None, count, reported_by, has_parameter_servers)
+        return ReportedRank(0, 1, reported_by) if kind == "evaluator" else None
     rank = _report(index, count, reported_by, first=len(chiefs) if kind == "worker" else 0)
     return replace(rank, has_parameter_servers=has_parameter_servers)
 
@@ -160,14 +188,25 @@ def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> Repo
         ) from error
 
 
+def _read_slurm_step() -> ReportedRank | None:
+    """Return the task number in a job step of srun.
+
+    A batch script that runs outside of a step has SLURM_NTASKS too, but it is a single process.
+    """
+    in_step = "SLURM_STEP_NUM_TASKS" in os.environ
+    return _read_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS") if in_step else None
+
+
 LAUNCHERS = (
-    Launcher(_read_ray_train, in_lockstep=True),
-    Launcher(_read_torch, in_lockstep=True),
-    Launcher(_read_jax, in_lockstep=True),
-    Launcher(_read_tensorflow, in_lockstep=True),
-    # The launchers below also number processes that do not belong to one training run.
-    Launcher(partial(_read_environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), in_lockstep=False),
-    Launcher(partial(_read_environment, "PMI_RANK", "PMI_SIZE"), in_lockstep=False),  # MPICH, Intel MPI
-    Launcher(partial(_read_environment, "SLURM_PROCID", "SLURM_NTASKS"), in_lockstep=False),
-    Launcher(partial(_read_environment, "LOCAL_RANK", "LOCAL_WORLD_SIZE"), in_lockstep=False),
+    Launcher(_read_ray_train, TrustLevel.FRAMEWORK),
+    Launcher(_read_torch, TrustLevel.FRAMEWORK),
+    Launcher(_read_jax, TrustLevel.FRAMEWORK),
+    Launcher(_read_tensorflow, TrustLevel.FRAMEWORK),
+    Launcher(partial(_read_environment, "RANK", "WORLD_SIZE"), TrustLevel.TRAINING),  # torchrun, DeepSpeed, Accelerate
+    Launcher(_read_tf_config, TrustLevel.TRAINING),
+    Launcher(partial(_read_environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), TrustLevel.CLUSTER),
+    Launcher(partial(_read_environment, "PMI_RANK", "PMI_SIZE"), TrustLevel.CLUSTER),  # MPICH, Intel MPI
+    Launcher(_read_slurm_step, TrustLevel.CLUSTER),
+    Launcher(partial(_read_environment, "SLURM_PROCID", "SLURM_NTASKS"), TrustLevel.UNCOUNTED),
+    Launcher(partial(_read_environment, "LOCAL_RANK", "LOCAL_WORLD_SIZE"), TrustLevel.UNCOUNTED),
 )

@@ -46,6 +46,7 @@ class PipelineDescription:
     seed: int = 0
     file_recipe: FileSourceRecipe | None = None  # with it, Ray workers on other machines open the files
     rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
+    has_shard: bool = False  # whether shard() was called; shard(0, 1) says that the rows are already divided
 
     @property
     def specs(self) -> Sequence[ArraySpec]:

@@ -13,7 +13,7 @@ from forebay.pipeline.batch_methods import BatchMethods
 from forebay.pipeline.cache_methods import CacheMethods
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pack_methods import PackMethods
-from forebay.pipeline.ranks import detect_rank
+from forebay.pipeline.ranks import detect_rank, refuse_undivided_rows
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.augmentations import Augmentation
@@ -47,8 +47,10 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
         """Keep every `count`-th row (or ready-made batch) of the order, beginning with number `index`.
 
-        With `shard("auto")`, `feed()` detects the rank of this process from Ray Train, torch.distributed,
-        jax.distributed or TensorFlow's MultiWorkerMirroredStrategy. All ranks take the same number of steps.
+        With `shard("auto")`, `feed()` detects the rank of this process from Ray Train, torch.distributed, torchrun,
+        jax.distributed, TensorFlow's MultiWorkerMirroredStrategy, MPI or Slurm. All ranks take the same number of
+        steps. If one of them reports several ranks, `feed()` raises an error without a call of `shard`. `shard(0, 1)`
+        says that the rows are already divided, or that this process shall read all of them.
 
         >>> import numpy as np, forebay as fb
         >>> next(fb.from_arrays(np.arange(10)).shard(1, 4).batch(3).feed("numpy")).tolist()
@@ -58,13 +60,13 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             current = "by rank" if self.rank is not None else f"{self.shard_index} of {self.shard_count}"
             raise PipelineError(f"the pipeline is sharded already ({current}). Call shard() once.")
         if index == "auto" and count is None:
-            return replace(self, rank="auto")
+            return replace(self, rank="auto", has_shard=True)
         if isinstance(index, str) or count is None:
             raise PipelineError(f"shard({index!r}, {count!r}): use shard(index, count), or shard('auto') alone.")
         count, index = check_count(count, "shard(count={})"), check_number(index, "shard(index={})")
         if not 0 <= index < count:
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
-        return replace(self, shard_index=index, shard_count=count)
+        return replace(self, shard_index=index, shard_count=count, has_shard=True)
 
     def map(
         self,
@@ -152,6 +154,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         [[0, 1], [2, 3]]
         """
         options = FeedOptions(to, device, resident, host_bytes, device_bytes)
+        if not self.has_shard and to != "loader":  # a loader divides the rows itself
+            refuse_undivided_rows()
         pipeline = self._with_rank() if self.rank == "auto" else self
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None and self.batching is not None and self.batching.sparse:

@@ -1,5 +1,6 @@
-"""The rank of this process for `shard("auto")`."""
+"""The rank of this process, for `shard("auto")` and for pipelines without `shard`."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from forebay.core.decision import Decision
@@ -7,7 +8,15 @@ from forebay.core.launchers import ReportedRank, lockstep_ranks
 from forebay.errors import PipelineError
 from forebay.order.schedule import Schedule
 
-__all__ = ["Rank", "detect_rank", "rank_decision", "validate_equal_steps"]
+__all__ = [
+    "Rank",
+    "detect_rank",
+    "detect_undivided_rank",
+    "rank_decision",
+    "refuse_undivided_rows",
+    "undivided_decision",
+    "validate_equal_steps",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class Rank:
 def detect_rank() -> Rank:
     """Return the rank that launchers report, or rank 0 of 1 without a report.
 
-    Raise PipelineError if a report is invalid, or if two launchers report different ranks.
+    Raise PipelineError if a report is invalid, or if two launchers of the innermost level report different ranks.
     """
     ranks = [_to_rank(reported) for reported in lockstep_ranks()]
     if len({(rank.index, rank.count) for rank in ranks}) > 1:
@@ -36,6 +45,33 @@ def detect_rank() -> Rank:
     if not ranks:
         return Rank(0, 1, "")
     return Rank(ranks[0].index, ranks[0].count, " and ".join(rank.reported_by for rank in ranks))
+
+
+def detect_undivided_rank() -> Rank | None:
+    """Return the rank of a process that is one of several in lockstep; None for any other process.
+
+    Ignore invalid reports: a pipeline without `shard` does not depend on them.
+    """
+    with suppress(Exception):  # a framework may be half imported, and a variable may not be a number
+        for reported in lockstep_ranks():
+            if reported.index is not None and reported.count is not None and not reported.has_parameter_servers:
+                rank = Rank(reported.index, reported.count, reported.reported_by)
+                if rank.count > 1 and 0 <= rank.index < rank.count:
+                    return rank
+    return None
+
+
+def refuse_undivided_rows() -> None:
+    """Raise PipelineError if this process is one of several ranks, which would all read the same rows."""
+    rank = detect_undivided_rank()
+    if rank is None:
+        return
+    raise PipelineError(
+        f"this process is rank {rank} (reported by {rank.reported_by}), but the pipeline has no shard(), so all ranks "
+        "would read the same rows. Call .shard('auto') before feed(), so that each rank reads its own part. Call "
+        ".shard(0, 1) if the rows are already divided, or if this process shall read all of them, as for a validation "
+        "on one rank or for independent runs."
+    )
 
 
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int, *, unit: str = "rows") -> None:
@@ -64,13 +100,17 @@ def validate_equal_steps(rank: Rank, schedule: Schedule, position: int, *, unit:
 def rank_decision(rank: Rank, schedule: Schedule) -> Decision:
     """Return the decision about the rank, for `explain()`."""
     if not rank.reported_by:
-        why = (
-            "Ray Train, torch.distributed, jax.distributed and TF_CONFIG report no rank, so this process reads all rows"
-        )
+        why = "no framework and no launcher reports a rank, so this process reads all rows"
         return Decision("rank", "the only one", why)
     remainder = "and an incomplete last step is left out" if schedule.drop_remainder else "and every row is read once"
     why = f"reported by {rank.reported_by}; all ranks take the same number of steps, {remainder}"
     return Decision("rank", str(rank), why)
+
+
+def undivided_decision(rank: Rank) -> Decision:
+    """Return the decision to read all rows on one of several ranks, for `explain()`."""
+    why = f"shard(0, 1) says that the rows are already divided; {rank.reported_by} reports rank {rank}"
+    return Decision("rank", "reads all rows", why)
 
 
 def _to_rank(reported: ReportedRank) -> Rank:

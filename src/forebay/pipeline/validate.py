@@ -212,7 +212,8 @@ def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
     elif pipeline.batching is None:
         raise PipelineError(
             "shard('auto') cannot divide ready-made batches: their number may differ between the "
-            f"{rank.count} ranks. Let the loader of each rank make its own batches, or use shard(index, count)."
+            f"{rank.count} ranks. Let the loader of each rank make its own batches and use shard(0, 1), or use "
+            "shard(index, count)."
         )
     elif not pipeline.batching.drop_remainder:
         raise PipelineError(

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.paths import ROOT
+
 WORKER = Path(__file__).with_name("worker.py")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 # Longer timeouts, because Ray gives up on a slow start. No memory monitor, because it would kill workers.
@@ -18,6 +20,15 @@ PATIENT = {
     "RAY_memory_monitor_refresh_ms": "0",
 }
 ROWS, BATCH_ROWS = 103, 4
+# index and count of each launcher that reports ranks in environment variables
+LAUNCHER_VARIABLES = {
+    "torchrun": ("RANK", "WORLD_SIZE"),
+    "mpirun": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    "mpiexec": ("PMI_RANK", "PMI_SIZE"),
+    "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+}
+RANK_VARIABLES = {*(name for names in LAUNCHER_VARIABLES.values() for name in names)}
+RANK_VARIABLES |= {"TF_CONFIG", "SLURM_NTASKS", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RAY_RAYLET_PID"}
 
 
 def run_ranks(framework, count, folder, **job):
@@ -43,8 +54,9 @@ def start_rank(job):
 
 def environment():
     """Return the environment of this process without the variables that report a rank."""
-    rank_variables = ("RANK", "WORLD_SIZE", "TF_CONFIG")
-    return {name: value for name, value in os.environ.items() if name not in rank_variables} | QUIET | PATIENT
+    inherited = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return inherited | QUIET | PATIENT | {"PYTHONPATH": paths}  # ranks import modules of the tests
 
 
 def free_port():

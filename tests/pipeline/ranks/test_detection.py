@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.pipeline.ranks.processes import RANK_VARIABLES
 
 import forebay as fb
 from forebay.errors import PipelineError
@@ -13,8 +14,8 @@ CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
 
 
 @pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "TF_CONFIG"):
+def _no_launcher(monkeypatch):
+    for name in RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -57,9 +58,11 @@ def test_a_chief_is_the_first_of_the_workers(tf_config, kind, index, rank):
     assert detect_rank() == Rank(rank, 3, "TF_CONFIG")
 
 
-def test_an_evaluator_has_no_rank(tf_config):
+def test_an_evaluator_works_alone_also_under_slurm(monkeypatch, tf_config):
     tf_config("evaluator", 0)
-    assert detect_rank() == Rank(0, 1, "")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert detect_rank() == Rank(0, 1, "TF_CONFIG")
 
 
 def test_parameter_servers_are_refused(tf_config):

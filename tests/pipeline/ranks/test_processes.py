@@ -1,12 +1,13 @@
 """Ranks in processes, as frameworks start them, take the same steps."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.pipeline.ranks.processes import ROWS, all_rows, environment, run_ranks, step_counts
+from tests.pipeline.ranks.processes import LAUNCHER_VARIABLES, ROWS, all_rows, environment, run_ranks, step_counts
 
 LAUNCHED = Path(__file__).with_name("launched.py")
 REPORTED_BY = {
@@ -43,6 +44,39 @@ def test_an_epoch_resumes_on_four_then_three_then_two_ranks(tmp_path):
 def test_a_rank_continues_when_another_dies(tmp_path):
     survivor, dead = run_ranks("numpy", 2, tmp_path, dies=[1, 3], exits=[0, 7])
     assert [len(survivor["batches"]), len(dead["batches"])] == [13, 3]
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "mpiexec", "srun"])
+def test_ranks_of_mpi_and_slurm_share_an_epoch_and_take_the_same_steps(launcher, tmp_path):
+    ranks = run_ranks("numpy", 3, tmp_path, launcher=launcher)
+    assert all_rows(ranks) == list(range(ROWS))
+    assert step_counts(ranks) == {9}
+    assert all(f"reported by {LAUNCHER_VARIABLES[launcher][0]}" in rank["explain"] for rank in ranks)
+
+
+@pytest.mark.parametrize("rows", [13, 14, 100])
+def test_uneven_rows_give_every_rank_the_same_steps(rows, tmp_path):
+    ranks = run_ranks("numpy", 3, tmp_path, rows=rows)
+    assert all_rows(ranks) == list(range(rows))
+    assert len(step_counts(ranks)) == 1
+
+
+def test_after_a_rank_was_killed_fewer_ranks_finish_the_epoch(tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    three = run_ranks("numpy", 3, folders[0], killed=[1, 4], exits=[3, -signal.SIGKILL, 3])
+    two = run_ranks("numpy", 2, folders[1], state=three[0]["state"])
+    assert [step_counts(part) for part in (three, two)] == [{3}, {9}]
+    assert all_rows([*three, *two]) == list(range(ROWS))
+
+
+def test_ranks_without_shard_are_refused_on_every_rank(tmp_path):
+    script = "import forebay as fb; fb.from_arrays([1, 2]).batch(1).feed('numpy')"
+    for rank in range(2):
+        settings = environment() | {"RANK": str(rank), "WORLD_SIZE": "2"}
+        done = subprocess.run([sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=500)
+        assert f"PipelineError: this process is rank {rank} of 2" in done.stderr
 
 
 def test_ranks_of_torchrun_are_detected_without_a_framework(tmp_path):

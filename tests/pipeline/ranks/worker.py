@@ -3,12 +3,14 @@
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+from tests.pipeline.ranks.processes import LAUNCHER_VARIABLES
 
 import forebay as fb
 from forebay.pipeline.ranks import detect_rank
@@ -56,8 +58,9 @@ def join_tensorflow(job):
 
 
 def join_environment(job):
-    """Set the variables of torchrun without importing a framework. Ranks synchronize through files."""
-    os.environ |= {"RANK": str(job["rank"]), "WORLD_SIZE": str(job["count"])}
+    """Set the variables of a launcher without importing a framework. Ranks synchronize through files."""
+    index, count = LAUNCHER_VARIABLES[job.get("launcher", "torchrun")]
+    os.environ |= {index: str(job["rank"]), count: str(job["count"])}
     folder, steps = Path(job["store"]), itertools.count()
     folder.mkdir(exist_ok=True)
 
@@ -65,6 +68,8 @@ def join_environment(job):
         step = next(steps)
         (folder / f"{step}.{job['rank']}").touch()
         while (present := len([*folder.glob(f"{step}.*")])) < job["count"]:
+            if (folder / "killed").exists():
+                sys.exit(3)  # a launcher stops the other ranks when it sees that one has died
             time.sleep(0.005)
         return present
 
@@ -89,7 +94,9 @@ def main(job):
             write(job, batches, present_ranks, feed)
             os._exit(7)
         if "dies" not in job:
+            kill_if_requested(job, len(batches))
             present_ranks.append(synchronize())
+            write(job, batches, present_ranks, feed)
         if len(batches) == job.get("steps"):
             break
     write(job, batches, present_ranks, feed)
@@ -97,6 +104,13 @@ def main(job):
         os._exit(0)  # skip the exit handlers, which would wait for dead ranks
     synchronize()
     leave()
+
+
+def kill_if_requested(job, step):
+    """Kill this rank without any clean-up, if the job says so for this step."""
+    if job.get("killed") == [job["rank"], step]:
+        (Path(job["store"]) / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def write(job, batches, present_ranks, feed):

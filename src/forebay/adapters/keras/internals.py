@@ -8,7 +8,7 @@ frames, `running_call` logs a warning and returns None.
 import logging
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -36,6 +36,7 @@ __all__ = [
     "limit_prefetch",
     "running_call",
     "set_num_batches",
+    "set_steps_per_epoch",
 ]
 
 _log = logging.getLogger("forebay.keras")
@@ -127,6 +128,15 @@ def set_num_batches(epoch_iterator: Any, batches: int | None) -> None:
     """
     if hasattr(epoch_iterator, "_num_batches"):
         epoch_iterator._num_batches = batches
+
+
+def set_steps_per_epoch(epoch_iterator: Any, change: Callable[[int], int]) -> int | None:
+    """Change the argument `steps_per_epoch` of the running `fit`. Return the old value, or None without one."""
+    steps: int | None = getattr(epoch_iterator, "steps_per_epoch", None)
+    if not steps:
+        return None
+    epoch_iterator.steps_per_epoch = max(1, change(steps))
+    return steps
 
 
 def _return_unchanged(iterator: Iterator[Any], *_: Any, **__: Any) -> Iterator[Any]:

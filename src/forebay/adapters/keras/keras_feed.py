@@ -6,11 +6,13 @@ backend. Keras does not pass the arguments of `fit` to an adapter. The adapter r
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import keras
 
+from forebay.adapters.keras.backup import FeedBackup
 from forebay.adapters.keras.epochs import EpochBatches, FeedEpochs
 from forebay.adapters.keras.fields import Arranger, ClassWeights, Fields, make_arranger
 from forebay.adapters.keras.fit_arguments import refuse_ignored_arguments
@@ -22,6 +24,7 @@ from forebay.adapters.keras.internals import (
     limit_prefetch,
     running_call,
     set_num_batches,
+    set_steps_per_epoch,
 )
 from forebay.core.engine import Engine
 from forebay.core.recorder import Received
@@ -81,7 +84,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         self._is_distributed = False  # whether tf.distribute fetches batches before the model takes them
         self._is_in_epoch = False
         self._is_building = False  # whether Keras takes a batch only to read its shapes
-        self._has_short_epoch = False  # whether Keras's number of batches is set for this epoch only
+        self._has_short_epoch = False  # whether Keras must forget the number of batches after this epoch
+        self._finished_steps = 0  # steps that an earlier `fit` has finished in the next epoch of `fit`
+        self._steps_per_epoch: int | None = None  # the argument of `fit`, while a resumed epoch has fewer steps
 
     # Methods of a feed
 
@@ -106,10 +111,52 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         With a state at the end of an epoch, `fit` starts the next epoch: Keras cannot fit an epoch without a batch.
         """
         self._feed.load_state_dict(state)
-        batches_left = _batches_left(self._pipeline, state)
+        batches_left = self.batches_left(state)
         if batches_left == 0:
             self._feed.set_epoch(state["epoch"] + 1)
         self._epochs.invalidate(batches_left or None)
+        self._has_short_epoch, self._finished_steps = True, 0
+
+    def backup_and_restore(
+        self,
+        backup_dir: str | os.PathLike[str],
+        *,
+        save_freq: str | int = "epoch",
+        double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+    ) -> FeedBackup:
+        """Return Keras's callback `BackupAndRestore`, which then also restores the position of this feed.
+
+            model.fit(feed, epochs=3, callbacks=[feed.backup_and_restore("backup", save_freq=100)])
+
+        After an interruption, run the same script again: training continues with the next row. `save_freq` is
+        `"epoch"` or a number of batches. With `double_checkpoint=True`, a process may be killed while it writes the
+        weights. `delete_checkpoint=True` deletes the folder after the last epoch.
+        """
+        options = {"double_checkpoint": double_checkpoint, "delete_checkpoint": delete_checkpoint}
+        return FeedBackup(self, backup_dir, save_freq=save_freq, **options)
+
+    def resume(self, state: dict[str, Any], *, finished_steps: int) -> bool:
+        """Load a state from an epoch of `fit` in which this many steps are finished.
+
+        `fit(steps_per_epoch=)` then takes only the remaining steps in its first epoch. Return False if the feed turned
+        out to be at the end of that epoch, so that it begins the next one.
+        """
+        self.load_state_dict(state)
+        if finished_steps and self.batches_left(state) is None:  # only the next batch tells whether the epoch is over
+            if next(iter(self._feed), None) is None:
+                self.load_state_dict(self._feed.state_dict())
+                return False
+            self.load_state_dict(state)
+        self._finished_steps = finished_steps
+        return True
+
+    def batches_left(self, state: dict[str, Any]) -> int | None:
+        """Return the number of batches after this state in its epoch; None if unknown."""
+        if self._pipeline.schedule.batches is None:
+            return None
+        cursor = Cursor.from_state(state, self._pipeline.fingerprint)
+        return sum(group.batches for group in self._pipeline.schedule.groups(cursor, ENDLESS))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next `fit` start this epoch of the feed."""
@@ -207,8 +254,10 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         limit_prefetch(calling_epoch_iterator(), is_on_device=self._on_device)
         self._is_in_epoch, self._is_building = True, is_building_model()
         if self._epochs.next_epoch_batches is not None:
-            self._has_short_epoch = True
             set_num_batches(calling_epoch_iterator(), self._epochs.next_epoch_batches)
+        finished_steps, self._finished_steps = self._finished_steps, 0
+        if finished_steps:
+            self._steps_per_epoch = set_steps_per_epoch(calling_epoch_iterator(), lambda steps: steps - finished_steps)
 
     def on_epoch_end(self) -> None:
         """End an epoch, or replay its first batches if Keras only read their shapes.
@@ -227,6 +276,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         if self._has_short_epoch:
             self._has_short_epoch = False
             set_num_batches(calling_epoch_iterator(), self.num_batches)
+        steps, self._steps_per_epoch = self._steps_per_epoch, None
+        if steps is not None:
+            set_steps_per_epoch(calling_epoch_iterator(), lambda _: steps)
 
     @property
     def _has_known_output(self) -> bool:
@@ -277,11 +329,3 @@ def _backend_target() -> str:
             name=backend,
         )
     return _TARGETS[backend]
-
-
-def _batches_left(pipeline: Pipeline, state: dict[str, Any]) -> int | None:
-    """Return the number of remaining batches in the epoch of a state; None if unknown."""
-    if pipeline.schedule.batches is None:
-        return None
-    cursor = Cursor.from_state(state, pipeline.fingerprint)
-    return sum(group.batches for group in pipeline.schedule.groups(cursor, ENDLESS))

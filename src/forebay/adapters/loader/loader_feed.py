@@ -29,7 +29,7 @@ class LoaderFeed:
     def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
         self._pipeline, self.options = pipeline, options
         # `shard(index, count)` has decided which rows this process gets. Otherwise the rank decides.
-        self._shards_by_rank = isinstance(pipeline.rank, Rank) or pipeline.shard_count == 1
+        self._shards_by_rank = isinstance(pipeline.rank, Rank) or not pipeline.has_shard
         self._feed: Feed | None = None
         self._is_closed = False
         self._next_epoch = 0  # the epoch that the next iterator starts or continues

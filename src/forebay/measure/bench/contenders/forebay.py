@@ -29,7 +29,7 @@ def feed(work: Workload) -> StartEpoch:
     pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
     options = {name: work.options[name] for name in _DEVICE_OPTIONS if name in work.options}
     to, host_bytes = work.options.get("to", "numpy"), work.options.get("host_bytes", "256MiB")
-    running_feed = pipeline.feed(to, host_bytes=host_bytes, **options)
+    running_feed = pipeline.shard(0, 1).feed(to, host_bytes=host_bytes, **options)
     return lambda: running_feed  # every iter() of a feed starts the next epoch
 
 
@@ -43,7 +43,7 @@ def disk_feed(work: Workload) -> Callable[[float], float]:
         while feeds:
             feeds.pop().close()
         start, nbytes = perf_counter(), 0
-        feeds.append(pipeline.feed("numpy", host_bytes=work.options["host_bytes"]))
+        feeds.append(pipeline.shard(0, 1).feed("numpy", host_bytes=work.options["host_bytes"]))
         for batch in feeds[0]:
             nbytes += batch.nbytes
             if perf_counter() >= start + seconds:

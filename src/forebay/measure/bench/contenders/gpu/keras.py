@@ -30,7 +30,7 @@ def forebay_feed(work: Workload) -> StartEpoch:
     """Pass a Forebay feed to `fit`."""
     options = {"resident": work.options["resident"]} if "resident" in work.options else {}
     pipeline = fb.from_arrays(_images_and_labels(work)).shuffle(seed=0).batch(work.batch)
-    feed = pipeline.feed("keras", device="cuda", **options)
+    feed = pipeline.shard(0, 1).feed("keras", device="cuda", **options)
     return lambda: feed
 
 
