@@ -3,11 +3,15 @@
 `tests/test_framework_cases.py` runs this file in the process of TensorFlow.
 """
 
+import sys
+
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import forebay as fb
 from forebay.adapters.monitoring import to_tensorboard
+from forebay.errors import FrameworkError
 
 
 def test_a_writer_of_tensorflow_gets_scalars_by_batch(tmp_path):
@@ -21,3 +25,9 @@ def test_a_writer_of_tensorflow_gets_scalars_by_batch(tmp_path):
     found = {value.tag: (step, tf.make_ndarray(value.tensor)) for step, value in values}
     assert found["train/rows"] == (4, 8.0)
     assert "train/wait_p99_seconds" in found
+
+
+def test_without_tensorboard_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(FrameworkError, match="pip install tensorboard"):
+        to_tensorboard(tf.summary.create_file_writer(str(tmp_path)))

@@ -135,6 +135,14 @@ class FeedCollector:
 def _tensorflow_scalar(writer: Any) -> Callable[..., Any]:
     import tensorflow as tf
 
+    try:
+        import tensorboard  # noqa: F401 - tf.summary.scalar imports it
+    except ModuleNotFoundError as error:
+        raise FrameworkError(
+            "the scalars of tf.summary need tensorboard, which is not installed. Run: pip install tensorboard.",
+            name="tensorboard",
+        ) from error
+
     def write(name: str, number: float, step: int) -> None:
         with tf.init_scope(), writer.as_default():
             tf.summary.scalar(name, number, step=step)

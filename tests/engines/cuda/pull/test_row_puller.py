@@ -67,7 +67,7 @@ def test_every_batch_equals_the_host_batch(rows, leaves, order, batch, resident,
 def test_rows_that_fit_into_device_bytes_are_resident_and_the_rest_is_pulled(rows, row_nbytes, more, pace):
     pipeline = fb.from_arrays({"x": random_rows(rows, row_nbytes, "u1")}).shuffle(seed=1).batch(16)
     with fake_cuda(pace=pace) as framework:
-        assert_same_as_host(pipeline, framework, epochs=2, device_bytes=150_000 + more)
+        assert_same_as_host(pipeline, framework, epochs=2, device_bytes=250_000 + more)
 
 
 def test_some_rows_are_resident_if_not_all_fit(framework):
@@ -80,7 +80,8 @@ def test_rows_are_pulled_by_dma_and_by_kernels_in_address_order(framework):
     explained = assert_same_as_host(fb.from_arrays(data).shuffle(seed=1).batch(16), framework, resident="never")
     assert "pull" in explained
     assert framework.machine.copied > 200
-    assert set(KERNELS) - {"gather_aligned", "gather_bulk", "narrow_numbers"} <= set(framework.machine.launched)
+    unused = {"gather_aligned", "gather_bulk", "narrow_numbers", "resize_images"}
+    assert set(KERNELS) - unused <= set(framework.machine.launched)
 
 
 def test_a_process_with_one_cpu_pulls_large_rows_by_kernel():
