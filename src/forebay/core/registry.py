@@ -25,6 +25,7 @@ __all__ = [
     "load_engine",
     "load_feed",
     "load_hand_off",
+    "load_image_container",
     "load_object_opener",
     "load_placed_hand_off",
     "load_source_opener",
@@ -75,6 +76,25 @@ _SOURCES = {
     ".tif": "forebay.sources.formats.images:open_image",
     ".tiff": "forebay.sources.formats.images:open_image",
     ".webp": "forebay.sources.formats.images:open_image",
+}
+# Formats of files that contain images, for `from_images`.
+_CONTAINERS = "forebay.sources.formats.image_containers"
+_IMAGE_CONTAINERS = {
+    ".tar": f"{_CONTAINERS}.tar:TarImages",
+    ".tar.gz": f"{_CONTAINERS}.tar:TarImages",
+    ".tgz": f"{_CONTAINERS}.tar:TarImages",
+    ".parquet": f"{_CONTAINERS}.arrow:open_parquet_images",
+    ".pq": f"{_CONTAINERS}.arrow:open_parquet_images",
+    ".arrow": f"{_CONTAINERS}.arrow:open_arrow_images",
+    ".feather": f"{_CONTAINERS}.arrow:open_arrow_images",
+    ".ipc": f"{_CONTAINERS}.arrow:open_arrow_images",
+    ".tfrecord": f"{_CONTAINERS}.tfrecord:TfrecordImages",
+    ".tfrecords": f"{_CONTAINERS}.tfrecord:TfrecordImages",
+    ".tfrecord.gz": f"{_CONTAINERS}.tfrecord:TfrecordImages",
+    ".h5": f"{_CONTAINERS}.hdf5:Hdf5Images",
+    ".hdf5": f"{_CONTAINERS}.hdf5:Hdf5Images",
+    ".mdb": f"{_CONTAINERS}.lmdb:LmdbImages",
+    ".lmdb": f"{_CONTAINERS}.lmdb:LmdbImages",
 }
 _OBJECT_OPENER = "forebay.sources.objects.open_objects:open_urls"
 _FEED = "forebay.feed.feed:Feed"
@@ -161,6 +181,16 @@ def load_source_opener(suffix: str) -> Any:
     target = _SOURCES.get(suffix) or _entry_points("forebay.sources").get(suffix.lstrip("."))
     if target is None:
         raise SourceError(f"cannot read {suffix!r} files. Convert them to one of {', '.join(sorted(_SOURCES))}.")
+    return _load_format(target, suffix)
+
+
+def load_image_container(suffix: str) -> Any | None:
+    """Return what opens the images inside a file with this suffix; None if such a file contains no images."""
+    target = _IMAGE_CONTAINERS.get(suffix.lower())
+    return None if target is None else _load_format(target, suffix)
+
+
+def _load_format(target: str, suffix: str) -> Any:
     try:
         return load(target)
     except ImportError as error:  # also of a part that an old version lacks
@@ -206,7 +236,7 @@ def load(target: str) -> Any:
 
 def all_targets() -> tuple[str, ...]:
     """Return every import target that any package of Forebay loads by name."""
-    tables = (_HAND_OFFS, _PLACEMENTS, _ADAPTERS, _ENGINES, _SOURCES)
+    tables = (_HAND_OFFS, _PLACEMENTS, _ADAPTERS, _ENGINES, _SOURCES, _IMAGE_CONTAINERS)
     own_targets = [target for table in tables for target in table.values()]
     targets = (*own_targets, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
     return tuple(dict.fromkeys(targets))

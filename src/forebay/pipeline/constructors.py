@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.core.ragged import Ragged
 from forebay.core.source import AbstractSource
-from forebay.core.spec import Tree, flatten
+from forebay.core.spec import Tree, flatten, parse_nbytes
 from forebay.errors import SourceError
 from forebay.order.orders import Sequential
 from forebay.pipeline.pipeline import Pipeline
@@ -149,23 +149,30 @@ def from_images(
     size: tuple[int, int] | None = None,
     channels: int = 3,
     resize: str = "stretch",
+    column: str | None = None,
     label: str | Path | Callable[[Path], int | str] | None = None,
     class_names: Sequence[str] | None = None,
     decoder: str = "auto",
+    max_held_bytes: int | str | None = None,
 ) -> Pipeline:
-    """Feed image files as rows `{"image": uint8 array}`; with `label`, also `"label": int64`.
+    """Feed images as rows `{"image": uint8 array}`; with `label`, also `"label": int64`.
 
-    `files` is a path, a glob pattern, or a list of both. The array has the shape (height, width, channels). Forebay
-    applies the EXIF orientation. An animation becomes its first frame.
+    `files` is a path, a glob pattern, or a list of both. The files are images, or contain images: `.tar`, `.parquet`,
+    `.arrow`, `.tfrecord`, `.h5` and LMDB. The array has the shape (height, width, channels). Forebay applies the EXIF
+    orientation. An animation becomes its first frame.
 
     - `size`: (height, width). Without it, all images must have the size of the first.
     - `channels`: 1 (gray), 3 (RGB) or 4 (RGBA)
     - `resize`: `"stretch"` ignores the aspect ratio. `"crop"` scales it to cover `size` and crops at the centre.
+    - `column`: for files that contain images, the column, the extension, the feature, the dataset or the beginning of
+      the keys that has the images. Without it, the file must have only one.
     - `label`: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
-      the path that returns a number or a class name. Without it, rows have no label.
+      the path that returns a number or a class name. For files that contain images, the name of the column of the
+      labels. Without it, rows have no label.
     - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
     - `decoder`: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
       faster. `"auto"` is the fastest of these that is installed. `"nvimgcodec"` decodes on an NVIDIA GPU.
+    - `max_held_bytes`: for files that contain images, the memory for decompressed parts (1 GiB by default)
 
     >>> import tempfile
     >>> from PIL import Image
@@ -181,11 +188,13 @@ def from_images(
     """
     # Imported here because only images need Pillow.
     from forebay.sources.formats.image_decode import ImageOptions
-    from forebay.sources.formats.images import open_labelled_images
+    from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
     files = files if isinstance(files, str | Path) else list(files)
     options = ImageOptions(size, channels, resize, upright=True)
-    return _from_indexed(open_labelled_images(files, options, label=label, class_names=class_names, decoder=decoder))
+    max_held_nbytes = None if max_held_bytes is None else parse_nbytes(max_held_bytes, "max_held_bytes")
+    image_columns = ImageColumns(column, label, class_names, max_held_nbytes)
+    return _from_indexed(open_labelled_images(files, options, image_columns, decoder))
 
 
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:

@@ -32,7 +32,7 @@ from forebay.sources.formats.arrow_columns import (
 )
 from forebay.sources.formats.arrow_messages import declared_nbytes, parse_row_count
 
-__all__ = ["open_arrow"]
+__all__ = ["RecordBatches", "open_arrow", "read_batches"]
 
 _MAGIC = b"ARROW1"
 _BATCH_TYPES = ("record batch", "dictionary")
@@ -52,24 +52,25 @@ def open_arrow(
     `open_parquet` describes the options.
     """
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
-    memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
-    batches = _read_batches(mapped_file, memory, budget)
+    batches = read_batches(mapped_file, budget)
     selected_columns = select_columns(mapped_file.path, batches, columns=columns, spec=spec, decode=decode)
-    offsets = [_find_offsets(memory, batches, column) for column in selected_columns]
+    offsets = [_find_offsets(batches, column) for column in selected_columns]
     stored_columns = list(zip(selected_columns, offsets, strict=True))
     validate_chunks([column for column, found in stored_columns if found is None], batches.boundaries, budget)
-    leaf_columns = [_open_column(memory, batches, column, found) for column, found in stored_columns]
+    leaf_columns = [_open_column(batches, column, found) for column, found in stored_columns]
     handle = FileHandle(mapped_file.path, mapped_file.check_unchanged, lambda: None)
     structure = dict_structure([column.name for column in selected_columns])
     return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=budget.cached_nbytes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Batches:
+class RecordBatches:
     """The record batches of one file."""
 
     file: MappedFile
+    memory: Array  # the bytes of the file
     schema: Any
+    decompressed_nbytes: int  # of all batches that are compressed
     boundaries: Array  # first row of each batch, then the number of rows
     read: Callable[[int], Any]  # batch number -> record batch; thread-safe; copies only compressed batches
 
@@ -95,7 +96,9 @@ class _Batches:
         )
 
 
-def _read_batches(mapped_file: MappedFile, memory: Array, budget: HeldBudget) -> _Batches:
+def read_batches(mapped_file: MappedFile, budget: HeldBudget) -> RecordBatches:
+    """Return the record batches of a file. Only batches that share dictionaries are read now."""
+    memory = mapped_file.array((mapped_file.nbytes,), np.dtype(np.uint8), offset=0)
     try:
         _validate_end(memory)
         schema, messages = _read_messages(memory)
@@ -108,7 +111,8 @@ def _read_batches(mapped_file: MappedFile, memory: Array, budget: HeldBudget) ->
             record_batches = [message for message in messages if message.type == "record batch"]
             row_counts = list(map(parse_row_count, record_batches))
             read = partial(_read_message, mapped_file.path, schema, record_batches, budget)
-        return _Batches(mapped_file, schema, make_boundaries(mapped_file.path, row_counts), read)
+        boundaries = make_boundaries(mapped_file.path, row_counts)
+        return RecordBatches(mapped_file, memory, schema, sum(map(declared_nbytes, messages)), boundaries, read)
     except ForebayError:
         raise
     except Exception as error:  # for a damaged file, pyarrow raises anything from OSError to MemoryError
@@ -165,10 +169,10 @@ def _read_all_batches(memory: Array) -> list[Any]:
     return [batches.get_batch(number) for number in range(batches.num_record_batches)]
 
 
-def _open_column(memory: Array, batches: _Batches, column: ArrowColumn, offsets: Array | None) -> ColumnProtocol:
+def _open_column(batches: RecordBatches, column: ArrowColumn, offsets: Array | None) -> ColumnProtocol:
     """Open a column in the mapped file if `offsets` are known, otherwise a column of chunks."""
     if offsets is not None:
-        return SegmentedColumn(column.spec, batches.boundaries, memory, offsets)
+        return SegmentedColumn(column.spec, batches.boundaries, batches.memory, offsets)
 
     def decompress(batch: int, target: Array) -> None:
         target[...] = column.to_numpy(batches.read_column(column.name, batch), int(batches.boundaries[batch]))
@@ -176,19 +180,19 @@ def _open_column(memory: Array, batches: _Batches, column: ArrowColumn, offsets:
     return ChunkedColumn(column.spec, batches.boundaries, decompress)
 
 
-def _find_offsets(memory: Array, batches: _Batches, column: ArrowColumn) -> Array | None:
+def _find_offsets(batches: RecordBatches, column: ArrowColumn) -> Array | None:
     """Return the file offset of the first row of each batch.
 
     Return None if the file does not store the rows in the layout of a NumPy array, or has no record batches.
     """
     if column.decode is not None or column.spec.dtype == np.bool_ or column.spec.nbytes == 0:
         return None
-    memory_address = memory.__array_interface__["data"][0]
+    memory_address = batches.memory.__array_interface__["data"][0]
     offsets = np.zeros(len(batches.boundaries) - 1, np.int64)
     for batch, rows in enumerate(np.diff(batches.boundaries).tolist()):
         if rows:
             values = column.to_numpy(batches.read_column(column.name, batch), int(batches.boundaries[batch]))
             offsets[batch] = values.__array_interface__["data"][0] - memory_address
-            if not 0 <= offsets[batch] <= len(memory) - values.nbytes:
+            if not 0 <= offsets[batch] <= len(batches.memory) - values.nbytes:
                 return None  # Arrow decompressed or copied the values
     return offsets if len(offsets) else None

@@ -39,7 +39,7 @@ from forebay.sources.formats.hdf5_chunks import Hdf5Chunks, can_decompress, stor
 from forebay.sources.formats.hdf5_external import find_external_storage, is_in_file, open_group
 from forebay.sources.formats.hdf5_filters import FilterLimits
 
-__all__ = ["open_hdf5"]
+__all__ = ["find_datasets", "open_h5_file", "open_hdf5"]
 
 _MAX_DEPTH = 100  # of nested groups; the HDF5 library needs minutes to visit a thousand
 _H5PY_READ_NBYTES = 1 << 20  # bytes per read of the HDF5 library, for a dataset without chunks
@@ -71,9 +71,9 @@ def open_hdf5(
     """
     reads_other_files = reads_external_files(external_files)
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
-    with _open_h5_file(mapped_file.path) as h5_file:
+    with open_h5_file(mapped_file.path) as h5_file:
         opener = _ColumnOpener(mapped_file, h5_file, ChunkBudget(budget), reads_other_files=reads_other_files)
-        datasets = opener.find_datasets(group)
+        datasets = find_datasets(mapped_file.path, h5_file, group, follow_external_links=reads_other_files)
         names = select_members(mapped_file.path, "dataset", list(datasets), members=members, spec=spec)
         columns = [opener.open_column(name, datasets[name]) for name in names]
         file = FileHandle(mapped_file.path, mapped_file.check_unchanged, h5_file.close)
@@ -81,7 +81,7 @@ def open_hdf5(
 
 
 @contextmanager
-def _open_h5_file(path: Path) -> Iterator[Any]:
+def open_h5_file(path: Path) -> Iterator[Any]:
     """Open a file with h5py.
 
     The file stays open unless the `with` block raises an error.
@@ -99,29 +99,30 @@ def _open_h5_file(path: Path) -> Iterator[Any]:
         raise SourceError(f"{path} cannot be read as HDF5: {error}. Write or download it again.") from error
 
 
+def find_datasets(path: Path, h5_file: Any, group: str, *, follow_external_links: bool) -> dict[str, Any]:
+    """Return all datasets in a group by name, in the order of h5py."""
+    group_node = open_group(path, h5_file, group, follow_external_links=follow_external_links)
+    datasets: dict[str, Any] = {}
+
+    def add(name: str, node: Any) -> None:
+        if name.count("/") > _MAX_DEPTH:
+            raise SourceError(
+                f"{path} has more than {_MAX_DEPTH} groups inside each other, from {name[:20]!r} on. "
+                "Choose an inner group with group=, or write the file with fewer."
+            )
+        if isinstance(node, h5py.Dataset):
+            datasets[name] = node
+
+    group_node.visititems(add)
+    return datasets
+
+
 class _ColumnOpener:
     """Opens the datasets of one file as columns."""
 
     def __init__(self, mapped_file: MappedFile, h5_file: Any, budget: ChunkBudget, *, reads_other_files: bool) -> None:
         self._mapped_file, self._h5_file, self._budget = mapped_file, h5_file, budget
         self._path, self._reads_other_files = mapped_file.path, reads_other_files
-
-    def find_datasets(self, group: str) -> dict[str, Any]:
-        """Return all datasets in a group by name, in the order of h5py."""
-        group_node = open_group(self._path, self._h5_file, group, follow_external_links=self._reads_other_files)
-        datasets: dict[str, Any] = {}
-
-        def add(name: str, node: Any) -> None:
-            if name.count("/") > _MAX_DEPTH:
-                raise SourceError(
-                    f"{self._path} has more than {_MAX_DEPTH} groups inside each other, from {name[:20]!r} on. "
-                    "Choose an inner group with group=, or write the file with fewer."
-                )
-            if isinstance(node, h5py.Dataset):
-                datasets[name] = node
-
-        group_node.visititems(add)
-        return datasets
 
     def open_column(self, name: str, dataset: Any) -> ColumnProtocol:
         self._validate_dataset(name, dataset)

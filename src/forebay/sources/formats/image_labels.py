@@ -13,7 +13,15 @@ from forebay.core.spec import Array
 from forebay.errors import FrameworkError, SourceError, SpecError
 from forebay.sources.files.mapped import validate_file
 
-__all__ = ["ImageLabel", "LabelledFiles", "label_files"]
+__all__ = [
+    "ImageLabel",
+    "LabelledFiles",
+    "NumberedLabels",
+    "label_files",
+    "number_labels",
+    "parse_numbers",
+    "validate_label",
+]
 
 # "folder", the path of a manifest, or a function that returns the number or the class name of a file.
 ImageLabel: TypeAlias = str | Path | Callable[[Path], int | str]
@@ -32,6 +40,15 @@ class LabelledFiles:
     left_out: int = 0  # files whose class is not in the `class_names` of the user
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedLabels:
+    """Labels as numbers. Images whose class is not in the `class_names` of the user have none."""
+
+    kept: Sequence[int]  # positions of the images that have a label
+    labels: Array  # int64, one for each of these images
+    class_names: tuple[str, ...]  # of the labels 0, 1, ...; empty if the labels were numbers
+
+
 def label_files(paths: list[Path], label: ImageLabel | None, class_names: Sequence[str] | None) -> LabelledFiles:
     """Return the files that have a class in `class_names`, with their labels.
 
@@ -41,17 +58,22 @@ def label_files(paths: list[Path], label: ImageLabel | None, class_names: Sequen
         if class_names is not None:
             raise SpecError("class_names= needs labels. Pass label='folder', a manifest or a function, too.")
         return LabelledFiles(paths)
-    found = _find_labels(paths, label)
+    numbered = number_labels(paths, _find_labels(paths, label), class_names)
+    kept = [paths[position] for position in numbered.kept]
+    return LabelledFiles(kept, numbered.labels, numbered.class_names, len(paths) - len(kept))
+
+
+def number_labels(names: Sequence[Any], found: Sequence[Any], class_names: Sequence[str] | None) -> NumberedLabels:
+    """Return the labels `found` as numbers. `names` are the names of the images in error messages."""
     if all(isinstance(value, int) for value in found):
         if class_names is not None:
             raise SpecError("class_names= numbers class names, but these labels are numbers. Omit class_names=.")
-        return LabelledFiles(paths, _as_int64(found))
-    _validate_class_names(paths, found, class_names)
-    names = tuple(sorted(set(found)) if class_names is None else class_names)
-    numbers = {name: number for number, name in enumerate(names)}
-    kept = [(path, numbers[name]) for path, name in zip(paths, found, strict=True) if name in numbers]
-    labels = np.asarray([number for _, number in kept], _LABEL_DTYPE)
-    return LabelledFiles([path for path, _ in kept], labels, names, len(paths) - len(kept))
+        return NumberedLabels(range(len(found)), _as_int64(found), ())
+    _validate_class_names(names, found, class_names)
+    classes = tuple(sorted(set(found)) if class_names is None else class_names)
+    numbers = {name: number for number, name in enumerate(classes)}
+    kept = [position for position, name in enumerate(found) if name in numbers]
+    return NumberedLabels(kept, np.asarray([numbers[found[position]] for position in kept], _LABEL_DTYPE), classes)
 
 
 def _find_labels(paths: list[Path], label: ImageLabel) -> list[Any]:
@@ -62,22 +84,23 @@ def _find_labels(paths: list[Path], label: ImageLabel) -> list[Any]:
         return _look_up(paths, Path(label).expanduser())
     if not callable(label):
         raise SpecError(f"label={label!r} is unknown. Pass 'folder', the path of a manifest, or a function of a path.")
-    return [_validate_label(path, label(path)) for path in paths]
+    return [validate_label(path, label(path)) for path in paths]
 
 
-def _validate_label(path: Path, value: Any) -> int | str:
+def validate_label(name: object, value: Any) -> int | str:
+    """Return the label of an image that the function of the user returned."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | np.integer):
         return int(value)
-    raise SpecError(f"the label of {path} is {value!r}. Return an integer or the name of its class from label=.")
+    raise SpecError(f"the label of {name} is {value!r}. Return an integer or the name of its class from label=.")
 
 
-def _validate_class_names(paths: list[Path], found: list[Any], class_names: Sequence[str] | None) -> None:
-    for path, value in zip(paths, found, strict=True):
+def _validate_class_names(names: Sequence[Any], found: Sequence[Any], class_names: Sequence[str] | None) -> None:
+    for image, value in zip(names, found, strict=True):
         if not isinstance(value, str):
             raise SpecError(
-                f"the label of {path} is the number {value}, but other labels are class names. Use one kind of label."
+                f"the label of {image} is the number {value}, but other labels are class names. Use one kind of label."
             )
     if class_names is None:
         return
@@ -93,7 +116,7 @@ def _validate_class_names(paths: list[Path], found: list[Any], class_names: Sequ
             )
 
 
-def _as_int64(labels: list[int]) -> Array:
+def _as_int64(labels: Sequence[int]) -> Array:
     try:
         return np.asarray(labels, _LABEL_DTYPE)
     except OverflowError as error:
@@ -116,10 +139,10 @@ def _look_up(paths: list[Path], manifest: Path) -> list[Any]:
                 f"{path} is not in the column 'file' of {manifest}. Add it (relative to {folder}), or leave the image "
                 "out."
             )
-    return _parse_numbers(found)
+    return parse_numbers(found)
 
 
-def _parse_numbers(labels: list[Any]) -> list[Any]:
+def parse_numbers(labels: Sequence[Any]) -> list[Any]:
     """Return the labels as integers if all of them are written as integers, without leading zeros; else as names."""
     is_number = [isinstance(value, int) or _is_plain_integer(value) for value in labels]
     return [int(value) if all(is_number) else str(value) for value in labels]

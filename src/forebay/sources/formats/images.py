@@ -1,29 +1,33 @@
-"""Image files as a source: one file is one row.
+"""Images as a source: image files, or images inside other files (`image_containers`). One image is one row.
 
-Opening reads only the header of the first file. A decoder thread decodes a file when its row is gathered, and then
-compares its size and channels with the first file.
+Opening reads only the header of the first image. A decoder thread decodes an image when its row is gathered, and then
+compares its size and channels with the first image.
 """
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from forebay.core.decision import Decision
+from forebay.core.registry import load_image_container
 from forebay.core.rows import Rows, row_numbers
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure, Tree
-from forebay.errors import SourceChangedError, SourceError
+from forebay.errors import SourceError, SpecError
 from forebay.sources.decoder_threads import decode_rows, decoder_thread_count
 from forebay.sources.files.columns import dict_structure
-from forebay.sources.files.mapped import PathName, validate_file
+from forebay.sources.files.mapped import PathName
 from forebay.sources.files.match_spec import match_spec
-from forebay.sources.files.paths import Paths, expand_paths, has_url, stamp_files
+from forebay.sources.files.paths import Paths, expand_paths, format_suffix, has_url
 from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
-from forebay.sources.formats.image_labels import ImageLabel, LabelledFiles, label_files
+from forebay.sources.formats.image_labels import ImageLabel, label_files, number_labels
+from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageContainer, ImageFiles, ImageRows
 from forebay.sources.formats.jpeg_decode import make_image_decoder, read_content
 
-__all__ = ["ImageSource", "open_image", "open_labelled_images"]
+__all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
 
 
 class _ImageOpener:
@@ -65,55 +69,141 @@ class _ImageOpener:
 
         `__call__` describes the options.
         """
-        files = LabelledFiles([Path(path) for path in paths])
-        image_decoder = _open_first(files.paths[0], ImageOptions(size, channels), decoder)
-        structure = match_spec(files.paths[0], (image_decoder.spec,), Structure(None), spec)
-        return ImageSource(files, image_decoder, structure, decoder)
+        files = [Path(path) for path in paths]
+        rows = ImageFiles(files)
+        image_decoder = _make_decoder(rows, ImageOptions(size, channels), decoder)
+        structure = match_spec(files[0], (image_decoder.spec,), Structure(None), spec)
+        return ImageSource(rows, image_decoder, structure, decoder)
 
 
 open_image = _ImageOpener()
 
 
-def open_labelled_images(
-    paths: Paths,
-    options: ImageOptions,
-    *,
-    label: ImageLabel | None,
-    class_names: Sequence[str] | None,
-    decoder: str,
-) -> "ImageSource":
-    """Open images as a source of rows `{"image": ..., "label": ...}`; without `label`, of rows `{"image": ...}`."""
+@dataclass(frozen=True, slots=True)
+class ImageColumns:
+    """Where the images and their labels are, and how Forebay numbers the labels."""
+
+    column: str | None = None  # that has the images, for files that contain images
+    label: ImageLabel | None = None
+    class_names: Sequence[str] | None = None
+    max_held_nbytes: int | None = None  # for decompressed parts of files that contain images
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLabels:
+    """The labels of all rows."""
+
+    values: Array  # int64
+    class_names: tuple[str, ...]  # of the labels 0, 1, ...; empty if the labels were numbers
+    left_out: int  # images whose class is not in the `class_names` of the user
+
+
+def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColumns, decoder: str) -> "ImageSource":
+    """Open images as a source of rows `{"image": ..., "label": ...}`; without a label, of rows `{"image": ...}`."""
     options.validate()
     if has_url(paths):
         raise SourceError(
             f"from_images reads local files, and {str(paths)[:200]!r} is a URL. Download the images, or store them in "
             "tar archives and open these with from_files."
         )
-    files = label_files(expand_paths(paths), label, class_names)
-    image_decoder = _open_first(files.paths[0], options, decoder)
-    names = ["image"] if files.labels is None else ["image", "label"]
-    return ImageSource(files, image_decoder, dict_structure(names), decoder)
+    files = expand_paths(_find_lmdb_files(paths))
+    openers = [load_image_container(format_suffix(file)) for file in files]
+    rows: ImageRows
+    if any(opener is not None for opener in openers):
+        rows, row_labels = _open_containers(files, openers, columns)
+    else:
+        rows, row_labels = _open_image_files(files, columns)
+    names = ["image"] if row_labels is None else ["image", "label"]
+    return ImageSource(rows, _make_decoder(rows, options, decoder), dict_structure(names), decoder, row_labels)
+
+
+def _find_lmdb_files(paths: Paths) -> list[PathName]:
+    """Replace the folder of an LMDB environment by its file."""
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = [Path(path).expanduser() / "data.mdb" for path in listed]
+    return [file if file.is_file() else path for file, path in zip(files, listed, strict=True)]
+
+
+def _open_image_files(files: list[Path], options: ImageColumns) -> tuple[ImageFiles, ImageLabels | None]:
+    if options.column is not None:
+        raise SpecError(
+            f"column={options.column!r} is for files that contain images, such as .parquet, and {files[0]} is an image."
+        )
+    labelled = label_files(files, options.label, options.class_names)
+    if labelled.labels is None:
+        return ImageFiles(labelled.paths), None
+    return ImageFiles(labelled.paths), ImageLabels(labelled.labels, labelled.class_names, labelled.left_out)
+
+
+def _open_containers(
+    files: Sequence[Path], openers: Sequence[Any], options: ImageColumns
+) -> tuple[ContainedImages, ImageLabels | None]:
+    if None in openers:
+        raise SourceError(
+            f"{files[openers.index(None)]} is an image, but other files contain images. Open them in two pipelines "
+            "and join these with concat()."
+        )
+    if options.label is None and options.class_names is not None:
+        raise SpecError("class_names= needs labels. Pass the column of the labels as label=, too.")
+    container_options = ContainerOptions.of(options.column, options.max_held_nbytes)
+    containers = [opener(file, container_options) for file, opener in zip(files, openers, strict=True)]
+    rows = ContainedImages(containers, container_options)
+    if len(rows) == 0:
+        raise SourceError(f"{files[0]} has no images. Pass files with at least one image.")
+    if options.label is None:
+        return rows, None
+    found = [value for container in containers for value in container.read_labels(options.label)]
+    stored_names = _read_class_names(containers)
+    if stored_names and options.class_names is not None:
+        found = [stored_names[number] for number in found]
+    numbered = number_labels(_RowNames(rows), found, options.class_names)
+    rows.keep(numbered.kept)
+    class_names = numbered.class_names or stored_names
+    return rows, ImageLabels(numbered.labels, class_names, len(found) - len(numbered.kept))
+
+
+def _read_class_names(containers: Sequence[ImageContainer]) -> tuple[str, ...]:
+    """Return the names of the labels 0, 1, ... that the files store."""
+    first = containers[0]
+    for other in containers:
+        if other.class_names != first.class_names:
+            raise SourceError(
+                f"{other.path} stores other class names than {first.path}. Write both with the same names, or open "
+                "them in two pipelines."
+            )
+    return first.class_names
 
 
 class ImageSource(AbstractSource):
-    """A source of images with one size and number of channels, and with labels if the files have them."""
+    """A source of images with one size and number of channels, and with labels if the images have them."""
 
     immutable = decodes_rows = True
 
-    def __init__(self, files: LabelledFiles, decoder: ImageDecoder, structure: Structure, decoder_name: str) -> None:
-        self._paths, self._labels, self._left_out = files.paths, files.labels, files.left_out
-        self.class_names = files.class_names
-        self._decoder, self.structure = decoder, structure
-        self.specs = (decoder.spec,) if files.labels is None else (decoder.spec, ArraySpec((), files.labels.dtype))
+    def __init__(
+        self,
+        rows: ImageRows,
+        decoder: ImageDecoder,
+        structure: Structure,
+        decoder_name: str,
+        labels: ImageLabels | None = None,
+    ) -> None:
+        self._rows, self._decoder, self.structure, self._labels = rows, decoder, structure, labels
+        self.shuffle_blocks = rows.shuffle_blocks
+        self.class_names = () if labels is None else labels.class_names
+        self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.values.dtype))
         self.read_decision = decoder.decision
         if decoder_name == "nvimgcodec":
             self.encoded_images = decoder.encoded_images(self._read_encoded)
             why = f"decodes and resizes on the device; images that it refuses: {decoder.decision.why}"
             self.read_decision = Decision("decoder", "nvimgcodec", why)
-        self.identify = partial(_identify_images, files, decoder)
+        self.identify = partial(_identify_images, rows, labels, decoder)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._rows)
+
+    @property
+    def held_nbytes(self) -> int:
+        return self._rows.held_nbytes
 
     def counters(self) -> dict[str, int]:
         return self._decoder.counters()
@@ -121,53 +211,62 @@ class ImageSource(AbstractSource):
     def decisions(self) -> list[Decision]:
         threads = decoder_thread_count()
         decisions = [Decision("decoder threads", str(threads), "one for each core; together they decode one group")]
-        if self._left_out:
+        if self._labels is not None and self._labels.left_out:
             why = f"their classes are not in class_names, which has {len(self.class_names)} names"
-            decisions.append(Decision("images left out", str(self._left_out), why))
-        return decisions
+            decisions.append(Decision("images left out", str(self._labels.left_out), why))
+        return [*decisions, *self._rows.decisions]
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         images = out[0]
-        decode_rows(lambda position, number: self._decode(self._paths[number], images[position]), row_numbers(rows))
+        decode_rows(lambda position, number: self._decode(number, images[position]), row_numbers(rows))
         if self._labels is not None:
-            out[1][...] = self._labels[rows]
+            out[1][...] = self._labels.values[rows]
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves. Labels need no decoding."""
         if 0 in leaves or self._labels is None:
             return super().gather_leaves(leaves, rows)
-        return [self._labels[rows] for _ in leaves]
+        return [self._labels.values[rows] for _ in leaves]
 
-    def _decode(self, path: Path, out: Array) -> None:
-        _check_exists(path)
-        self._decoder.decode(str(path), path, out)
+    def close(self) -> None:
+        self._rows.close()
+
+    def _decode(self, number: int, out: Array) -> None:
+        self._decoder.decode(self._rows.describe(number), self._rows.read(number), out)
 
     def _read_encoded(self, rows: Rows) -> list[bytes | None]:
-        """Return the content of the file of each row; None for files that only the decoder of the host may read."""
+        """Return the content of the image of each row; None for files that only the decoder of the host may read."""
         numbers = row_numbers(rows)
         contents: list[bytes | None] = [None] * len(numbers)
 
         def read(position: int, number: int) -> None:
-            _check_exists(self._paths[number])
-            content = read_content(self._paths[number])
+            content = read_content(self._rows.read(number))
             contents[position] = content if isinstance(content, bytes) else None
 
         decode_rows(read, numbers)
         return contents
 
 
-def _check_exists(path: Path) -> None:
-    if not path.is_file():
-        raise SourceChangedError(
-            f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
-        )
+class _RowNames(Sequence[str]):
+    """The names of all images in error messages, made on demand."""
+
+    def __init__(self, rows: ImageRows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self._rows.describe(number)
 
 
-def _identify_images(files: LabelledFiles, decoder: ImageDecoder) -> tuple[Any, ...]:
-    return stamp_files(files.paths), files.labels, files.class_names, decoder.identify()
+def _identify_images(rows: ImageRows, labels: ImageLabels | None, decoder: ImageDecoder) -> tuple[Any, ...]:
+    numbered = () if labels is None else (labels.values, labels.class_names)
+    return rows.identify(), numbered, decoder.identify()
 
 
-def _open_first(path: Path, options: ImageOptions, decoder: str) -> ImageDecoder:
-    """Return a decoder, which takes the size and the channels that the options do not give from this file."""
-    validate_file(path)
-    return make_image_decoder(str(path), path, options, decoder)
+def _make_decoder(rows: ImageRows, options: ImageOptions, decoder: str) -> ImageDecoder:
+    """Return a decoder, which takes the size and the channels that the options do not give from the first image."""
+    return make_image_decoder(rows.describe(0), rows.read(0), options, decoder)

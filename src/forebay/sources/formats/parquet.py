@@ -28,7 +28,7 @@ from forebay.sources.formats.arrow_columns import (
     validate_row_count,
 )
 
-__all__ = ["open_parquet"]
+__all__ = ["ParquetFile", "open_parquet"]
 
 
 def open_parquet(
@@ -49,7 +49,7 @@ def open_parquet(
     than `max_held_nbytes`, or more than half of the memory of this machine for None.
     """
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
-    parquet_file = _ParquetFile(mapped_file, budget)
+    parquet_file = ParquetFile(mapped_file, budget)
     selected_columns = select_columns(mapped_file.path, parquet_file, columns=columns, spec=spec, decode=decode)
     validate_chunks(selected_columns, parquet_file.boundaries, budget)
     leaf_columns = [
@@ -61,7 +61,7 @@ def open_parquet(
     return ColumnsSource(handle, leaf_columns, structure, spec=spec, max_held_nbytes=budget.cached_nbytes)
 
 
-class _ParquetFile:
+class ParquetFile:
     """The row groups of one file.
 
     Each thread has its own reader, because pyarrow readers are not thread-safe.
@@ -107,6 +107,16 @@ class _ParquetFile:
                 position += len(part)
 
         return decompress
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that all row groups claim to have, decompressed."""
+        return sum(self._metadata.row_group(number).total_byte_size for number in range(self._metadata.num_row_groups))
+
+    def read_column(self, name: str, group: int) -> Any:
+        """Return the values of a row group."""
+        self._validate_size(group, name)
+        return self._read_row_group(group, name)
 
     def close(self) -> None:
         self._readers = threading.local()

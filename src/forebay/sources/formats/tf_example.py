@@ -12,9 +12,10 @@ import numpy as np
 
 from forebay.core.spec import Array
 
-__all__ = ["Feature", "Kind", "parse_example", "read_varints"]
+__all__ = ["Bytes", "Feature", "Kind", "parse_example", "read_varints"]
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
+Bytes: TypeAlias = bytes | memoryview
 Span: TypeAlias = tuple[int, int]  # start and stop (exclusive) of bytes in the record
 
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # field number of the message Feature -> kind of values
@@ -34,13 +35,13 @@ class Feature:
     kind: Kind
     spans: list[Span]
 
-    def numbers(self, record: bytes) -> Array:
+    def numbers(self, record: Bytes) -> Array:
         """Return the numbers of a float or int64 feature."""
         data = b"".join([record[start:stop] for start, stop in self.spans])
         return np.frombuffer(data, "<f4") if self.kind == "float" else read_varints(np.frombuffer(data, np.uint8))
 
 
-def parse_example(record: bytes) -> dict[str, Feature]:
+def parse_example(record: Bytes) -> dict[str, Feature]:
     """Return the features of a record by name.
 
     Raise `ValueError` if the record is not an Example.
@@ -49,7 +50,7 @@ def parse_example(record: bytes) -> dict[str, Feature]:
     for features_span in _submessages(record, (0, len(record)), 1):
         for entry in _submessages(record, features_span, 1):
             names, values = list(_submessages(record, entry, 1)), list(_submessages(record, entry, 2))
-            name = record[slice(*names[-1])].decode() if names else ""
+            name = bytes(record[slice(*names[-1])]).decode() if names else ""
             features[name] = _parse_feature(record, values[-1] if values else (0, 0))
     return features
 
@@ -91,7 +92,7 @@ def _decode_varints(data: Array) -> Array:
     return np.add.reduceat(parts, firsts).view(np.int64)
 
 
-def _parse_feature(record: bytes, span: Span) -> Feature:
+def _parse_feature(record: Bytes, span: Span) -> Feature:
     feature = Feature("bytes", [])
     for number, wire_type, list_span in _parse_fields(record, span):
         if number in _KINDS and wire_type == _DELIMITED:
@@ -100,7 +101,7 @@ def _parse_feature(record: bytes, span: Span) -> Feature:
     return feature
 
 
-def _submessages(record: bytes, span: Span, field_number: int) -> Iterator[Span]:
+def _submessages(record: Bytes, span: Span, field_number: int) -> Iterator[Span]:
     """Yield the spans of the messages or strings in one field."""
     return (
         field_span
@@ -109,7 +110,7 @@ def _submessages(record: bytes, span: Span, field_number: int) -> Iterator[Span]
     )
 
 
-def _parse_fields(record: bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
+def _parse_fields(record: Bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
     """Yield number, wire type and span of each field of a message."""
     position, stop = span
     while position < stop:
@@ -129,7 +130,7 @@ def _parse_fields(record: bytes, span: Span) -> Iterator[tuple[int, int, Span]]:
         yield tag >> 3, wire_type, (start, position)
 
 
-def _read_varint(record: bytes, position: int, stop: int) -> tuple[int, int]:
+def _read_varint(record: Bytes, position: int, stop: int) -> tuple[int, int]:
     """Return the number at a position, and the position after it."""
     value, shift = 0, 0
     while position < stop and shift < 64:

@@ -21,7 +21,7 @@ from forebay.sources.files.match_spec import match_spec
 from forebay.sources.formats.gzip_file import ReadableFile, open_maybe_gzip
 from forebay.sources.formats.tfrecord_rows import ExampleReader, FunctionReader, RecordReader
 
-__all__ = ["RecordSource", "open_tfrecord"]
+__all__ = ["RecordSource", "open_records", "open_tfrecord", "read_records", "scan_records"]
 
 # A function from a record to a row, or a function from bytes to an array for each feature name.
 RecordDecoders: TypeAlias = Callable[[bytes], Any] | Mapping[str, Callable[[bytes], Any]]
@@ -46,7 +46,7 @@ def open_tfrecord(
     `decode={"image": function}`. `members=["x", "y"]` selects features. `decode=function` converts any record to a row,
     a tree of arrays. Forebay decompresses a gzip file into memory, up to `max_held_nbytes`.
     """
-    file = _open_records(path, max_held_nbytes)
+    file = open_records(path, max_held_nbytes)
     spans = scan_records(file)
     if len(spans) == 0:
         raise SourceError(f"{path} has no records, so its rows have no spec. Remove it from the list of files.")
@@ -59,7 +59,7 @@ def open_tfrecord(
     return RecordSource(file, spans, reader, spec, max_held_nbytes)
 
 
-def _open_records(path: PathName, max_held_nbytes: int) -> ReadableFile:
+def open_records(path: PathName, max_held_nbytes: int) -> ReadableFile:
     """Map a TFRecord file, or decompress a gzip file.
 
     The length of the first record may begin with the magic bytes of gzip, so test the checksum of the length first.
@@ -110,7 +110,7 @@ class RecordSource(AbstractSource):
         return self._reopen
 
     def _reopen(self) -> "RecordSource":
-        file = _open_records(self._path, self._max_held_nbytes)
+        file = open_records(self._path, self._max_held_nbytes)
         spans = self._spans if file.stamp == self._stamp else scan_records(file)
         return RecordSource(file, spans, self._reader, self._spec, self._max_held_nbytes)
 

@@ -23,11 +23,11 @@ from forebay.sources.formats.gzip_file import ReadableFile, open_maybe_gzip
 from forebay.sources.formats.npy import MAX_HEADER_NBYTES, parse_header
 from forebay.sources.formats.tar_index import Sample, TarMember, list_samples
 
-__all__ = ["TarSource", "open_webdataset"]
+__all__ = ["IMAGE_EXTENSIONS", "TarSource", "open_webdataset"]
 
 MemberDecoders: TypeAlias = Mapping[str, Callable[[bytes], Any]]  # extension -> function from bytes to an array
 
-_IMAGE_EXTENSIONS = {"jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "ppm", "pgm"}
+IMAGE_EXTENSIONS = {"jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "ppm", "pgm"}
 _INTEGER_EXTENSIONS = {"cls", "cls2", "index", "inx", "id"}  # in WebDataset, these files contain an integer as text
 
 
@@ -175,7 +175,7 @@ def _make_decoder(
     suffix = extension.rpartition(".")[2]
     if decode is not None:
         return _FunctionDecoder(lambda _, data: decode(data), name, data)
-    if suffix in _IMAGE_EXTENSIONS:
+    if suffix in IMAGE_EXTENSIONS:
         return _ImageMemberDecoder(name, data, image_options)
     if suffix == "npy":
         return _FunctionDecoder(_load_npy, name, data)

@@ -1,0 +1,64 @@
+"""A cache of decompressed parts of files, such as the row groups of Parquet files."""
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["PartCache"]
+
+Part = TypeVar("Part")
+
+
+class PartCache(Generic[Part]):
+    """Keeps the most recently used parts, up to `max_nbytes` in all. The last part stays even if it is larger.
+
+    A thread that reads from a part keeps it alive, so many threads together may exceed the limit. `ChunkCache` is for
+    parts of one size, which it decompresses into arrays that exist already.
+    """
+
+    def __init__(self, max_nbytes: int) -> None:
+        self._max_nbytes, self._lock = max_nbytes, threading.Lock()
+        self._entries: dict[Hashable, _CachedPart[Part]] = {}  # least recently used first
+        self.nbytes = 0  # of all parts
+
+    def get(self, key: Hashable, load: Callable[[], tuple[Part, int]]) -> Part:
+        """Return a part; `load` returns it and its bytes. Threads that need the same part load it once.
+
+        >>> cache = PartCache(max_nbytes=10)
+        >>> [cache.get(key, lambda: (key.upper(), 6)) for key in "abb"], cache.nbytes
+        (['A', 'B', 'B'], 6)
+        """
+        with self._lock:
+            entry = self._entries[key] = self._entries.pop(key, None) or _CachedPart()
+        with entry.lock:
+            if entry.part is None:
+                entry.part, entry.nbytes = load()
+                self._add(key, entry)
+            return entry.part
+
+    def clear(self) -> None:
+        """Release all parts."""
+        with self._lock:
+            self._entries, self.nbytes = {}, 0
+
+    def _add(self, key: Hashable, entry: "_CachedPart[Part]") -> None:
+        with self._lock:
+            if self._entries.get(key) is not entry:  # `clear` or another thread removed it
+                return
+            self.nbytes += entry.nbytes
+            entry.is_counted = True
+            for other in list(self._entries):
+                if self.nbytes <= self._max_nbytes:
+                    return
+                if other != key and self._entries[other].is_counted:
+                    self.nbytes -= self._entries.pop(other).nbytes
+
+
+class _CachedPart(Generic[Part]):
+    """A part, or a place for it while a thread loads it."""
+
+    __slots__ = ("is_counted", "lock", "nbytes", "part")
+
+    def __init__(self) -> None:
+        self.lock, self.nbytes, self.is_counted = threading.Lock(), 0, False
+        self.part: Part | None = None

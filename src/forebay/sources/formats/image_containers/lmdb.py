@@ -1,0 +1,59 @@
+"""Images in LMDB files: one value is one row, in the order of the keys."""
+
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import SourceError
+from forebay.sources.files.mapped import MappedFile
+from forebay.sources.formats.image_labels import ImageLabel
+from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer, read_name_labels
+from forebay.sources.formats.lmdb_index import scan_values
+
+__all__ = ["LmdbImages"]
+
+
+class LmdbImages(ImageContainer):
+    """The values of a file whose keys begin with `column`; without it, all values.
+
+    With `label="label-"`, the label of the key `image-7` is the text of the key `label-7`.
+    """
+
+    def __init__(self, path: Path, options: ContainerOptions) -> None:
+        self.path, self._file = path, MappedFile(path)
+        self._prefix = (options.column or "").encode()
+        self._values = scan_values(self._file)
+        self._images = [value for value in self._values if value.key.startswith(self._prefix)]
+        if not self._images and self._values:
+            raise SourceError(
+                f"no key of {path} begins with {options.column!r}. Its first key is {self._values[0].key[:40]!r}. Pass "
+                "the beginning of the keys of the images as column=."
+            )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def describe(self, number: int) -> str:
+        return f"the value of {self._images[number].key[:100]!r} in {self.path}"
+
+    def read(self, number: int) -> bytes:
+        value = self._images[number]
+        return self._file.read(value.offset, value.nbytes)
+
+    def read_labels(self, label: ImageLabel) -> list[Any]:
+        return read_name_labels(
+            label, [value.key.decode("utf-8", "replace") for value in self._images], self._read_texts
+        )
+
+    def _read_texts(self, prefix: str) -> list[str]:
+        """Return the texts of the keys that begin with this prefix in place of `column`."""
+        by_key = {value.key: value for value in self._values if value.key.startswith(prefix.encode())}
+        texts = []
+        for image in self._images:
+            key = prefix.encode() + image.key[len(self._prefix) :]
+            if key not in by_key:
+                raise SourceError(
+                    f"{self.path} has no key {key[:100]!r} with the label of {image.key[:100]!r}. Pass the beginning "
+                    "of the keys of the labels as label=, and that of the images as column=."
+                )
+            texts.append(self._file.read(by_key[key].offset, by_key[key].nbytes).decode("utf-8", "replace").strip())
+        return texts

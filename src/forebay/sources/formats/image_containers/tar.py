@@ -1,0 +1,81 @@
+"""Images in tar archives: one sample of the archive is one row (`tar_index.py`)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import SourceError
+from forebay.sources.files.columns import validate_names
+from forebay.sources.formats.gzip_file import open_maybe_gzip
+from forebay.sources.formats.image_labels import ImageLabel
+from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer, read_name_labels
+from forebay.sources.formats.tar_index import TarMember, list_samples
+from forebay.sources.formats.webdataset import IMAGE_EXTENSIONS
+
+__all__ = ["TarImages"]
+
+_MAX_LABEL_NBYTES = 1000  # of a member that has a label
+
+
+class TarImages(ImageContainer):
+    """The images of an archive. Samples without an image are ignored, such as texts about the archive."""
+
+    def __init__(self, path: Path, options: ContainerOptions) -> None:
+        self.path, self._file = path, open_maybe_gzip(path, options.budget.cached_nbytes)
+        self.held_nbytes = self._file.held_nbytes
+        column = options.column
+        samples = list_samples(self._file)
+        extensions = list(dict.fromkeys(extension for sample in samples for extension in sample.members))
+        if column is not None:
+            validate_names(path, "member", [column], extensions)
+        names = [column] if column is not None else [name for name in extensions if _is_image(name)]
+        self._samples = [sample for sample in samples if any(name in sample.members for name in names)]
+        self._images = [_choose(path, sample.members, names) for sample in self._samples]
+        if not self._images:
+            raise SourceError(
+                f"{path} has no images. It has members with {', '.join(map(repr, extensions)) or 'no extension'}. Pass "
+                "the extension of the images as column=."
+            )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def describe(self, number: int) -> str:
+        return f"{self._images[number].name!r} in {self.path}"
+
+    def read(self, number: int) -> bytes:
+        member = self._images[number]
+        return self._file.read(member.offset, member.nbytes)
+
+    def read_labels(self, label: ImageLabel) -> list[Any]:
+        return read_name_labels(label, [member.name for member in self._images], self._read_texts)
+
+    def _read_texts(self, extension: str) -> list[str]:
+        """Return the texts of the members with this extension."""
+        texts = []
+        for sample in self._samples:
+            validate_names(
+                f"sample {sample.key.lstrip('/')!r} in {self.path}", "member", [extension], [*sample.members]
+            )
+            member = sample.members[extension]
+            text = self._file.read(member.offset, min(member.nbytes, _MAX_LABEL_NBYTES + 1)).decode("utf-8", "replace")
+            if len(text) > _MAX_LABEL_NBYTES or not text.strip():
+                raise SourceError(
+                    f"{member.name!r} in {self.path} has {member.nbytes} bytes, which is not a label. Pass the "
+                    "extension of other members as label=."
+                )
+            texts.append(text.strip())
+        return texts
+
+
+def _is_image(extension: str) -> bool:
+    return extension.rpartition(".")[2] in IMAGE_EXTENSIONS
+
+
+def _choose(path: Path, members: dict[str, TarMember], names: Sequence[str]) -> TarMember:
+    found = [name for name in names if name in members]
+    if len(found) > 1:
+        raise SourceError(
+            f"samples of {path} have several images: {', '.join(map(repr, found))}. Pass one of them as column=."
+        )
+    return members[found[0]]

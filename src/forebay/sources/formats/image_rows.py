@@ -1,0 +1,183 @@
+"""The encoded images of a source, one for each row: image files, or images inside other files."""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from forebay.core.chunk_policy import ChunkPolicy, ShuffleBlocks
+from forebay.core.decision import Decision
+from forebay.errors import SourceChangedError, SourceError
+from forebay.sources.files.held_budget import HeldBudget
+from forebay.sources.files.mapped import validate_file
+from forebay.sources.files.part_cache import PartCache
+from forebay.sources.files.paths import stamp_files
+from forebay.sources.formats.image_decode import EncodedImage
+from forebay.sources.formats.image_labels import ImageLabel, parse_numbers, validate_label
+
+__all__ = ["ContainedImages", "ContainerOptions", "ImageContainer", "ImageFiles", "ImageRows", "read_name_labels"]
+
+
+class ImageRows(ABC):
+    """The encoded images of all rows. Several threads read at the same time."""
+
+    shuffle_blocks: ShuffleBlocks | None = None  # see `AbstractSource`
+    decisions: Sequence[Decision] = ()  # how the images are read, for `explain()`
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def describe(self, number: int) -> str:
+        """Return the name of an image in error messages."""
+
+    @abstractmethod
+    def read(self, number: int) -> EncodedImage:
+        """Return the bytes of an image, or the path of its file."""
+
+    @abstractmethod
+    def identify(self) -> Any:
+        """Return values that differ if the images differ."""
+
+    @property
+    def held_nbytes(self) -> int:
+        """Bytes of memory for parts of files that were decompressed."""
+        return 0
+
+    def close(self) -> None:
+        """Release files and memory."""
+        return
+
+
+class ImageFiles(ImageRows):
+    """Image files: one file is one row."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        validate_file(paths[0])
+        self._paths = paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def describe(self, number: int) -> str:
+        return str(self._paths[number])
+
+    def read(self, number: int) -> EncodedImage:
+        path = self._paths[number]
+        if not path.is_file():
+            raise SourceChangedError(
+                f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
+            )
+        return path
+
+    def identify(self) -> Any:
+        return stamp_files(self._paths)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerOptions:
+    """How to open files that contain images. All files of a source share the cache."""
+
+    column: str | None  # that has the images; None if the file has only one such column
+    budget: HeldBudget
+    cache: PartCache[Any]  # decompressed parts of files
+
+    @classmethod
+    def of(cls, column: str | None, max_held_nbytes: int | None) -> "ContainerOptions":
+        """Return the options for the arguments of `from_images`."""
+        budget = HeldBudget.of(max_held_nbytes)
+        return cls(column, budget, PartCache(budget.cached_nbytes))
+
+
+class ImageContainer(ABC):
+    """The encoded images inside one file, such as a Parquet file or a tar archive."""
+
+    path: Path
+    chunk_policy: ChunkPolicy = ChunkPolicy()  # rows that must be decompressed together
+    class_names: tuple[str, ...] = ()  # of the labels 0, 1, ... if the file knows them
+    held_nbytes: int = 0  # memory for a file that is decompressed as a whole
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def describe(self, number: int) -> str:
+        """Return the name of an image in error messages."""
+
+    @abstractmethod
+    def read(self, number: int) -> bytes:
+        """Return the bytes of an image."""
+
+    @abstractmethod
+    def read_labels(self, label: ImageLabel) -> list[Any]:
+        """Return the label of each image, an integer or a class name."""
+
+    def close(self) -> None:
+        """Release the file."""
+        return
+
+
+class ContainedImages(ImageRows):
+    """The images of several containers, one container after the other."""
+
+    def __init__(self, containers: Sequence[ImageContainer], options: ContainerOptions) -> None:
+        self._containers, self._cache = list(containers), options.cache
+        self._paths = [container.path for container in containers]
+        self._boundaries = [0, *accumulate(map(len, containers))]
+        self._kept: Sequence[int] = range(self._boundaries[-1])
+        policy = max((container.chunk_policy for container in containers), key=lambda policy: policy.rows)
+        self.shuffle_blocks = policy.shuffle_blocks(len(self), options.budget.cached_nbytes)
+        if policy.rows > 1:
+            self.decisions = [policy.explain(len(self), self.shuffle_blocks)]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Remove all other images."""
+        self._kept = numbers
+
+    def describe(self, number: int) -> str:
+        container, position = self._locate(number)
+        return container.describe(position)
+
+    def read(self, number: int) -> bytes:
+        container, position = self._locate(number)
+        return container.read(position)
+
+    def identify(self) -> Any:
+        return stamp_files(self._paths)
+
+    @property
+    def held_nbytes(self) -> int:
+        return self._cache.nbytes + sum(container.held_nbytes for container in self._containers)
+
+    def close(self) -> None:
+        containers, self._containers = self._containers, []
+        for container in containers:
+            container.close()
+        self._cache.clear()
+
+    def _locate(self, number: int) -> tuple[ImageContainer, int]:
+        """Return the container of an image, and the number of the image in it."""
+        containers = self._containers
+        if not containers:
+            raise SourceError(f"{self._paths[0]} is closed. Open it again to read from it.")
+        number = self._kept[number]
+        index = bisect_right(self._boundaries, number) - 1
+        return containers[index], number - self._boundaries[index]
+
+
+def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callable[[str], Sequence[str]]) -> list[Any]:
+    """Return the labels of images that have names, such as members of an archive.
+
+    `label` is "folder", a function of a path, or the name of texts that `read_texts` returns.
+    """
+    if callable(label):
+        return [validate_label(name, label(Path(name))) for name in names]
+    if label == "folder":
+        return [Path(name).parent.name for name in names]
+    return parse_numbers(read_texts(str(label)))
