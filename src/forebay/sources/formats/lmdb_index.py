@@ -94,7 +94,7 @@ class _Tree:
     """Visits the pages of a tree. A page belongs to one place in the tree, so no page is visited twice."""
 
     def __init__(self, file: MappedFile, root: _Root) -> None:
-        self._file, self.root, self._visited = file, root, set[int]()
+        self._memory, self._nbytes, self.root, self._visited = file.view(), file.nbytes, root, set[int]()
         self._last_page = file.nbytes // root.page_nbytes - 1
 
     def scan(self, page: int, depth: int) -> Iterator[LmdbValue]:
@@ -117,7 +117,7 @@ class _Tree:
         if page in self._visited or not 2 <= page <= self._last_page:
             raise ValueError(f"its tree refers to page {page}, which is no part of it")
         self._visited.add(page)
-        data = self._file.read(page * self.root.page_nbytes, self.root.page_nbytes)
+        data = self._memory[page * self.root.page_nbytes : (page + 1) * self.root.page_nbytes]
         number, _, flags, lower, _ = _PAGE_HEADER.unpack_from(data)
         count = (lower - _HEADER_NBYTES) // 2
         if number != page or not 0 <= count <= (len(data) - _HEADER_NBYTES) // 2:
@@ -136,12 +136,11 @@ class _Tree:
         else:
             (page,) = struct.unpack_from("<Q", data, start)
             offset = page * self.root.page_nbytes + _HEADER_NBYTES
-            is_inside = page <= self._last_page and offset + nbytes <= self._file.nbytes and self._is_overflow(page)
+            is_inside = page <= self._last_page and offset + nbytes <= self._nbytes and self._is_overflow(page)
         if not is_inside:
             raise ValueError(f"the value of the key {key[:40]!r} has {nbytes} bytes, which are not all in the file")
         return LmdbValue(key, offset, nbytes)
 
     def _is_overflow(self, page: int) -> bool:
-        header = self._file.read(page * self.root.page_nbytes, _HEADER_NBYTES)
-        number, _, flags, _, _ = _PAGE_HEADER.unpack(header)
+        number, _, flags, _, _ = _PAGE_HEADER.unpack_from(self._memory, page * self.root.page_nbytes)
         return bool(number == page and flags & _OVERFLOW)
