@@ -1,5 +1,7 @@
 """Invalid input raises an error that names the value and a remedy."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -196,6 +198,12 @@ def test_a_device_may_be_a_device_object_or_an_upper_case_name(device):
 def test_a_value_that_is_not_a_device_is_refused(device):
     with pytest.raises(DeviceError, match="is unknown: choose 'auto'"):
         fb.from_arrays(np.arange(4)).batch(2).feed("numpy", device=device)
+
+
+def test_a_python_without_the_interpreter_lock_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(PipelineError, match=r"without the global interpreter lock.*Set PYTHON_GIL=1"):
+        fb.from_arrays(np.arange(4)).batch(2).feed("numpy")
 
 
 @pytest.mark.parametrize("host_bytes", ["lots", "-5MB", 0, "10 parsecs", True])

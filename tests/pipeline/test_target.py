@@ -75,7 +75,7 @@ def test_a_gpu_is_found_by_its_name(cuda, device, index):
     assert resolve_target(device, "framework").device_handoff.index == index
 
 
-@pytest.mark.parametrize("device", ["tpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda1", "cuda:0:0", " cuda"])
+@pytest.mark.parametrize("device", ["tpu", "", "cuda:", "mps", "cuda:x", "cuda:-1", "cuda1", "cuda:0:0", " cuda"])
 def test_unknown_devices_are_refused_with_the_known_ones(cuda, device):
     with pytest.raises(DeviceError, match="is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'") as refused:
         resolve_target(device, "framework")

@@ -44,6 +44,7 @@ TRAINERS = ("lightning", "transformers", "accelerate", "ignite", "fastai", "ray_
 _EVERY_FRAMEWORK = (
     f"{_HANDOFF}/cases.py",
     f"{_HANDOFF}/pixel_cases.py",
+    f"{_HANDOFF}/copy_cases.py",
     "adapters/upload/upload_cases.py",
     "adapters/readback/readback_cases.py",
     "measure/bench/device_cases.py",

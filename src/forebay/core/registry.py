@@ -22,6 +22,7 @@ __all__ = [
     "known_frameworks",
     "load",
     "load_adapter",
+    "load_copying_hand_off",
     "load_engine",
     "load_feed",
     "load_hand_off",
@@ -42,6 +43,12 @@ _HAND_OFFS = {
 _PLACEMENTS = {
     "jax": "forebay.adapters.handoff.jax_sharding:place",
     "tensorflow": "forebay.adapters.handoff.tensorflow_replicas:place",
+}
+# Functions that return the hand-off for a device that the framework itself fills, such as "mps".
+_COPIES = {
+    "torch": "forebay.adapters.handoff.torch_copy:copy_to",
+    "jax": "forebay.adapters.handoff.jax_copy:copy_to",
+    "tensorflow": "forebay.adapters.handoff.tensorflow_copy:copy_to",
 }
 _ADAPTERS = {
     "keras": "forebay.adapters.keras.keras_feed:KerasFeed",
@@ -164,6 +171,15 @@ def load_placed_hand_off(name: str, device: Any) -> Any | None:
     return None if target is None else _load_framework(target, name)(device)
 
 
+def load_copying_hand_off(name: str, device: str) -> Any | None:
+    """Return the hand-off for a device that the framework itself fills.
+
+    Return None if the framework has no such devices, or if `device` is "auto" and none is there.
+    """
+    target = _COPIES.get(name)
+    return None if target is None else _load_framework(target, name)(device)
+
+
 def load_adapter(name: str) -> Any | None:
     """Return what makes the adapter for trainers, such as Keras, or None for other names."""
     target = _ADAPTERS.get(name)
@@ -236,7 +252,7 @@ def load(target: str) -> Any:
 
 def all_targets() -> tuple[str, ...]:
     """Return every import target that any package of Forebay loads by name."""
-    tables = (_HAND_OFFS, _PLACEMENTS, _ADAPTERS, _ENGINES, _SOURCES, _IMAGE_CONTAINERS)
+    tables = (_HAND_OFFS, _PLACEMENTS, _COPIES, _ADAPTERS, _ENGINES, _SOURCES, _IMAGE_CONTAINERS)
     own_targets = [target for table in tables for target in table.values()]
     targets = (*own_targets, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
     return tuple(dict.fromkeys(targets))

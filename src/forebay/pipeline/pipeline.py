@@ -142,7 +142,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         accept. Each iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
 
         - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
-          A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.
+          A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices. The framework
+          itself copies batches to `"mps"`, `"xpu"`, `"rocm"`, `"tpu"` and other devices that it has.
         - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
         - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
         - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.

@@ -24,14 +24,15 @@ class Target:
     available_nbytes: int = 0  # device memory that the framework can still allocate; 0 for the CPU
     decisions: tuple[Decision, ...] = ()  # about the devices, such as why device="auto" selected the CPU
     split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
+    place: str = "the CPU"  # where batches go that Forebay writes to host memory, for error messages
 
 
 def resolve_target(device: Any, to: str) -> Target:
     """Return the target of `feed(to, device=...)`.
 
     `device` is a name such as "cuda:0", the index of a GPU, a `torch.device` or an engine. `"auto"` selects the CPU for
-    NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else the CPU. Objects of a
-    framework describe several devices, such as a `NamedSharding` of JAX.
+    NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else another accelerator of
+    the framework, else the CPU. Objects of a framework describe several devices, such as a `NamedSharding` of JAX.
     """
     if not isinstance(device, str | int) and not hasattr(device, "open_slot"):
         placed = registry.load_placed_hand_off(to, device)
@@ -48,17 +49,26 @@ def resolve_target(device: Any, to: str) -> Target:
         try:
             return _cuda_target(hand_off, None)
         except (DeviceError, ImportError) as error:
+            copying = registry.load_copying_hand_off(to, device)
+            if copying is not None:
+                return _copying_target(copying)
             first_clause = re.split(r"[:.] ", str(error))[0]
             decision = Decision("device", "cpu", f"no GPU to feed: {first_clause}")
             return Target(registry.load_engine("cpu")(), hand_off, decisions=(decision,))
-    return _cuda_target(hand_off, _device_index(device))
-
-
-def _device_index(device: str) -> int:
-    match = re.fullmatch(r"(?:cuda|gpu)(?::(\d+))?", device.lower())
-    if match is None:
+    match = re.fullmatch(r"(?:cuda|gpu)(?::(\d+))?", device)
+    if match is not None:
+        return _cuda_target(hand_off, int(match[1] or 0))
+    copying = registry.load_copying_hand_off(to, device) if re.fullmatch(r"[a-z]+(?::\d+)?", device) else None
+    if copying is None:
         raise DeviceError(f"device={device!r} is unknown: choose 'auto', 'cpu', 'cuda' or 'cuda:1'.")
-    return int(match[1] or 0)
+    return _copying_target(copying)
+
+
+def _copying_target(hand_off: Any) -> Target:
+    """Return the target for a device that the framework itself fills."""
+    why = f"{hand_off.name} itself copies each batch to this device; Forebay writes to NVIDIA GPUs only"
+    decision = Decision("device", str(hand_off.device), why)
+    return Target(registry.load_engine("cpu")(), hand_off, decisions=(decision,), place=str(hand_off.device))
 
 
 def _cuda_target(hand_off: HandOff, index: int | None) -> Target:

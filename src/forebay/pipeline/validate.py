@@ -1,5 +1,6 @@
 """Validation of pipelines, feed options and states."""
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,11 @@ __all__ = [
 
 def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
     """Raise PipelineError if the pipeline or an option is invalid for every target."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise PipelineError(
+            "this Python runs without the global interpreter lock, and Forebay counts references to know when memory "
+            "is free, which needs the lock. Set PYTHON_GIL=1, or use a Python that is not free-threaded."
+        )
     if pipeline.batching is None and not isinstance(pipeline.source, BatchStream):
         raise PipelineError("the pipeline has no batch size. Call batch(n) before feed().")
     if isinstance(pipeline.rank, Rank) and pipeline.rank.count > 1:
@@ -60,18 +66,19 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
         return
     if isinstance(pipeline.source, AbstractSource) and pipeline.source.encoded_images is not None:
         raise PipelineError(
-            "decoder='nvimgcodec' decodes images on a GPU, but the batches go to the CPU. Pass decoder='auto'."
+            f"decoder='nvimgcodec' decodes images on a GPU, but the batches go to {target.place}. Pass decoder='auto'."
         )
     if resident == "always":
         raise PipelineError(
-            "resident='always' needs a device to keep rows on, but the batches go to the CPU. Use resident='auto'."
+            f"resident='always' needs a GPU to keep rows on, but the batches go to {target.place}. Use resident='auto'."
         )
     if device_nbytes is not None:
-        raise PipelineError("device_bytes= is a budget for a device, but the batches go to the CPU. Leave it out.")
+        raise PipelineError(f"device_bytes= is a budget for a GPU, but the batches go to {target.place}. Leave it out.")
     on_device = [transform for transform in pipeline.transforms if transform.where == "device"]
     if on_device:
         raise PipelineError(
-            f"{on_device[0]} has where='device', but the batches go to the CPU. Use where='thread', 'process' or 'ray'."
+            f"{on_device[0]} has where='device', but the batches go to {target.place}. Use where='thread', 'process' "
+            "or 'ray'."
         )
 
 

@@ -38,7 +38,7 @@ class TensorflowHandOff:
         refuse_dtypes("TensorFlow", specs, names, supported_kinds="biufc")
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        _refuse_tracing()
+        refuse_tracing()
         return [_from_dlpack(root.__dlpack__()) for root in roots]
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
@@ -142,7 +142,7 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
         return TensorflowArrayOps()
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
-        _refuse_tracing()
+        refuse_tracing()
         return [_from_dlpack(root.capsule()) for root in roots]
 
 
@@ -192,7 +192,7 @@ class TensorflowArrayOps:
         return tf.function(function)  # type: ignore[no-any-return]
 
 
-def _refuse_tracing() -> None:
+def refuse_tracing() -> None:
     """Raise FeedError while TensorFlow traces a function.
 
     The graph of the function would hold the batch as a constant.

@@ -1,0 +1,48 @@
+"""The hand-off to JAX for devices that Forebay does not write to itself, such as TPUs: JAX copies each batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from forebay.adapters.handoff.jax import JaxHandOff
+from forebay.errors import DeviceError
+
+__all__ = ["JaxCopyHandOff", "copy_to"]
+
+_PLATFORMS = {"mps": "METAL", "hip": "rocm"}  # names that users know from PyTorch
+
+
+def copy_to(device: str) -> "JaxCopyHandOff | None":
+    """Return the hand-off for a device that JAX fills, such as "tpu:1".
+
+    For "auto", return None if JAX uses the CPU or a GPU of NVIDIA by default.
+    """
+    if device == "auto":
+        default = jax.devices()[0]
+        return None if default.platform == "cpu" or is_nvidia(default) else JaxCopyHandOff(default)
+    kind, _, index = device.partition(":")
+    try:
+        devices = jax.devices(_PLATFORMS.get(kind, kind))
+        return JaxCopyHandOff(devices[int(index or 0)])
+    except (RuntimeError, IndexError, ValueError) as error:
+        known = ", ".join(sorted({each.platform for each in jax.devices()}))
+        raise DeviceError(
+            f"JAX {jax.__version__} cannot use device={device!r}. Its devices: {known}. Choose 'auto', 'cpu', 'cuda' "
+            "or a device that JAX has."
+        ) from error
+
+
+def is_nvidia(device: Any) -> bool:
+    """Return whether a device is a GPU of NVIDIA. JAX has one platform for all GPUs, and names the vendor elsewhere."""
+    return device.platform in ("gpu", "cuda") and "rocm" not in str(device.client.platform_version).lower()
+
+
+class JaxCopyHandOff(JaxHandOff):
+    """Hands off copies. JAX refers to the root, and so to the slot, until a copy is complete."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        return [jax.device_put(root, self.device) for root in roots]

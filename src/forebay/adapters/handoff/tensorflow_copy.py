@@ -1,0 +1,47 @@
+"""The hand-off to TensorFlow for devices that Forebay does not write to itself: TensorFlow copies each batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from forebay.adapters.handoff.tensorflow import TensorflowHandOff, refuse_tracing
+from forebay.errors import DeviceError
+
+__all__ = ["TensorflowCopyHandOff", "copy_to"]
+
+# TensorFlow names GPUs of all vendors GPU; plug-ins add other kinds.
+_KINDS = {"mps": "GPU", "metal": "GPU", "rocm": "GPU", "hip": "GPU"}
+
+
+def copy_to(device: str) -> "TensorflowCopyHandOff | None":
+    """Return the hand-off for a device that TensorFlow fills, such as "xpu:0".
+
+    For "auto", return None if TensorFlow has only CPUs, or GPUs of NVIDIA.
+    """
+    if device == "auto":
+        kinds = [each.device_type for each in tf.config.get_visible_devices() if each.device_type != "CPU"]
+        kinds = [kind for kind in kinds if kind != "GPU" or not tf.test.is_built_with_cuda()]
+        return TensorflowCopyHandOff(f"{kinds[0]}:0") if kinds else None
+    kind, _, index = device.partition(":")
+    name = f"{_KINDS.get(kind, kind.upper())}:{index or 0}"
+    found = [each.name.rpartition("device:")[2] for each in tf.config.list_logical_devices()]
+    if name not in found:
+        raise DeviceError(
+            f"TensorFlow {tf.__version__} cannot use device={device!r}. Its devices: {', '.join(found)}. Choose "
+            "'auto', 'cpu', 'cuda' or a device that TensorFlow has."
+        )
+    return TensorflowCopyHandOff(name)
+
+
+class TensorflowCopyHandOff(TensorflowHandOff):
+    """Hands off copies. If TensorFlow uses the memory of the root until a copy is complete, it refers to the root."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    def hand_off(self, roots: Sequence[Any]) -> list[Any]:
+        refuse_tracing()
+        with tf.device(self.device):
+            return [tf.identity(tf.constant(root)) for root in roots]
