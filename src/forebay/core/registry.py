@@ -26,6 +26,7 @@ __all__ = [
     "load_engine",
     "load_feed",
     "load_hand_off",
+    "load_multi_device_feed",
     "load_image_container",
     "load_object_opener",
     "load_placed_hand_off",
@@ -105,6 +106,7 @@ _IMAGE_CONTAINERS = {
 }
 _OBJECT_OPENER = "forebay.sources.objects.open_objects:open_urls"
 _FEED = "forebay.feed.feed:Feed"
+_MULTI_DEVICE_FEED = "forebay.feed.multi_device_feed:MultiDeviceFeed"
 _VERSION = "forebay:__version__"
 
 # Import targets that other packages load by name without this registry.
@@ -238,6 +240,11 @@ def load_feed() -> Any:
     return load(_FEED)
 
 
+def load_multi_device_feed() -> Any:
+    """Return the `MultiDeviceFeed` class."""
+    return load(_MULTI_DEVICE_FEED)
+
+
 def forebay_version() -> str:
     """Return the version of Forebay."""
     return str(load(_VERSION))
@@ -254,7 +261,15 @@ def all_targets() -> tuple[str, ...]:
     """Return every import target that any package of Forebay loads by name."""
     tables = (_HAND_OFFS, _PLACEMENTS, _COPIES, _ADAPTERS, _ENGINES, _SOURCES, _IMAGE_CONTAINERS)
     own_targets = [target for table in tables for target in table.values()]
-    targets = (*own_targets, _OBJECT_OPENER, _FEED, _VERSION, *_OTHER_TARGETS, *_targets_in_other_tables())
+    targets = (
+        *own_targets,
+        _OBJECT_OPENER,
+        _FEED,
+        _MULTI_DEVICE_FEED,
+        _VERSION,
+        *_OTHER_TARGETS,
+        *_targets_in_other_tables(),
+    )
     return tuple(dict.fromkeys(targets))
 
 

@@ -142,7 +142,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         accept. Each iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
 
         - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
-          A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices. The framework
+          With a tuple such as `("cuda:0", "cuda:1")`, a batch is a tuple with the part of each device. A
+          `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices. The framework
           itself copies batches to `"mps"`, `"xpu"`, `"rocm"`, `"tpu"` and other devices that it has.
         - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
         - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
@@ -161,6 +162,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None and self.batching is not None and self.batching.sparse:
             raise PipelineError(f"feed({to!r}) takes dense batches. Leave out batch(sparse=True).")
+        if adapter is not None and isinstance(device, tuple | list):
+            raise PipelineError(f"feed({to!r}) takes one device. Leave out device=, or pass one of {tuple(device)}.")
         if adapter is not None:
             return adapter(pipeline, **options.keywords_except_to(), **fields)  # type: ignore[no-any-return]
         if fields:
@@ -168,6 +171,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
                 f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options.keywords_except_to())}; "
                 "naming fields is for feed('keras')."
             )
+        if isinstance(device, tuple | list):
+            return registry.load_multi_device_feed()(pipeline, options)  # type: ignore[no-any-return]
         return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]
 
     def __iter__(self) -> NoReturn:

@@ -8,7 +8,7 @@ It refuses what the real driver refuses: calls without a context, a second page-
 page-locked or across two page-locks, use of a stream that captures a graph, and writes to freed memory.
 """
 
-from tests.support.fake_cuda.context import clear_order_caches, fake_cuda, feed_threads, wait_until_located
+from tests.support.fake_cuda.context import clear_order_caches, fake_cuda, fake_gpus, feed_threads, wait_until_located
 from tests.support.fake_cuda.frameworks import ImportSyncFramework, MarkerFramework, StreamFramework
 from tests.support.fake_cuda.kernels import KERNELS
 from tests.support.fake_cuda.machine import FIRST_CONSUMER_STREAM, PACES
@@ -22,6 +22,7 @@ __all__ = [
     "StreamFramework",
     "clear_order_caches",
     "fake_cuda",
+    "fake_gpus",
     "feed_threads",
     "wait_until_located",
 ]

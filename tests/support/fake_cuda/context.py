@@ -4,7 +4,6 @@ import gc
 import threading
 import time
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 from tests.support.fake_cuda.driver import (
@@ -25,7 +24,7 @@ from forebay.engines.cuda.pull import resident, row_locations, row_puller, stage
 from forebay.order import block_shuffle, permutation
 from forebay.pipeline import transport
 
-__all__ = ["clear_order_caches", "fake_cuda", "feed_threads", "wait_until_located"]
+__all__ = ["clear_order_caches", "fake_cuda", "fake_gpus", "feed_threads", "wait_until_located"]
 
 _THREADS_BEFORE = []  # threads that other tests left running
 
@@ -45,18 +44,45 @@ def fake_cuda(
 
     All size limits are small, so that small data takes every path.
     """
-    machine = Machine(pace, seed, capability)
-    device = Device(machine)
-    locks = PageLocks(device)
+    with fake_gpus(
+        1,
+        kind=kind,
+        pace=pace,
+        seed=seed,
+        is_single_call=is_single_call,
+        available=available,
+        capability=capability,
+        min_dma_cores=min_dma_cores,
+    ) as (framework,):
+        yield framework
+
+
+@contextmanager
+def fake_gpus(
+    count,
+    *,
+    kind=StreamFramework,
+    pace="late",
+    seed=0,
+    is_single_call=True,
+    available=1 << 28,
+    capability=(9, 0),
+    min_dma_cores=1,
+):
+    """Yield the framework of each of several devices. All devices share the page-locks of the process."""
+    machines = [Machine(pace, seed, capability)]
+    machines += [Machine(pace, seed + number, capability, machines[0].locked) for number in range(1, count)]
+    devices = [Device(machine, index) for index, machine in enumerate(machines)]
+    locks = PageLocks(devices[0])
     _THREADS_BEFORE[:] = threading.enumerate()
     with pytest.MonkeyPatch.context() as patch:
         for module in (engine, memory, staged_rows):
             patch.setattr(module, "Event", Event)
         patch.setattr(engine, "Stream", Stream)
-        patch.setattr(engine, "device_at", lambda index: device)
+        patch.setattr(engine, "device_at", devices.__getitem__)
         patch.setattr(row_locations, "process_page_locks", lambda device: locks)
-        patch.setattr(engine, "is_capturing", partial(is_capturing, machine))
-        patch.setattr(memory, "make_stream_wait", partial(make_stream_wait, machine))
+        patch.setattr(engine, "is_capturing", is_capturing)
+        patch.setattr(memory, "make_stream_wait", make_stream_wait)
         patch.setattr(row_mover, "BatchCopy", BatchCopy if is_single_call else SingleCopies)
         # The device computes the rows of longer permutations.
         patch.setattr(permutation.Permutation, "TABLE_LENGTH", 100)
@@ -69,14 +95,16 @@ def fake_cuda(
         patch.setattr(staged_rows, "STAGING_STEP_NBYTES", 8192)
         patch.setattr(resident, "STEP_NBYTES", 16384)
         clear_order_caches()
-        framework = kind(machine, available=available)
-        yield framework
-        framework.synchronize()
+        frameworks = [kind(machine, index=index, available=available) for index, machine in enumerate(machines)]
+        yield frameworks
+        for framework in frameworks:
+            framework.synchronize()
     clear_order_caches()
     gc.collect()
-    assert machine.faults == []
-    assert machine.locked == {}, "page-locks were left behind"
-    assert len(machine.memory) == issubclass(kind, MarkerFramework), "device memory was left behind"
+    for machine in machines:
+        assert machine.faults == []
+        assert machine.locked == {}, "page-locks were left behind"
+        assert len(machine.memory) == issubclass(kind, MarkerFramework), "device memory was left behind"
 
 
 def clear_order_caches():

@@ -5,7 +5,14 @@ from functools import partial
 
 import numpy as np
 from tests.support.fake_cuda.kernels import KERNELS
-from tests.support.fake_cuda.machine import FIRST_CONSUMER_STREAM, Point, Work, spans_of
+from tests.support.fake_cuda.machine import (
+    FIRST_CONSUMER_STREAM,
+    Point,
+    Work,
+    contexts,
+    current_machine,
+    spans_of,
+)
 
 from forebay.errors import DeviceError
 
@@ -13,16 +20,16 @@ __all__ = ["BatchCopy", "Device", "Event", "SingleCopies", "Stream", "is_capturi
 
 
 class Device:
-    index = 0
-
-    def __init__(self, machine):
-        self.machine = machine
+    def __init__(self, machine, index=0):
+        self.machine, self.index = machine, index
 
     def __enter__(self):
+        contexts().append(self.machine)
         self.machine.inside.depth = getattr(self.machine.inside, "depth", 0) + 1
         return self
 
     def __exit__(self, *error):
+        assert contexts().pop() is self.machine
         self.machine.inside.depth -= 1
 
     def make_current(self):
@@ -155,13 +162,14 @@ class Kernel:
         self._machine.put(stream.handle, Work(partial(self._act, self._machine, held)))
 
 
-def is_capturing(machine, stream):
+def is_capturing(stream):
+    machine = current_machine()
     machine.check_current()
     return machine.queue(stream).capturing
 
 
-def make_stream_wait(machine, stream, event):
-    if is_capturing(machine, stream):
+def make_stream_wait(stream, event):
+    if is_capturing(stream):
         return False
     event.hold(stream)
     return True

@@ -19,11 +19,11 @@ MARKER_STREAM = 2000  # handle of the one stream of a framework that does not re
 class FakeFramework:
     """The common part of the fake frameworks. Arrays are NumPy arrays, read by queued work."""
 
-    name, index, syncs_on_import = "plain", 0, False
+    name, syncs_on_import = "plain", False
     _allocation_stream: int  # handle of the stream on which the framework allocates memory
 
-    def __init__(self, machine, *, available=1 << 28):
-        self.machine, self._available = machine, available
+    def __init__(self, machine, *, index=0, available=1 << 28):
+        self.machine, self.index, self._available = machine, index, available
         self.refuse = lambda nbytes: False
         self.recorded_streams = []
 

@@ -13,11 +13,26 @@ import numpy as np
 
 from forebay.errors import DeviceError
 
-__all__ = ["FIRST_CONSUMER_STREAM", "PACES", "Machine", "Point", "Work", "spans_of"]
+__all__ = ["FIRST_CONSUMER_STREAM", "PACES", "Machine", "Point", "Work", "contexts", "current_machine", "spans_of"]
 
 PACES = ("late", "early", "any")
 SCRIBBLE, POISON = 0xA5, 0xDD  # bytes that the last user of pool memory writes, and bytes of memory that is free or new
 FIRST_CONSUMER_STREAM = 1000  # the lowest handle of the consumer's streams; the engine's streams have lower ones
+
+
+_threads = threading.local()
+
+
+def contexts():
+    """Return the devices that this thread has made current, the current one last."""
+    if not hasattr(_threads, "machines"):
+        _threads.machines = []
+    return _threads.machines
+
+
+def current_machine():
+    """Return the current device of this thread."""
+    return contexts()[-1]
 
 
 @dataclass(slots=True)
@@ -50,13 +65,14 @@ class Queue:
 class Machine:
     """The device: its queues, its memory and the page-locks."""
 
-    def __init__(self, pace="late", seed=0, capability=(9, 0)):
+    def __init__(self, pace="late", seed=0, capability=(9, 0), locked=None):
+        """`locked` are the page-locks of the process, which all devices share."""
         self.capability = capability
         self._pace, self._random = pace, random.Random(seed)
         self._mutex, self._acting = threading.RLock(), False
         self._queues, self._buffers = {}, []
         self.inside = threading.local()
-        self.faults, self.memory, self.locked = [], {}, {}
+        self.faults, self.memory, self.locked = [], {}, {} if locked is None else locked
         self.refuse_lock = lambda address, nbytes: False
         self.before_lock = lambda address, nbytes: None
         self.launched, self.copied = [], 0
@@ -64,6 +80,8 @@ class Machine:
     def check_current(self):
         if not getattr(self.inside, "depth", 0):
             raise self.fault("a driver call outside `with device:`")
+        if contexts()[-1] is not self:
+            raise self.fault("a driver call while another device is current")
 
     def fault(self, message):
         """Record an error, so that the test fails even if other code catches it."""

@@ -29,7 +29,8 @@ class PartCache(Generic[Part]):
         (['A', 'B', 'B'], 6)
         """
         with self._lock:
-            entry = self._entries[key] = self._entries.pop(key, None) or _CachedPart()
+            entry: _CachedPart[Part] = self._entries.pop(key) if key in self._entries else _CachedPart()
+            self._entries[key] = entry
         with entry.lock:
             if entry.part is None:
                 entry.part, entry.nbytes = load()

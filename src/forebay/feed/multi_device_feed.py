@@ -1,0 +1,173 @@
+"""A feed for several devices of one process: each device has a feed of its own for its part of every batch.
+
+The feeds read the same source. So a page-lock of the source serves all devices, and each device pulls its rows over its
+own link. Device i of n gets the rows i, i + n, i + 2n, ... of a batch. This is how shards divide rows, so a state fits
+any number of devices and shards.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Self
+
+from forebay.core.spec import Tree, parse_nbytes
+from forebay.errors import PipelineError
+from forebay.feed.feed import Epoch, Feed
+from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.pipeline import Pipeline
+
+__all__ = ["MultiDeviceFeed"]
+
+_SUMMED = ("rows", "bytes", "errors")  # statistics that are added over all devices
+
+
+class MultiDeviceFeed:
+    """Batches of a pipeline on several devices. A batch is a tuple with the part of each device.
+
+        feed = pipeline.batch(64).feed("torch", device=("cuda:0", "cuda:1"))
+        for first, second in feed:  # 32 rows each
+            ...
+
+    `feeds` has the feed of each device, for example to monitor it.
+    """
+
+    def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
+        devices = tuple(options.device)
+        if not devices:
+            raise PipelineError("device=() has no device. Pass one or more, such as device=('cuda:0', 'cuda:1').")
+        host_nbytes = parse_nbytes(options.host_bytes, "host_bytes") // len(devices)
+        parts = [_part(pipeline, devices, number) for number in range(len(devices))]
+        with ExitStack() as stack:
+            feeds = []
+            for part, device in zip(parts, devices, strict=True):
+                feeds.append(Feed(part, replace(options, device=device, host_bytes=host_nbytes)))
+                stack.callback(feeds[-1].close)
+            self.feeds = tuple(feeds)
+            stack.pop_all()
+        self._current_epoch: MultiDeviceEpoch | None = None  # the iterator of next(feed)
+
+    @property
+    def batches(self) -> int | None:
+        """Number of batches in an epoch; None if endless."""
+        return self.feeds[0].batches
+
+    def __len__(self) -> int:
+        return len(self.feeds[0])
+
+    def __iter__(self) -> "MultiDeviceEpoch":
+        """Start the next epoch, or the same one if none of its batches was requested."""
+        self._current_epoch = None
+        _align(self.feeds)
+        return MultiDeviceEpoch([iter(feed) for feed in self.feeds])
+
+    def __next__(self) -> tuple[Tree, ...]:
+        """Return the next batch. After StopIteration or an error, start the next epoch."""
+        if self._current_epoch is None or self._current_epoch.is_over:
+            self._current_epoch = iter(self)
+        return next(self._current_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last batch that all devices received, as a small dict for JSON."""
+        return min((feed.state_dict() for feed in self.feeds), key=_position)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next `iter()` begin at the position of a state, also of a feed for other devices or shards."""
+        for feed in self.feeds:
+            feed.load_state_dict(state)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next `iter()` start this epoch from its beginning."""
+        for feed in self.feeds:
+            feed.set_epoch(epoch)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics of each device under `"devices"`, and the sums of rows, bytes and errors."""
+        devices = [feed.stats() for feed in self.feeds]
+        totals = {name: sum(stats[name] for stats in devices) for name in _SUMMED if name in devices[0]}
+        return totals | {"batches": min(stats["batches"] for stats in devices), "devices": devices}
+
+    def explain(self) -> str:
+        """Return the explanation of each device's feed."""
+        texts = [feed.explain() for feed in self.feeds]
+        return "\n\n".join(f"device {number} of {len(texts)}:\n{text}" for number, text in enumerate(texts))
+
+    def close(self) -> None:
+        """End all threads and free the memory. Batches that you still hold stay valid."""
+        with ExitStack() as stack:  # closes all feeds even after an error
+            for feed in self.feeds:
+                stack.callback(feed.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"MultiDeviceFeed({', '.join(map(repr, self.feeds))})"
+
+
+class MultiDeviceEpoch:
+    """An iterator over one epoch of a `MultiDeviceFeed`."""
+
+    def __init__(self, epochs: Sequence[Epoch]) -> None:
+        self._epochs, self.is_over = epochs, False
+
+    def __iter__(self) -> Iterator[tuple[Tree, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Tree, ...]:
+        try:
+            return tuple([next(epoch) for epoch in self._epochs])
+        except BaseException as error:
+            self.is_over = True
+            if isinstance(error, StopIteration):
+                for epoch in self._epochs[1:]:  # they have as many batches as the first, and so end, too
+                    next(epoch, None)
+            raise
+
+
+def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline:
+    """Return the pipeline of one device: a shard with a part of each batch."""
+    count, batching = len(devices), pipeline.batching
+    if len(set(devices)) < count:
+        raise PipelineError(f"device={devices} has a device twice. Pass each device once.")
+    if not pipeline.indexed or batching is None or batching.tokens is not None:
+        raise PipelineError(
+            f"device={devices} divides batches of a fixed number of rows. For streams, ready-made batches and "
+            "batch(tokens=...), create one feed for each device, each with its own shard()."
+        )
+    if batching.rows % count:
+        raise PipelineError(
+            f"batches of {batching.rows} rows cannot be divided among {count} devices. Choose a multiple of {count}."
+        )
+    part = replace(
+        pipeline,
+        batching=replace(batching, rows=batching.rows // count),
+        shard_index=pipeline.shard_index + number * pipeline.shard_count,
+        shard_count=pipeline.shard_count * count,
+    )
+    starved = part.schedule.starved_shards(0)
+    if starved:
+        raise PipelineError(
+            f"the last batch of an epoch has no row for {starved} of {count} devices. Use drop_remainder=True in "
+            "batch()."
+        )
+    return part
+
+
+def _position(state: dict[str, Any]) -> tuple[int, int, int]:
+    return state["epoch"], state["passes"], state["position"]
+
+
+def _align(feeds: Sequence[Feed]) -> None:
+    """Move all feeds to the same position.
+
+    If a device could not deliver its part of a batch, the devices before it are one batch ahead. These parts come
+    again, so that no row of the batch is lost.
+    """
+    states = [feed.state_dict() for feed in feeds]
+    first = min(states, key=_position)
+    if any(_position(state) != _position(first) for state in states):
+        for feed in feeds:
+            feed.load_state_dict(first)
