@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import pickle
 import threading
 import weakref
@@ -12,6 +13,8 @@ from tests.support.received import batches_of
 
 import forebay as fb
 from forebay.errors import FeedClosedError, FeedError
+from forebay.sources.arrays import ArraySource
+from forebay.sources.decoder_threads import decode_rows
 
 
 def test_a_second_iterator_ends_the_first():
@@ -112,6 +115,27 @@ def test_a_feed_cannot_be_pickled_or_copied_and_the_error_names_an_alternative(d
         pytest.raises(TypeError, match=r"Send the pipeline .* state_dict\(\)"),
     ):
         duplicate(feed)
+
+
+def test_a_decoder_thread_that_closes_a_feed_does_not_wait_for_a_thread_that_waits_for_it(caplog):
+    closing, feeds, calls = threading.Event(), [], itertools.count()
+
+    def close(position, number):
+        if next(calls) == 0:
+            feeds[0].close()
+            closing.set()
+
+    class ClosingSource(ArraySource):
+        def gather(self, rows, out):
+            super().gather(rows, out)
+            if feeds:
+                decode_rows(close, [0, 1, 2])
+
+    feeds.append(fb.from_source(ClosingSource(np.arange(1000))).batch(1).feed("numpy"))
+    with pytest.raises(FeedClosedError):
+        list(feeds[0])
+    assert closing.wait(60)
+    assert caplog.messages == []
 
 
 def test_a_closed_feed_raises():

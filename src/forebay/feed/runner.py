@@ -26,6 +26,7 @@ from forebay.order.schedule import Cursor, Group
 __all__ = ["Runner", "RunnerParts"]
 
 POLL_SECONDS = 1e-3  # interval at which the consumer polls a stream; a fast stream fills several groups meanwhile
+_THREAD_PREFIX = "forebay-"  # of the names of all threads that Forebay starts
 JOIN_SECONDS = 2.0  # longest wait of `close()` for threads, because a user's generator may never return
 
 _log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Runner:
         self._generation = 0
         self._pid = os.getpid()
         self._threads = [
-            threading.Thread(target=self._run_worker, args=(worker,), name=f"forebay-{worker}", daemon=True)
+            threading.Thread(target=self._run_worker, args=(worker,), name=f"{_THREAD_PREFIX}{worker}", daemon=True)
             for worker in range(threads)
         ]
         self._has_started = False
@@ -271,6 +272,12 @@ class Runner:
     # Closing
 
     def _join_threads(self) -> None:
+        """Wait until the threads have ended, unless this is a thread of Forebay.
+
+        The garbage collector may close a feed on a decoder thread, for which a thread of this feed may wait.
+        """
+        if threading.current_thread().name.startswith(_THREAD_PREFIX):
+            return
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in self._other_live_threads():
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -378,6 +378,13 @@ def test_several_columns_of_images_are_refused(tmp_path):
         fb.from_images(tmp_path / "a.parquet")
 
 
+def test_the_identity_of_rows_depends_on_the_column(tmp_path):
+    data = [encode(image) for image in make_images(rows=2)]
+    pq.write_table(pa.table({"left": data, "right": data[::-1]}), tmp_path / "a.parquet")
+    left, right = (fb.from_images(tmp_path / "a.parquet", column=name).source.identify() for name in ("left", "right"))
+    assert left != right
+
+
 def test_a_null_image_is_named(tmp_path):
     data = [encode(image) for image in make_images(rows=2)]
     pq.write_table(pa.table({"image": [*data, None]}), tmp_path / "a.parquet")

@@ -124,7 +124,7 @@ class ContainedImages(ImageRows):
     """The images of several containers, one container after the other."""
 
     def __init__(self, containers: Sequence[ImageContainer], options: ContainerOptions) -> None:
-        self._containers, self._cache = list(containers), options.cache
+        self._containers, self._options = list(containers), options
         self._paths = [container.path for container in containers]
         self._boundaries = [0, *accumulate(map(len, containers))]
         self._kept: Sequence[int] = range(self._boundaries[-1])
@@ -149,17 +149,17 @@ class ContainedImages(ImageRows):
         return container.read(position)
 
     def identify(self) -> Any:
-        return stamp_files(self._paths)
+        return stamp_files(self._paths), self._options.column
 
     @property
     def held_nbytes(self) -> int:
-        return self._cache.nbytes + sum(container.held_nbytes for container in self._containers)
+        return self._options.cache.nbytes + sum(container.held_nbytes for container in self._containers)
 
     def close(self) -> None:
         containers, self._containers = self._containers, []
         for container in containers:
             container.close()
-        self._cache.clear()
+        self._options.cache.clear()
 
     def _locate(self, number: int) -> tuple[ImageContainer, int]:
         """Return the container of an image, and the number of the image in it."""

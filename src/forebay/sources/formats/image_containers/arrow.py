@@ -99,11 +99,11 @@ class ArrowImages(ImageContainer):
         return str(found[0])
 
     def _read_images(self, part: int) -> tuple[Any, int]:
-        """Return the bytes values of a row group or record batch, and how many bytes of memory they take."""
+        """Return the values of a row group or record batch, and how many bytes of memory they take."""
         values = self._read_part(self._column, part)
         if pa.types.is_struct(values.type):
             values = pc.struct_field(values, "bytes")
-        return values, values.nbytes
+        return values, values.nbytes if self.chunk_policy.rows > 1 else 0  # otherwise they are in the mapped file
 
     def _read_part(self, name: str, part: int) -> Any:
         values = self._file.read_column(name, part)
