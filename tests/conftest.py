@@ -1,7 +1,8 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the cured scripts, lost Ray workers, Ray datasets, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
+the examples, the cured scripts, lost Ray workers, Ray datasets, the Keras cases on JAX and PyTorch, backups of fits,
+and Orbax.
 """
 
 import gc
@@ -47,6 +48,7 @@ SLOW = (
     "doctor/test_situations",
     "engines/cuda/pull/test_queueing",
     "engines/cuda/pull/test_row_puller",
+    "engines/cuda/test_multi_device_feed",
     "examples",
     "feed/test_faults_in_",
     "feed/test_memory",
@@ -69,6 +71,7 @@ SLOW = (
 # Folders and files of the long tier.
 LONG = (
     "doctor/rules/test_applied_cures",
+    "examples",
     "fuzz/test_fuzz",
     "pipeline/ranks/test_processes",
     "transforms/workers/on_ray/test_connection",

@@ -19,6 +19,7 @@ from forebay.errors import FrameworkError, SourceError
 __all__ = [
     "all_targets",
     "forebay_version",
+    "has_adapter",
     "known_frameworks",
     "load",
     "load_adapter",
@@ -180,6 +181,11 @@ def load_copying_hand_off(name: str, device: str) -> Any | None:
     """
     target = _COPIES.get(name)
     return None if target is None else _load_framework(target, name)(device)
+
+
+def has_adapter(name: str) -> bool:
+    """Return whether this name is that of an adapter for trainers, such as Keras."""
+    return name in _ADAPTERS
 
 
 def load_adapter(name: str) -> Any | None:

@@ -159,11 +159,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if not self.has_shard and to != "loader":  # a loader divides the rows itself
             refuse_undivided_rows()
         pipeline = self._with_rank() if self.rank == "auto" else self
+        if isinstance(device, tuple | list) and registry.has_adapter(to):
+            raise PipelineError(f"feed({to!r}) takes one device. Leave out device=, or pass one of {tuple(device)}.")
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None and self.batching is not None and self.batching.sparse:
             raise PipelineError(f"feed({to!r}) takes dense batches. Leave out batch(sparse=True).")
-        if adapter is not None and isinstance(device, tuple | list):
-            raise PipelineError(f"feed({to!r}) takes one device. Leave out device=, or pass one of {tuple(device)}.")
         if adapter is not None:
             return adapter(pipeline, **options.keywords_except_to(), **fields)  # type: ignore[no-any-return]
         if fields:
