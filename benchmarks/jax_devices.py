@@ -1,4 +1,4 @@
-"""Measure feeds of global JAX arrays on simulated devices, beside arrays that are made by hand.
+"""Measure feeds of global JAX arrays on simulated devices, and compare them with arrays that are made by hand.
 
     python benchmarks/jax_devices.py [--devices 8] [--rows 4096] [--row-bytes 3072] [--batch 256] [--turns 7]
 

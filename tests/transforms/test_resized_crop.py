@@ -1,4 +1,4 @@
-"""Random resized crops: the boxes, and the filter beside exact arithmetic."""
+"""Random resized crops: the boxes, and the filter compared with exact arithmetic."""
 
 import math
 from fractions import Fraction

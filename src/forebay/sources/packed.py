@@ -19,9 +19,9 @@ from forebay.sources.wrapping import WrappingSource
 
 __all__ = ["POSITIONS", "SEGMENT_IDS", "PackLayout", "PackedSource"]
 
-SEGMENT_IDS, POSITIONS = "segment_ids", "positions"  # the fields that a packed row has beside the texts
+SEGMENT_IDS, POSITIONS = "segment_ids", "positions"  # the fields of a packed row in addition to the texts
 _ID_DTYPE = np.dtype(np.int32)  # of both fields; the dtype that frameworks use for them
-_CHUNK_NBYTES = 1 << 20  # bytes of packed rows whose texts are in memory at a time, beside the slot
+_CHUNK_NBYTES = 1 << 20  # bytes of packed rows whose texts are in memory at a time, in addition to the slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Sources of SciPy CSR matrices, beside arrays.
+"""Sources of SciPy CSR matrices. Other leaves may be arrays.
 
 `SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and their columns, which are fewer
 bytes; a device makes dense rows of them (`transforms/densify.py`). Forebay imports SciPy only if the user passes a

@@ -172,7 +172,7 @@ class JaxArrayOps(NumpyArrayOps):
         return array.astype(jax.dtypes.canonicalize_dtype(dtype))
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return jax.jit(function)  # type: ignore[no-any-return]
+        return jax.jit(function)  # type: ignore[no-any-return]  # JAX is untyped here
 
 
 def _find_device(index: int | None) -> Any:

@@ -189,7 +189,7 @@ class TensorflowArrayOps:
         return tf.reduce_mean(array, axis=(1, 2, 3), keepdims=True)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return tf.function(function)  # type: ignore[no-any-return]
+        return tf.function(function)  # type: ignore[no-any-return]  # TensorFlow is untyped here
 
 
 def refuse_tracing() -> None:

@@ -152,7 +152,7 @@ class TorchArrayOps:
         return array.mean(dim=(1, 2, 3), keepdim=True)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.no_grad()(function)  # type: ignore[no-any-return]
+        return torch.no_grad()(function)  # type: ignore[no-any-return]  # PyTorch is untyped here
 
 
 def _public_stream_handle(index: int) -> int:

@@ -35,7 +35,7 @@ def copy_to(device: str) -> "TorchCopyHandOff | None":
         name = f"cuda:{index or 0}"
     try:
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # each backend of PyTorch raises another
         reason = str(error).partition("\n")[0][:200].rstrip(".")
         raise DeviceError(
             f"PyTorch {torch.__version__} cannot use device={device!r}: {reason}. Choose 'auto', 'cpu', 'cuda' or a "

@@ -76,7 +76,7 @@ class FeedDataset(Dataset):  # type: ignore[misc]  # torch is untyped here
         )
 
 
-class FeedSampler(DistributedSampler):  # type: ignore[misc]
+class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped here
     """The positions of the rows of this rank.
 
     It is a `DistributedSampler`, so that trainers do not divide the rows among the ranks a second time.
@@ -119,7 +119,7 @@ class FeedSampler(DistributedSampler):  # type: ignore[misc]
         return itertools.chain.from_iterable(_batches_of_epoch(self.dataset.loader_feed, self.epoch))
 
 
-class FeedBatchSampler(BatchSampler):  # type: ignore[misc]
+class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped here
     """The batches of the next epoch, by number. Skipping some of them reads no rows.
 
     A trainer that wants the same rows in every epoch replaces the sampler by a sequential one. Then epoch 0 repeats.
