@@ -11,9 +11,13 @@ from PIL import Image
 
 import forebay as fb
 from forebay.errors import SourceError, SpecError
-from forebay.sources.formats.image_labels import label_files
+from forebay.sources.formats.image_labels import find_file_labels, number_labels
 
 FILES = [Path("train/cat/1.jpg"), Path("train/dog/1.jpg"), Path("train/ant/1.jpg"), Path("train/cat/2.jpg")]
+
+
+def label_files(paths, label, class_names):
+    return number_labels(paths, find_file_labels(paths, label), class_names)
 
 
 def test_folders_are_numbered_in_sorted_order():
@@ -37,7 +41,7 @@ def test_a_file_without_a_folder_has_the_class_of_the_current_folder(tmp_path, m
 def test_class_names_fix_the_order_and_select_classes():
     labelled = label_files(FILES, "folder", ["dog", "cat"])
     assert labelled.labels.tolist() == [1, 0, 1]
-    assert labelled.paths == [FILES[0], FILES[1], FILES[3]]
+    assert labelled.kept == [0, 1, 3]
     assert (labelled.class_names, labelled.left_out) == (("dog", "cat"), 1)
 
 
@@ -52,14 +56,17 @@ def test_class_names_that_are_no_list_of_different_names_are_refused(class_names
         label_files(FILES, "folder", class_names)
 
 
-def test_class_names_without_labels_are_refused():
+def test_class_names_without_labels_are_refused(tmp_path):
+    Image.new("RGB", (3, 2)).save(tmp_path / "1.png")
     with pytest.raises(SpecError, match="class_names= needs labels"):
-        label_files(FILES, None, ["cat"])
+        fb.from_images(tmp_path / "*.png", class_names=["cat"])
 
 
-def test_without_a_label_all_files_remain():
-    labelled = label_files(FILES, None, None)
-    assert (labelled.paths, labelled.labels) == (FILES, None)
+def test_without_a_label_all_files_remain(tmp_path):
+    for number in range(4):
+        Image.new("RGB", (3, 2)).save(tmp_path / f"{number}.png")
+    source = fb.from_images(tmp_path / "*.png").source
+    assert (len(source), source.structure.paths, source.class_names) == (4, ("image",), ())
 
 
 @pytest.mark.parametrize("result", [7, np.int16(7)])

@@ -15,9 +15,8 @@ from forebay.sources.files.mapped import validate_file
 
 __all__ = [
     "ImageLabel",
-    "LabelledFiles",
     "NumberedLabels",
-    "label_files",
+    "find_file_labels",
     "number_labels",
     "parse_numbers",
     "validate_label",
@@ -31,40 +30,20 @@ _PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledFiles:
-    """Files with their labels, in the order of the rows."""
-
-    paths: Sequence[Path]
-    labels: Array | None = None  # int64, one for each path
-    class_names: tuple[str, ...] = ()  # of the labels 0, 1, ...; empty if the labels were numbers
-    left_out: int = 0  # files whose class is not in the `class_names` of the user
-
-
-@dataclass(frozen=True, slots=True)
 class NumberedLabels:
     """Labels as numbers. Images whose class is not in the `class_names` of the user have none."""
 
     kept: Sequence[int]  # positions of the images that have a label
     labels: Array  # int64, one for each of these images
     class_names: tuple[str, ...]  # of the labels 0, 1, ...; empty if the labels were numbers
-
-
-def label_files(paths: list[Path], label: ImageLabel | None, class_names: Sequence[str] | None) -> LabelledFiles:
-    """Return the files that have a class in `class_names`, with their labels.
-
-    Class names are numbered in sorted order, or in the order of `class_names`. Labels that are numbers stay unchanged.
-    """
-    if label is None:
-        if class_names is not None:
-            raise SpecError("class_names= needs labels. Pass label='folder', a manifest or a function, too.")
-        return LabelledFiles(paths)
-    numbered = number_labels(paths, _find_labels(paths, label), class_names)
-    kept = [paths[position] for position in numbered.kept]
-    return LabelledFiles(kept, numbered.labels, numbered.class_names, len(paths) - len(kept))
+    left_out: int = 0  # number of images without a label
 
 
 def number_labels(names: Sequence[Any], found: Sequence[Any], class_names: Sequence[str] | None) -> NumberedLabels:
-    """Return the labels `found` as numbers. `names` are the names of the images in error messages."""
+    """Return the labels `found` as numbers. `names` are the names of the images in error messages.
+
+    Class names are numbered in sorted order, or in the order of `class_names`. Labels that are numbers stay unchanged.
+    """
     if all(isinstance(value, int) for value in found):
         if class_names is not None:
             raise SpecError("class_names= numbers class names, but these labels are numbers. Omit class_names=.")
@@ -73,10 +52,11 @@ def number_labels(names: Sequence[Any], found: Sequence[Any], class_names: Seque
     classes = tuple(sorted(set(found)) if class_names is None else class_names)
     numbers = {name: number for number, name in enumerate(classes)}
     kept = [position for position, name in enumerate(found) if name in numbers]
-    return NumberedLabels(kept, np.asarray([numbers[found[position]] for position in kept], _LABEL_DTYPE), classes)
+    labels = np.asarray([numbers[found[position]] for position in kept], _LABEL_DTYPE)
+    return NumberedLabels(kept, labels, classes, len(found) - len(kept))
 
 
-def _find_labels(paths: list[Path], label: ImageLabel) -> list[Any]:
+def find_file_labels(paths: Sequence[Path], label: ImageLabel) -> list[Any]:
     """Return the label of each file: an integer or a class name."""
     if isinstance(label, str) and label == "folder":
         return [path.parent.name or path.absolute().parent.name for path in paths]
@@ -123,7 +103,7 @@ def _as_int64(labels: Sequence[int]) -> Array:
         raise SpecError("a label exceeds 64 bits. Use smaller numbers as labels.") from error
 
 
-def _look_up(paths: list[Path], manifest: Path) -> list[Any]:
+def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
     """Return the label of each file from a manifest, whose file names are relative to its folder."""
     folder, labels = manifest.absolute().parent, dict[str, Any]()
     for file, value in _read_manifest(manifest):

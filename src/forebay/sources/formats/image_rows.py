@@ -16,7 +16,7 @@ from forebay.sources.files.mapped import validate_file
 from forebay.sources.files.part_cache import PartCache
 from forebay.sources.files.paths import stamp_files
 from forebay.sources.formats.image_decode import EncodedImage
-from forebay.sources.formats.image_labels import ImageLabel, parse_numbers, validate_label
+from forebay.sources.formats.image_labels import ImageLabel, find_file_labels, parse_numbers, validate_label
 
 __all__ = ["ContainedImages", "ContainerOptions", "ImageContainer", "ImageFiles", "ImageRows", "read_name_labels"]
 
@@ -25,6 +25,7 @@ class ImageRows(ABC):
     """The encoded images of all rows. Several threads read at the same time."""
 
     shuffle_blocks: ShuffleBlocks | None = None  # see `AbstractSource`
+    class_names: tuple[str, ...] = ()  # of the labels 0, 1, ... if the files store them; known after `read_labels`
     decisions: Sequence[Decision] = ()  # how the images are read, for `explain()`
 
     @abstractmethod
@@ -37,6 +38,14 @@ class ImageRows(ABC):
     @abstractmethod
     def read(self, number: int) -> EncodedImage:
         """Return the bytes of an image, or the path of its file."""
+
+    @abstractmethod
+    def read_labels(self, label: ImageLabel) -> list[Any]:
+        """Return the label of each image, an integer or a class name."""
+
+    @abstractmethod
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Remove all other images."""
 
     @abstractmethod
     def identify(self) -> Any:
@@ -72,6 +81,12 @@ class ImageFiles(ImageRows):
                 f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
             )
         return path
+
+    def read_labels(self, label: ImageLabel) -> list[Any]:
+        return find_file_labels(self._paths, label)
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        self._paths = [self._paths[number] for number in numbers]
 
     def identify(self) -> Any:
         return stamp_files(self._paths)
@@ -136,8 +151,12 @@ class ContainedImages(ImageRows):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def read_labels(self, label: ImageLabel) -> list[Any]:
+        labels = [value for container in self._containers for value in container.read_labels(label)]
+        self.class_names = _common_class_names(self._containers)
+        return labels
+
     def keep(self, numbers: Sequence[int]) -> None:
-        """Remove all other images."""
         self._kept = numbers
 
     def describe(self, number: int) -> str:
@@ -169,6 +188,18 @@ class ContainedImages(ImageRows):
         number = self._kept[number]
         index = bisect_right(self._boundaries, number) - 1
         return containers[index], number - self._boundaries[index]
+
+
+def _common_class_names(containers: Sequence[ImageContainer]) -> tuple[str, ...]:
+    """Return the class names that the files store."""
+    first = containers[0]
+    for other in containers:
+        if other.class_names != first.class_names:
+            raise SourceError(
+                f"{other.path} stores other class names than {first.path}. Write both with the same names, or open "
+                "them in two pipelines."
+            )
+    return first.class_names
 
 
 def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callable[[str], Sequence[str]]) -> list[Any]:

@@ -6,7 +6,7 @@ compares its size and channels with the first image.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from forebay.sources.files.mapped import PathName
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.files.paths import Paths, expand_paths, format_suffix, has_url
 from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
-from forebay.sources.formats.image_labels import ImageLabel, label_files, number_labels
-from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageContainer, ImageFiles, ImageRows
+from forebay.sources.formats.image_labels import ImageLabel, NumberedLabels, number_labels
+from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageFiles, ImageRows
 from forebay.sources.formats.jpeg_decode import make_image_decoder, read_content
 
 __all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
@@ -89,15 +89,6 @@ class ImageColumns:
     max_held_nbytes: int | None = None  # for decompressed parts of files that contain images
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLabels:
-    """The labels of all rows."""
-
-    values: Array  # int64
-    class_names: tuple[str, ...]  # of the labels 0, 1, ...; empty if the labels were numbers
-    left_out: int  # images whose class is not in the `class_names` of the user
-
-
 def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColumns, decoder: str) -> "ImageSource":
     """Open images as a source of rows `{"image": ..., "label": ...}`; without a label, of rows `{"image": ...}`."""
     options.validate()
@@ -106,15 +97,12 @@ def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColu
             f"from_images reads local files, and {str(paths)[:200]!r} is a URL. Download the images, or store them in "
             "tar archives and open these with from_files."
         )
-    files = expand_paths(_find_lmdb_files(paths))
-    openers = [load_image_container(format_suffix(file)) for file in files]
-    rows: ImageRows
-    if any(opener is not None for opener in openers):
-        rows, row_labels = _open_containers(files, openers, columns)
-    else:
-        rows, row_labels = _open_image_files(files, columns)
-    names = ["image"] if row_labels is None else ["image", "label"]
-    return ImageSource(rows, _make_decoder(rows, options, decoder), dict_structure(names), decoder, row_labels)
+    rows = _open_rows(expand_paths(_find_lmdb_files(paths)), columns)
+    if len(rows) == 0:
+        raise SourceError(f"{str(paths)[:200]!r} has no images. Pass files with at least one image.")
+    labels = _read_labels(rows, columns)
+    names = ["image"] if labels is None else ["image", "label"]
+    return ImageSource(rows, _make_decoder(rows, options, decoder), dict_structure(names), decoder, labels)
 
 
 def _find_lmdb_files(paths: Paths) -> list[PathName]:
@@ -124,54 +112,39 @@ def _find_lmdb_files(paths: Paths) -> list[PathName]:
     return [file if file.is_file() else path for file, path in zip(files, listed, strict=True)]
 
 
-def _open_image_files(files: list[Path], options: ImageColumns) -> tuple[ImageFiles, ImageLabels | None]:
-    if options.column is not None:
-        raise SpecError(
-            f"column={options.column!r} is for files that contain images, such as .parquet, and {files[0]} is an image."
-        )
-    labelled = label_files(files, options.label, options.class_names)
-    if labelled.labels is None:
-        return ImageFiles(labelled.paths), None
-    return ImageFiles(labelled.paths), ImageLabels(labelled.labels, labelled.class_names, labelled.left_out)
-
-
-def _open_containers(
-    files: Sequence[Path], openers: Sequence[Any], options: ImageColumns
-) -> tuple[ContainedImages, ImageLabels | None]:
+def _open_rows(files: list[Path], columns: ImageColumns) -> ImageRows:
+    openers: list[Any] = [load_image_container(format_suffix(file)) for file in files]
+    if all(opener is None for opener in openers):
+        if columns.column is not None:
+            raise SpecError(
+                f"column={columns.column!r} is for files that contain images, such as .parquet, and {files[0]} is an "
+                "image. Leave out column=."
+            )
+        return ImageFiles(files)
     if None in openers:
         raise SourceError(
             f"{files[openers.index(None)]} is an image, but other files contain images. Open them in two pipelines "
             "and join these with concat()."
         )
-    if options.label is None and options.class_names is not None:
-        raise SpecError("class_names= needs labels. Pass the column of the labels as label=, too.")
-    container_options = ContainerOptions.of(options.column, options.max_held_nbytes)
-    containers = [opener(file, container_options) for file, opener in zip(files, openers, strict=True)]
-    rows = ContainedImages(containers, container_options)
-    if len(rows) == 0:
-        raise SourceError(f"{files[0]} has no images. Pass files with at least one image.")
-    if options.label is None:
-        return rows, None
-    found = [value for container in containers for value in container.read_labels(options.label)]
-    stored_names = _read_class_names(containers)
-    if stored_names and options.class_names is not None:
-        found = [stored_names[number] for number in found]
-    numbered = number_labels(_RowNames(rows), found, options.class_names)
-    rows.keep(numbered.kept)
-    class_names = numbered.class_names or stored_names
-    return rows, ImageLabels(numbered.labels, class_names, len(found) - len(numbered.kept))
+    options = ContainerOptions.of(columns.column, columns.max_held_nbytes)
+    return ContainedImages([opener(file, options) for file, opener in zip(files, openers, strict=True)], options)
 
 
-def _read_class_names(containers: Sequence[ImageContainer]) -> tuple[str, ...]:
-    """Return the names of the labels 0, 1, ... that the files store."""
-    first = containers[0]
-    for other in containers:
-        if other.class_names != first.class_names:
-            raise SourceError(
-                f"{other.path} stores other class names than {first.path}. Write both with the same names, or open "
-                "them in two pipelines."
+def _read_labels(rows: ImageRows, columns: ImageColumns) -> NumberedLabels | None:
+    """Return the labels of the images, and remove the images of other classes than `class_names`."""
+    class_names = columns.class_names
+    if columns.label is None:
+        if class_names is not None:
+            raise SpecError(
+                "class_names= needs labels. Pass label=, too: 'folder', a manifest, a function or a column."
             )
-    return first.class_names
+        return None
+    found = rows.read_labels(columns.label)
+    if rows.class_names and class_names is not None:
+        found = [rows.class_names[number] for number in found]
+    labels = number_labels(_RowNames(rows), found, class_names)
+    rows.keep(labels.kept)
+    return replace(labels, class_names=labels.class_names or rows.class_names)
 
 
 class ImageSource(AbstractSource):
@@ -185,12 +158,12 @@ class ImageSource(AbstractSource):
         decoder: ImageDecoder,
         structure: Structure,
         decoder_name: str,
-        labels: ImageLabels | None = None,
+        labels: NumberedLabels | None = None,
     ) -> None:
         self._rows, self._decoder, self.structure, self._labels = rows, decoder, structure, labels
         self.shuffle_blocks = rows.shuffle_blocks
         self.class_names = () if labels is None else labels.class_names
-        self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.values.dtype))
+        self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.labels.dtype))
         self.read_decision = decoder.decision
         if decoder_name == "nvimgcodec":
             self.encoded_images = decoder.encoded_images(self._read_encoded)
@@ -220,13 +193,13 @@ class ImageSource(AbstractSource):
         images = out[0]
         decode_rows(lambda position, number: self._decode(number, images[position]), row_numbers(rows))
         if self._labels is not None:
-            out[1][...] = self._labels.values[rows]
+            out[1][...] = self._labels.labels[rows]
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves. Labels need no decoding."""
         if 0 in leaves or self._labels is None:
             return super().gather_leaves(leaves, rows)
-        return [self._labels.values[rows] for _ in leaves]
+        return [self._labels.labels[rows] for _ in leaves]
 
     def close(self) -> None:
         self._rows.close()
@@ -262,8 +235,8 @@ class _RowNames(Sequence[str]):
         return self._rows.describe(number)
 
 
-def _identify_images(rows: ImageRows, labels: ImageLabels | None, decoder: ImageDecoder) -> tuple[Any, ...]:
-    numbered = () if labels is None else (labels.values, labels.class_names)
+def _identify_images(rows: ImageRows, labels: NumberedLabels | None, decoder: ImageDecoder) -> tuple[Any, ...]:
+    numbered = () if labels is None else (labels.labels, labels.class_names)
     return rows.identify(), numbered, decoder.identify()
 
 
