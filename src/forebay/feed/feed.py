@@ -104,7 +104,7 @@ class Feed(FeedReports):
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
         progress, is_outdated = self._progress, self._plan_version != plan_version_of(self._pipeline)
-        start = self._requested_cursor or progress.next_start
+        start = self.next_cursor
         if is_outdated:  # for example, all rows are in a cache now
             self._plan_version = plan_version_of(self._pipeline)
             new_parts = rebuild_feed(self._pipeline, self._options, self._recorder)
@@ -119,6 +119,11 @@ class Feed(FeedReports):
         self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
         return Epoch(self, self._progress, generation)
 
+    @property
+    def next_cursor(self) -> Cursor:
+        """The position at which the next `iter()` starts."""
+        return self._requested_cursor or self._progress.next_start
+
     def __next__(self) -> Tree:
         """Return the next batch. After StopIteration or an error, start the next epoch."""
         if self._current_epoch is None or self._progress.is_over:
@@ -131,7 +136,7 @@ class Feed(FeedReports):
         Pass it to `load_state_dict` of a feed of an equal pipeline, which then continues with the next batch.
         """
         is_iterating = self._requested_cursor is None and not self._progress.is_finished
-        cursor = self._progress.cursor if is_iterating else self._requested_cursor or self._progress.next_start
+        cursor = self._progress.cursor if is_iterating else self.next_cursor
         return cursor.state_dict(self._fingerprint)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
 
-from forebay.core.spec import Tree, parse_nbytes
+from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
 from forebay.feed.feed import Epoch, Feed
 from forebay.pipeline.options import FeedOptions
@@ -47,6 +47,16 @@ class MultiDeviceFeed:
         self._current_epoch: MultiDeviceEpoch | None = None  # the iterator of next(feed)
 
     @property
+    def specs(self) -> tuple[ArraySpec, ...]:
+        """Shape and dtype of one row of each leaf of a batch."""
+        return self.feeds[0].specs
+
+    @property
+    def structure(self) -> Structure:
+        """How the fields of a batch are nested."""
+        return self.feeds[0].structure
+
+    @property
     def batches(self) -> int | None:
         """Number of batches in an epoch; None if endless."""
         return self.feeds[0].batches
@@ -57,7 +67,9 @@ class MultiDeviceFeed:
     def __iter__(self) -> "MultiDeviceEpoch":
         """Start the next epoch, or the same one if none of its batches was requested."""
         self._current_epoch = None
-        _align(self.feeds)
+        epochs = {feed.next_cursor.epoch for feed in self.feeds}
+        if len(epochs) > 1:  # an interruption came before all devices had a part of the first batch
+            self.set_epoch(max(epochs))
         return MultiDeviceEpoch([iter(feed) for feed in self.feeds])
 
     def __next__(self) -> tuple[Tree, ...]:
@@ -67,7 +79,10 @@ class MultiDeviceFeed:
         return next(self._current_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch that all devices received, as a small dict for JSON."""
+        """Return the position after the last batch that all devices received, as a small dict for JSON.
+
+        If a device could not deliver its part of a batch, the state is before this batch, so no row is lost.
+        """
         return min((feed.state_dict() for feed in self.feeds), key=_position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -119,18 +134,22 @@ class MultiDeviceEpoch:
     def __next__(self) -> tuple[Tree, ...]:
         try:
             return tuple([next(epoch) for epoch in self._epochs])
-        except BaseException as error:
+        except StopIteration:
             self.is_over = True
-            if isinstance(error, StopIteration):
-                for epoch in self._epochs[1:]:  # they have as many batches as the first, and so end, too
-                    next(epoch, None)
+            for epoch in self._epochs[1:]:  # they have as many batches as the first, and so end, too
+                next(epoch, None)
+            raise
+        except BaseException:
+            self.is_over = True
+            for epoch in self._epochs:  # some devices are one batch ahead, so no later batch would be complete
+                epoch.close()
             raise
 
 
 def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline:
     """Return the pipeline of one device: a shard with a part of each batch."""
     count, batching = len(devices), pipeline.batching
-    if len(set(devices)) < count:
+    if len({"cuda:0" if device in ("cuda", "gpu", 0) else str(device) for device in devices}) < count:
         raise PipelineError(f"device={devices} has a device twice. Pass each device once.")
     if not pipeline.indexed or batching is None or batching.tokens is not None:
         raise PipelineError(
@@ -158,16 +177,3 @@ def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline
 
 def _position(state: dict[str, Any]) -> tuple[int, int, int]:
     return state["epoch"], state["passes"], state["position"]
-
-
-def _align(feeds: Sequence[Feed]) -> None:
-    """Move all feeds to the same position.
-
-    If a device could not deliver its part of a batch, the devices before it are one batch ahead. These parts come
-    again, so that no row of the batch is lost.
-    """
-    states = [feed.state_dict() for feed in feeds]
-    first = min(states, key=_position)
-    if any(_position(state) != _position(first) for state in states):
-        for feed in feeds:
-            feed.load_state_dict(first)

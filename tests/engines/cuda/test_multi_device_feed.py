@@ -16,7 +16,7 @@ from tests.support.profiles import FEW_EXAMPLES
 
 import forebay as fb
 from forebay.engines.cuda.engine import CudaEngine
-from forebay.errors import DeviceMemoryError, PipelineError
+from forebay.errors import DeviceMemoryError, FeedError, PipelineError
 
 DATA = {"x": random_rows(400, 100, "u1"), "row": np.arange(400, dtype=np.int32)}
 
@@ -141,14 +141,40 @@ def test_no_row_is_lost_if_one_device_fails(monkeypatch):
         assert_equal(read_epoch(frameworks, feed), host_epoch(pipeline, 1))
 
 
-def test_devices_that_are_apart_meet_in_the_next_epoch(monkeypatch):
+@pytest.mark.parametrize("failing", [0, 1])
+def test_after_an_error_the_next_epoch_begins_on_all_devices(monkeypatch, failing):
     pipeline = make_pipeline()
     with fake_gpus(2) as frameworks, open_feed(pipeline, frameworks, resident="never") as feed:
         with monkeypatch.context() as patch:
-            patch.setattr(feed.feeds[1]._runner, "take", fail)
+            patch.setattr(feed.feeds[failing]._runner, "take", fail)
             with pytest.raises(OSError, match="the disk is gone"):
                 next(feed)
-        assert_equal(read_epoch(frameworks, feed), host_epoch(pipeline, 0))
+        assert_equal(read_epoch(frameworks, feed), host_epoch(pipeline, 1))
+
+
+def test_an_interrupted_iterator_returns_no_parts_of_two_batches(monkeypatch):
+    pipeline = make_pipeline()
+    with fake_gpus(2) as frameworks, open_feed(pipeline, frameworks) as feed:
+        epoch = iter(feed)
+        interrupted = epoch._epochs[1]
+        with monkeypatch.context() as patch:
+            patch.setattr(epoch, "_epochs", [epoch._epochs[0], Interrupted(interrupted)])
+            with pytest.raises(KeyboardInterrupt):
+                next(epoch)
+        with pytest.raises(FeedError, match="has ended"):
+            next(epoch)
+        assert feed.state_dict()["batches"] == 0
+        assert_equal(read_epoch(frameworks, feed), host_epoch(pipeline, 1))
+
+
+class Interrupted:
+    """An epoch during which the user presses Ctrl-C."""
+
+    def __init__(self, epoch):
+        self.close = epoch.close
+
+    def __next__(self):
+        raise KeyboardInterrupt
 
 
 def fail(generation):
@@ -201,11 +227,12 @@ def test_budgets_of_host_memory_are_divided():
     [
         (make_pipeline(), (), "has no device"),
         (make_pipeline(), ("cuda:0", "cuda:0"), "has a device twice"),
+        (make_pipeline(), ["cuda", "cuda:0"], "has a device twice"),
         (make_pipeline(9), ("cuda:0", "cuda:1"), "batches of 9 rows cannot be divided among 2 devices"),
         (fb.from_arrays(np.arange(9)).batch(2), ("cuda:0", "cuda:1"), "has no row for 1 of 2 devices"),
         (fb.from_generator(lambda: iter(np.arange(9))).batch(2), ("cuda:0", "cuda:1"), "of a fixed number of rows"),
     ],
-    ids=["none", "twice", "uneven", "starved", "stream"],
+    ids=["none", "twice", "the default twice", "uneven", "starved", "stream"],
 )
 def test_devices_that_cannot_share_a_batch_are_refused(pipeline, devices, message):
     with pytest.raises(PipelineError, match=message):
