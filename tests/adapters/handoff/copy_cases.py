@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import forebay as fb
 from forebay.errors import DeviceError, PipelineError
@@ -59,7 +60,7 @@ def test_a_feed_resumes():
     assert [rows.tolist() for rows in actual] == [rows.tolist() for rows in expected]
 
 
-@pytest.mark.parametrize("device", ["mps", "xpu", "rocm", "tpu", "mps:3"])
+@pytest.mark.parametrize("device", ["mps", "xpu", "rocm", "tpu", "mps:3", "hpu", "meta"])
 def test_a_missing_device_is_an_error_that_names_the_framework(device):
     with pytest.raises(DeviceError, match=rf"{NAMES[FRAMEWORK]}.*|needs a ROCm build of PyTorch"):
         fb.from_arrays(ROWS).batch(4).feed(FRAMEWORK, device=device)
@@ -69,6 +70,19 @@ def test_a_missing_device_is_an_error_that_names_the_framework(device):
 def test_options_of_gpus_are_refused(options):
     with pytest.raises(PipelineError, match=r"but the batches go to .*(?i:cpu)"):
         make_feed(**options)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+def test_sparse_batches_are_copied():
+    matrix = scipy.sparse.random_array((50, 20), density=0.1, format="csr", dtype=np.float32, rng=0)
+    with fb.from_arrays(matrix).batch(50, sparse=True).feed(FRAMEWORK, device=LAST) as feed:
+        batch = next(iter(feed))
+    dense = {
+        "torch": lambda: batch.to_dense(),
+        "jax": lambda: batch.todense(),
+        "tensorflow": lambda: importlib.import_module("tensorflow").sparse.to_dense(batch),
+    }
+    np.testing.assert_array_equal(np.asarray(dense[FRAMEWORK]()), matrix.toarray())
 
 
 def test_auto_selects_an_accelerator_of_the_framework(monkeypatch):

@@ -11,7 +11,7 @@ from forebay.core.handoff import StreamMarker, compact_rows, refuse_dtypes
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["TorchArrayOps", "TorchDeviceHandOff", "TorchHandOff"]
+__all__ = ["TorchArrayOps", "TorchDeviceHandOff", "TorchHandOff", "to_sparse_on_device"]
 
 
 class TorchHandOff:
@@ -89,9 +89,7 @@ class TorchDeviceHandOff(TorchHandOff):
         return array.to(_torch_dtype(dtype))
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
-        is_value = torch.arange(values.shape[1], device=values.device) < counts[:, None]
-        starts = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
-        return _sparse_tensor(values[is_value], columns[is_value], starts, (len(values), width))
+        return to_sparse_on_device(values, columns, counts, width)
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         dense = torch.zeros((len(values), width), dtype=values.dtype, device=values.device)
@@ -102,6 +100,13 @@ class TorchDeviceHandOff(TorchHandOff):
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [from_dlpack(root.capsule()) for root in roots]
+
+
+def to_sparse_on_device(values: Any, columns: Any, counts: Any, width: int) -> Any:
+    """Return the sparse tensor of `SparseTensorHandOff.to_sparse`. The device computes it."""
+    is_value = torch.arange(values.shape[1], device=values.device) < counts[:, None]
+    starts = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+    return _sparse_tensor(values[is_value], columns[is_value], starts, (len(values), width))
 
 
 def _sparse_tensor(values: Any, columns: Any, starts: Any, size: tuple[int, int]) -> Any:

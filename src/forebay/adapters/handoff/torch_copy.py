@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forebay.adapters.handoff.torch import TorchHandOff
+from forebay.adapters.handoff.torch import TorchHandOff, to_sparse_on_device
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, SpecError
 
@@ -34,8 +34,10 @@ def copy_to(device: str) -> "TorchCopyHandOff | None":
             )
         name = f"cuda:{index or 0}"
     try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # each backend of PyTorch raises another
+        if torch.empty(1, device=name).is_meta:
+            raise RuntimeError("tensors on it have no data")
+    # Each backend of PyTorch raises another error if it is missing.
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError) as error:
         reason = str(error).partition("\n")[0][:200].rstrip(".")
         raise DeviceError(
             f"PyTorch {torch.__version__} cannot use device={device!r}: {reason}. Choose 'auto', 'cpu', 'cuda' or a "
@@ -70,6 +72,9 @@ class TorchCopyHandOff(TorchHandOff):
                     f"{name!r} is {spec}, which {self.device} does not support: {str(error)[:200].rstrip('.')}. "
                     "Convert it first, for example with map(fb.cast('float32'))."
                 ) from error
+
+    def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
+        return to_sparse_on_device(values, columns, counts, width)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [torch.from_numpy(root).to(self.device, copy=True) for root in roots]
