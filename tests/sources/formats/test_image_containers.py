@@ -1,8 +1,10 @@
 """Images inside tar, Parquet, Arrow, TFRecord, HDF5 and LMDB files give the rows of the image files themselves."""
 
 import contextlib
+import gzip
 import io
 import json
+import multiprocessing
 import struct
 import tarfile
 
@@ -17,7 +19,7 @@ from PIL import Image
 from tests.sources.formats import tfrecord_files
 
 import forebay as fb
-from forebay.errors import ForebayError, SourceError, SpecError
+from forebay.errors import BudgetError, ForebayError, SourceError, SpecError
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.image_decode import ImageOptions
 from forebay.sources.formats.images import ImageColumns, open_labelled_images
@@ -101,14 +103,6 @@ def write_hdf5_matrix(path, encoded, labels):
         file["name"] = [NAMES[label] for label in labels]
 
 
-def write_hdf5_opaque(path, encoded, labels):
-    longest = max(map(len, encoded))
-    with h5py.File(path, "w") as file:
-        file["image"] = np.array([np.void(data.ljust(longest, b"\0")) for data in encoded])
-        file["label"] = labels
-        file["name"] = [NAMES[label] for label in labels]
-
-
 def write_lmdb(path, encoded, labels):
     with open_lmdb(path) as environment, environment.begin(write=True) as transaction:
         for number, (data, label) in enumerate(zip(encoded, labels, strict=True)):
@@ -131,7 +125,6 @@ FORMATS = {
     "tfrecord": (".tfrecord", write_tfrecord, None, "label", "name"),
     "hdf5": (".h5", write_hdf5, None, "label", "name"),
     "hdf5-matrix": (".h5", write_hdf5_matrix, None, "label", "name"),
-    "hdf5-opaque": (".h5", write_hdf5_opaque, None, "label", "name"),
     "lmdb": (".mdb", write_lmdb, "image-", "label-", "name-"),
 }
 each_format = pytest.mark.parametrize("name", FORMATS)
@@ -433,3 +426,184 @@ def test_an_lmdb_file_with_named_databases_is_refused(tmp_path):
             transaction.put(b"1", b"x", db=database)
     with pytest.raises(SourceError, match="named database"):
         fb.from_images(path)
+
+
+# Labels
+
+
+def test_many_labels_are_read(tmp_path):
+    rows = 200_000  # a check of all labels for each label would take an hour
+    pq.write_table(
+        pa.table({"image": [encode(make_images(rows=1)[0])] * rows, "label": range(rows)}), tmp_path / "a.parquet"
+    )
+    source = fb.from_images(tmp_path / "a.parquet", label="label").source
+    assert source.gather_leaves([1], np.asarray([rows - 1]))[0].tolist() == [rows - 1]
+
+
+@pytest.mark.parametrize("data", [struct.pack("<i", 200), "é".encode("latin-1"), b"", b" \n", b"x" * 2000])
+def test_labels_that_are_no_text_are_refused(tmp_path, data):
+    image = encode(make_images(rows=1)[0])
+    with open_lmdb(tmp_path / "a.mdb") as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"image-1", image)
+        transaction.put(b"label-1", data)
+    tfrecord_files.write(
+        tmp_path / "a.tfrecord",
+        tfrecord_files.example(image=tfrecord_files.raw(image), label=tfrecord_files.raw(data)),
+    )
+    for name, column, label in (("a.mdb", "image-", "label-"), ("a.tfrecord", None, "label")):
+        with pytest.raises(SourceError, match="which is not a short UTF-8 text"):
+            fb.from_images(tmp_path / name, column=column, label=label)
+
+
+def test_labels_of_all_files_are_numbers_or_class_names(tmp_path):
+    images = [encode(image) for image in make_images(rows=4)]
+    pq.write_table(pa.table({"image": images[:2], "label": ["1", "2"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": images[2:], "label": ["cat", "1"]}), tmp_path / "b.parquet")
+    pipeline = fb.from_images(tmp_path / "*.parquet", label="label")
+    assert pipeline.class_names == ("1", "2", "cat")
+    assert next(iter(pipeline.batch(4).feed("numpy")))["label"].tolist() == [0, 1, 2, 0]
+
+
+def test_labels_outside_of_the_stored_names_stay_numbers(tmp_path):
+    table = make_table([encode(image) for image in make_images()], [-1] * ROWS)
+    metadata = {b"huggingface": json.dumps({"info": {"features": {"label": {"names": ["x", "y"]}}}}).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    pipeline = fb.from_images(tmp_path / "a.parquet", label="label")
+    assert pipeline.class_names == ()
+    assert next(iter(pipeline.batch(2).feed("numpy")))["label"].tolist() == [-1, -1]
+
+
+def test_members_without_a_folder_have_no_folder_label(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        data = encode(make_images(rows=1)[0])
+        info = tarfile.TarInfo("1.png")
+        info.size = len(data)
+        archive.addfile(info, io.BytesIO(data))
+    with pytest.raises(SourceError, match=r"'1\.png' has no folder in its name"):
+        fb.from_images(tmp_path / "a.tar", label="folder")
+
+
+def test_damaged_numbers_of_a_label_are_an_error_of_forebay(tmp_path):
+    record = tfrecord_files.example(
+        image=tfrecord_files.raw(encode(make_images(rows=1)[0])),
+        label=tfrecord_files.field(3, tfrecord_files.field(1, b"\x80")),
+    )
+    tfrecord_files.write(tmp_path / "a.tfrecord", record)
+    with pytest.raises(SourceError, match=r"record 0 of .* is not a tf\.train\.Example"):
+        fb.from_images(tmp_path / "a.tfrecord", label="label")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"column": b"image-"}, "column=b'image-' is not a name"),
+        ({"label": 3}, "label=3 is unknown"),
+        ({"label": "name-", "column": "image-", "class_names": [["cat"]]}, "is not a list of different names"),
+    ],
+    ids=["column", "label", "class names"],
+)
+def test_arguments_of_a_wrong_type_are_refused(tmp_path, options, message):
+    path, _ = write(tmp_path, "lmdb")
+    with pytest.raises(SpecError, match=message):
+        fb.from_images(path, **options)
+
+
+def test_keys_of_metadata_have_no_image(tmp_path):
+    image = make_images(rows=1)[0]
+    with open_lmdb(tmp_path / "a.mdb") as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"7", encode(image))
+        transaction.put(b"__len__", b"1")
+    np.testing.assert_array_equal(read_all(fb.from_images(tmp_path / "a.mdb").source)[0][0], image)
+
+
+def test_a_text_that_begins_like_an_image_is_no_image(tmp_path):
+    record = tfrecord_files.example(
+        image=tfrecord_files.raw(encode(make_images(rows=1)[0])), brand=tfrecord_files.raw(b"BMW")
+    )
+    tfrecord_files.write(tmp_path / "a.tfrecord", record)
+    assert len(fb.from_images(tmp_path / "a.tfrecord").source) == 1
+
+
+def test_an_archive_without_images_among_others_is_left_out(tmp_path):
+    path, images = write(tmp_path, "tar")
+    with tarfile.open(tmp_path / "other.tar", "w") as archive:
+        info = tarfile.TarInfo("a/1.txt")
+        info.size = 2
+        archive.addfile(info, io.BytesIO(b"no"))
+    np.testing.assert_array_equal(read_all(fb.from_images([tmp_path / "other.tar", path]).source)[0], images)
+    with pytest.raises(SourceError, match="has no images"):
+        fb.from_images(tmp_path / "other.tar")
+
+
+# Memory
+
+
+def test_row_groups_of_one_row_count_as_held(tmp_path):
+    data = [encode(image) for image in make_images(rows=50)]
+    pq.write_table(pa.table({"image": data}), tmp_path / "a.parquet", row_group_size=1)
+    source = fb.from_images(tmp_path / "a.parquet", max_held_bytes=1000).source
+    read_all(source)
+    assert 0 < source.held_nbytes <= 1000
+
+
+def test_a_value_that_is_stored_once_for_many_rows_stays_within_the_budget(tmp_path):
+    noise = encode(np.random.default_rng(0).integers(0, 255, (800, 800, 3), dtype=np.uint8))
+    pq.write_table(pa.table({"image": [noise] * 100}), tmp_path / "a.parquet", use_dictionary=True)
+    assert (tmp_path / "a.parquet").stat().st_size < 2 * len(noise)
+    with pytest.raises(BudgetError, match="is repeated data"):
+        fb.from_images(tmp_path / "a.parquet", max_held_bytes="64MiB")
+
+
+def test_a_page_whose_entries_repeat_is_refused(tmp_path):
+    path = tmp_path / "a.mdb"
+    with open_lmdb(path) as environment, environment.begin(write=True) as transaction:
+        for number in range(10):
+            transaction.put(f"{number}".encode(), b"x" * 100)
+    data = bytearray(path.read_bytes())
+    for page in range(2, len(data) // 4096):
+        if struct.unpack_from("<H", data, page * 4096 + 10)[0] & 2:  # a leaf page: all entries become the first
+            (node,) = struct.unpack_from("<H", data, page * 4096 + 16)
+            for number in range(10):
+                struct.pack_into("<H", data, page * 4096 + 16 + 2 * number, node)
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="is not in order"):
+        fb.from_images(path)
+
+
+@pytest.mark.parametrize("what", ["a large chunk", "many labels"])
+def test_an_hdf5_file_that_claims_much_memory_is_refused(tmp_path, what):
+    rows = 2**25
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        if what == "a large chunk":
+            file.create_dataset("image", (4000, 50_000), "u1", chunks=(4000, 50_000), compression="gzip")
+        else:
+            file.create_dataset("image", (rows, 2), "u1", chunks=(1024, 2), compression="gzip")
+            file.create_dataset("label", (rows,), "i8", chunks=(1024,), compression="gzip")
+    with pytest.raises(BudgetError, match="claims"):
+        fb.from_images(tmp_path / "a.h5", label=None if what == "a large chunk" else "label", max_held_bytes="64MiB")
+
+
+def test_archives_that_are_decompressed_share_the_budget(tmp_path):
+    path, _ = write(tmp_path, "tar")
+    (tmp_path / "a.tar").write_bytes(path.read_bytes() + bytes(40 << 20))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes()))
+    assert len(fb.from_images(tmp_path / "a.tar.gz", max_held_bytes="64MiB").source) == ROWS
+    with pytest.raises(BudgetError, match="decompressed as a whole"):
+        fb.from_images(tmp_path / "*.tar.gz", max_held_bytes="64MiB")
+
+
+def test_a_forked_process_reads_although_a_thread_held_the_cache(tmp_path):
+    path, images = write(tmp_path, "parquet")
+    source = open_format(path, "parquet")
+    with source._rows._options.cache._lock:
+        process = multiprocessing.get_context("fork").Process(target=assert_reads, args=(source, images))
+        process.start()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def assert_reads(source, images):
+    out = [np.empty((1, 5, 7, 3), "u1")]
+    source._decoder.decode("", source._rows.read(3), out[0][0])
+    np.testing.assert_array_equal(out[0][0], images[3])

@@ -22,14 +22,14 @@ def label_files(paths, label, class_names):
 
 def test_folders_are_numbered_in_sorted_order():
     labelled = label_files(FILES, "folder", None)
-    assert labelled.labels.tolist() == [1, 2, 0, 1]
-    assert labelled.labels.dtype == np.int64
+    assert labelled.numbers.tolist() == [1, 2, 0, 1]
+    assert labelled.numbers.dtype == np.int64
     assert labelled.class_names == ("ant", "cat", "dog")
 
 
 def test_folders_of_the_same_name_are_one_class():
     labelled = label_files([Path("a/cat/1.jpg"), Path("b/cat/1.jpg"), Path("b/dog/1.jpg")], "folder", None)
-    assert labelled.labels.tolist() == [0, 0, 1]
+    assert labelled.numbers.tolist() == [0, 0, 1]
 
 
 def test_a_file_without_a_folder_has_the_class_of_the_current_folder(tmp_path, monkeypatch):
@@ -40,7 +40,7 @@ def test_a_file_without_a_folder_has_the_class_of_the_current_folder(tmp_path, m
 
 def test_class_names_fix_the_order_and_select_classes():
     labelled = label_files(FILES, "folder", ["dog", "cat"])
-    assert labelled.labels.tolist() == [1, 0, 1]
+    assert labelled.numbers.tolist() == [1, 0, 1]
     assert labelled.kept == [0, 1, 3]
     assert (labelled.class_names, labelled.left_out) == (("dog", "cat"), 1)
 
@@ -71,12 +71,12 @@ def test_without_a_label_all_files_remain(tmp_path):
 
 @pytest.mark.parametrize("result", [7, np.int16(7)])
 def test_a_function_may_return_numbers(result):
-    assert label_files(FILES, lambda path: result, None).labels.tolist() == [7] * 4
+    assert label_files(FILES, lambda path: result, None).numbers.tolist() == [7] * 4
 
 
 def test_a_function_may_return_class_names():
     labelled = label_files(FILES, lambda path: path.stem, None)
-    assert (labelled.labels.tolist(), labelled.class_names) == ([0, 0, 0, 1], ("1", "2"))
+    assert (labelled.numbers.tolist(), labelled.class_names) == ([0, 0, 0, 1], ("1", "2"))
 
 
 @pytest.mark.parametrize("result", [None, 1.5, b"cat"])
@@ -109,20 +109,20 @@ def test_another_label_is_refused(label):
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_manifest_labels_files_relative_to_its_folder(tmp_path, suffix):
     manifest = write(tmp_path / f"labels.{suffix}", [("x/1.jpg", 5), ("./x/2.jpg", -3), ("not/used.jpg", 9)])
-    assert label_files([tmp_path / "x" / "2.jpg", tmp_path / "x" / "1.jpg"], manifest, None).labels.tolist() == [-3, 5]
+    assert label_files([tmp_path / "x" / "2.jpg", tmp_path / "x" / "1.jpg"], manifest, None).numbers.tolist() == [-3, 5]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_manifest_may_have_class_names(tmp_path, suffix):
     manifest = write(tmp_path / f"labels.{suffix}", [("1.jpg", "dog"), ("2.jpg", "7")])
     labelled = label_files([tmp_path / "1.jpg", tmp_path / "2.jpg"], str(manifest), None)
-    assert (labelled.labels.tolist(), labelled.class_names) == ([1, 0], ("7", "dog"))
+    assert (labelled.numbers.tolist(), labelled.class_names) == ([1, 0], ("7", "dog"))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_manifest_with_absolute_paths_is_read(tmp_path, suffix):
     manifest = write(tmp_path / f"labels.{suffix}", [(str(tmp_path / "1.jpg"), 4)])
-    assert label_files([tmp_path / "1.jpg"], manifest, None).labels.tolist() == [4]
+    assert label_files([tmp_path / "1.jpg"], manifest, None).numbers.tolist() == [4]
 
 
 def test_a_file_that_the_manifest_lacks_is_refused(tmp_path):

@@ -9,6 +9,7 @@ A file that was changed in place, or that shrank and grew again, has another mod
 every `CHECK_SECONDS`. A file that is deleted, or replaced by renaming, stays readable while it is mapped.
 """
 
+import errno
 import math
 import mmap
 import os
@@ -57,7 +58,9 @@ class MappedFile:
                 # The operating system refuses to map an empty file.
                 self._mapping = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ) if self.nbytes else None
         except (OSError, ValueError) as error:
-            raise SourceError(f"{self.path} cannot be mapped: {error}. Check the file and its permissions.") from error
+            is_limit = isinstance(error, OSError) and error.errno == errno.EMFILE
+            advice = "Allow more open files: ulimit -n 65536" if is_limit else "Check the file and its permissions"
+            raise SourceError(f"{self.path} cannot be mapped: {error}. {advice}.") from error
         self._check_change = ChangeCheck(self.path, self.stamp)
 
     @property

@@ -1,5 +1,6 @@
 """A cache of decompressed parts of files, such as the row groups of Parquet files."""
 
+import os
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -17,7 +18,7 @@ class PartCache(Generic[Part]):
     """
 
     def __init__(self, max_nbytes: int) -> None:
-        self._max_nbytes, self._lock = max_nbytes, threading.Lock()
+        self._max_nbytes, self._lock, self._process_id = max_nbytes, threading.Lock(), os.getpid()
         self._entries: dict[Hashable, _CachedPart[Part]] = {}  # least recently used first
         self.nbytes = 0  # of all parts
 
@@ -28,6 +29,8 @@ class PartCache(Generic[Part]):
         >>> [cache.get(key, lambda: (key.upper(), 6)) for key in "abb"], cache.nbytes
         (['A', 'B', 'B'], 6)
         """
+        if self._process_id != os.getpid():  # in a forked process, another thread may have held the locks
+            self._lock, self._entries, self.nbytes, self._process_id = threading.Lock(), {}, 0, os.getpid()
         with self._lock:
             entry: _CachedPart[Part] = self._entries.pop(key) if key in self._entries else _CachedPart()
             self._entries[key] = entry

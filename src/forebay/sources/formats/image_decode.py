@@ -31,6 +31,7 @@ __all__ = [
     "EncodedImage",
     "ImageDecoder",
     "ImageOptions",
+    "is_image",
     "limit_memory",
     "max_pixels",
     "open_encoded",
@@ -220,6 +221,15 @@ def open_encoded(name: str, encoded: EncodedImage) -> Iterator[Any]:
         ) from error
     except Exception as error:
         raise SourceError(f"{name} cannot be decoded: {error}. Write or download it again.") from error
+
+
+def is_image(data: bytes) -> bool:
+    """Return whether Pillow recognises an image."""
+    try:
+        with open_encoded("", data):
+            return True
+    except SourceError:
+        return False
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from forebay.sources.files.mapped import validate_file
 __all__ = [
     "ImageLabel",
     "NumberedLabels",
+    "decode_label",
     "find_file_labels",
     "number_labels",
     "parse_numbers",
@@ -26,6 +27,7 @@ __all__ = [
 ImageLabel: TypeAlias = str | Path | Callable[[Path], int | str]
 _LABEL_DTYPE = np.dtype(np.int64)
 _MANIFEST_COLUMNS = ("file", "label")
+_MAX_LABEL_LENGTH = 1000  # characters
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
@@ -34,7 +36,7 @@ class NumberedLabels:
     """Labels as numbers. Images whose class is not in the `class_names` of the user have none."""
 
     kept: Sequence[int]  # positions of the images that have a label
-    labels: Array  # int64, one for each of these images
+    numbers: Array  # int64, one for each of these images
     class_names: tuple[str, ...]  # of the labels 0, 1, ...; empty if the labels were numbers
     left_out: int = 0  # number of images without a label
 
@@ -84,7 +86,8 @@ def _validate_class_names(names: Sequence[Any], found: Sequence[Any], class_name
             )
     if class_names is None:
         return
-    if not isinstance(class_names, list | tuple) or not class_names or len(set(class_names)) < len(class_names):
+    is_list = isinstance(class_names, list | tuple) and all(isinstance(name, str) for name in class_names)
+    if not is_list or not class_names or len(set(class_names)) < len(class_names):
         raise SpecError(f"class_names={class_names!r} is not a list of different names. Pass each name once.")
     known = set(found)
     for name in class_names:
@@ -100,7 +103,8 @@ def _as_int64(labels: Sequence[int]) -> Array:
     try:
         return np.asarray(labels, _LABEL_DTYPE)
     except OverflowError as error:
-        raise SpecError("a label exceeds 64 bits. Use smaller numbers as labels.") from error
+        largest = max(labels, key=abs)
+        raise SpecError(f"the label {largest} exceeds 64 bits. Use smaller numbers as labels.") from error
 
 
 def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
@@ -124,8 +128,22 @@ def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
 
 def parse_numbers(labels: Sequence[Any]) -> list[Any]:
     """Return the labels as integers if all of them are written as integers, without leading zeros; else as names."""
-    is_number = [isinstance(value, int) or _is_plain_integer(value) for value in labels]
-    return [int(value) if all(is_number) else str(value) for value in labels]
+    convert = int if all(isinstance(value, int) or _is_plain_integer(value) for value in labels) else str
+    return [convert(value) for value in labels]
+
+
+def decode_label(image: str, data: bytes) -> str:
+    """Return the text of a label. `image` is the name of its image in error messages."""
+    try:
+        text = data.decode().strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(text) > _MAX_LABEL_LENGTH or not text.isprintable():
+        raise SourceError(
+            f"the label of {image} is {data[:40]!r}, which is not a short UTF-8 text. Store a number or a class name "
+            "as text, or choose other labels with label=."
+        )
+    return text
 
 
 def _is_plain_integer(text: str) -> bool:

@@ -25,7 +25,6 @@ class ImageRows(ABC):
     """The encoded images of all rows. Several threads read at the same time."""
 
     shuffle_blocks: ShuffleBlocks | None = None  # see `AbstractSource`
-    class_names: tuple[str, ...] = ()  # of the labels 0, 1, ... if the files store them; known after `read_labels`
     decisions: Sequence[Decision] = ()  # how the images are read, for `explain()`
 
     @abstractmethod
@@ -40,8 +39,11 @@ class ImageRows(ABC):
         """Return the bytes of an image, or the path of its file."""
 
     @abstractmethod
-    def read_labels(self, label: ImageLabel) -> list[Any]:
-        """Return the label of each image, an integer or a class name."""
+    def read_labels(self, label: ImageLabel) -> tuple[list[Any], tuple[str, ...]]:
+        """Return the label of each image, an integer or a class name, and the names of the labels 0, 1, ...
+
+        The names are those that the files store; empty if they store none.
+        """
 
     @abstractmethod
     def keep(self, numbers: Sequence[int]) -> None:
@@ -82,8 +84,8 @@ class ImageFiles(ImageRows):
             )
         return path
 
-    def read_labels(self, label: ImageLabel) -> list[Any]:
-        return find_file_labels(self._paths, label)
+    def read_labels(self, label: ImageLabel) -> tuple[list[Any], tuple[str, ...]]:
+        return find_file_labels(self._paths, label), ()
 
     def keep(self, numbers: Sequence[int]) -> None:
         self._paths = [self._paths[number] for number in numbers]
@@ -112,7 +114,6 @@ class ImageContainer(ABC):
 
     path: Path
     chunk_policy: ChunkPolicy = ChunkPolicy()  # rows that must be decompressed together
-    class_names: tuple[str, ...] = ()  # of the labels 0, 1, ... if the file knows them
     held_nbytes: int = 0  # memory for a file that is decompressed as a whole
 
     @abstractmethod
@@ -127,8 +128,12 @@ class ImageContainer(ABC):
         """Return the bytes of an image."""
 
     @abstractmethod
-    def read_labels(self, label: ImageLabel) -> list[Any]:
-        """Return the label of each image, an integer or a class name."""
+    def read_labels(self, label: ImageLabel) -> Sequence[Any]:
+        """Return the label of each image: an integer, or a text that may be an integer or a class name."""
+
+    def read_class_names(self, label: ImageLabel) -> tuple[str, ...]:
+        """Return the names of the labels 0, 1, ... if the file stores them; else an empty tuple."""
+        return ()
 
     def close(self) -> None:
         """Release the file."""
@@ -151,10 +156,14 @@ class ContainedImages(ImageRows):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def read_labels(self, label: ImageLabel) -> list[Any]:
+    def read_labels(self, label: ImageLabel) -> tuple[list[Any], tuple[str, ...]]:
         labels = [value for container in self._containers for value in container.read_labels(label)]
-        self.class_names = _common_class_names(self._containers)
-        return labels
+        if callable(label) or label == "folder":
+            return labels, ()
+        names = self._read_class_names(label)
+        labels = parse_numbers(labels)
+        has_names = all(isinstance(value, int) and 0 <= value < len(names) for value in labels)
+        return labels, names if has_names else ()
 
     def keep(self, numbers: Sequence[int]) -> None:
         self._kept = numbers
@@ -180,6 +189,16 @@ class ContainedImages(ImageRows):
             container.close()
         self._options.cache.clear()
 
+    def _read_class_names(self, label: ImageLabel) -> tuple[str, ...]:
+        found = [container.read_class_names(label) for container in self._containers]
+        for names, container in zip(found, self._containers, strict=True):
+            if names != found[0]:
+                raise SourceError(
+                    f"{container.path} stores other class names than {self._paths[0]}. Write both with the same names, "
+                    "or open them in two pipelines."
+                )
+        return found[0]
+
     def _locate(self, number: int) -> tuple[ImageContainer, int]:
         """Return the container of an image, and the number of the image in it."""
         containers = self._containers
@@ -190,18 +209,6 @@ class ContainedImages(ImageRows):
         return containers[index], number - self._boundaries[index]
 
 
-def _common_class_names(containers: Sequence[ImageContainer]) -> tuple[str, ...]:
-    """Return the class names that the files store."""
-    first = containers[0]
-    for other in containers:
-        if other.class_names != first.class_names:
-            raise SourceError(
-                f"{other.path} stores other class names than {first.path}. Write both with the same names, or open "
-                "them in two pipelines."
-            )
-    return first.class_names
-
-
 def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callable[[str], Sequence[str]]) -> list[Any]:
     """Return the labels of images that have names, such as members of an archive.
 
@@ -210,5 +217,12 @@ def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callab
     if callable(label):
         return [validate_label(name, label(Path(name))) for name in names]
     if label == "folder":
-        return [Path(name).parent.name for name in names]
-    return parse_numbers(read_texts(str(label)))
+        return [_folder_of(name) for name in names]
+    return list(read_texts(str(label)))
+
+
+def _folder_of(name: str) -> str:
+    folder = Path(name).parent.name
+    if not folder:
+        raise SourceError(f"{name!r} has no folder in its name. Pass a function as label=, or other labels.")
+    return folder

@@ -24,7 +24,7 @@ from forebay.sources.files.match_spec import match_spec
 from forebay.sources.files.paths import Paths, expand_paths, format_suffix, has_url
 from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
 from forebay.sources.formats.image_labels import ImageLabel, NumberedLabels, number_labels
-from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageFiles, ImageRows
+from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageContainer, ImageFiles, ImageRows
 from forebay.sources.formats.jpeg_decode import make_image_decoder, read_content
 
 __all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
@@ -88,10 +88,21 @@ class ImageColumns:
     class_names: Sequence[str] | None = None
     max_held_nbytes: int | None = None  # for decompressed parts of files that contain images
 
+    def validate(self) -> None:
+        """Raise SpecError for an argument of a wrong type."""
+        if self.column is not None and not isinstance(self.column, str):
+            raise SpecError(f"column={self.column!r} is not a name. Pass a str, such as 'image'.")
+        if self.label is not None and not isinstance(self.label, str | Path) and not callable(self.label):
+            raise SpecError(
+                f"label={self.label!r} is unknown. Pass 'folder', the path of a manifest, a function of a path, or the "
+                "name of a column."
+            )
+
 
 def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColumns, decoder: str) -> "ImageSource":
     """Open images as a source of rows `{"image": ..., "label": ...}`; without a label, of rows `{"image": ...}`."""
     options.validate()
+    columns.validate()
     if has_url(paths):
         raise SourceError(
             f"from_images reads local files, and {str(paths)[:200]!r} is a URL. Download the images, or store them in "
@@ -108,7 +119,7 @@ def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColu
 def _find_lmdb_files(paths: Paths) -> list[PathName]:
     """Replace the folder of an LMDB environment by its file."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [Path(path).expanduser() / "data.mdb" for path in listed]
+    files = [Path(os.path.expanduser(path)) / "data.mdb" for path in listed]  # noqa: PTH111 - as `expand_paths` does
     return [file if file.is_file() else path for file, path in zip(files, listed, strict=True)]
 
 
@@ -127,7 +138,12 @@ def _open_rows(files: list[Path], columns: ImageColumns) -> ImageRows:
             "and join these with concat()."
         )
     options = ContainerOptions.of(columns.column, columns.max_held_nbytes)
-    return ContainedImages([opener(file, options) for file, opener in zip(files, openers, strict=True)], options)
+    containers: list[ImageContainer] = []
+    for file, opener in zip(files, openers, strict=True):
+        containers.append(opener(file, options))
+        held_nbytes = sum(container.held_nbytes for container in containers)
+        options.budget.validate(f"{file} and the files before it are decompressed as a whole", held_nbytes)
+    return ContainedImages(containers, options)
 
 
 def _read_labels(rows: ImageRows, columns: ImageColumns) -> NumberedLabels | None:
@@ -139,12 +155,12 @@ def _read_labels(rows: ImageRows, columns: ImageColumns) -> NumberedLabels | Non
                 "class_names= needs labels. Pass label=, too: 'folder', a manifest, a function or a column."
             )
         return None
-    found = rows.read_labels(columns.label)
-    if rows.class_names and class_names is not None:
-        found = [rows.class_names[number] for number in found]
+    found, stored_names = rows.read_labels(columns.label)
+    if stored_names and class_names is not None:
+        found = [stored_names[number] for number in found]
     labels = number_labels(_RowNames(rows), found, class_names)
     rows.keep(labels.kept)
-    return replace(labels, class_names=labels.class_names or rows.class_names)
+    return replace(labels, class_names=labels.class_names or stored_names)
 
 
 class ImageSource(AbstractSource):
@@ -163,7 +179,7 @@ class ImageSource(AbstractSource):
         self._rows, self._decoder, self.structure, self._labels = rows, decoder, structure, labels
         self.shuffle_blocks = rows.shuffle_blocks
         self.class_names = () if labels is None else labels.class_names
-        self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.labels.dtype))
+        self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.numbers.dtype))
         self.read_decision = decoder.decision
         if decoder_name == "nvimgcodec":
             self.encoded_images = decoder.encoded_images(self._read_encoded)
@@ -193,13 +209,13 @@ class ImageSource(AbstractSource):
         images = out[0]
         decode_rows(lambda position, number: self._decode(number, images[position]), row_numbers(rows))
         if self._labels is not None:
-            out[1][...] = self._labels.labels[rows]
+            out[1][...] = self._labels.numbers[rows]
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves. Labels need no decoding."""
         if 0 in leaves or self._labels is None:
             return super().gather_leaves(leaves, rows)
-        return [self._labels.labels[rows] for _ in leaves]
+        return [self._labels.numbers[rows] for _ in leaves]
 
     def close(self) -> None:
         self._rows.close()
@@ -236,7 +252,7 @@ class _RowNames(Sequence[str]):
 
 
 def _identify_images(rows: ImageRows, labels: NumberedLabels | None, decoder: ImageDecoder) -> tuple[Any, ...]:
-    numbered = () if labels is None else (labels.labels, labels.class_names)
+    numbered = () if labels is None else (labels.numbers, labels.class_names)
     return rows.identify(), numbered, decoder.identify()
 
 

@@ -41,7 +41,12 @@ def scan_values(file: MappedFile) -> list[LmdbValue]:
     """Return all values of the main database in the order of their keys."""
     try:
         tree = _Tree(file, _find_root(file))
-        values = list(tree.scan(tree.root.page, tree.root.depth))
+        values: list[LmdbValue] = []
+        for value in tree.scan(tree.root.page, tree.root.depth):
+            # LMDB sorts keys, and each key occurs once. So a small file cannot claim many values.
+            if values and value.key <= values[-1].key:
+                raise ValueError(f"the key {value.key[:40]!r} is not in order")
+            values.append(value)
     except (struct.error, ValueError) as error:
         raise SourceError(f"{file.path} cannot be read as LMDB: {error}. Write or download it again.") from error
     if len(values) != tree.root.entries:
@@ -94,7 +99,8 @@ class _Tree:
     """Visits the pages of a tree. A page belongs to one place in the tree, so no page is visited twice."""
 
     def __init__(self, file: MappedFile, root: _Root) -> None:
-        self._memory, self._nbytes, self.root, self._visited = file.view(), file.nbytes, root, set[int]()
+        self._path, self._memory, self._nbytes = file.path, file.view(), file.nbytes
+        self.root, self._visited = root, set[int]()
         self._last_page = file.nbytes // root.page_nbytes - 1
 
     def scan(self, page: int, depth: int) -> Iterator[LmdbValue]:
@@ -122,14 +128,20 @@ class _Tree:
         count = (lower - _HEADER_NBYTES) // 2
         if number != page or not 0 <= count <= (len(data) - _HEADER_NBYTES) // 2:
             raise ValueError(f"page {page} has the number {number} and {count} entries")
-        return data, flags, list(struct.unpack_from(f"<{count}H", data, _HEADER_NBYTES))
+        nodes = list(struct.unpack_from(f"<{count}H", data, _HEADER_NBYTES))
+        if min(nodes, default=lower) < lower:
+            raise ValueError(f"an entry of page {page} is at byte {min(nodes)}, inside the list of entries")
+        return data, flags, nodes
 
     def _parse_leaf(self, data: bytes, position: int, page_start: int) -> LmdbValue:
         low, high, flags, key_nbytes = _NODE.unpack_from(data, position)
         nbytes, start = low | high << 16, position + _NODE_NBYTES + key_nbytes
         key = data[position + _NODE_NBYTES : start]
         if flags & (_SUB_DATABASE | _DUPLICATES):
-            raise ValueError(f"the key {key[:40]!r} is a named database, or has several values")
+            raise SourceError(
+                f"the key {key[:40]!r} in {self._path} is a named database, or has several values. Copy the images to "
+                "the main database of a new file, with one value for each key."
+            )
         if not flags & _BIG_DATA:
             offset, end = page_start + start, start + nbytes
             is_inside = end <= len(data)

@@ -30,6 +30,8 @@ from forebay.sources.formats.arrow_columns import (
 
 __all__ = ["ParquetFile", "open_parquet"]
 
+_PART_ROWS = 1024  # rows that `ParquetFile.read_column` reads at a time
+
 
 def open_parquet(
     path: PathName,
@@ -114,9 +116,17 @@ class ParquetFile:
         return sum(self._metadata.row_group(number).total_byte_size for number in range(self._metadata.num_row_groups))
 
     def read_column(self, name: str, group: int) -> Any:
-        """Return the values of a row group."""
-        self._validate_size(group, name)
-        return self._read_row_group(group, name)
+        """Return the values of a row group as a chunked array.
+
+        Raise BudgetError if they need more memory than the budget: Parquet may store a value once for many rows.
+        """
+        nbytes, parts = 0, []
+        rows = max(1, min(_PART_ROWS, self._budget.max_nbytes // max(1, self._validate_size(group, name))))
+        for part in self._read_in_parts(group, name, rows):
+            nbytes += part.nbytes
+            self._budget.validate(f"row group {group} of {name!r} in {self._mapped_file.path} is repeated data", nbytes)
+            parts.append(part)
+        return pa.chunked_array(parts, self.schema.field(name).type)
 
     def close(self) -> None:
         self._readers = threading.local()
@@ -134,13 +144,17 @@ class ParquetFile:
         if column.decode is None or part_rows >= rows:
             yield self._read_row_group(group, column.name)
             return
-        batches, left = self._iter_batches(group, column.name, part_rows), rows
+        yield from self._read_in_parts(group, column.name, part_rows)
+
+    def _read_in_parts(self, group: int, name: str, part_rows: int) -> Iterator[Any]:
+        """Yield the values of a row group in parts of at most `part_rows` values."""
+        batches, left = self._iter_batches(group, name, part_rows), int(np.diff(self.boundaries)[group])
         while left > 0:
             try:
-                part = next(batches).column(column.name)
+                part = next(batches).column(name)
                 part.validate()
             except Exception as error:  # see `_read_row_group`
-                raise self._damage_error(group, column.name, error) from error
+                raise self._damage_error(group, name, error) from error
             left -= len(part)
             yield part[: len(part) + min(0, left)]
 

@@ -14,7 +14,7 @@ from forebay.sources.files.columns import validate_names
 from forebay.sources.files.mapped import MappedFile
 from forebay.sources.formats.arrow import read_batches
 from forebay.sources.formats.arrow_columns import ColumnFile
-from forebay.sources.formats.image_labels import ImageLabel, parse_numbers
+from forebay.sources.formats.image_labels import ImageLabel
 from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer
 from forebay.sources.formats.parquet import ParquetFile
 
@@ -25,35 +25,41 @@ def open_parquet_images(path: Path, options: ContainerOptions) -> "ArrowImages":
     """Open the images of a Parquet file. The cache keeps row groups that were decompressed."""
     file = MappedFile(path)
     parquet = ParquetFile(file, options.budget)
-    return ArrowImages(file, parquet, parquet.nbytes, options)
+    return ArrowImages(file, parquet, parquet.nbytes, options, is_decompressed=True)
 
 
 def open_arrow_images(path: Path, options: ContainerOptions) -> "ArrowImages":
     """Open the images of an Arrow file. The cache keeps record batches."""
     file = MappedFile(path)
     batches = read_batches(file, options.budget)
-    return ArrowImages(file, batches, batches.decompressed_nbytes, options)
+    nbytes = batches.decompressed_nbytes
+    return ArrowImages(file, batches, nbytes, options, is_decompressed=nbytes > 0)
 
 
 class ArrowImages(ImageContainer):
     """The images of one file. A row group or record batch is read as a whole."""
 
-    def __init__(self, mapped: MappedFile, file: ColumnFile, nbytes: int, options: ContainerOptions) -> None:
-        """`nbytes` are the bytes of all rows, decompressed; 0 if single rows can be read from the mapped file."""
+    def __init__(
+        self, mapped: MappedFile, file: ColumnFile, nbytes: int, options: ContainerOptions, *, is_decompressed: bool
+    ) -> None:
+        """`nbytes` are the bytes of all rows. If `is_decompressed` is False, the mapped file has the values."""
         self.path, self._mapped, self._file, self._cache = mapped.path, mapped, file, options.cache
+        self._is_decompressed = is_decompressed
         column = options.column
         if column is not None:
             validate_names(self.path, "column", [column], file.schema.names)
         self._column = column or self._find_column()
+        if file.schema.names.count(self._column) > 1:
+            raise SourceError(f"{self.path} has two columns named {self._column!r}. Write it with different names.")
         self._field = file.schema.field(self._column)
         if not _has_bytes(self._field.type):
             raise SourceError(
                 f"{self._column!r} in {self.path} holds {self._field.type}, not the bytes of images. Pass another "
                 f"column of {', '.join(map(repr, file.schema.names))} as column=."
             )
-        if nbytes and len(self):
+        if is_decompressed and len(self):
             rows = int(np.diff(file.boundaries).max())
-            self.chunk_policy = ChunkPolicy(rows, -(-nbytes // len(self)))
+            self.chunk_policy = ChunkPolicy(rows, max(1, -(-nbytes // len(self))))
 
     def __len__(self) -> int:
         return int(self._file.boundaries[-1])
@@ -80,21 +86,21 @@ class ArrowImages(ImageContainer):
         for number, value in enumerate(values):
             if not isinstance(value, str | int):
                 raise SourceError(
-                    f"{label!r} in {self.path} has the value {str(value)[:40]!r} in row {number}. Labels are integers "
-                    "or class names."
+                    f"{label!r} in {self.path} has the value {str(value)[:40]!r} in row {number}. Choose a column of "
+                    "integers or class names as label=."
                 )
-        names = _read_class_names(self._file.schema, label)
-        if names and all(isinstance(value, int) and 0 <= value < len(names) for value in values):
-            self.class_names = names
-            return values
-        return parse_numbers(values)
+        return values
+
+    def read_class_names(self, label: ImageLabel) -> tuple[str, ...]:
+        return _read_class_names(self._file.schema, str(label))
 
     def _find_column(self) -> str:
         found = [field.name for field in self._file.schema if _has_bytes(field.type)]
         if len(found) != 1:
             names = ", ".join(f"{field.name!r} ({str(field.type)[:40]})" for field in self._file.schema)
+            advice = "Pass one as column=" if found else "Store images as bytes, or as structs with the field `bytes`"
             raise SourceError(
-                f"{self.path} has {len(found)} columns that may hold images. It has {names}. Pass one as column=."
+                f"{self.path} has {len(found)} columns that may hold images. Its columns: {names}. {advice}."
             )
         return str(found[0])
 
@@ -103,7 +109,7 @@ class ArrowImages(ImageContainer):
         values = self._read_part(self._column, part)
         if pa.types.is_struct(values.type):
             values = pc.struct_field(values, "bytes")
-        return values, values.nbytes if self.chunk_policy.rows > 1 else 0  # otherwise they are in the mapped file
+        return values, values.nbytes if self._is_decompressed else 0
 
     def _read_part(self, name: str, part: int) -> Any:
         values = self._file.read_column(name, part)

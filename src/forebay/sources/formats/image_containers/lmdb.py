@@ -5,15 +5,18 @@ from typing import Any
 
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
-from forebay.sources.formats.image_labels import ImageLabel
+from forebay.sources.formats.image_labels import ImageLabel, decode_label
 from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer, read_name_labels
-from forebay.sources.formats.lmdb_index import scan_values
+from forebay.sources.formats.lmdb_index import LmdbValue, scan_values
 
 __all__ = ["LmdbImages"]
 
+_MAX_LABEL_NBYTES = 1 << 16  # bytes that are read of a value with a label
+_METADATA_PREFIX = b"__"  # of keys such as `__len__`, which have no image
+
 
 class LmdbImages(ImageContainer):
-    """The values of a file whose keys begin with `column`; without it, all values.
+    """The values of a file whose keys begin with `column`; without it, all values except metadata.
 
     With `label="label-"`, the label of the key `image-7` is the text of the key `label-7`.
     """
@@ -22,12 +25,17 @@ class LmdbImages(ImageContainer):
         self.path, self._file = path, MappedFile(path)
         self._prefix = (options.column or "").encode()
         self._values = scan_values(self._file)
-        self._images = [value for value in self._values if value.key.startswith(self._prefix)]
+        self._images = [value for value in self._values if self._has_image(value)]
         if not self._images and self._values:
             raise SourceError(
                 f"no key of {path} begins with {options.column!r}. Its first key is {self._values[0].key[:40]!r}. Pass "
                 "the beginning of the keys of the images as column=."
             )
+
+    def _has_image(self, value: LmdbValue) -> bool:
+        if self._prefix:
+            return value.key.startswith(self._prefix)
+        return not value.key.startswith(_METADATA_PREFIX)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -55,5 +63,7 @@ class LmdbImages(ImageContainer):
                     f"{self.path} has no key {key[:100]!r} with the label of {image.key[:100]!r}. Pass the beginning "
                     "of the keys of the labels as label=, and that of the images as column=."
                 )
-            texts.append(self._file.read(by_key[key].offset, by_key[key].nbytes).decode("utf-8", "replace").strip())
+            value = by_key[key]
+            data = self._file.read(value.offset, min(value.nbytes, _MAX_LABEL_NBYTES))
+            texts.append(decode_label(f"{image.key[:100]!r} in {self.path}", data))
         return texts

@@ -7,14 +7,14 @@ from typing import Any
 from forebay.errors import SourceError
 from forebay.sources.files.columns import validate_names
 from forebay.sources.formats.gzip_file import open_maybe_gzip
-from forebay.sources.formats.image_labels import ImageLabel
+from forebay.sources.formats.image_labels import ImageLabel, decode_label
 from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer, read_name_labels
 from forebay.sources.formats.tar_index import TarMember, list_samples
 from forebay.sources.formats.webdataset import IMAGE_EXTENSIONS
 
 __all__ = ["TarImages"]
 
-_MAX_LABEL_NBYTES = 1000  # of a member that has a label
+_MAX_LABEL_NBYTES = 1 << 16  # bytes that are read of a member with a label
 
 
 class TarImages(ImageContainer):
@@ -31,11 +31,6 @@ class TarImages(ImageContainer):
         names = [column] if column is not None else [name for name in extensions if _is_image(name)]
         self._samples = [sample for sample in samples if any(name in sample.members for name in names)]
         self._images = [_choose(path, sample.members, names) for sample in self._samples]
-        if not self._images:
-            raise SourceError(
-                f"{path} has no images. It has members with {', '.join(map(repr, extensions)) or 'no extension'}. Pass "
-                "the extension of the images as column=."
-            )
 
     def __len__(self) -> int:
         return len(self._images)
@@ -58,13 +53,8 @@ class TarImages(ImageContainer):
                 f"sample {sample.key.lstrip('/')!r} in {self.path}", "member", [extension], [*sample.members]
             )
             member = sample.members[extension]
-            text = self._file.read(member.offset, min(member.nbytes, _MAX_LABEL_NBYTES + 1)).decode("utf-8", "replace")
-            if len(text) > _MAX_LABEL_NBYTES or not text.strip():
-                raise SourceError(
-                    f"{member.name!r} in {self.path} has {member.nbytes} bytes, which is not a label. Pass the "
-                    "extension of other members as label=."
-                )
-            texts.append(text.strip())
+            data = self._file.read(member.offset, min(member.nbytes, _MAX_LABEL_NBYTES))
+            texts.append(decode_label(f"{member.name!r} in {self.path}", data))
         return texts
 
 

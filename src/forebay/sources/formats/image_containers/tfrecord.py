@@ -7,15 +7,13 @@ import numpy as np
 
 from forebay.errors import SourceError
 from forebay.sources.files.columns import validate_names
-from forebay.sources.formats.image_labels import ImageLabel, parse_numbers
+from forebay.sources.formats.image_decode import is_image
+from forebay.sources.formats.image_labels import ImageLabel, decode_label
 from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer
 from forebay.sources.formats.tf_example import Bytes, Feature, parse_example
 from forebay.sources.formats.tfrecord import open_records, read_records, scan_records
 
 __all__ = ["TfrecordImages"]
-
-# The first bytes of image formats: JPEG, PNG, WebP, GIF, BMP, TIFF.
-_IMAGE_STARTS = (b"\xff\xd8", b"\x89PNG", b"RIFF", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 
 
 class TfrecordImages(ImageContainer):
@@ -43,30 +41,40 @@ class TfrecordImages(ImageContainer):
         return self._read_value(number, record, features, self._feature)
 
     def read_labels(self, label: ImageLabel) -> list[Any]:
-        """Return the labels, after one pass over the file that skips the bytes of the images."""
+        """Return the labels, after one pass over the file that skips the bytes of the images.
+
+        So this pass verifies no checksum of a record. `read` does, before the image of a wrong label is used.
+        """
         if not isinstance(label, str):
             raise SourceError(f"records of {self.path} have no path. Pass the name of a feature as label=.")
-        memory, labels = memoryview(self._file.view()), []
+        memory, labels = memoryview(self._file.view()), list[Any]()
         for number, (start, stop) in enumerate(self._spans.tolist()):
             record = memory[start:stop]
             labels.append(self._read_label(number, record, self._parse(number, record), label))
-        return parse_numbers(labels)
+        return labels
 
     def _read_label(self, number: int, record: Bytes, features: dict[str, Feature], label: str) -> Any:
         if label in features and features[label].kind == "int64":
-            values = features[label].numbers(record)
+            try:
+                values = features[label].numbers(record)
+            except ValueError as error:
+                raise self._damage_error(number, error) from error
             if len(values) != 1:
-                raise SourceError(f"{label!r} in {self.describe(number)} has {len(values)} numbers instead of one.")
+                raise SourceError(
+                    f"{label!r} in {self.describe(number)} has {len(values)} numbers. Choose a feature with one number "
+                    "or one text as label=."
+                )
             return int(values[0])
-        return self._read_value(number, record, features, label).decode("utf-8", "replace")
+        return decode_label(self.describe(number), self._read_value(number, record, features, label))
 
     def _read_value(self, number: int, record: Bytes, features: dict[str, Feature], name: str) -> bytes:
-        validate_names(self.describe(number), "feature", [name], sorted(features))
+        if name not in features:
+            validate_names(self.describe(number), "feature", [name], sorted(features))
         feature = features[name]
         if feature.kind != "bytes" or len(feature.spans) != 1:
             raise SourceError(
-                f"{name!r} in {self.describe(number)} has {len(feature.spans)} values of type {feature.kind}. It must "
-                "have one value of bytes."
+                f"{name!r} in {self.describe(number)} has {len(feature.spans)} values of type {feature.kind}. Choose a "
+                "feature with one image as column=, and one with one number or one text as label=."
             )
         return bytes(record[slice(*feature.spans[0])])
 
@@ -74,14 +82,12 @@ class TfrecordImages(ImageContainer):
         found = [
             name
             for name, feature in sorted(features.items())
-            if feature.kind == "bytes"
-            and len(feature.spans) == 1
-            and bytes(record[slice(*feature.spans[0])]).startswith(_IMAGE_STARTS)
+            if feature.kind == "bytes" and len(feature.spans) == 1 and is_image(bytes(record[slice(*feature.spans[0])]))
         ]
         if len(found) != 1:
             raise SourceError(
-                f"{self.path} has {len(found)} features with images. It has {', '.join(map(repr, sorted(features)))}. "
-                "Pass the name of one as column=."
+                f"{self.path} has {len(found)} features with images. Its features: "
+                f"{', '.join(map(repr, sorted(features)))}. Pass the name of the one that has the images as column=."
             )
         return found[0]
 
@@ -93,4 +99,9 @@ class TfrecordImages(ImageContainer):
         try:
             return parse_example(record)
         except ValueError as error:
-            raise SourceError(f"{self.describe(number)} is not a tf.train.Example: {error}.") from error
+            raise self._damage_error(number, error) from error
+
+    def _damage_error(self, number: int, error: ValueError) -> SourceError:
+        return SourceError(
+            f"{self.describe(number)} is not a tf.train.Example: {error}. Write or download the file again."
+        )
