@@ -20,6 +20,7 @@ from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.model.capture import Capture
+from forebay.doctor.rules import placement
 
 # On a GPU, the default limits apply, because the doctor records the device only after some steps.
 ON_GPU = bool(tf.config.list_physical_devices("GPU"))
@@ -63,9 +64,19 @@ def with_a_second_device() -> None:
     tf.config.set_logical_device_configuration(host, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
+def with_a_slow_link() -> None:
+    """Make the estimated copies as many times slower as the host is slower than a GPU.
+
+    Otherwise the share of a copy inside a graph depends on the speed of the host, which computes the rest of the step.
+    """
+    placement.PAGEABLE_BYTES_PER_SECOND /= 8
+
+
 if __name__ == "__main__":
     mode, file = sys.argv[1:]
     gc.freeze()  # collecting the objects of TensorFlow before each script takes a quarter of a second
+    if not ON_GPU:
+        with_a_slow_link()
     if mode == "eager" and not ON_GPU:
         with_a_second_device()
         without_time_limits()
