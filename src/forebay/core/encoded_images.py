@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from forebay.core.rows import Rows
 
-__all__ = ["EncodedImages", "crop_to_aspect_ratio"]
+__all__ = ["EncodedImages", "crop_to_aspect_ratio", "find_source_box"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +22,22 @@ class EncodedImages:
     # Returns the bytes of the file of each row; None for a file that only the host may read, such as a huge one.
     read: Callable[[Rows], list[bytes | None]]
     resizes: bool  # if False, all images must have the size of a row
-    crops: bool  # whether a resized image keeps its aspect ratio (`crop_to_aspect_ratio`)
+    crops: bool  # whether a resized image keeps its aspect ratio (`find_source_box`)
     upright: bool  # whether to apply the EXIF orientation
     max_pixels: float  # the host decodes or refuses images with more pixels
+
+
+def find_source_box(size: tuple[Any, Any], target: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
+    """Return top, left, height and width of the part in the centre of an image that has the target's aspect ratio.
+
+    The size may be numbers, or arrays of the heights and widths of many images.
+
+    >>> tuple(map(float, find_source_box((375, 500), (224, 224))))
+    (0.0, 62.5, 375.0, 375.0)
+    """
+    scale = np.maximum(target[0] / size[0], target[1] / size[1])
+    height, width = np.minimum(size[0], target[0] / scale), np.minimum(size[1], target[1] / scale)
+    return (size[0] - height) / 2, (size[1] - width) / 2, height, width
 
 
 def crop_to_aspect_ratio(size: tuple[int, int], target: tuple[int, ...]) -> tuple[slice, slice]:

@@ -22,12 +22,12 @@ The feed calls an engine as follows:
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from forebay.core.handoff import DeviceHandOff
 from forebay.core.spec import Layout
 
-__all__ = ["Engine", "SlotMemory"]
+__all__ = ["Engine", "ImageDecodingEngine", "SlotMemory"]
 
 
 class SlotMemory(Protocol):
@@ -91,3 +91,12 @@ class Engine(Protocol):
     def reclaim(self, memories: Sequence[SlotMemory]) -> bool: ...
     def close_slot(self, memory: SlotMemory) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ImageDecodingEngine(Protocol):
+    """An engine whose device may be able to decode images."""
+
+    def why_no_image_decoder(self) -> str:
+        """Return why the device cannot decode images, or an empty string if it can."""
+        ...

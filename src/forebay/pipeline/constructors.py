@@ -171,7 +171,8 @@ def from_images(
       labels. Without it, rows have no label.
     - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
     - `decoder`: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
-      faster. `"auto"` is the fastest of these that is installed. `"nvimgcodec"` decodes on an NVIDIA GPU.
+      faster. `"nvjpeg"` decodes on an NVIDIA GPU. `"auto"` is the fastest of these that is installed and that the
+      device of the feed has.
     - `max_held_bytes`: for files that contain images, the memory for decompressed parts (1 GiB by default)
 
     >>> import tempfile

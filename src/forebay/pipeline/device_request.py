@@ -7,6 +7,8 @@ import numpy as np
 
 from forebay.core.array_ops import ArrayOpsProvider
 from forebay.core.ceilings import Probe
+from forebay.core.decision import Decision
+from forebay.core.engine import ImageDecodingEngine
 from forebay.core.handoff import HandOff
 from forebay.core.machine import Machine
 from forebay.core.source import AbstractSource, MemoryExtent, find_overlap
@@ -24,6 +26,7 @@ from forebay.transforms.ops import Cast, Map, Scale, Transform, apply_all, value
 
 __all__ = [
     "can_pull_rows",
+    "choose_image_decoder",
     "decodes_on_device",
     "device_input",
     "memory_extents_of",
@@ -71,6 +74,27 @@ def device_input(
     )
 
 
+def choose_image_decoder(
+    pipeline: Pipeline, target: Target, transforms: Sequence[Transform]
+) -> tuple[Pipeline, tuple[Decision, ...]]:
+    """Return a pipeline whose images the device decodes, if the decoder may be chosen and the device has one.
+
+    Otherwise return the same pipeline. For a device, the decision says why. `transforms` are those of the host.
+    """
+    source = pipeline.source
+    if target.device_handoff is None or not isinstance(source, AbstractSource) or source.for_device_decoder is None:
+        return pipeline, ()
+    if transforms or pipeline.padded:
+        why = f"{transforms[0] if transforms else 'batch(pad=...)'} runs on the host"
+    elif isinstance(target.engine, ImageDecodingEngine):
+        why = target.engine.why_no_image_decoder()
+    else:
+        why = f"the engine {target.engine.name} has no decoder"
+    if why:
+        return pipeline, (Decision("images", "decoded on the host", why),)
+    return replace(pipeline, source=source.for_device_decoder()), ()
+
+
 def decodes_on_device(pipeline: Pipeline, transforms: Sequence[Transform]) -> bool:
     """Return whether the device decodes the images of the source.
 
@@ -81,7 +105,7 @@ def decodes_on_device(pipeline: Pipeline, transforms: Sequence[Transform]) -> bo
     if transforms or pipeline.padded:
         name = transforms[0] if transforms else "batch(pad=...)"
         raise PipelineError(
-            f"{name} runs on the host, but decoder='nvimgcodec' decodes images on the device. Use "
+            f"{name} runs on the host, but decoder='nvjpeg' decodes images on the device. Use "
             "map(..., where='device') after batch(), or decoder='auto'."
         )
     return True

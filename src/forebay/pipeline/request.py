@@ -14,6 +14,7 @@ from forebay.errors import PipelineError
 from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.device_request import (
     can_pull_rows,
+    choose_image_decoder,
     decodes_on_device,
     device_input,
     output_specs,
@@ -61,9 +62,10 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     pipeline = with_ragged_specs(pipeline)
     pipeline, sparse_batches = make_sparse_batches(pipeline, target)
     pipeline, sparse_decisions = choose_sparse_transport(pipeline, target)
-    source = pipeline.source
     host_specs, device_transforms = _split_transforms(pipeline, target)
+    pipeline, decoder_decisions = choose_image_decoder(pipeline, target, host_specs.transforms)
     specs, narrowing_decisions = _narrow_as_framework(pipeline, target, host_specs)
+    source = pipeline.source
     device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
     validate_ragged_fields(pipeline, specs.stages)
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
@@ -89,6 +91,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
             *_ragged_decisions(specs, target.hand_off, is_ragged=_is_ragged(pipeline)),
             *target.decisions,
             *sparse_decisions,
+            *decoder_decisions,
             *narrowing_decisions,
         ),
         device=device,

@@ -66,7 +66,7 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
         return
     if isinstance(pipeline.source, AbstractSource) and pipeline.source.encoded_images is not None:
         raise PipelineError(
-            f"decoder='nvimgcodec' decodes images on a GPU, but the batches go to {target.place}. Pass decoder='auto'."
+            f"decoder='nvjpeg' decodes images on a GPU, but the batches go to {target.place}. Pass decoder='auto'."
         )
     if resident == "always":
         raise PipelineError(

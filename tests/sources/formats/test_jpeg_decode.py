@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from forebay.errors import FrameworkError, SourceError, SpecError
-from forebay.sources.formats import jpeg_decode
+from forebay.sources.formats import encoded_reader
 from forebay.sources.formats.image_decode import ImageOptions
 from forebay.sources.formats.jpeg_decode import JpegDecoder, make_image_decoder
 
@@ -132,7 +132,7 @@ def test_a_header_with_an_absurd_size_is_refused_before_decoding(decoder, monkey
 def test_a_file_that_is_too_long_to_read_at_once_goes_to_pillow(tmp_path, monkeypatch):
     path, options = tmp_path / "a.jpg", ImageOptions((4, 4), 3)
     path.write_bytes(jpeg_bytes(photo(8, 8)))
-    monkeypatch.setattr(jpeg_decode, "_MAX_CONTENT_NBYTES", 10)
+    monkeypatch.setattr(encoded_reader, "MAX_CONTENT_NBYTES", 10)
     assert counters(path, options) == {"simplejpeg_images": 0, "pillow_images": 1}
 
 

@@ -19,6 +19,7 @@ from tests.support.fake_cuda.frameworks import MarkerFramework, StreamFramework
 from tests.support.fake_cuda.machine import Machine
 
 from forebay.engines.cuda import engine, memory, row_mover
+from forebay.engines.cuda.decode import device_decoder
 from forebay.engines.cuda.page_locks import PageLocks
 from forebay.engines.cuda.pull import resident, row_locations, row_puller, staged_rows
 from forebay.order import block_shuffle, permutation
@@ -76,7 +77,7 @@ def fake_gpus(
     locks = PageLocks(devices[0])
     _THREADS_BEFORE[:] = threading.enumerate()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (engine, memory, staged_rows):
+        for module in (engine, memory, staged_rows, device_decoder):
             patch.setattr(module, "Event", Event)
         patch.setattr(engine, "Stream", Stream)
         patch.setattr(engine, "device_at", devices.__getitem__)

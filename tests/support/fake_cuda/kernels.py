@@ -1,9 +1,11 @@
 """The kernels of `gather.cu`, in NumPy. They check every address that they read or write."""
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 
+from forebay.engines.cuda.decode import image_filler
 from forebay.engines.cuda.order_program import INSTRUCTION_WORDS, Operation
 
 __all__ = ["KERNELS", "run_program"]
@@ -157,12 +159,17 @@ _SIMPLE_OPERATIONS = {
 
 
 def resize_images(machine, job):
-    for image in filter(lambda image: image.pixels, job.images):
+    dtype = image_filler._IMAGE
+    for row in np.frombuffer(bytes(job), dtype, offset=type(job).images.offset, count=image_filler.MAX_IMAGES):
+        image = SimpleNamespace(**{name: row[name].item() for name in dtype.names})
+        if not image.pixels:  # the table is not full
+            break
         pixels = _read_pixels(machine, image, job.channels)
         row_nbytes = job.height * job.width * job.channels
         batch, row = divmod(image.place, job.batch_rows)
         target = job.out + batch * job.batch_stride + row * row_nbytes
-        vertical, horizontal = _weights(image.height, job.height), _weights(image.width, job.width)
+        vertical = _weights(image.height, job.height, image.top, image.part_height)
+        horizontal = _weights(image.width, job.width, image.left, image.part_width)
         resized = np.floor(np.einsum("yi,ijc,xj->yxc", vertical, pixels, horizontal, optimize=True) + 0.5).astype(
             np.uint8
         )
@@ -170,18 +177,18 @@ def resize_images(machine, job):
 
 
 def _read_pixels(machine, image, channels):
-    """Return the pixels of an image in device memory."""
-    line_nbytes = image.width * channels
-    nbytes = (image.height - 1) * image.row_stride + line_nbytes
-    memory = _array(machine, image.pixels, nbytes, np.uint8)
-    lines = [memory[y * image.row_stride :][:line_nbytes] for y in range(image.height)]
-    return np.stack(lines).reshape(image.height, image.width, channels).astype(np.float32)
+    """Return the pixels of an image in device memory, after it is turned."""
+    lines, columns = np.arange(image.height) * image.line_stride, np.arange(image.width) * image.pixel_stride
+    offsets = lines[:, None, None] + columns[:, None] + np.arange(channels)
+    first, last = int(offsets.min()), int(offsets.max())
+    memory = _array(machine, image.pixels + first, last - first + 1, np.uint8)
+    return memory[offsets - first].astype(np.float32)
 
 
-def _weights(source, target):
+def _weights(source, target, origin, length):
     """Return the weight of each source pixel for each target pixel of an axis."""
-    ratio = source / target
-    scale, centres = max(ratio, 1.0), (np.arange(target) + 0.5) * ratio
+    ratio = length / target
+    scale, centres = max(ratio, 1.0), origin + (np.arange(target) + 0.5) * ratio
     distances = np.abs(np.arange(source) + 0.5 - centres[:, None]) / scale
     weights = np.maximum(0, 1 - distances)
     return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)

@@ -20,6 +20,7 @@ from typing import Any
 
 from forebay.core.handoff import DeviceHandOff, StreamMarker
 from forebay.core.spec import DEVICE_ALIGNMENT, align
+from forebay.engines.cuda.decode.nvjpeg import why_no_nvjpeg
 from forebay.engines.cuda.driver import Device, Event, Stream, is_capturing
 from forebay.engines.cuda.memory import CudaMemory
 from forebay.engines.cuda.page_locks import PageLocks
@@ -205,6 +206,11 @@ class CudaEngine:
         with self.device:
             for stream in self._all_streams():
                 stream.wait()
+
+    def why_no_image_decoder(self) -> str:
+        """Return why the device cannot decode images, or an empty string if it can."""
+        with self.device:
+            return why_no_nvjpeg(self.device.index)
 
     def close_slot(self, memory: CudaMemory) -> None:
         memory.close()

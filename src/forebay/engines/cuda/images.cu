@@ -6,11 +6,15 @@ typedef unsigned int uint;
 const uint MAX_IMAGES = 64;        // of one launch; the table of images is an argument of the kernel
 const uint BLOCKS_PER_IMAGE = 16;
 
+// Strides are in bytes. They are negative or exchanged for an image that must be turned.
 struct Image {
-    const uchar* pixels;  // the first pixel of the part that becomes the row
-    long long row_stride; // bytes from one line of pixels to the next
-    uint height, width;   // of the part that becomes the row
-    uint place;           // of the row in the group
+    const uchar* pixels;     // the pixel at the top left
+    long long line_stride;   // from one line of pixels to the next
+    long long pixel_stride;  // from one pixel of a line to the next
+    uint height, width;
+    float top, left;                // of the part that becomes the row
+    float part_height, part_width;
+    uint place;                     // of the row in the group
     uint padding;
 };
 
@@ -24,15 +28,16 @@ struct ResizeJob {
 };
 
 // The source pixels of one output pixel along one axis: a triangle filter, which is wider if the axis becomes shorter.
+// `origin` and `length` are the part of the axis that becomes the row. The filter also reads pixels next to this part.
 // This is the bilinear filter of Pillow, without its rounding between the two axes.
 struct Window {
     float centre, scale;
     uint first, end;
 
-    __device__ Window(uint position, uint source, uint target) {
-        const float ratio = (float)source / (float)target;
+    __device__ Window(uint position, uint source, uint target, float origin, float length) {
+        const float ratio = length / (float)target;
         scale = ratio > 1.0f ? ratio : 1.0f;
-        centre = (position + 0.5f) * ratio;
+        centre = origin + (position + 0.5f) * ratio;
         const float low = centre - scale + 0.5f, high = centre + scale + 0.5f;
         first = low > 0.0f ? (uint)low : 0;
         end = (uint)high < source ? (uint)high : source;
@@ -52,17 +57,17 @@ extern "C" __global__ void resize_images(ResizeJob job) {
                  (long long)(image.place % job.batch_rows) * pixels * job.channels;
     const uint first = blockIdx.x % BLOCKS_PER_IMAGE * blockDim.x + threadIdx.x;
     for (uint pixel = first; pixel < pixels; pixel += BLOCKS_PER_IMAGE * blockDim.x) {
-        const Window vertical(pixel / job.width, image.height, job.height);
-        const Window horizontal(pixel % job.width, image.width, job.width);
+        const Window vertical(pixel / job.width, image.height, job.height, image.top, image.part_height);
+        const Window horizontal(pixel % job.width, image.width, job.width, image.left, image.part_width);
         float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f}, total = 0.0f;
         for (uint y = vertical.first; y < vertical.end; y++) {
-            const uchar* line = image.pixels + y * image.row_stride;
+            const uchar* line = image.pixels + y * image.line_stride;
             const float row_weight = vertical.weight(y);
             for (uint x = horizontal.first; x < horizontal.end; x++) {
                 const float weight = row_weight * horizontal.weight(x);
                 total += weight;
                 for (uint channel = 0; channel < job.channels; channel++)
-                    sums[channel] += weight * line[x * job.channels + channel];
+                    sums[channel] += weight * line[x * image.pixel_stride + channel];
             }
         }
         for (uint channel = 0; channel < job.channels; channel++)

@@ -57,14 +57,17 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
     """Write a file of this kind, and return its path.
 
     "npy" and "npz" (uncompressed) contain the rows of `make_array`, and stay in the page cache. "sparse" is a .npy of
-    zeros that takes no disk space. "jpegs" is a folder with one JPEG file per row, in ten folders. "texts" is the file
-    of a `TextSource`, with zeros that take no disk space. "disk" is a .npy of random bytes, which a meter drops from
-    the page cache; it is not written if the disk has too little space.
+    zeros that takes no disk space. "tokens" contains the bytes of the rows and one more token. "jpegs" is a folder with
+    one JPEG file per row, in ten folders. "texts" is the file of a `TextSource`, with zeros that take no disk space.
+    "disk" is a .npy of random bytes, which a meter drops from the page cache; it is not written if the disk has too
+    little space.
     """
     if kind == "jpegs":
         return _write_jpegs(work, folder / "jpegs")
     if kind == "texts":
         return _write_texts(work, folder / "texts.bin")
+    if kind == "tokens":
+        return _write_tokens(work, folder / "tokens.bin")
     path = folder / f"rows-{kind}.{'npz' if kind == 'npz' else 'npy'}"
     if kind == "sparse":
         _write_sparse(work, path)
@@ -150,6 +153,11 @@ def _write_numbered(work: Workload, path: Path) -> None:
         np.save(file, make_numbered_rows(work.rows, work.shape, work.dtype))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _write_tokens(work: Workload, path: Path) -> Path:
+    path.write_bytes(make_array(work).tobytes() + b"\0\0")
+    return path
 
 
 def _write_sparse(work: Workload, path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.decision import Decision
-from forebay.core.encoded_images import EncodedImages
+from forebay.core.encoded_images import EncodedImages, find_source_box
 from forebay.core.rows import Rows
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError, SpecError
@@ -171,9 +171,7 @@ class ImageDecoder:
         """Return left, top, right and bottom of the part that becomes the row; None for the whole image."""
         if self._options.resize == "stretch":
             return None
-        height, width, _ = self._shape
-        scale = max(height / image.height, width / image.width)
-        top, left = (max(0.0, (image.height - height / scale) / 2), max(0.0, (image.width - width / scale) / 2))
+        top, left, _, _ = find_source_box((image.height, image.width), self._shape[:2])
         return left, top, image.width - left, image.height - top
 
     def _explain_resize(self, method: str) -> str:

@@ -15,6 +15,7 @@ from forebay.sources.files.held_budget import HeldBudget
 from forebay.sources.files.mapped import validate_file
 from forebay.sources.files.part_cache import PartCache
 from forebay.sources.files.paths import stamp_files
+from forebay.sources.formats.encoded_reader import read_small_file
 from forebay.sources.formats.image_decode import EncodedImage
 from forebay.sources.formats.image_labels import ImageLabel, find_file_labels, parse_numbers, validate_label
 
@@ -37,6 +38,11 @@ class ImageRows(ABC):
     @abstractmethod
     def read(self, number: int) -> EncodedImage:
         """Return the bytes of an image, or the path of its file."""
+
+    def read_bytes(self, number: int) -> bytes | None:
+        """Return the bytes of an image; None if only `read` and its caller know how to read or refuse it."""
+        encoded = self.read(number)
+        return encoded if isinstance(encoded, bytes) else None
 
     @abstractmethod
     def read_labels(self, label: ImageLabel) -> tuple[list[Any], tuple[str, ...]]:
@@ -83,6 +89,9 @@ class ImageFiles(ImageRows):
                 f"{path} is missing now, or is no longer a file. Create the pipeline again with files that exist."
             )
         return path
+
+    def read_bytes(self, number: int) -> bytes | None:
+        return read_small_file(self._paths[number])
 
     def read_labels(self, label: ImageLabel) -> tuple[list[Any], tuple[str, ...]]:
         return find_file_labels(self._paths, label), ()

@@ -22,10 +22,11 @@ from forebay.sources.files.columns import dict_structure
 from forebay.sources.files.mapped import PathName
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.files.paths import Paths, expand_paths, format_suffix, has_url
+from forebay.sources.formats.encoded_reader import EncodedReader
 from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
 from forebay.sources.formats.image_labels import ImageLabel, NumberedLabels, number_labels
 from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageContainer, ImageFiles, ImageRows
-from forebay.sources.formats.jpeg_decode import make_image_decoder, read_content
+from forebay.sources.formats.jpeg_decode import make_image_decoder
 
 __all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
 
@@ -181,10 +182,13 @@ class ImageSource(AbstractSource):
         self.class_names = () if labels is None else labels.class_names
         self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.numbers.dtype))
         self.read_decision = decoder.decision
-        if decoder_name == "nvimgcodec":
+        if decoder_name == "auto":
+            self.for_device_decoder = partial(ImageSource, rows, decoder, structure, "nvjpeg", labels)
+        if decoder_name == "nvjpeg":
+            self._encoded_reader = EncodedReader(rows.read_bytes)
             self.encoded_images = decoder.encoded_images(self._read_encoded)
             why = f"decodes and resizes on the device; images that it refuses: {decoder.decision.why}"
-            self.read_decision = Decision("decoder", "nvimgcodec", why)
+            self.read_decision = Decision("decoder", "nvjpeg", why)
         self.identify = partial(_identify_images, rows, labels, decoder)
 
     def __len__(self) -> int:
@@ -225,15 +229,7 @@ class ImageSource(AbstractSource):
 
     def _read_encoded(self, rows: Rows) -> list[bytes | None]:
         """Return the content of the image of each row; None for files that only the decoder of the host may read."""
-        numbers = row_numbers(rows)
-        contents: list[bytes | None] = [None] * len(numbers)
-
-        def read(position: int, number: int) -> None:
-            content = read_content(self._rows.read(number))
-            contents[position] = content if isinstance(content, bytes) else None
-
-        decode_rows(read, numbers)
-        return contents
+        return self._encoded_reader.read(row_numbers(rows))
 
 
 class _RowNames(Sequence[str]):

@@ -9,7 +9,6 @@ decode      simplejpeg 1.30 (at 5/8: 1.36), OpenCV 1.35, Pillow 2.07 (with `draf
 resize      OpenCV linear 0.10, exact linear 0.56, area 0.80; Pillow box 0.81, bilinear 1.22; all from 5/8 of the size
 """
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ from forebay.core.decision import Decision
 from forebay.core.encoded_images import crop_to_aspect_ratio
 from forebay.core.spec import Array
 from forebay.errors import FrameworkError, SourceError, SpecError
+from forebay.sources.formats.encoded_reader import read_small_file
 from forebay.sources.formats.image_decode import (
     EncodedImage,
     ImageDecoder,
@@ -31,11 +31,10 @@ from forebay.sources.formats.image_decode import (
     resize_pixels,
 )
 
-__all__ = ["JpegDecoder", "make_image_decoder", "read_content"]
+__all__ = ["JpegDecoder", "make_image_decoder"]
 
-_DECODERS = ("auto", "pillow", "simplejpeg", "opencv", "nvimgcodec")
+_DECODERS = ("auto", "pillow", "simplejpeg", "opencv", "nvjpeg")
 _INSTALLS = {"cv2": "opencv-python-headless", "simplejpeg": "'forebay[images]'"}  # module -> what pip installs
-_MAX_CONTENT_NBYTES = 256 * 2**20  # bytes; Pillow decodes longer files, because it does not read them at once
 _JPEG_START = b"\xff\xd8"
 _COLORSPACES = {1: "GRAY", 3: "RGB", 4: "RGBA"}  # channels of the array -> name in simplejpeg
 _INKS = ("CMYK", "YCCK")  # color spaces that libjpeg-turbo converts without the inversion that Adobe's files need
@@ -57,13 +56,13 @@ _SMALLEST_SCALED = 64  # pixels; the last pixel of a scaled image covers fewer p
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
     """Return a decoder; for "auto", the first of "opencv", "simplejpeg" and "pillow" that is installed.
 
-    For "nvimgcodec", the result is the same as for "auto": it decodes the images that the device refuses.
+    For "nvjpeg", the result is the same as for "auto": it decodes the images that the device refuses.
     """
     if decoder not in _DECODERS:
         raise SpecError(f"decoder={decoder!r} is unknown. Choose one of {', '.join(map(repr, _DECODERS))}.")
     if decoder == "pillow":
         return ImageDecoder(name, first, options)
-    decoder = "auto" if decoder == "nvimgcodec" else decoder
+    decoder = "auto" if decoder == "nvjpeg" else decoder
     for each in ("opencv", "simplejpeg") if decoder == "auto" else (decoder,):
         try:
             return JpegDecoder(name, first, options, uses_opencv=each == "opencv")
@@ -104,7 +103,7 @@ class JpegDecoder(ImageDecoder):
         return {"simplejpeg_images": self._simplejpeg_images, "pillow_images": self._pillow_images}
 
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
-        content = read_content(encoded)
+        content = _read_content(encoded)
         is_decoded = isinstance(content, bytes) and content[:2] == _JPEG_START and self._decode_jpeg(content, out)
         if not is_decoded:
             super().decode(name, content, out)
@@ -192,16 +191,12 @@ class JpegDecoder(ImageDecoder):
             out[...] = resized
 
 
-def read_content(encoded: EncodedImage) -> EncodedImage:
+def _read_content(encoded: EncodedImage) -> EncodedImage:
     """Return the content of a file; the path of a huge file, or of a file that cannot be read."""
     if isinstance(encoded, bytes):
         return encoded
-    try:
-        with open(encoded, "rb", buffering=0) as file:  # noqa: PTH123 - Path.open takes 10 us longer
-            is_huge = os.fstat(file.fileno()).st_size > _MAX_CONTENT_NBYTES
-            return encoded if is_huge else file.readall()
-    except OSError:
-        return encoded  # Pillow raises the error
+    content = read_small_file(encoded)
+    return encoded if content is None else content  # Pillow decodes the file, or raises the error
 
 
 def _read_jpeg_orientation(data: bytes) -> int:

@@ -3,7 +3,6 @@
 import ctypes
 import io
 import re
-import sys
 from importlib.resources import files
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 from PIL import Image, ImageOps
 from tests.engines.cuda.pull.host_comparison import feed_of, read_all
 from tests.support.fake_cuda import MarkerFramework, StreamFramework, fake_cuda
-from tests.support.fake_cuda.nvimgcodec import install_nvimgcodec
+from tests.support.fake_cuda.nvjpeg import install_nvjpeg
 
 import forebay as fb
-from forebay.core.encoded_images import crop_to_aspect_ratio
-from forebay.engines.cuda.decode import device_decoder, image_filler
+from forebay.core.encoded_images import find_source_box
+from forebay.engines.cuda.decode import device_decoder, image_filler, nvjpeg
 from forebay.errors import FrameworkError, PipelineError, SourceError
 
 SIZE = (16, 20)
@@ -25,8 +24,9 @@ SIZE = (16, 20)
 def framework(request, monkeypatch):
     kind, pace = request.param
     with fake_cuda(kind=kind, pace=pace) as made:
-        install_nvimgcodec(monkeypatch, made.machine)
+        made.nvjpeg = install_nvjpeg(monkeypatch, made.machine)
         yield made
+        assert made.nvjpeg.live == set()
 
 
 def picture(height, width, seed=0):
@@ -48,15 +48,16 @@ def expected_image(path, *, resize="stretch", mode="RGB"):
     """Decode an image with Pillow at its full size, and resize it."""
     with Image.open(path) as opened:
         image = ImageOps.exif_transpose(opened).convert(mode)
+    box = None
     if resize == "crop":
-        rows, columns = crop_to_aspect_ratio((image.height, image.width), SIZE)
-        image = image.crop((columns.start, rows.start, columns.stop, rows.stop))
-    resized = np.asarray(image.resize(SIZE[::-1], Image.Resampling.BILINEAR))
+        top, left, _, _ = find_source_box((image.height, image.width), SIZE)
+        box = left, top, image.width - left, image.height - top
+    resized = np.asarray(image.resize(SIZE[::-1], Image.Resampling.BILINEAR, box))
     return resized.reshape(*SIZE, -1)
 
 
 def open_images(folder, **options):
-    return fb.from_images(folder / "*" / "*.jpg", size=SIZE, decoder="nvimgcodec", **options)
+    return fb.from_images(folder / "*" / "*.jpg", size=SIZE, decoder="nvjpeg", **options)
 
 
 def decode_all(pipeline, framework, **options):
@@ -83,7 +84,7 @@ def test_the_device_decodes_and_resizes_images(tmp_path, framework, resize):
     assert leaves["label"].tolist() == [int(path.parent.name == "dog") for path in paths]
     assert stats["decoded_images"]["device"] >= len(SIZES)  # more, if the feed has begun the next epoch
     assert stats["decoded_images"]["host"] == 0
-    assert re.search(r"decoder +nvimgcodec", feed.explain())
+    assert re.search(r"decoder +nvjpeg", feed.explain())
 
 
 def test_gray_images_have_one_channel(tmp_path, framework):
@@ -143,7 +144,7 @@ def test_an_image_with_too_many_pixels_is_left_to_the_host_which_refuses_it(tmp_
 
 def test_without_a_size_all_images_must_have_the_size_of_the_first(tmp_path, framework):
     paths = save_images(tmp_path, [(24, 32)] * 6)
-    pipeline = fb.from_images(tmp_path / "*" / "*.jpg", decoder="nvimgcodec").batch(4)
+    pipeline = fb.from_images(tmp_path / "*" / "*.jpg", decoder="nvjpeg").batch(4)
     leaves, _, _ = decode_all(pipeline, framework)
     for image, path in zip(leaves["image"], paths, strict=True):
         with Image.open(path) as opened:
@@ -169,10 +170,32 @@ def test_epochs_and_resumed_feeds_have_the_same_rows(tmp_path, framework):
     assert [batch["image"].tobytes() for batch in resumed] == [batch["image"].tobytes() for batch in rest]
 
 
-def test_memory_of_decoded_images_is_reused(tmp_path, framework):
-    save_images(tmp_path, [(30, 40)] * 40)
-    decode_all(open_images(tmp_path).batch(4), framework)
-    assert sum(decoder.reused for decoder in framework.machine.decoders) > 0
+def test_the_host_decodes_a_batch_that_fails_on_the_device(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    framework.nvjpeg.fails.add(paths[5].read_bytes())
+    leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert stats["decoded_images"]["device"] == 0
+    assert np.array_equal(leaves["image"], decode_with_pillow(tmp_path))
+    framework.nvjpeg.fails.clear()
+    leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert stats["decoded_images"]["host"] == 0
+    assert_near(leaves["image"], paths)
+
+
+def test_images_that_the_hardware_refuses_are_decoded_on_the_host(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    framework.nvjpeg.refuses.update(path.read_bytes() for path in paths[::2])
+    leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert stats["decoded_images"]["host"] * 4 == stats["decoded_images"]["device"] * 5
+    assert np.array_equal(leaves["image"][::2], decode_with_pillow(tmp_path)[::2])
+    assert_near(leaves["image"][1::2], paths[1::2])
+
+
+def test_an_incomplete_file_is_left_to_the_host_which_refuses_it(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    paths[4].write_bytes(paths[4].read_bytes()[:-40])
+    with pytest.raises(SourceError, match=re.escape(str(paths[4]))):
+        decode_all(open_images(tmp_path).batch(9), framework)
 
 
 def test_large_groups_are_decoded_in_parts(tmp_path, framework, monkeypatch):
@@ -184,18 +207,17 @@ def test_large_groups_are_decoded_in_parts(tmp_path, framework, monkeypatch):
 
 def test_large_images_at_changing_places_do_not_exceed_the_memory_of_a_decoder(tmp_path, framework, monkeypatch):
     paths = save_images(tmp_path, [(64, 80) if number % 6 == number // 6 else (8, 9) for number in range(36)])
-    limit, held = 40_000, []  # an image of 64 x 80 takes 15,360 bytes
+    limit, reserved = 40_000, []  # an image of 64 x 80 takes 15,360 bytes
 
     class WatchedDecoder(device_decoder.DeviceDecoder):
-        def _run(self, *args, **options):
-            decoded = super()._run(*args, **options)
-            held.append(sum(image.capacity for image in {*self._buffers, *decoded}))
-            return decoded
+        def _reserve(self, nbytes):
+            super()._reserve(nbytes)
+            reserved.append(self._nbytes)
 
     monkeypatch.setattr(device_decoder, "MAX_DECODED_NBYTES", limit)
     monkeypatch.setattr(image_filler, "DeviceDecoder", WatchedDecoder)
     leaves, _, _ = decode_all(open_images(tmp_path).batch(6), framework)
-    assert max(held) <= limit
+    assert max(reserved) <= limit
     assert_near(leaves["image"], sorted(paths))
 
 
@@ -212,12 +234,52 @@ def test_a_map_may_run_on_the_device_after_the_decoder(tmp_path, framework):
     assert_near(leaves["pixels"], paths)
 
 
+# The choice of a decoder
+
+
+def test_auto_decodes_on_the_device_if_it_can(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    pipeline = fb.from_images(tmp_path / "*" / "*.jpg", size=SIZE).batch(4)
+    leaves, stats, feed = decode_all(pipeline, framework)
+    assert_near(leaves["image"], paths)
+    assert stats["decoded_images"]["host"] == 0
+    assert re.search(r"decoder +nvjpeg", feed.explain())
+
+
+def test_auto_decodes_on_the_host_if_a_map_needs_it(tmp_path, framework):
+    save_images(tmp_path, SIZES)
+    pipeline = fb.from_images(tmp_path / "*" / "*.jpg", size=SIZE)
+    leaves, _, feed = decode_all(pipeline.map(lambda row: {"pixels": row["image"]}).batch(4), framework)
+    assert np.array_equal(leaves["pixels"], decode_with_pillow(tmp_path))
+    assert re.search(r"images +decoded on the host +.* runs on the host", feed.explain())
+
+
+def test_auto_decodes_on_the_host_without_nvjpeg(tmp_path, monkeypatch):
+    save_images(tmp_path, SIZES)
+    with fake_cuda() as framework:
+        monkeypatch.setattr(nvjpeg, "_LIBRARY", "libmissing.so")
+        nvjpeg.load_nvjpeg.cache_clear()
+        nvjpeg.why_no_nvjpeg.cache_clear()
+        pipeline = fb.from_images(tmp_path / "*" / "*.jpg", size=SIZE).batch(4)
+        leaves, _, feed = decode_all(pipeline, framework)
+    assert np.array_equal(leaves["image"], decode_with_pillow(tmp_path))
+    assert re.search(r"images +decoded on the host +nvJPEG is not installed", feed.explain())
+
+
+def test_auto_decodes_on_the_host_without_hardware_decoders(tmp_path, framework, monkeypatch):
+    save_images(tmp_path, SIZES)
+    framework.nvjpeg.nvjpegCreateEx = lambda *arguments: 7
+    leaves, _, feed = decode_all(fb.from_images(tmp_path / "*" / "*.jpg", size=SIZE).batch(4), framework)
+    assert np.array_equal(leaves["image"], decode_with_pillow(tmp_path))
+    assert re.search(r"images +decoded on the host +the GPU has no hardware decoders", feed.explain())
+
+
 # Refusals
 
 
 def test_a_map_on_the_host_is_refused(tmp_path, framework):
     save_images(tmp_path, SIZES)
-    with pytest.raises(PipelineError, match=r"runs on the host, but decoder='nvimgcodec'.*where='device'"):
+    with pytest.raises(PipelineError, match=r"runs on the host, but decoder='nvjpeg'.*where='device'"):
         feed_of(open_images(tmp_path).map(lambda row: row).batch(4), framework)
 
 
@@ -230,7 +292,8 @@ def test_a_feed_to_the_cpu_is_refused(tmp_path):
 def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     save_images(tmp_path, SIZES)
     with fake_cuda() as framework:
-        monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
+        monkeypatch.setattr(nvjpeg, "_LIBRARY", "libmissing.so")
+        nvjpeg.load_nvjpeg.cache_clear()
         with pytest.raises(FrameworkError, match=r"forebay\[images-cu13\]"):
             decode_all(open_images(tmp_path).batch(4), framework)
 
@@ -242,9 +305,9 @@ def test_structs_and_constants_match_the_kernel_source():
     text = files("forebay.engines.cuda").joinpath("images.cu").read_text()
     for name in ("MAX_IMAGES", "BLOCKS_PER_IMAGE"):
         assert int(re.search(rf"const uint {name} = (\d+);", text)[1]) == getattr(image_filler, name)
-    for struct in ("Image", "ResizeJob"):
+    fields = {"Image": image_filler._IMAGE.names, "ResizeJob": [name for name, _ in image_filler._ResizeJob._fields_]}
+    for struct, names in fields.items():
         body = re.search(rf"struct {struct} \{{(.*?)\}};", re.sub(r"//.*", "", text), re.DOTALL)[1]
-        names = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body)
-        assert names == [name for name, *_ in getattr(image_filler, f"_{struct}")._fields_]
-    assert ctypes.sizeof(image_filler._Image) == 32
+        assert re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", body) == list(names)
+    assert image_filler._IMAGE.itemsize == 56
     assert ctypes.sizeof(image_filler._ResizeJob) <= 4096  # the limit for arguments of a kernel

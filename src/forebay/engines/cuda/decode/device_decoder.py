@@ -1,153 +1,114 @@
-"""`DeviceDecoder` decodes JPEG images on the device with nvImageCodec."""
+"""`DeviceDecoder` decodes the JPEG images of a group into device memory."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import starmap, zip_longest
-from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from forebay.core.encoded_images import EncodedImages
-from forebay.engines.cuda.driver import Stream
-from forebay.errors import FrameworkError
+from forebay.core.spec import Array
+from forebay.engines.cuda.decode.nvjpeg import JpegHeader, Nvjpeg
+from forebay.engines.cuda.driver import Event, Stream
+from forebay.engines.cuda.engine import CudaEngine
 
-__all__ = ["DecodedImage", "DeviceDecoder", "import_nvimgcodec"]
+__all__ = ["DecodedImages", "DeviceDecoder"]
 
-MAX_DECODED_NBYTES = 512 << 20  # bytes of the images of a decoder, unless one image is larger
-# The share of images that the decoder gives to the hardware engines; the multiprocessors decode the others.
-HARDWARE_LOAD = 0.95
-_JPEG_START = b"\xff\xd8"
-
-
-def import_nvimgcodec() -> ModuleType:
-    """Import nvImageCodec, or raise FrameworkError."""
-    try:
-        from nvidia import nvimgcodec  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise FrameworkError(
-            "decoder='nvimgcodec' needs nvImageCodec, which is not installed. Run: pip install "
-            "'forebay[images-cu13]' (for CUDA 13). Or pass decoder='auto'.",
-            name="nvidia.nvimgcodec",
-        ) from error
-    module: ModuleType = nvimgcodec
-    return module
+MAX_DECODED_NBYTES = 512 << 20  # bytes of decoded images, unless one image is larger
+_JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
+_ALIGNMENT = 256  # bytes; of the first pixel of an image
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedImage:
-    """An image in device memory, with its channels interleaved."""
+class DecodedImages:
+    """Images in device memory, with their channels interleaved, before they are turned. One element per image."""
 
-    position: int  # of the row in the group
-    pointer: int
-    height: int
-    width: int
-    row_stride: int  # bytes
+    positions: Array  # of the rows in the group
+    pointers: Array
+    heights: Array
+    widths: Array
+    orientations: Array  # of EXIF, 1 to 8
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, which: Any) -> "DecodedImages":
+        leaves = self.positions, self.pointers, self.heights, self.widths, self.orientations
+        return DecodedImages(*(leaf[which] for leaf in leaves))
 
 
 class DeviceDecoder:
     """Decodes JPEG images on one stream. One thread may use it at a time.
 
-    The memory of decoded images is reused by the next call, whose work comes later on the same stream. It is freed with
-    the decoder, or when it would exceed MAX_DECODED_NBYTES, because a kernel may still read an image when Python drops
-    it.
+    Images that are decoded later overwrite earlier ones. The decoder waits until the stream has read the earlier ones.
     """
 
-    def __init__(self, device_index: int, images: EncodedImages, channels: int) -> None:
-        self._nvimgcodec = nvimgcodec = import_nvimgcodec()
-        kinds = nvimgcodec.BackendKind
-        backends = [
-            nvimgcodec.Backend(kinds.HW_GPU_ONLY, load_hint=HARDWARE_LOAD),
-            nvimgcodec.Backend(kinds.GPU_ONLY),
-            nvimgcodec.Backend(kinds.HYBRID_CPU_GPU),
-        ]
-        self._decoder = nvimgcodec.Decoder(device_id=device_index, backends=backends)
-        color = nvimgcodec.ColorSpec.GRAY if channels == 1 else nvimgcodec.ColorSpec.SRGB
-        self._params = nvimgcodec.DecodeParams(apply_exif_orientation=images.upright, color_spec=color)
-        self._max_pixels, self._channels = images.max_pixels, channels
-        self._buffers: list[Any] = []  # all images that were decoded; their memory is reused
+    def __init__(self, engine: CudaEngine, images: EncodedImages, channels: int) -> None:
+        self._engine, self._images, self._channels = engine, images, channels
+        self._nvjpeg = Nvjpeg(is_gray=channels == 1)
+        self._were_read = Event(engine.device)
+        self._nbytes = self._pointer = 0
+        self._owner: Any = None
 
-    def decode(self, contents: Sequence[bytes | None], stream: Stream) -> Iterator[list[DecodedImage]]:
+    def decode(self, contents: Sequence[bytes | None], stream: Stream) -> Iterator[DecodedImages]:
         """Decode images, some at a time. Positions that never come must be decoded by the host.
 
         The consumer must queue all work that reads some images on `stream` before it asks for the next ones.
         """
-        for positions, code_streams in self._parts(contents):
-            decoded = self._decode_part(code_streams, stream)
-            yield [
-                _describe(position, image)
-                for position, image in zip(positions, decoded, strict=True)
-                if image is not None and image.num_channels == self._channels
-            ]
-            del decoded  # so that the next part can free the memory
+        positions, encoded, headers = self._parse(contents)
+        if not positions:
+            return
+        heights, widths, orientations = np.array(headers, np.int64).T
+        nbytes = -(-heights * widths * self._channels // _ALIGNMENT) * _ALIGNMENT
+        for part in _split(nbytes):
+            ends = np.cumsum(nbytes[part])
+            self._reserve(int(ends[-1]))
+            pointers = self._pointer + ends - nbytes[part]
+            if self._nvjpeg.decode(encoded[part], pointers, widths[part] * self._channels, stream.handle):
+                turns = orientations[part] if self._images.upright else np.ones(len(pointers), np.int64)
+                yield DecodedImages(np.array(positions[part]), pointers, heights[part], widths[part], turns)
+                self._were_read.record(stream)
 
-    def _decode_part(self, code_streams: list[Any], stream: Stream) -> list[Any]:
-        """Decode images into the memory of earlier images, and those for which there is none into new memory."""
-        if self._nbytes_with(code_streams) > MAX_DECODED_NBYTES:
-            stream.wait()  # a kernel may still read the images
-            self._buffers.clear()
-        count = min(len(code_streams), len(self._buffers))
-        reused, new = code_streams[:count], code_streams[count:]
-        decoded: list[Any] = []
-        if reused:
-            buffers = self._buffers[:count]
-            if any(map(self._is_larger, reused, buffers)):
-                stream.wait()  # the decoder frees the memory of an image to replace it by a larger one
-            decoded += self._run(reused, stream, images=buffers)
-        if new:
-            images = self._run(new, stream, images=None)
-            self._buffers += [image for image in images if image is not None]
-            decoded += images
-        return decoded
+    def close(self) -> None:
+        """Free the memory. All queued work must be done."""
+        with ExitStack() as stack:
+            stack.callback(self._were_read.close)
+            stack.callback(self._nvjpeg.close)
+            self._owner, self._nbytes = None, 0
 
-    def _run(self, code_streams: list[Any], stream: Stream, *, images: list[Any] | None) -> list[Any]:
-        run = self._decoder.decode
-        decoded: list[Any] = run(code_streams, images=images, params=self._params, cuda_stream=stream.handle)
-        return decoded
+    def _reserve(self, nbytes: int) -> None:
+        """Wait until no kernel reads the memory, and make it large enough."""
+        self._were_read.wait()
+        if nbytes > self._nbytes:
+            self._owner, self._nbytes = None, 0
+            self._pointer, self._owner = self._engine.allocate(nbytes)
+            self._nbytes = nbytes
 
-    def _nbytes_with(self, code_streams: Sequence[Any]) -> int:
-        """Return the bytes of all buffers after these images. A buffer keeps the size of its largest image."""
-        sizes = zip_longest(map(self._nbytes, code_streams), (image.capacity for image in self._buffers), fillvalue=0)
-        return sum(starmap(max, sizes))
+    def _parse(self, contents: Sequence[bytes | None]) -> tuple[list[int], list[bytes], list[JpegHeader]]:
+        """Return positions, contents and headers of the images that the device decodes.
 
-    def _is_larger(self, code_stream: Any, image: Any) -> bool:
-        return bool(self._nbytes(code_stream) > image.capacity)
-
-    def _nbytes(self, code_stream: Any) -> int:
-        return int(code_stream.height * code_stream.width * self._channels)
-
-    def _parts(self, contents: Sequence[bytes | None]) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield positions and code streams of images that take at most MAX_DECODED_NBYTES together."""
-        positions: list[int] = []
-        code_streams: list[Any] = []
-        nbytes = 0
+        A file without an end marker is incomplete, which the hardware does not report.
+        """
+        positions, encoded, headers = [], [], []
+        parse, max_pixels = self._nvjpeg.parse, self._images.max_pixels
         for position, content in enumerate(contents):
-            code_stream = self._open(content)
-            if code_stream is None:
+            if content is None or content[:2] != _JPEG_START or content[-2:] != _JPEG_END:
                 continue
-            image_nbytes = self._nbytes(code_stream)
-            if positions and nbytes + image_nbytes > MAX_DECODED_NBYTES:
-                yield positions, code_streams
-                positions, code_streams, nbytes = [], [], 0
-            positions.append(position)
-            code_streams.append(code_stream)
-            nbytes += image_nbytes
-        if positions:
-            yield positions, code_streams
-
-    def _open(self, content: bytes | None) -> Any | None:
-        """Return the code stream of a JPEG image, or None if the host must decode or refuse it."""
-        if content is None or content[:2] != _JPEG_START:
-            return None
-        try:
-            code_stream = self._nvimgcodec.CodeStream(content)
-            is_small = code_stream.height * code_stream.width <= self._max_pixels
-            is_usual = code_stream.num_channels in (1, 3)  # four channels are inks, whose conversion differs
-        except Exception:  # the host raises a clear error for a damaged file
-            return None
-        return code_stream if is_small and is_usual else None
+            header = parse(content)
+            if header is not None and header.height * header.width <= max_pixels:
+                positions.append(position)
+                encoded.append(content)
+                headers.append(header)
+        return positions, encoded, headers
 
 
-def _describe(position: int, image: Any) -> DecodedImage:
-    interface = image.__cuda_array_interface__
-    height, width, *channels = interface["shape"]
-    strides = interface.get("strides") or (width * (channels[0] if channels else 1),)
-    return DecodedImage(position, interface["data"][0], height, width, strides[0])
+def _split(nbytes: Array) -> Iterator[slice]:
+    """Yield parts of at most MAX_DECODED_NBYTES; a larger image is a part of its own."""
+    start, total = 0, 0
+    for position, image_nbytes in enumerate(nbytes.tolist()):
+        if position > start and total + image_nbytes > MAX_DECODED_NBYTES:
+            yield slice(start, position)
+            start, total = position, 0
+        total += image_nbytes
+    yield slice(start, len(nbytes))

@@ -1,7 +1,7 @@
 """`ImageFiller` fills slots with images that the device decodes and resizes.
 
-The host reads the files. nvImageCodec uploads their bytes and decodes them, and a kernel resizes the images into the
-slot. The host decodes the images that nvImageCodec refuses, and gathers all other leaves.
+The host reads the files. nvJPEG uploads their bytes and decodes them, and a kernel resizes the images into the slot.
+The host decodes the images that nvJPEG refuses, and gathers all other leaves.
 """
 
 import ctypes
@@ -12,13 +12,13 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from forebay.core.encoded_images import crop_to_aspect_ratio
+from forebay.core.encoded_images import find_source_box
 from forebay.core.recorder import Recorder
 from forebay.core.rows import Rows, row_numbers
 from forebay.core.source import AbstractSource, MemoryRegion
 from forebay.core.spec import Array, Layout, Structure
 from forebay.engines.cuda.copy_plan import Destination
-from forebay.engines.cuda.decode.device_decoder import DecodedImage, DeviceDecoder
+from forebay.engines.cuda.decode.device_decoder import DecodedImages, DeviceDecoder
 from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.memory import CudaMemory
 from forebay.engines.cuda.pull.row_puller import RowSet
@@ -31,17 +31,22 @@ BLOCKS_PER_IMAGE = 16  # the same number as in images.cu
 THREADS = 256  # per block
 
 
-class _Image(ctypes.Structure):
-    """The struct `Image` of images.cu, where the fields are documented."""
-
-    _fields_ = (
-        ("pixels", ctypes.c_void_p),
-        ("row_stride", ctypes.c_longlong),
-        ("height", ctypes.c_uint),
-        ("width", ctypes.c_uint),
-        ("place", ctypes.c_uint),
-        ("padding", ctypes.c_uint),
-    )
+# The struct `Image` of images.cu, where the fields are documented.
+_IMAGE = np.dtype(
+    [
+        ("pixels", np.uint64),
+        ("line_stride", np.int64),
+        ("pixel_stride", np.int64),
+        ("height", np.uint32),
+        ("width", np.uint32),
+        ("top", np.float32),
+        ("left", np.float32),
+        ("part_height", np.float32),
+        ("part_width", np.float32),
+        ("place", np.uint32),
+        ("padding", np.uint32),
+    ]
+)
 
 
 class _ResizeJob(ctypes.Structure):
@@ -54,7 +59,7 @@ class _ResizeJob(ctypes.Structure):
         ("height", ctypes.c_uint),
         ("width", ctypes.c_uint),
         ("channels", ctypes.c_uint),
-        ("images", _Image * MAX_IMAGES),
+        ("images", ctypes.c_ubyte * (MAX_IMAGES * _IMAGE.itemsize)),  # of the type _IMAGE
     )
 
 
@@ -110,7 +115,8 @@ class ImageFiller:
     def close(self) -> None:
         """Wait for queued fills, then release memory. No fill may begin after this."""
         with ExitStack() as stack:  # runs all callbacks, the last one first, also after an error
-            stack.callback(self._decoders.clear)
+            for decoder, _ in self._decoders.values():
+                stack.callback(decoder.close)
             stack.callback(self._staged_others.close)
             stack.callback(self._staged_images.close)
             stack.callback(self._engine.drain)
@@ -123,7 +129,7 @@ class ImageFiller:
         with self._lock:
             handle = memory.stream.handle
             if handle not in self._decoders:
-                decoder = DeviceDecoder(self._engine.device.index, self._images, self._channels)
+                decoder = DeviceDecoder(self._engine, self._images, self._channels)
                 self._decoders[handle] = decoder, threading.Lock()
             return self._decoders[handle]
 
@@ -133,37 +139,68 @@ class ImageFiller:
         """Decode images on the device. Return for each row whether it is done."""
         is_decoded = np.zeros(len(contents), bool)
         for decoded in decoder.decode(contents, memory.stream):
-            images = [image for image in decoded if self._has_valid_size(image)]
-            for start in range(0, len(images), MAX_IMAGES):
-                self._queue_resize(memory, layout, images[start : start + MAX_IMAGES])
-            is_decoded[[image.position for image in images]] = True
+            images = decoded[self._have_valid_size(decoded)]
+            table = self._describe(images)
+            for start in range(0, len(table), MAX_IMAGES):
+                self._queue_resize(memory, layout, table[start : start + MAX_IMAGES])
+            is_decoded[images.positions] = True
         return is_decoded
 
-    def _has_valid_size(self, image: DecodedImage) -> bool:
-        """Return whether the image may become a row. If not, the host raises the error."""
-        return self._images.resizes or (image.height, image.width) == (self._height, self._width)
+    def _have_valid_size(self, images: DecodedImages) -> Array:
+        """Return which images may become rows. For the others, the host raises an error."""
+        if self._images.resizes:
+            return np.ones(len(images), bool)
+        heights, widths = _upright_sizes(images)
+        is_valid: Array = (heights == self._height) & (widths == self._width)
+        return is_valid
 
-    def _queue_resize(self, memory: CudaMemory, layout: Layout, images: Sequence[DecodedImage]) -> None:
+    def _queue_resize(self, memory: CudaMemory, layout: Layout, table: Array) -> None:
         destination = _destination(memory, layout, self._images.leaf)
-        table = (_Image * MAX_IMAGES)(*map(self._describe, images))
         sizes = self._height, self._width, self._channels
-        job = _ResizeJob(destination.pointer, destination.batch_stride, destination.batch_rows, *sizes, table)
-        self._resize.launch(memory.stream, job, blocks=len(images) * BLOCKS_PER_IMAGE, threads=THREADS)
+        job = _ResizeJob(destination.pointer, destination.batch_stride, destination.batch_rows, *sizes)
+        ctypes.memmove(job.images, table.ctypes.data, table.nbytes)
+        self._resize.launch(memory.stream, job, blocks=len(table) * BLOCKS_PER_IMAGE, threads=THREADS)
 
-    def _describe(self, image: DecodedImage) -> _Image:
-        rows, columns = slice(0, image.height), slice(0, image.width)
+    def _describe(self, images: DecodedImages) -> Array:
+        """Return the table of images for the kernel."""
+        table = np.zeros(len(images), _IMAGE)
+        heights, widths = _upright_sizes(images)
+        table["pixels"], table["line_stride"], table["pixel_stride"] = _upright_strides(images, self._channels)
+        table["height"], table["width"], table["place"] = heights, widths, images.positions
+        table["part_height"], table["part_width"] = heights, widths
         if self._images.crops:
-            rows, columns = crop_to_aspect_ratio((image.height, image.width), (self._height, self._width))
-        pixels = image.pointer + rows.start * image.row_stride + columns.start * self._channels
-        return _Image(pixels, image.row_stride, rows.stop - rows.start, columns.stop - columns.start, image.position, 0)
+            box = find_source_box((heights, widths), (self._height, self._width))
+            table["top"], table["left"], table["part_height"], table["part_width"] = box
+        return table
 
     def _decode_on_host(self, memory: CudaMemory, layout: Layout, numbers: Rows, positions: Array) -> None:
-        """Decode some images on the host, and upload each to its row."""
-        leaf, known = self._images.leaf, row_numbers(numbers)
-        destination, spec = _destination(memory, layout, leaf), layout.specs[leaf]
-        for position, pointer in zip(positions.tolist(), destination.addresses(positions).tolist(), strict=True):
-            row = Destination(pointer, 1, spec.nbytes, spec.nbytes)
-            self._staged_images.upload(memory.stream, [row], [spec], np.array([known[position]]))
+        """Decode some images on the host, and upload them to their rows."""
+        if len(positions):
+            leaf, rows = self._images.leaf, np.asarray(row_numbers(numbers))[positions]
+            destination, spec = _destination(memory, layout, leaf), layout.specs[leaf]
+            self._staged_images.upload_scattered(memory.stream, destination, spec, rows, positions)
+
+
+def _upright_sizes(images: DecodedImages) -> tuple[Array, Array]:
+    """Return the heights and widths of images after they are turned."""
+    is_transposed = images.orientations >= 5
+    heights: Array = np.where(is_transposed, images.widths, images.heights)
+    widths: Array = np.where(is_transposed, images.heights, images.widths)
+    return heights, widths
+
+
+# For each EXIF orientation, whether a turned image begins at the last line and at the last pixel of the decoded image.
+_BEGINS_AT_END = np.array([(0, 0), (0, 0), (0, 1), (1, 1), (1, 0), (0, 0), (1, 0), (1, 1), (0, 1)], bool)
+
+
+def _upright_strides(images: DecodedImages, channels: int) -> tuple[Array, Array, Array]:
+    """Return pointers to the pixels at the top left of turned images, line strides and pixel strides, in bytes."""
+    down, right = images.widths * channels, np.full(len(images), channels)
+    from_bottom, from_right = _BEGINS_AT_END[images.orientations].T
+    pointers = images.pointers + from_bottom * (images.heights - 1) * down + from_right * (images.widths - 1) * right
+    down, right = np.where(from_bottom, -down, down), np.where(from_right, -right, right)
+    is_transposed = images.orientations >= 5
+    return pointers, np.where(is_transposed, right, down), np.where(is_transposed, down, right)
 
 
 class _Leaves:

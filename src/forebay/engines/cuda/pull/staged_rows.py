@@ -43,6 +43,22 @@ class StagedRows:
             finally:
                 self._buffers.give_back(buffer, stream)
 
+    def upload_scattered(
+        self, stream: Stream, destination: Destination, output_spec: ArraySpec, rows: Rows, positions: Array
+    ) -> None:
+        """Gather rows of a source with one leaf, and queue the upload of each row to its position."""
+        pointers, row_nbytes = destination.addresses(positions).tolist(), destination.row_nbytes
+        for start, part in _split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
+            buffer = self._buffers.take()
+            try:
+                (gathered,) = _buffer_views(buffer[0].buffer, self._source.specs, row_count(part))
+                self._source.gather(part, [gathered])
+                address = address_of(_narrow_in_place(gathered, output_spec))
+                for number, pointer in enumerate(pointers[start : start + row_count(part)]):
+                    stream.upload(pointer, address + number * row_nbytes, row_nbytes)
+            finally:
+                self._buffers.give_back(buffer, stream)
+
     def close(self) -> None:
         """Release the buffers. All copies must be done."""
         self._buffers.close()

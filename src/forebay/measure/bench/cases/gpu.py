@@ -6,28 +6,11 @@ docs/measurements.md, whose link reaches about 55 GB/s.
 """
 
 from forebay.measure.bench.cases.choices import CHOICES, PLAIN_SHUFFLE
+from forebay.measure.bench.cases.gpu_data import GPU_DATA_CASES
+from forebay.measure.bench.cases.gpu_options import CORES, ENVIRONMENT, RESIDENT, SPEED, STREAMED, TIMEOUT_SECONDS
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
 __all__ = ["GPU_CASES"]
-
-SPEED = ResultColumn("speed", "GB/s", "GB/s", ratio=True)
-CORES = ResultColumn("cpu", "cores", "CPU cores")
-# Seconds per reply of a contender process. The default is longer, for a CPU case that permutes a billion rows.
-TIMEOUT_SECONDS = 90.0
-
-# All entries of a case share one GPU, so no framework may reserve all of its memory.
-ENVIRONMENT = {
-    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch finds the GPU without starting CUDA; loaders can still fork workers
-}
-# "numbered": each row contains its row number, so that consumers can check the rows.
-# "chooses_rows": whether an epoch may have only some rows, or rows several times.
-# "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
-# "to": the framework that receives the batches. Its consumer reads them, unless "consumer" names another one:
-# "torch_bytes" sums all bytes of a batch. The consumer "driver" reads nothing.
-STREAMED = {"environment": ENVIRONMENT, "numbered": True, "device": "cuda", "resident": "never"}
-RESIDENT = {**STREAMED, "resident": "always", "consumer": "torch_bytes"}
 
 IMAGES = Workload(28_672, (224, 224, 3), 256, dtype="uint8", options=STREAMED)
 ROWS = Workload(10_739_712, (100,), 8192, options=STREAMED)
@@ -256,4 +239,4 @@ def _choice_case(framework: str) -> Case:
 
 CHOICE_CASES = tuple(map(_choice_case, ("torch", "jax", "tensorflow")))
 
-GPU_CASES: tuple[Case, ...] = (*STREAMING_CASES, *OTHER_CASES, *CHOICE_CASES, *KERAS_CASES)
+GPU_CASES: tuple[Case, ...] = (*STREAMING_CASES, *OTHER_CASES, *CHOICE_CASES, *GPU_DATA_CASES, *KERAS_CASES)

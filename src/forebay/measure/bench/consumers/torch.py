@@ -48,7 +48,8 @@ class TorchConsumer:
     def take(self, batch: Any) -> None:
         if self._cells is None:
             self._allocate_cells(batch)
-        self.sum_into(batch, self._cell_list[self._next_cell])
+        # Epochs of a pipeline that chooses rows may have more batches than cells. Their sums are not checked.
+        self.sum_into(batch, self._cell_list[self._next_cell % len(self._cell_list)])
         self._next_cell += 1
 
     def sum_into(self, batch: Any, cell: Any) -> None:

@@ -152,6 +152,41 @@ CONTENDERS: dict[str, Contender] = {
             "torch",
             install="pip install nvidia-dali-cuda130 torch",
         ),
+        *(
+            _contender(
+                f"gpu_images_forebay_{framework}",
+                "forebay:feed",
+                framework,
+                "cuda.bindings",
+                "PIL",
+                install=f"pip install {framework} 'forebay[images-cu13]'",
+            )
+            for framework in ("torch", "jax", "tensorflow")
+        ),
+        _contender(
+            "gpu_images_dali",
+            "gpu.dali:image_folder",
+            "nvidia.dali",
+            "torch",
+            "PIL",
+            install="pip install nvidia-dali-cuda130 torch pillow",
+        ),
+        _contender(
+            "gpu_images_nvjpeg",
+            "gpu.image_decoders:nvjpeg",
+            "cuda.bindings",
+            "torch",
+            "PIL",
+            install="pip install torch 'forebay[images-cu13]'",
+        ),
+        _contender(
+            "gpu_images_nvimgcodec",
+            "gpu.image_decoders:nvimgcodec",
+            "nvidia.nvimgcodec",
+            "torch",
+            "PIL",
+            install="pip install torch pillow 'nvidia-nvimgcodec-cu13[nvjpeg]'",
+        ),
         _contender("gpu_tf_slices", "gpu.tensorflow:tensor_slices", "tensorflow"),
         _contender("gpu_tf_call", "gpu.tensorflow:convert_to_tensor", "tensorflow"),
         _contender("gpu_keras_tf_data", "gpu.keras:tf_data", "keras", "tensorflow"),

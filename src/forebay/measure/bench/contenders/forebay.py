@@ -96,6 +96,11 @@ def _windows(work: Workload) -> fb.Pipeline:
     return fb.from_arrays(make_series(work)).window(work.shape[0]).shuffle(seed=0).batch(work.batch)
 
 
+def _token_windows(work: Workload) -> fb.Pipeline:
+    tokens, length = fb.from_files(work.path, spec="uint16"), work.shape[0] // 2  # two bytes per token
+    return tokens.window(length, stride=length, horizon=1).shuffle(seed=0).batch(work.batch)
+
+
 def _map(work: Workload) -> fb.Pipeline:
     return _arrays(work).map(map_in_python, where=work.options["where"])
 
@@ -146,6 +151,7 @@ _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "interleaved": _interleaved,
     "concatenated": _concatenated,
     "windows": _windows,
+    "token_windows": _token_windows,
     "image_folder": _image_folder,
     "packed_texts": _packed_texts,
     "cached_images": _cached_images,

@@ -1,17 +1,23 @@
-"""Meter of the GB/s that arrive on the device, and of the busy host cores."""
+"""Meter of the rows and GB/s that arrive on the device, and of the busy host cores."""
+
+from collections.abc import Iterator
+from typing import Any
 
 from forebay.measure.bench.consumers import load_consumer
 from forebay.measure.bench.contenders import ContenderFunction
 from forebay.measure.bench.device_delivery import Delivery
 from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
-from forebay.measure.bench.model import Workload
+from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["prepare"]
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
     consumer = load_consumer(work)
-    delivery = Delivery(contender(work), consumer, work)
+    start_epoch = contender(work)
+    if leaf := work.options.get("leaf"):
+        start_epoch = _with_leaf(start_epoch, leaf)
+    delivery = Delivery(start_epoch, consumer, work)
 
     def warm_up() -> None:
         delivery.take_first()
@@ -19,6 +25,17 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
     def sample() -> ColumnValues:
         delivered = delivery.measure(settings.seconds)
-        return {"speed": delivered.gigabytes_per_second, "cpu": delivered.cores}
+        rows_per_second = delivered.batches * work.batch / delivered.seconds
+        return {"speed": delivered.gigabytes_per_second, "rows": rows_per_second, "cpu": delivered.cores}
 
     return Sampler(warm_up, sample)
+
+
+def _with_leaf(start_epoch: StartEpoch, leaf: str) -> StartEpoch:
+    """Return epochs whose batches are one leaf of the loader's batches."""
+
+    def epoch() -> Iterator[Any]:
+        for batch in start_epoch():
+            yield batch[leaf]
+
+    return epoch

@@ -1,7 +1,8 @@
-"""DALI with an external source, which is Python code that makes the batches."""
+"""DALI with an external source, which is Python code that makes the batches, and with image files."""
 
 from collections.abc import Iterator
 from functools import lru_cache
+from os import sched_getaffinity
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from forebay.measure.bench.contenders.gpu import split_into_epochs
 from forebay.measure.bench.data import make_array
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["external_source"]
+__all__ = ["external_source", "image_folder"]
 
 THREADS = 4  # threads of DALI's pipeline; they do not gather rows
 DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
@@ -31,6 +32,17 @@ def external_source(work: Workload) -> StartEpoch:
     if workers:
         pipeline.start_py_workers()
     return split_into_epochs(work, _batches(DALIGenericIterator([pipeline], ["rows"])))
+
+
+def image_folder(work: Workload) -> StartEpoch:
+    """Read, decode and resize image files, on the GPU where it can.
+
+    The option "hardware_load" is the share of images for the hardware decoders, in 0 to 1.
+    """
+    make_pipeline = pipeline_def(_define_image_graph)
+    threads = len(sched_getaffinity(0))
+    pipeline = make_pipeline(work, batch_size=work.batch, num_threads=threads, device_id=0, prefetch_queue_depth=3)
+    return split_into_epochs(work, _image_batches(DALIGenericIterator([pipeline], ["image", "label"])))
 
 
 class DaliBatchSource:
@@ -56,6 +68,19 @@ def _define_graph(work: Workload, workers: int) -> Any:
     prefetch = {"parallel": True, "prefetch_queue_depth": workers} if workers else {}
     options = {"batch": True, "dtype": DTYPES[work.dtype], "ndim": len(work.shape), **prefetch}
     return fn.external_source(source=DaliBatchSource(work, workers), **options).gpu()
+
+
+def _define_image_graph(work: Workload) -> Any:
+    files, labels = fn.readers.file(file_root=work.path, random_shuffle=True, name="files")
+    load = work.options["hardware_load"]
+    images = fn.decoders.image(files, device="mixed", output_type=types.RGB, hw_decoder_load=load)
+    resized = fn.resize(images, size=work.shape[:2], interp_type=types.INTERP_TRIANGULAR)
+    return resized, labels.gpu()
+
+
+def _image_batches(iterator: Any) -> Iterator[Any]:
+    for (outputs,) in iterator:
+        yield outputs
 
 
 def _batches(iterator: Any) -> Iterator[Any]:

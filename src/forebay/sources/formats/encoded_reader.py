@@ -1,0 +1,73 @@
+"""Reads the encoded images of a group for a device that decodes them."""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from forebay.sources.decoder_threads import decode_rows
+
+__all__ = ["EncodedReader", "read_small_file"]
+
+ReadBytes: TypeAlias = Callable[[int], bytes | None]  # row number -> content
+
+MAX_CONTENT_NBYTES = 256 * 2**20  # bytes; Pillow decodes longer files, because it does not read them at once
+# Seconds per image. A file in the page cache takes 7 us. Reading such files in 16 threads takes 9 times as long as in
+# one, because the threads wait for the GIL (docs/measurements.md#jpeg-decoding-on-a-gpu). Disks need the threads.
+SLOW_READ_SECONDS = 100e-6
+# Without O_NONBLOCK, opening a FIFO would block. Only Windows has O_BINARY.
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+PARALLEL_GROUPS = 16  # groups that the decoder threads read before one thread tries again
+
+
+class EncodedReader:
+    """Reads the images of one group after the other: in the calling thread, or in all decoder threads if it is slow.
+
+    Several threads may use it. They may overwrite each other's counts, which changes only how the next group is read.
+    """
+
+    def __init__(self, read_bytes: ReadBytes) -> None:
+        self._read_bytes = read_bytes
+        self._parallel_groups = 0  # that the decoder threads read next
+
+    def read(self, numbers: Sequence[int]) -> list[bytes | None]:
+        """Return the content of each image; None for images that only the decoder of the host may read."""
+        if self._parallel_groups:
+            self._parallel_groups -= 1
+            return self._read_in_parallel(numbers)
+        began = time.perf_counter()
+        contents = list(map(self._read_bytes, numbers))
+        if time.perf_counter() - began > SLOW_READ_SECONDS * len(numbers):
+            self._parallel_groups = PARALLEL_GROUPS
+        return contents
+
+    def _read_in_parallel(self, numbers: Sequence[int]) -> list[bytes | None]:
+        contents: list[bytes | None] = [None] * len(numbers)
+
+        def read(position: int, number: int) -> None:
+            contents[position] = self._read_bytes(number)
+
+        decode_rows(read, numbers)
+        return contents
+
+
+def read_small_file(path: Path) -> bytes | None:
+    """Return the content of a file; None if it is huge, missing, no regular file, or cannot be read.
+
+    This calls the operating system directly, because `open` takes twice as long.
+    """
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_CONTENT_NBYTES:
+            return None
+        return os.read(descriptor, status.st_size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
