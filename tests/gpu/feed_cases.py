@@ -279,6 +279,47 @@ def test_augmented_images_equal_those_of_the_host(framework, resident):
             assert np.abs(found - expected["x"]).max() <= 1
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Return a folder of smooth images: of several sizes, gray, turned, progressive, and one PNG file."""
+    image = pytest.importorskip("PIL.Image")
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(120):
+        height, width = (375, 500) if number % 3 else (200 + number, 640)
+        y, x = np.mgrid[:height, :width]
+        waves = np.stack([np.sin(x / 17 + number), np.cos(y / 15), np.sin((x + y) / 19)], axis=-1)
+        photo = image.fromarray((waves * 100 + 128).astype(np.uint8)).convert("L" if number % 10 == 7 else "RGB")
+        exif = image.Exif()
+        exif[0x0112] = number % 8 + 1
+        photo.save(folder / f"{number:03}.jpg", quality=92, exif=exif, progressive=number % 20 == 11)
+    photo.save(folder / "120.jpg", "PNG")
+    return folder
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop"])
+def test_images_that_the_device_decodes_equal_those_of_pillow(framework, photos, resize):
+    nvjpeg = pytest.importorskip("forebay.engines.cuda.decode.nvjpeg")
+    try:
+        nvjpeg.load_nvjpeg()
+    except ImportError:
+        pytest.skip("nvJPEG is not installed")
+    options = {"size": (112, 128), "resize": resize}
+    pipeline = fb.from_images(photos / "*.jpg", **options).shuffle(seed=1).batch(32)
+    expected = fb.from_images(photos / "*.jpg", **options, decoder="pillow").shuffle(seed=1).batch(32)
+    with pipeline.feed(FRAMEWORK, device="cuda") as feed, expected.feed("numpy") as host:
+        for _ in range(3):
+            for batch, expected_batch in zip(feed, host, strict=True):
+                differences = np.abs(framework.read(batch["image"]).astype(np.int16) - expected_batch["image"])
+                means = differences.mean(axis=(1, 2, 3))
+                # The host decodes few images, at a lower resolution, which changes their pixels more.
+                assert np.count_nonzero(means > 0.5) <= 4
+                assert differences[means <= 0.5].max() <= 3
+        counts = feed.stats()["decoded_images"]
+        assert counts["device"] >= 3 * 114
+        assert counts["host"] * 10 < counts["device"]
+        assert "nvjpeg" in feed.explain()
+
+
 def test_a_process_ends_cleanly_with_live_batches():
     script = (
         "import numpy as np, forebay as fb\n"

@@ -27,8 +27,8 @@ GPU_DATA_CASES: tuple[Case, ...] = (
     Case(
         name="gpu-image-folder",
         title="8k JPEG files of 500x375 to 224x224, batch 256, shuffled, decoded on the GPU",
-        meaning="Image files in the page cache. A decoder alone decodes files in memory. It resizes no images and makes "
-        "no batches.",
+        meaning="Image files in the page cache. A decoder alone decodes files in memory. It makes no batches and "
+        "does not resize.",
         work=Workload(8192, IMAGE_SHAPE, 256, dtype="uint8", options=FILES),
         meter="device_throughput",
         columns=(IMAGES_PER_SECOND, CORES),
