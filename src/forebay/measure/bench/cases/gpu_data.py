@@ -15,6 +15,7 @@ DALI = tuple(
 DECODER_ALONE = Entry("nvJPEG alone", "gpu_images_nvjpeg", {"to": "torch"})
 NVIMGCODEC = Entry("nvImageCodec alone", "gpu_images_nvimgcodec", {"to": "torch"})
 _ON_GPU = {"source": "image_folder", "decoder": "nvjpeg"}
+_ON_HOST = {"source": "image_folder", "decoder": "simplejpeg"}
 DECODED_ON_GPU = tuple(
     Entry(f"forebay to {name}", f"gpu_images_forebay_{framework}", {"to": framework, **_ON_GPU})
     for framework, name in (("torch", "torch"), ("jax", "JAX"), ("tensorflow", "TensorFlow"))
@@ -35,9 +36,7 @@ GPU_DATA_CASES: tuple[Case, ...] = (
         entries=(
             DECODER_ALONE,
             *DECODED_ON_GPU,
-            Entry(
-                "forebay to torch, CPU decoder", "gpu_images_forebay_torch", {"to": "torch", "source": "image_folder"}
-            ),
+            Entry("forebay to torch, CPU decoder", "gpu_images_forebay_torch", {"to": "torch", **_ON_HOST}),
             *DALI,
             NVIMGCODEC,
         ),
