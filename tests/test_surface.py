@@ -117,10 +117,23 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_readme_examples_run():
-    """All examples run in one process, so that it imports each framework once. Each has its own variables."""
-    examples = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in python_blocks(ROOT / "README.md")]
-    run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *examples]))
+def test_the_examples_of_the_readme_and_the_tour_run():
+    """All examples run in one process, so that it imports each framework once.
+
+    The examples of the README share their variables. Each example of the tour has its own.
+    """
+    readme = "\n".join(python_blocks(ROOT / "README.md"))
+    examples = [readme, *python_blocks(ROOT / "docs" / "tour.md")]
+    assert len(examples) >= 6
+    calls = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in examples]
+    run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *calls]))
+
+
+README_LINES = 150  # a reader should find the doctor, the feed and their numbers within one minute
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
 
 
 @pytest.mark.slow
@@ -143,15 +156,18 @@ DOCUMENTS = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_file_that_a_document_names_exists(document):
     """A path may start at the root of the repository, at the package, or beside the document."""
     text = document.read_text()
-    named = {*re.findall(r"`([\w./-]+\.(?:py|c|cu|json|md|toml))`", text), *re.findall(r"\]\(([\w./-]+\.md)\)", text)}
+    named = {
+        *re.findall(r"`([\w./-]+\.(?:py|c|cu|json|md|toml))`", text),
+        *re.findall(r"\]\(([\w./-]+\.(?:md|py|png))(?:#[\w-]+)?\)", text),
+    }
     places = (ROOT, ROOT / "src" / "forebay", document.parent)
     examples = {"train.py", "before.json", "after.json"}
     missing = [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)]
