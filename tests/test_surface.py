@@ -84,11 +84,20 @@ def test_every_module_has_a_docstring(path):
         "forebay.core.spec",
         "forebay.core.rows",
         "forebay.order.mix_pattern",
+        "forebay.pipeline.batch_methods",
+        "forebay.pipeline.cache_methods",
+        "forebay.pipeline.choice_methods",
         "forebay.pipeline.combine",
         "forebay.pipeline.constructors",
+        "forebay.pipeline.pack_methods",
         "forebay.pipeline.pipeline",
         "forebay.pipeline.row_methods",
         "forebay.feed.feed",
+        "forebay.feed.reports",
+        "forebay.transforms.augmentations",
+        "forebay.transforms.color_jitter",
+        "forebay.transforms.resized_crop",
+        "forebay.core.ragged",
         "forebay.core.shared_memory",
         "forebay.adapters.upload.upload_once",
         "forebay.adapters.readback.readback",
@@ -169,7 +178,7 @@ def test_every_file_that_a_document_names_exists(document):
         *re.findall(r"\]\(([\w./-]+\.(?:md|py|png))(?:#[\w-]+)?\)", text),
     }
     places = (ROOT, ROOT / "src" / "forebay", document.parent)
-    examples = {"train.py", "before.json", "after.json"}
+    examples = {"train.py", "before.json", "after.json", "now.json", "main.json"}
     missing = [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)]
     templates = [name for name in missing if re.search(r"[A-Z]{4,}", name)]
     assert missing == templates

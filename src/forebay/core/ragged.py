@@ -25,10 +25,11 @@ class Ragged:
 
     `offsets` has one number more than there are rows, and begins with 0.
 
-    >>> import numpy as np
-    >>> ragged = Ragged.of_rows([np.array([1, 2, 3]), np.array([4])])
-    >>> ragged.values.tolist(), ragged.offsets.tolist(), len(ragged), ragged[1].tolist()
-    ([1, 2, 3, 4], [0, 3, 4], 2, [4])
+    Examples:
+        >>> import numpy as np
+        >>> ragged = Ragged.of_rows([np.array([1, 2, 3]), np.array([4])])
+        >>> ragged.values.tolist(), ragged.offsets.tolist(), len(ragged), ragged[1].tolist()
+        ([1, 2, 3, 4], [0, 3, 4], 2, [4])
     """
 
     values: Any

@@ -57,11 +57,12 @@ class FeedReports:
         the calls, when it takes a group of batches from the feed, and in `close()`. If the callback raises an
         exception, the feed logs a warning and continues.
 
-        >>> import numpy as np, forebay as fb
-        >>> with fb.from_arrays(np.arange(6)).batch(2).feed("numpy") as feed:
-        ...     stop = feed.on_stats(lambda stats: print(stats["rows"], "rows"), every=3)
-        ...     batches = list(feed)
-        6 rows
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> with fb.from_arrays(np.arange(6)).batch(2).feed("numpy") as feed:
+            ...     stop = feed.on_stats(lambda stats: print(stats["rows"], "rows"), every=3)
+            ...     batches = list(feed)
+            6 rows
         """
         if not callable(callback):
             raise PipelineError(f"on_stats({callback!r}): pass a function that takes a dict.")

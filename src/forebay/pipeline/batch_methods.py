@@ -54,15 +54,16 @@ class BatchMethods(RowMethods):
 
         With `sparse=True`, rows of CSR matrices become sparse tensors of the framework.
 
-        >>> import numpy as np, forebay as fb
-        >>> texts = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
-        >>> next(fb.from_source(texts).batch(3, pad=0).feed("numpy")).tolist()
-        [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
-        >>> batch = next(fb.from_source(texts).batch(3, ragged=True).feed("numpy"))
-        >>> batch.values.tolist(), batch.offsets.tolist()
-        ([1, 2, 3, 4, 5, 6], [0, 3, 4, 6])
-        >>> [batch.shape for batch in fb.from_source(texts).batch(tokens=4, pad=0, buckets=[2, 4]).feed("numpy")]
-        [(2, 2), (1, 3)]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> texts = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
+            >>> next(fb.from_source(texts).batch(3, pad=0).feed("numpy")).tolist()
+            [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
+            >>> batch = next(fb.from_source(texts).batch(3, ragged=True).feed("numpy"))
+            >>> batch.values.tolist(), batch.offsets.tolist()
+            ([1, 2, 3, 4, 5, 6], [0, 3, 4, 6])
+            >>> [batch.shape for batch in fb.from_source(texts).batch(tokens=4, pad=0, buckets=[2, 4]).feed("numpy")]
+            [(1, 3), (2, 2)]
         """
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")

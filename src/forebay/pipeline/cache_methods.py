@@ -51,11 +51,12 @@ class CacheMethods(PipelineDescription):
         times of the files. Pass a `version` if Forebay cannot hash something. The version then stands for the
         functions: change it with them. Random maps (`rng`) belong after `cache()`.
 
-        >>> import numpy as np, forebay as fb
-        >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda row: row**2).cache("1MB").batch(4)
-        >>> with pipeline.feed("numpy") as feed:
-        ...     [batch.tolist() for epoch in range(3) for batch in feed], feed.stats()["source"]["cached_rows"]
-        ([[0, 1, 4, 9], [0, 1, 4, 9], [0, 1, 4, 9]], 4)
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda row: row**2).cache("1MB").batch(4)
+            >>> with pipeline.feed("numpy") as feed:
+            ...     [batch.tolist() for epoch in range(3) for batch in feed], feed.stats()["source"]["cached_rows"]
+            ([[0, 1, 4, 9], [0, 1, 4, 9], [0, 1, 4, 9]], 4)
         """
         place = _parse_place(where, path)
         if version is not None and not isinstance(version, str):

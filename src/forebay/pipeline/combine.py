@@ -26,10 +26,11 @@ def concat(*pipelines: Pipeline) -> Pipeline:
     Each pipeline keeps its own `shuffle()`, `take()` and `repeat()`. Call `shuffle()` after `concat()` to mix the rows
     of all pipelines. All must have the same fields, shapes and dtypes. No row is copied.
 
-    >>> import numpy as np, forebay as fb
-    >>> both = fb.concat(fb.from_arrays(np.arange(3)), fb.from_arrays(np.arange(10, 12)))
-    >>> [batch.tolist() for batch in both.batch(4).feed("numpy")]
-    [[0, 1, 2, 10], [11]]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> both = fb.concat(fb.from_arrays(np.arange(3)), fb.from_arrays(np.arange(10, 12)))
+        >>> [batch.tolist() for batch in both.batch(4).feed("numpy")]
+        [[0, 1, 2, 10], [11]]
     """
     orders = _check_pipelines(pipelines, "concat")
     for number, order in enumerate(orders[:-1], 1):
@@ -65,10 +66,11 @@ def interleave(
     Each pipeline keeps its own `shuffle()`, `take()` and `repeat()`. Use different seeds for pipelines of equal length,
     or their shuffles are equal. All must have the same fields, shapes and dtypes. No row is copied.
 
-    >>> import numpy as np, forebay as fb
-    >>> old, new = fb.from_arrays(np.arange(20)), fb.from_arrays(np.arange(100, 120))
-    >>> next(fb.interleave(old, new, weights=(3, 1)).batch(8).feed("numpy")).tolist()
-    [0, 1, 100, 2, 101, 3, 4, 5]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> old, new = fb.from_arrays(np.arange(20)), fb.from_arrays(np.arange(100, 120))
+        >>> next(fb.interleave(old, new, weights=(3, 1)).batch(8).feed("numpy")).tolist()
+        [0, 1, 100, 2, 101, 3, 4, 5]
     """
     orders = _check_pipelines(pipelines, "interleave")
     _check_equal_rows(pipelines, "interleave")
@@ -85,11 +87,12 @@ def zip_rows(*pipelines: Pipeline) -> Pipeline:
     Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline. All
     pipelines must have the same number of rows, and the same order: call `shuffle()` after `zip_rows()`.
 
-    >>> import numpy as np, forebay as fb
-    >>> images, labels = fb.from_arrays({"x": np.arange(4) * 10}), fb.from_arrays({"y": np.arange(4)})
-    >>> batch = next(fb.zip_rows(images, labels).batch(4).feed("numpy"))
-    >>> batch["x"].tolist(), batch["y"].tolist()
-    ([0, 10, 20, 30], [0, 1, 2, 3])
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images, labels = fb.from_arrays({"x": np.arange(4) * 10}), fb.from_arrays({"y": np.arange(4)})
+        >>> batch = next(fb.zip_rows(images, labels).batch(4).feed("numpy"))
+        >>> batch["x"].tolist(), batch["y"].tolist()
+        ([0, 10, 20, 30], [0, 1, 2, 3])
     """
     orders = _check_pipelines(pipelines, "zip_rows")
     order = _common_order(orders)

@@ -46,10 +46,11 @@ def from_arrays(tree: Tree) -> Pipeline:
     dense rows; if this saves bytes, a GPU makes them dense. Rows of different length are a `fb.Ragged`: all values in
     one array, and the offsets of the rows.
 
-    >>> import numpy as np
-    >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
-    >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
-    [[0, 1, 2, 3], [4, 5]]
+    Examples:
+        >>> import numpy as np
+        >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
+        >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
+        [[0, 1, 2, 3], [4, 5]]
     """
     if library_of_frame(tree) is not None:
         return from_frame(tree)
@@ -66,10 +67,11 @@ def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     lists, or a dict of such columns; leave out the offsets then. Batch the rows with `batch(n, pad=0)`, or `pack()`
     them.
 
-    >>> import numpy as np
-    >>> pipeline = from_ragged(np.arange(6), offsets=[0, 3, 4, 6]).batch(3, pad=0)
-    >>> next(pipeline.feed("numpy")).tolist()
-    [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
+    Examples:
+        >>> import numpy as np
+        >>> pipeline = from_ragged(np.arange(6), offsets=[0, 3, 4, 6]).batch(3, pad=0)
+        >>> next(pipeline.feed("numpy")).tolist()
+        [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
     """
     if offsets is None:
         return _from_indexed(open_lists(values))
@@ -93,11 +95,12 @@ def from_frame(
       `"x": ["a", "b"]` makes one vector of several columns of one dtype.
     - `dtype`: the dtype of all fields, or a dict with the dtypes of some fields
 
-    >>> import pandas
-    >>> frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
-    >>> pipeline = from_frame(frame, columns={"x": ["a", "b"], "y": "label"}, dtype={"x": "float32"})
-    >>> [batch["x"].tolist() for batch in pipeline.batch(2).feed("numpy")]
-    [[[1.0, 3.0], [2.0, 4.0]]]
+    Examples:
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
+        >>> pipeline = from_frame(frame, columns={"x": ["a", "b"], "y": "label"}, dtype={"x": "float32"})
+        >>> [batch["x"].tolist() for batch in pipeline.batch(2).feed("numpy")]
+        [[[1.0, 3.0], [2.0, 4.0]]]
     """
     return _from_indexed(FrameSource(frame, columns=columns, dtype=dtype))
 
@@ -174,17 +177,18 @@ def from_images(
       faster. `"auto"` is the fastest of these that is installed. `"nvimgcodec"` decodes on an NVIDIA GPU.
     - `max_held_bytes`: for files that contain images, the memory for decompressed parts (1 GiB by default)
 
-    >>> import tempfile
-    >>> from PIL import Image
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("cat", "dog"):
-    ...     (folder / name).mkdir()
-    ...     Image.new("RGB", (50, 40)).save(folder / name / "1.jpg")
-    >>> pipeline = from_images(folder / "*" / "*.jpg", size=(32, 32), label="folder").batch(2)
-    >>> pipeline.class_names
-    ('cat', 'dog')
-    >>> [(batch["image"].shape, batch["label"].tolist()) for batch in pipeline.feed("numpy")]
-    [((2, 32, 32, 3), [0, 1])]
+    Examples:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("cat", "dog"):
+        ...     (folder / name).mkdir()
+        ...     Image.new("RGB", (50, 40)).save(folder / name / "1.jpg")
+        >>> pipeline = from_images(folder / "*" / "*.jpg", size=(32, 32), label="folder").batch(2)
+        >>> pipeline.class_names
+        ('cat', 'dog')
+        >>> [(batch["image"].shape, batch["label"].tolist()) for batch in pipeline.feed("numpy")]
+        [((2, 32, 32, 3), [0, 1])]
     """
     # Imported here because only images need Pillow.
     from forebay.sources.formats.image_decode import ImageOptions
@@ -205,10 +209,11 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
     generator function, Python turns a StopIteration that your code raises by mistake into an error. Elsewhere it ends
     the pass.
 
-    >>> import numpy as np
-    >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)
-    >>> [batch.tolist() for batch in pipeline.feed("numpy")]
-    [[0.0, 1.0], [2.0]]
+    Examples:
+        >>> import numpy as np
+        >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)
+        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+        [[0.0, 1.0], [2.0]]
     """
     return Pipeline(RowStream(make, spec))
 

@@ -54,13 +54,14 @@ class PackMethods(RowMethods):
         Which texts share a row depends only on the lengths and the options. It is the same in every epoch, so call
         `shuffle()` after `pack()`. Empty texts are left out.
 
-        >>> import numpy as np, forebay as fb
-        >>> texts = [np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7, 8, 9])]
-        >>> batch = next(fb.from_source(texts).pack(5).batch(2).feed("numpy"))
-        >>> sorted(batch["tokens"].tolist())
-        [[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]]
-        >>> sorted(batch["segment_ids"].tolist()), sorted(batch["positions"].tolist())
-        ([[1, 1, 1, 1, 0], [1, 1, 1, 2, 2]], [[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]])
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> texts = [np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7, 8, 9])]
+            >>> batch = next(fb.from_source(texts).pack(5).batch(2).feed("numpy"))
+            >>> sorted(batch["tokens"].tolist())
+            [[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]]
+            >>> sorted(batch["segment_ids"].tolist()), sorted(batch["positions"].tolist())
+            ([[1, 1, 1, 1, 0], [1, 1, 1, 2, 2]], [[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]])
         """
         length, seed = check_count(length, "pack({})"), check_number(seed, "pack(seed={})")
         if length >= 2**31:

@@ -32,10 +32,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`
     apply to rows; after it, they apply to batches.
 
-    >>> import numpy as np, forebay as fb
-    >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
-    >>> [len(batch) for batch in pipeline.feed("numpy")]
-    [4, 4, 2]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
+        >>> [len(batch) for batch in pipeline.feed("numpy")]
+        [4, 4, 2]
     """
 
     @property
@@ -52,9 +53,10 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         steps. If one of them reports several ranks, `feed()` raises an error without a call of `shard`. `shard(0, 1)`
         says that the rows are already divided, or that this process shall read all of them.
 
-        >>> import numpy as np, forebay as fb
-        >>> next(fb.from_arrays(np.arange(10)).shard(1, 4).batch(3).feed("numpy")).tolist()
-        [1, 5, 9]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> next(fb.from_arrays(np.arange(10)).shard(1, 4).batch(3).feed("numpy")).tolist()
+            [1, 5, 9]
         """
         if self.shard_count > 1 or self.rank is not None:
             current = "by rank" if self.rank is not None else f"{self.shard_index} of {self.shard_count}"
@@ -102,13 +104,14 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         When the feed starts, Forebay calls the function for the first batch, to infer the shapes and dtypes of its
         result (except on the device). Forebay may also call it for batches that the consumer never takes.
 
-        >>> import numpy as np, forebay as fb
-        >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
-        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
-        [[0, 10], [20, 30]]
-        >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda x: 12 // int(x), on_error="skip").batch(4)
-        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
-        [[12, 12, 6, 4]]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
+            >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+            [[0, 10], [20, 30]]
+            >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda x: 12 // int(x), on_error="skip").batch(4)
+            >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+            [[12, 12, 6, 4]]
         """
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
         gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot | Augmentation)
@@ -150,10 +153,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.
         - `fields`: for Keras only, the names of the fields for `x`, `y` and `sample_weight`.
 
-        >>> import numpy as np, forebay as fb
-        >>> with fb.from_arrays({"x": np.arange(4)}).batch(2).feed("numpy") as feed:
-        ...     [batch["x"].tolist() for batch in feed]
-        [[0, 1], [2, 3]]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> with fb.from_arrays({"x": np.arange(4)}).batch(2).feed("numpy") as feed:
+            ...     [batch["x"].tolist() for batch in feed]
+            [[0, 1], [2, 3]]
         """
         options = FeedOptions(to, device, resident, host_bytes, device_bytes)
         if not self.has_shard and to != "loader":  # a loader divides the rows itself

@@ -159,11 +159,12 @@ def color_jitter(
     to 0.1, where 1 is the full circle. The changes come in a random order. Float images have values from 0 to 1. The
     hue and the saturation of gray images do not change. `fields` and the random numbers are described at `fb.flip`.
 
-    >>> import numpy as np, forebay as fb
-    >>> images = np.full((1, 2, 2, 3), 100, np.uint8)
-    >>> pipeline = fb.from_arrays({"image": images}).map(fb.color_jitter(brightness=(1.5, 1.5))).batch(1)
-    >>> next(pipeline.feed("numpy"))["image"][0, 0, 0].tolist()
-    [150, 150, 150]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images = np.full((1, 2, 2, 3), 100, np.uint8)
+        >>> pipeline = fb.from_arrays({"image": images}).map(fb.color_jitter(brightness=(1.5, 1.5))).batch(1)
+        >>> next(pipeline.feed("numpy"))["image"][0, 0, 0].tolist()
+        [150, 150, 150]
     """
     factors = zip(NAMES, (brightness, contrast, saturation), strict=False)
     ranges = (*(_factor_range(name, value) for name, value in factors), _hue_range(hue))

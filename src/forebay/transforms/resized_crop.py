@@ -223,11 +223,12 @@ def random_resized_crop(
     The filter is bilinear and antialiased. `fields` and the random numbers are described at `fb.flip`. All fields of a
     row use the same random numbers.
 
-    >>> import numpy as np, forebay as fb
-    >>> images = np.zeros((10, 64, 64, 3), np.uint8)
-    >>> pipeline = fb.from_arrays({"image": images}).shuffle(seed=0).map(fb.random_resized_crop(32)).batch(5)
-    >>> next(pipeline.feed("numpy"))["image"].shape
-    (5, 32, 32, 3)
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images = np.zeros((10, 64, 64, 3), np.uint8)
+        >>> pipeline = fb.from_arrays({"image": images}).shuffle(seed=0).map(fb.random_resized_crop(32)).batch(5)
+        >>> next(pipeline.feed("numpy"))["image"].shape
+        (5, 32, 32, 3)
     """
     sides = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
     if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):

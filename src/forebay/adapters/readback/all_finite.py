@@ -18,9 +18,10 @@ def all_finite(tree: Tree) -> Any:
     The result is one boolean on the device of the arrays. Only reading it waits for the device; pass it to a `Readback`
     to avoid the wait. Integers are always finite. None, the gradient of an unused variable, is ignored.
 
-    >>> import numpy as np
-    >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
-    False
+    Examples:
+        >>> import numpy as np
+        >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
+        False
     """
     leaves = [unwrap_variable(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
     leaves = [leaf for leaf in leaves if not _is_none(leaf)]

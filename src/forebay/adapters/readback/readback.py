@@ -44,15 +44,16 @@ class Readback:
     `host_bytes`. If a copy failed, `ready` and `drain` return the results before it; if there are none, they raise its
     error. Several threads may call these methods.
 
-    >>> import numpy as np
-    >>> with Readback() as readback:
-    ...     for step in range(3):
-    ...         readback.put({"loss": np.float32(step / 2)}, tag=step)
-    ...         for tag, value in readback.ready():
-    ...             print(tag, value["loss"])
-    0 0.0
-    1 0.5
-    2 1.0
+    Examples:
+        >>> import numpy as np
+        >>> with Readback() as readback:
+        ...     for step in range(3):
+        ...         readback.put({"loss": np.float32(step / 2)}, tag=step)
+        ...         for tag, value in readback.ready():
+        ...             print(tag, value["loss"])
+        0 0.0
+        1 0.5
+        2 1.0
     """
 
     def __init__(self, *, limit: int = 64, host_bytes: int | str = "1GiB") -> None:

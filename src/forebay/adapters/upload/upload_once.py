@@ -53,16 +53,17 @@ def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", ch
     array, and uploads it again after a change. If you make the array writable yourself, the next call uploads it again.
     Do not write to the tensor, because all callers share it.
 
-    >>> import numpy as np
-    >>> data = np.ones((1000, 3), np.float32)
-    >>> upload_once(data, "numpy") is upload_once(data, "numpy")
-    True
-    >>> data[0] = 2
-    Traceback (most recent call last):
-        ...
-    ValueError: assignment destination is read-only
-    >>> forget(data)
-    >>> data[0] = 2
+    Examples:
+        >>> import numpy as np
+        >>> data = np.ones((1000, 3), np.float32)
+        >>> upload_once(data, "numpy") is upload_once(data, "numpy")
+        True
+        >>> data[0] = 2
+        Traceback (most recent call last):
+            ...
+        ValueError: assignment destination is read-only
+        >>> forget(data)
+        >>> data[0] = 2
     """
     cached = _cache.get(id(array))
     if cached is not None and check == "lock" and not array.flags.writeable and cached.array() is array:
