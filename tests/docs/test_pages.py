@@ -1,0 +1,77 @@
+"""The scripts and the output on the pages of the documentation are real."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
+START_PAGES = ["keras", "pytorch", "jax"]  # all examples for CuPy need a GPU
+COMING_FROM = sorted(page.stem for page in (DOCS / "coming-from").glob("*.md"))
+TUTORIAL = DOCS / "why-is-my-gpu-idle.md"
+ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "80"}
+
+
+def blocks_of(page, language):
+    """Return the code blocks of a page in a language. Blocks marked `python gpu` are none of Python's."""
+    pattern = rf"^```{language}(?: title=\S+)?\n(.*?)^```"
+    return re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run_script(text, folder):
+    """Run a script in a folder, and return its output."""
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "train.py"]
+    done = subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", START_PAGES)
+def test_the_examples_of_a_first_page_run(page, tmp_path):
+    blocks = blocks_of(DOCS / "get-started" / f"{page}.md", "python")
+    assert len(blocks) >= 2
+    run_script("\n".join(blocks), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", COMING_FROM)
+def test_the_scripts_before_and_after_print_the_same(page, tmp_path):
+    if page == "hf-datasets" and find_spec("datasets") is None:
+        pytest.skip("datasets is not installed: it comes with the extra `docs`")
+    outputs = [run_script(script, tmp_path) for script in blocks_of(DOCS / "coming-from" / f"{page}.md", "python")]
+    assert len(outputs) == (1 if page == "dali" else 2)  # the script with DALI needs a GPU
+    assert len(set(outputs)) == 1
+    assert outputs[0].strip()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_scripts_of_the_tutorial_run(number, tmp_path):
+    assert run_script(blocks_of(TUTORIAL, "python")[number], tmp_path).startswith("loss ")
+
+
+def commands_of_the_tutorial():
+    shown = [block.partition("\n") for block in blocks_of(TUTORIAL, "text")]
+    return [(command.removeprefix("$ forebay "), output) for command, _, output in shown]
+
+
+@pytest.mark.parametrize(("command", "output"), commands_of_the_tutorial(), ids=lambda text: text[:40])
+def test_the_tutorial_shows_what_the_doctor_prints(command, output):
+    """If the wording of the report changed, run the command and paste its output into the page."""
+    done = subprocess.run(
+        [sys.executable, "-m", "forebay", *command.split()],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.rstrip() == output.rstrip()
