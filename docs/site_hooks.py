@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from forebay.cli.main import HELP
 from forebay.doctor.rules.registry import RULES
+from forebay.pipeline.options import FeedOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = {  # page of the repository: page of the site
@@ -93,6 +95,16 @@ def outside_of_code(markdown: str, change: Any) -> str:
         parts += [change(markdown[end : fence.start()]), fence[0]]
         end = fence.end()
     return "".join([*parts, change(markdown[end:])])
+
+
+class FeedDefaults(griffe.Extension):
+    """Shows the values of the defaults of `feed()`, which its signature reads from `FeedOptions`."""
+
+    def on_function(self, *, func: griffe.Function, **kwargs: Any) -> None:
+        for parameter in func.parameters:
+            owner, _, name = str(parameter.default).partition(".")
+            if owner == "FeedOptions":
+                parameter.default = repr(getattr(FeedOptions, name)).replace("'", '"')
 
 
 # The command line

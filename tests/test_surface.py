@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from tests.support.parsing import parse
 
 import forebay
 from forebay.core import registry
+from forebay.doctor import Watch, watch
+from forebay.feed.feed import Feed
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -53,6 +56,32 @@ def run(script):
 def test_every_public_name_is_importable_and_documented(name):
     found = getattr(forebay, name)
     assert isinstance(found, str) or found.__doc__
+
+
+def public_callables():
+    """Return the public functions, and the public methods of the public classes."""
+    named = {name: getattr(forebay, name) for name in forebay.__all__}
+    classes = {"Pipeline": forebay.Pipeline, "Feed": Feed, "Readback": forebay.Readback, "Watch": Watch}
+    methods = {
+        f"{owner}.{name}": method
+        for owner, each in classes.items()
+        for name, method in inspect.getmembers(each, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    functions = {name: value for name, value in named.items() if inspect.isfunction(value)}
+    constructed = {name: named[name] for name in ("ArraySpec", "Ragged", "Readback")}
+    return functions | constructed | methods | {"watch": watch}
+
+
+@pytest.mark.parametrize("name", sorted(public_callables()))
+def test_every_public_argument_is_described(name):
+    """`help()` and the documentation site show the section Args of the docstring."""
+    described = public_callables()[name]
+    parameters = [each for each in inspect.signature(described).parameters.values() if each.name != "self"]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    section = inspect.getdoc(described).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^    (\*{0,2}\w+): \S", section, re.MULTILINE)
+    assert found == [stars.get(each.kind, "") + each.name for each in parameters]
 
 
 def test_all_is_sorted_and_complete():
@@ -214,6 +243,8 @@ def test_every_target_that_needs_no_framework_can_be_loaded():
     targets = [target for target in TARGETS if not any(name in target for name in FRAMEWORKS)]
     script = f"""
 from forebay.core import registry
+from forebay.doctor import Watch, watch
+from forebay.feed.feed import Feed
 for target in {targets}:
     try:
         registry.load(target)

@@ -23,7 +23,9 @@ _MIN_LOOP_LENGTH = 100
 class Ragged:
     """Rows of different length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
 
-    `offsets` has one number more than there are rows, and begins with 0.
+    Args:
+        values: The values of all rows, one after the other.
+        offsets: One number more than there are rows; begins with 0.
 
     Examples:
         >>> import numpy as np

@@ -142,9 +142,12 @@ class Feed(FeedReports):
         return cursor.state_dict(self._fingerprint)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter()` begin at the position of a state from `state_dict`.
+        """Make the next `iter()` begin at the position of a state.
 
         The pipeline must have the same rows in the same order. Shards, batch size and maps may differ.
+
+        Args:
+            state: A state from `state_dict`.
         """
         cursor = Cursor.from_state(state, self._fingerprint)
         validate_cursor(self._pipeline, cursor, self._plan.input.split)
@@ -152,7 +155,11 @@ class Feed(FeedReports):
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next `iter()` start this epoch from its beginning."""
+        """Make the next `iter()` start an epoch from its beginning.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         try:
             number = operator.index(epoch)
         except TypeError:

@@ -35,9 +35,11 @@ class ChoiceMethods(PipelineDescription):
     def select(self, rows: Any) -> Self:
         """Keep the rows that a mask or row numbers choose.
 
-        `rows` is a boolean array with one entry per row, an array of row numbers, a range or a slice. Row numbers count
-        the rows of the pipeline so far, from 0. They may be in any order, and repeat. Call `select()` before
-        `shuffle()`. `shard()` divides the selected rows, wherever you call it.
+        Call `select()` before `shuffle()`. `shard()` divides the selected rows, wherever you call it.
+
+        Args:
+            rows: A boolean array with one entry per row, an array of row numbers, a range or a slice. Row numbers count
+                the rows of the pipeline so far, from 0. They may be in any order, and repeat.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -50,11 +52,13 @@ class ChoiceMethods(PipelineDescription):
     def filter(self, function: Callable[[Any], Any], *, fields: str | Sequence[str] | None = None) -> Self:
         """Keep the rows for which a function returns True.
 
-        The function receives arrays with many rows, like a batch, and returns one boolean for each row. With
-        `fields="label"`, it receives the array of this field. With several names, it receives a dict of arrays.
-
         If the rows can be indexed, Forebay calls the function for all rows now, and keeps the numbers of the chosen
         rows. On a stream, Forebay calls it while it reads. The function sees stored rows, so call `map()` later.
+
+        Args:
+            function: Receives arrays with many rows, like a batch, and returns one boolean for each row.
+            fields: With `"label"`, the function receives the array of this field. With several names, it receives a
+                dict of arrays. By default, it receives all fields.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -77,12 +81,15 @@ class ChoiceMethods(PipelineDescription):
     def split(self, *fractions: float, seed: int | None = 0, by: Any = None) -> tuple[Self, ...]:
         """Divide the rows into disjoint parts, and return one pipeline for each fraction.
 
-        The fractions have the sum 1, and each row is in exactly one part. The parts depend only on the number of rows,
-        the fractions and the seed. The rows of a part come in a random order that is the same in every epoch; shuffle
-        a part to change it in every epoch. With `seed=None`, the parts are consecutive rows in the order of the source.
+        Each row is in exactly one part. The parts depend only on the number of rows, the fractions and the seed. The
+        rows of a part come in a random order that is the same in every epoch; shuffle a part to change it in every
+        epoch.
 
-        `by` keeps groups together: the name of a field, or an array with one label per row. All rows with the same
-        label go to one part, so sizes are approximate. The rows of such a part come in the order of the source.
+        Args:
+            *fractions: The share of each part; their sum is 1.
+            seed: Another seed gives other parts. With None, the parts are consecutive rows in the order of the source.
+            by: Keeps groups together: the name of a field, or an array with one label per row. All rows with the same
+                label go to one part, so sizes are approximate. The rows of such a part come in the order of the source.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -115,10 +122,15 @@ class ChoiceMethods(PipelineDescription):
     ) -> Self:
         """Draw rows at random by weight, with a different draw in each epoch.
 
-        `weights` has one number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
-        `balance="label"` gives each value of this field the same share instead; it may also be an array with one label
-        per row. An epoch has `rows` rows, by default as many as before. With `replacement=False`, each row is
-        drawn at most once per epoch, and rows with a large weight tend to come first.
+        Pass one of `weights` and `balance`.
+
+        Args:
+            weights: One number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
+            balance: The name of a field, or an array with one label per row. Each of its values gets the same share.
+            rows: The number of rows of an epoch; by default as many as before.
+            replacement: With False, each row is drawn at most once per epoch, and rows with a large weight tend to come
+                first.
+            seed: Another seed gives other draws.
 
         Examples:
             >>> import numpy as np, forebay as fb

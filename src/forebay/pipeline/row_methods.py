@@ -39,15 +39,19 @@ class RowMethods(ChoiceMethods):
     ) -> Self:
         """Shuffle the rows, with a different random order in each epoch.
 
-        `block=None` is an exact shuffle: any row can appear at any position. `block="auto"` is exact too, unless the
-        source proposes blocks, as do chunked files and stored objects that do not fit in memory.
+        The order depends only on `seed` and the epoch. A block shuffle reads data larger than RAM faster: it reads
+        blocks in random order and mixes the rows of several open blocks. Rows of one block stay near each other;
+        `explain()` reports the distance.
 
-        A block shuffle reads data larger than RAM faster. `block=4096` reads blocks of 4096 rows in random order and
-        mixes the rows of several open blocks. `mix` sets the number of open blocks, or `window="64MB"` sets their
-        total size. By default, as many blocks are open as fit in 32 MiB, but at least 16 and at most 1024. Rows of one
-        block stay near each other; `explain()` reports the distance. The order depends only on `seed` and the epoch.
-
-        A stream needs a `window`: Forebay keeps a window of this size in memory and takes rows from it at random.
+        Args:
+            seed: Another seed gives another order.
+            block: None is an exact shuffle: any row can appear at any position. `"auto"` is exact too, unless the
+                source proposes blocks, as do chunked files and stored objects that do not fit in memory. A number such
+                as 4096 is the number of rows of a block.
+            mix: The number of open blocks of a block shuffle. By default, as many blocks are open as fit in 32 MiB, but
+                at least 16 and at most 1024.
+            window: The total size of all open blocks, such as `"64MB"`, instead of `mix`. A stream needs a window:
+                Forebay keeps a window of this size in memory and takes rows from it at random.
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
@@ -70,12 +74,16 @@ class RowMethods(ChoiceMethods):
     def window(self, length: int, *, stride: int = 1, horizon: int = 0, within: Any = None) -> Self:
         """Make rows of `length + horizon` consecutive rows of a series, beginning at every `stride`-th row.
 
-        `horizon` adds the rows to predict at the end of each window. Split a batch in the loop: `batch[:, :length]` and
-        `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]` for the next token. Windows of arrays and of mapped
-        files share the memory of the series, on the host and on a GPU.
+        Split a batch in the loop: `batch[:, :length]` and `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]`
+        for the next token. Windows of arrays and of mapped files share the memory of the series, on the host and on a
+        GPU. Call `window()` before `shuffle()` and `map()`; `split(..., seed=None)` may come before it.
 
-        `within="episode"` makes only windows whose rows have the same value of this field. It may also be an array with
-        one label per row. Call `window()` before `shuffle()` and `map()`; `split(..., seed=None)` may come before it.
+        Args:
+            length: The number of rows of a window, without the horizon.
+            stride: The distance between the first rows of two windows.
+            horizon: The number of rows to predict, at the end of each window.
+            within: The name of a field, or an array with one label per row. Only windows whose rows have the same value
+                are made, for example `within="episode"`.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -113,9 +121,10 @@ class RowMethods(ChoiceMethods):
         return slice(first, first + require_length(self.order, "window"))
 
     def repeat(self, count: int | None = None) -> Self:
-        """Repeat all rows (before `batch()`) or all batches (after it) `count` times in each epoch.
+        """Repeat all rows (before `batch()`) or all batches (after it) in each epoch.
 
-        Without a `count`, the epoch never ends.
+        Args:
+            count: How often the rows or batches come. Without it, the epoch never ends.
         """
         count = None if count is None else check_count(count, "repeat({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
@@ -127,7 +136,11 @@ class RowMethods(ChoiceMethods):
         return replace(self, order=Repeated(self.order, count))
 
     def take(self, count: int) -> Self:
-        """Keep only the first `count` rows (before `batch()`) or batches (after it) of each epoch."""
+        """Keep only the first rows (before `batch()`) or batches (after it) of each epoch.
+
+        Args:
+            count: The number of rows or batches.
+        """
         count = check_count(count, "take({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
             return replace(self, batch_limit=min(count, self.batch_limit or count))
@@ -136,7 +149,10 @@ class RowMethods(ChoiceMethods):
         return replace(self, order=Take(self.order, count))
 
     def skip(self, count: int) -> Self:
-        """Leave out the first `count` rows of each epoch.
+        """Leave out the first rows of each epoch.
+
+        Args:
+            count: The number of rows to leave out.
 
         Examples:
             >>> import numpy as np, forebay as fb

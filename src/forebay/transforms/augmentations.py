@@ -251,10 +251,14 @@ class Normalize(Augmentation):
 def flip(horizontal: float = 0.5, vertical: float = 0.0, *, fields: str | Sequence[str] | None = None) -> Flip:
     """Return a transform that mirrors each image at random.
 
-    `horizontal` is the probability that left and right are swapped, `vertical` that top and bottom are. Each row has
-    its own random numbers, which do not change with the batch size, the shards, the workers, the device or a resume.
-    `fields` names the fields with images; by default, these are all uint8 and float rows of shape (height, width,
-    channels).
+    Each row has its own random numbers, which do not change with the batch size, the shards, the workers, the device or
+    a resume.
+
+    Args:
+        horizontal: The probability that left and right are swapped.
+        vertical: The probability that top and bottom are swapped.
+        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
+            channels).
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -278,7 +282,12 @@ def normalize(
 ) -> Normalize:
     """Return a transform that computes (x / 255 - mean) / std for uint8, and (x - mean) / std for other dtypes.
 
-    `mean` and `std` have one value for each channel, or one value for all. `fields` is described at `fb.flip`.
+    Args:
+        mean: One value for each channel, or one value for all.
+        std: One value for each channel, or one value for all.
+        dtype: The float dtype of the result.
+        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
+            channels).
 
     Examples:
         >>> import numpy as np, forebay as fb

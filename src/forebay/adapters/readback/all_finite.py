@@ -16,7 +16,11 @@ def all_finite(tree: Tree) -> Any:
     """Return whether all numbers in a tree of arrays are finite.
 
     The result is one boolean on the device of the arrays. Only reading it waits for the device; pass it to a `Readback`
-    to avoid the wait. Integers are always finite. None, the gradient of an unused variable, is ignored.
+    to avoid the wait.
+
+    Args:
+        tree: An array or a tree of arrays of one framework. Integers are always finite. None, the gradient of an unused
+            variable, is ignored.
 
     Examples:
         >>> import numpy as np
