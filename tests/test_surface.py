@@ -191,6 +191,7 @@ print("imported")
 
 
 DOCUMENTS = [
+    ROOT / "AGENTS.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "README.md",

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 
 import pytest
@@ -56,6 +57,14 @@ def test_the_scripts_before_and_after_print_the_same(page, tmp_path):
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_scripts_of_the_tutorial_run(number, tmp_path):
     assert run_script(blocks_of(TUTORIAL, "python")[number], tmp_path).startswith("loss ")
+
+
+def test_the_script_for_assistants_prints_the_main_cure(tmp_path):
+    recording, diagnosis = DOCS / "tutorial" / "slow.gz", tmp_path / "before.json"
+    command = [sys.executable, "-m", "forebay", "doctor", "--json", str(diagnosis), str(recording)]
+    subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True)
+    (script,) = re.findall(r"^    ```python\n(.*?)^    ```", (ROOT / "AGENTS.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert "fb.from_arrays" in run_script(textwrap.dedent(script), tmp_path)
 
 
 def commands_of_the_tutorial():
