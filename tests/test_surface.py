@@ -146,7 +146,20 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["augmentation", "choosing", "combining", "images", "lengths", "maps", "windows"])
+PAGES_WITHOUT_A_FRAMEWORK = (
+    "augmentation",
+    "caching",
+    "choosing",
+    "combining",
+    "frames",
+    "images",
+    "lengths",
+    "maps",
+    "windows",
+)  # `tests/docs/test_pages.py` runs the examples of the other pages
+
+
+@pytest.mark.parametrize("page", PAGES_WITHOUT_A_FRAMEWORK)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     variables = {"__name__": "__main__"}

@@ -9,9 +9,19 @@ from importlib.util import find_spec
 
 import pytest
 from tests.support.paths import ROOT
+from tests.test_surface import PAGES_WITHOUT_A_FRAMEWORK
 
 DOCS = ROOT / "docs"
-START_PAGES = ["keras", "pytorch", "jax"]  # all examples for CuPy need a GPU
+# Pages whose examples share their variables. All examples for CuPy need a GPU.
+PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
+ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
+    "questions": "parts of scripts; `examples/` has whole ones",
+    "ray": "files that all machines of a cluster share",
+    "remote": "a bucket",
+    "tour": "tests/test_surface.py",
+    "trainers": "tests/adapters/trainers",
+    "why-is-my-gpu-idle": "the tests of the tutorial below",
+}
 COMING_FROM = sorted(page.stem for page in (DOCS / "coming-from").glob("*.md"))
 TUTORIAL = DOCS / "why-is-my-gpu-idle.md"
 ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "80"}
@@ -35,11 +45,18 @@ def run_script(text, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", START_PAGES)
-def test_the_examples_of_a_first_page_run(page, tmp_path):
-    blocks = blocks_of(DOCS / "get-started" / f"{page}.md", "python")
-    assert len(blocks) >= 2
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_with_a_framework_run(page, tmp_path):
+    blocks = blocks_of(DOCS / f"{page}.md", "python")
+    assert blocks
     run_script("\n".join(blocks), tmp_path)
+
+
+def test_the_examples_of_every_page_run():
+    pages = [page for page in DOCS.rglob("*.md") if blocks_of(page, "python")]
+    found = {page.relative_to(DOCS).with_suffix("").as_posix() for page in pages}
+    translated = {f"coming-from/{page}" for page in COMING_FROM}
+    assert found == {*PAGES, *PAGES_WITHOUT_A_FRAMEWORK, *ELSEWHERE, *translated}
 
 
 @pytest.mark.long
