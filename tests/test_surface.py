@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from tests.support.parsing import parse
 
 import forebay
 from forebay.core import registry
+from forebay.doctor import Watch, watch
+from forebay.feed.feed import Feed
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -55,6 +58,32 @@ def test_every_public_name_is_importable_and_documented(name):
     assert isinstance(found, str) or found.__doc__
 
 
+def public_callables():
+    """Return the public functions, and the public methods of the public classes."""
+    named = {name: getattr(forebay, name) for name in forebay.__all__}
+    classes = {"Pipeline": forebay.Pipeline, "Feed": Feed, "Readback": forebay.Readback, "Watch": Watch}
+    methods = {
+        f"{owner}.{name}": method
+        for owner, each in classes.items()
+        for name, method in inspect.getmembers(each, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    functions = {name: value for name, value in named.items() if inspect.isfunction(value)}
+    constructed = {name: named[name] for name in ("ArraySpec", "Ragged", "Readback")}
+    return functions | constructed | methods | {"watch": watch}
+
+
+@pytest.mark.parametrize("name", sorted(public_callables()))
+def test_every_public_argument_is_described(name):
+    """`help()` and the documentation site show the section Args of the docstring."""
+    described = public_callables()[name]
+    parameters = [each for each in inspect.signature(described).parameters.values() if each.name != "self"]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    section = inspect.getdoc(described).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^    (\*{0,2}\w+): \S", section, re.MULTILINE)
+    assert found == [stars.get(each.kind, "") + each.name for each in parameters]
+
+
 def test_all_is_sorted_and_complete():
     assert sorted(forebay.__all__) == forebay.__all__
     public = {name for name in vars(forebay) if not name.startswith("_")}
@@ -84,11 +113,20 @@ def test_every_module_has_a_docstring(path):
         "forebay.core.spec",
         "forebay.core.rows",
         "forebay.order.mix_pattern",
+        "forebay.pipeline.batch_methods",
+        "forebay.pipeline.cache_methods",
+        "forebay.pipeline.choice_methods",
         "forebay.pipeline.combine",
         "forebay.pipeline.constructors",
+        "forebay.pipeline.pack_methods",
         "forebay.pipeline.pipeline",
         "forebay.pipeline.row_methods",
         "forebay.feed.feed",
+        "forebay.feed.reports",
+        "forebay.transforms.augmentations",
+        "forebay.transforms.color_jitter",
+        "forebay.transforms.resized_crop",
+        "forebay.core.ragged",
         "forebay.core.shared_memory",
         "forebay.adapters.upload.upload_once",
         "forebay.adapters.readback.readback",
@@ -108,7 +146,20 @@ def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["augmentation", "choosing", "combining", "images", "lengths", "maps", "windows"])
+PAGES_WITHOUT_A_FRAMEWORK = (
+    "augmentation",
+    "caching",
+    "choosing",
+    "combining",
+    "frames",
+    "images",
+    "lengths",
+    "maps",
+    "windows",
+)  # `tests/docs/test_pages.py` runs the examples of the other pages
+
+
+@pytest.mark.parametrize("page", PAGES_WITHOUT_A_FRAMEWORK)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     variables = {"__name__": "__main__"}
@@ -117,10 +168,23 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_readme_examples_run():
-    """All examples run in one process, so that it imports each framework once. Each has its own variables."""
-    examples = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in python_blocks(ROOT / "README.md")]
-    run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *examples]))
+def test_the_examples_of_the_readme_and_the_tour_run():
+    """All examples run in one process, so that it imports each framework once.
+
+    The examples of the README share their variables. Each example of the tour has its own.
+    """
+    readme = "\n".join(python_blocks(ROOT / "README.md"))
+    examples = [readme, *python_blocks(ROOT / "docs" / "tour.md")]
+    assert len(examples) >= 6
+    calls = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in examples]
+    run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *calls]))
+
+
+README_LINES = 150  # a reader should find the doctor, the feed and their numbers within one minute
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
 
 
 @pytest.mark.slow
@@ -140,20 +204,24 @@ print("imported")
 
 
 DOCUMENTS = [
+    ROOT / "AGENTS.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_file_that_a_document_names_exists(document):
     """A path may start at the root of the repository, at the package, or beside the document."""
     text = document.read_text()
-    named = {*re.findall(r"`([\w./-]+\.(?:py|c|cu|json|md|toml))`", text), *re.findall(r"\]\(([\w./-]+\.md)\)", text)}
+    named = {
+        *re.findall(r"`([\w./-]+\.(?:py|c|cu|json|md|toml))`", text),
+        *re.findall(r"\]\(([\w./-]+\.(?:md|py|png))(?:#[\w-]+)?\)", text),
+    }
     places = (ROOT, ROOT / "src" / "forebay", document.parent)
-    examples = {"train.py", "before.json", "after.json"}
+    examples = {"train.py", "before.json", "after.json", "now.json", "main.json"}
     missing = [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)]
     templates = [name for name in missing if re.search(r"[A-Z]{4,}", name)]
     assert missing == templates
@@ -189,6 +257,8 @@ def test_every_target_that_needs_no_framework_can_be_loaded():
     targets = [target for target in TARGETS if not any(name in target for name in FRAMEWORKS)]
     script = f"""
 from forebay.core import registry
+from forebay.doctor import Watch, watch
+from forebay.feed.feed import Feed
 for target in {targets}:
     try:
         registry.load(target)

@@ -23,12 +23,15 @@ _MIN_LOOP_LENGTH = 100
 class Ragged:
     """Rows of different length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
 
-    `offsets` has one number more than there are rows, and begins with 0.
+    Args:
+        values: The values of all rows, one after the other.
+        offsets: One number more than there are rows; begins with 0.
 
-    >>> import numpy as np
-    >>> ragged = Ragged.of_rows([np.array([1, 2, 3]), np.array([4])])
-    >>> ragged.values.tolist(), ragged.offsets.tolist(), len(ragged), ragged[1].tolist()
-    ([1, 2, 3, 4], [0, 3, 4], 2, [4])
+    Examples:
+        >>> import numpy as np
+        >>> ragged = Ragged.of_rows([np.array([1, 2, 3]), np.array([4])])
+        >>> ragged.values.tolist(), ragged.offsets.tolist(), len(ragged), ragged[1].tolist()
+        ([1, 2, 3, 4], [0, 3, 4], 2, [4])
     """
 
     values: Any

@@ -45,10 +45,13 @@ HOST_ALIGNMENT = 64  # bytes; with a smaller alignment, TensorFlow aborts the pr
 class ArraySpec:
     """Shape and dtype of one leaf of a row.
 
-    None in the shape stands for a variable length.
+    Args:
+        shape: The shape without the axis of rows. None in it stands for a variable length.
+        dtype: A dtype of NumPy, or its name.
 
-    >>> ArraySpec((32, 32, 3), "uint8").nbytes
-    3072
+    Examples:
+        >>> ArraySpec((32, 32, 3), "uint8").nbytes
+        3072
     """
 
     shape: tuple[int | None, ...]
@@ -308,8 +311,7 @@ def _flatten_level(kind: type[Any], keys: tuple[Any, ...], items: Sequence[Any])
     if not keys:
         raise SpecError("the tree contains an empty dict, tuple or list. Remove it from the tree.")
     parts = [flatten(item) for item in items]
-    leaves = [leaf for part, _ in parts for leaf in part]
-    return leaves, Structure(kind, keys, tuple(structure for _, structure in parts))
+    return [leaf for part, _ in parts for leaf in part], Structure(kind, keys, tuple(child for _, child in parts))
 
 
 def _subtrees_in_order(structure: Structure, tree: Tree) -> list[Any]:

@@ -26,10 +26,13 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         model.fit(x, y, callbacks=[callback])
         callback.diagnosis.main
 
-    `html` is the path of an HTML report to write. `warm_up` and `steps` are the options of `watch`.
-
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
     Each further `fit` with the same callback gets a capture of its own. Its profiling starts at `set_model`.
+
+    Args:
+        html: The path of an HTML report to write.
+        warm_up: The number of first steps that profiling ignores.
+        steps: The approximate number of steps to profile after them.
     """
 
     _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that was the last to start profiling

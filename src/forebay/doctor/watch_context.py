@@ -24,8 +24,12 @@ __all__ = ["Watch", "watch"]
 def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
     """Return a context manager that profiles its block.
 
-    Profiling ignores the first `warm_up` steps and examines about `steps` further steps. Then it records some steps on
-    the GPU and times some steps without hooks. It ends early if the block ends.
+    After the profiled steps, it records some steps on the GPU and times some steps without hooks. It ends early if the
+    block ends.
+
+    Args:
+        warm_up: The number of first steps that profiling ignores.
+        steps: The approximate number of steps to profile after them.
     """
     return Watch(StepDetector(warm_up=warm_up, steps=steps))
 
@@ -86,7 +90,11 @@ class Watch:
         console.print(render(self.diagnosis, width=console.width))
 
     def save_html(self, path: str | Path) -> None:
-        """Write the whole report as one HTML file."""
+        """Write the whole report as one HTML file.
+
+        Args:
+            path: The file to write.
+        """
         save_page(self.diagnosis, path)
 
     def __repr__(self) -> str:

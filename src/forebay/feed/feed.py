@@ -10,11 +10,12 @@ from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
 from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
+from forebay.feed.progress import Progress
 from forebay.feed.reports import FeedReports, RegularReports
 from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
-from forebay.order.schedule import Cursor, Schedule
+from forebay.order.schedule import Cursor
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
@@ -22,16 +23,17 @@ from forebay.pipeline.request import resolve_request
 from forebay.pipeline.validate import validate_cursor, warn_of_other_random_numbers
 from forebay.sources.streams.batches import BatchStream
 
-__all__ = ["Epoch", "Feed", "Progress"]
+__all__ = ["Epoch", "Feed"]
 
 
 class Feed(FeedReports):
     """Batches of a pipeline as arrays of a framework. Each loop over it is the next epoch.
 
-    >>> import numpy as np, forebay as fb
-    >>> with fb.from_arrays({"x": np.arange(6)}).batch(3).feed("numpy") as feed:
-    ...     [batch["x"].tolist() for batch in feed]
-    [[0, 1, 2], [3, 4, 5]]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> with fb.from_arrays({"x": np.arange(6)}).batch(3).feed("numpy") as feed:
+        ...     [batch["x"].tolist() for batch in feed]
+        [[0, 1, 2], [3, 4, 5]]
     """
 
     def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
@@ -140,9 +142,12 @@ class Feed(FeedReports):
         return cursor.state_dict(self._fingerprint)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter()` begin at the position of a state from `state_dict`.
+        """Make the next `iter()` begin at the position of a state.
 
         The pipeline must have the same rows in the same order. Shards, batch size and maps may differ.
+
+        Args:
+            state: A state from `state_dict`.
         """
         cursor = Cursor.from_state(state, self._fingerprint)
         validate_cursor(self._pipeline, cursor, self._plan.input.split)
@@ -150,7 +155,11 @@ class Feed(FeedReports):
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next `iter()` start this epoch from its beginning."""
+        """Make the next `iter()` start an epoch from its beginning.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         try:
             number = operator.index(epoch)
         except TypeError:
@@ -185,48 +194,6 @@ class Feed(FeedReports):
         plan_input = self._plan.input
         length = "?" if self.batches is None else self.batches
         return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_size})"
-
-
-class Progress:
-    """The progress of one `Epoch`.
-
-    The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
-    """
-
-    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "is_unused", "ready")
-
-    def __init__(self, start: Cursor, schedule: Schedule) -> None:
-        self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
-        self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
-        self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
-        self.is_finished = False  # True after the last batch was received
-        self.is_over = False  # True if the epoch finished or failed, or if the feed ended it
-
-    @property
-    def cursor(self) -> Cursor:
-        """The position after the last received batch."""
-        return self._schedule.advance(self._group_cursor, self._group_batches - len(self.ready))
-
-    @property
-    def next_start(self) -> Cursor:
-        """The start of the next epoch, or of this one if it is unused."""
-        return self.cursor if self.is_unused else Cursor(epoch=self.cursor.epoch + 1)
-
-    def begin_group(self, cursor: Cursor, batches: list[Any]) -> None:
-        """Continue with the batches of the group at the cursor."""
-        self._group_cursor, self._group_batches = cursor, len(batches)
-        self.ready = batches
-
-    def fail(self, batch: Any) -> None:
-        """End the epoch at the position before `batch`, which could not be delivered."""
-        if not self.is_over:
-            self.ready.append(batch)
-            self.end()
-
-    def end(self) -> None:
-        """End the epoch, and drop the batches that were not received."""
-        self._group_cursor, self._group_batches = self.cursor, 0
-        self.ready, self.is_over = [], True
 
 
 class Epoch:

@@ -14,7 +14,8 @@ import numpy as np
 
 from forebay.core.spec import Array, Layout, Structure
 from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
-from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
+from forebay.transforms.ops import Transform, apply_all
+from forebay.transforms.outputs import describe_transforms, write_leaves
 from forebay.transforms.workers.pickling import Failure
 
 __all__ = ["ProcessResult", "ProcessTask", "ProcessTransforms", "layout_views"]

@@ -19,7 +19,8 @@ from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource
 from forebay.sources.files.recipe import FileSourceRecipe
 from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
-from forebay.transforms.ops import Transform, apply_all, describe_transforms, write_leaves
+from forebay.transforms.ops import Transform, apply_all
+from forebay.transforms.outputs import describe_transforms, write_leaves
 from forebay.transforms.workers.pickling import Failure
 from forebay.transforms.workers.ray_inline import join_bytes, split_bytes
 

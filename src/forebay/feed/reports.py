@@ -50,18 +50,21 @@ class FeedReports:
         return self._recorder.received()
 
     def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
-        """Call `callback(stats)` regularly, and return a function that ends the calls.
+        """Call a function with the statistics regularly, and return a function that ends the calls.
 
-        `every` is a number of batches, or a time such as `"10s"`, `"500ms"` or `"2min"`. `stats` is the dict of
-        `stats()`. Its value `"interval"` has the numbers since the previous call. The thread of the training loop makes
-        the calls, when it takes a group of batches from the feed, and in `close()`. If the callback raises an
-        exception, the feed logs a warning and continues.
+        The thread of the training loop makes the calls, when it takes a group of batches from the feed, and in
+        `close()`. If the callback raises an exception, the feed logs a warning and continues.
 
-        >>> import numpy as np, forebay as fb
-        >>> with fb.from_arrays(np.arange(6)).batch(2).feed("numpy") as feed:
-        ...     stop = feed.on_stats(lambda stats: print(stats["rows"], "rows"), every=3)
-        ...     batches = list(feed)
-        6 rows
+        Args:
+            callback: Receives the dict of `stats()`. Its value `"interval"` has the numbers since the previous call.
+            every: A number of batches, or a time such as `"10s"`, `"500ms"` or `"2min"`.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> with fb.from_arrays(np.arange(6)).batch(2).feed("numpy") as feed:
+            ...     stop = feed.on_stats(lambda stats: print(stats["rows"], "rows"), every=3)
+            ...     batches = list(feed)
+            6 rows
         """
         if not callable(callback):
             raise PipelineError(f"on_stats({callback!r}): pass a function that takes a dict.")

@@ -14,7 +14,8 @@ from forebay.order.schedule import Cursor, Schedule
 from forebay.pipeline.plan import Plan
 from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.batch_context import BatchContext, SkippedRow
-from forebay.transforms.ops import apply_all, describe_transforms, write_leaves
+from forebay.transforms.ops import apply_all
+from forebay.transforms.outputs import describe_transforms, write_leaves
 from forebay.transforms.workers.process_pool import ProcessPool
 
 __all__ = ["GroupOrigin", "PartialGroupError", "TransformStage"]

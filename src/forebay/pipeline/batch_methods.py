@@ -37,32 +37,38 @@ class BatchMethods(RowMethods):
     ) -> Self:
         """Combine `rows` rows into a batch, or rows of similar length into batches of at most `tokens` elements.
 
-        `drop_remainder=True` leaves out an incomplete last batch. With `pad=0`, rows may differ in shape: Forebay
-        extends every row with zeros to the longest row of its batch. Pass a dict for a different value per field.
-
-        With `ragged=True`, rows may differ in their first length, and batches contain no padding. Each field whose
-        length varies arrives as `fb.Ragged` (values and offsets), in PyTorch as a jagged nested tensor, in TensorFlow
-        as a `tf.RaggedTensor`. If the specs of the source do not say which lengths vary, as after `from_source()`,
-        `from_generator()` and `map()` on rows, all fields with a dimension are ragged. Pass names to choose the fields.
-
         With `tokens=8192`, the number of rows varies: the rows of a batch, times the longest of them, are at most 8192.
         Rows of similar length form a bucket, and each batch has rows of one bucket. After `shuffle()`, both the rows of
-        a bucket and the batches come in another order in each epoch. Forebay reads the lengths now, or takes `lengths`:
-        an array with one number for each row, in the order before `shuffle()`, or the name of the field that counts. By
-        default, the longest field of a row counts. `buckets=[64, 128, 256]` sets the largest length of each bucket. The
-        last batch of a bucket may have fewer rows; `drop_remainder=True` leaves it out.
+        a bucket and the batches come in another order in each epoch.
 
-        With `sparse=True`, rows of CSR matrices become sparse tensors of the framework.
+        Args:
+            rows: The number of rows of a batch. Pass `rows` or `tokens`.
+            drop_remainder: True leaves out an incomplete last batch; with `tokens`, the incomplete last batch of each
+                bucket.
+            pad: With `pad=0`, rows may differ in shape: Forebay extends every row with zeros to the longest row of its
+                batch. Pass a dict for a different value per field.
+            ragged: With True, rows may differ in their first length, and batches contain no padding. Each field whose
+                length varies arrives as `fb.Ragged` (values and offsets), in PyTorch as a jagged nested tensor, in
+                TensorFlow as a `tf.RaggedTensor`. If the specs of the source do not say which lengths vary, as after
+                `from_source()`, `from_generator()` and `map()` on rows, all fields with a dimension are ragged. Pass
+                names to choose the fields.
+            tokens: Upper limit of the elements of a batch, with padding.
+            buckets: With `tokens`, the largest length of each bucket, such as `[64, 128, 256]`.
+            lengths: With `tokens`, an array with one number for each row, in the order before `shuffle()`, or the name
+                of the field that counts. By default, Forebay reads the lengths now, and the longest field of a row
+                counts.
+            sparse: With True, rows of CSR matrices become sparse tensors of the framework.
 
-        >>> import numpy as np, forebay as fb
-        >>> texts = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
-        >>> next(fb.from_source(texts).batch(3, pad=0).feed("numpy")).tolist()
-        [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
-        >>> batch = next(fb.from_source(texts).batch(3, ragged=True).feed("numpy"))
-        >>> batch.values.tolist(), batch.offsets.tolist()
-        ([1, 2, 3, 4, 5, 6], [0, 3, 4, 6])
-        >>> [batch.shape for batch in fb.from_source(texts).batch(tokens=4, pad=0, buckets=[2, 4]).feed("numpy")]
-        [(2, 2), (1, 3)]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> texts = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
+            >>> next(fb.from_source(texts).batch(3, pad=0).feed("numpy")).tolist()
+            [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
+            >>> batch = next(fb.from_source(texts).batch(3, ragged=True).feed("numpy"))
+            >>> batch.values.tolist(), batch.offsets.tolist()
+            ([1, 2, 3, 4, 5, 6], [0, 3, 4, 6])
+            >>> [batch.shape for batch in fb.from_source(texts).batch(tokens=4, pad=0, buckets=[2, 4]).feed("numpy")]
+            [(1, 3), (2, 2)]
         """
         if isinstance(self.source, BatchStream):
             raise PipelineError("from_batches() yields ready-made batches. Leave batch() out.")

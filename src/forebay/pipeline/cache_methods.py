@@ -22,7 +22,8 @@ from forebay.sources.row_cache.cached_source import CachedSource
 from forebay.sources.row_cache.stored_rows import RamRows, StoredRows
 from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.batch_context import BatchContext
-from forebay.transforms.ops import Map, Transform, apply_all, describe_transforms, write_leaves
+from forebay.transforms.ops import Map, Transform, apply_all
+from forebay.transforms.outputs import describe_transforms, write_leaves
 
 __all__ = ["CacheMethods"]
 
@@ -43,19 +44,25 @@ class CacheMethods(PipelineDescription):
     ) -> Self:
         """Keep the rows after all decoders and maps so far, so that later epochs do not compute them again.
 
-        `cache("8GB")` keeps up to 8 GB in RAM. `cache("folder")` keeps all rows on disk, and `cache("8GB",
-        path="folder")` up to 8 GB. Processes share a folder, also at the same time. If the budget does not hold all
-        rows, Forebay keeps the first rows of the source, and computes the others in every epoch.
+        If the budget does not hold all rows, Forebay keeps the first rows of the source, and computes the others in
+        every epoch. Processes share a folder, also at the same time. Random maps (`rng`) belong after `cache()`.
 
         The files on disk have a key: a hash of the functions with their closures and defaults, and of names, sizes and
-        times of the files. Pass a `version` if Forebay cannot hash something. The version then stands for the
-        functions: change it with them. Random maps (`rng`) belong after `cache()`.
+        times of the files.
 
-        >>> import numpy as np, forebay as fb
-        >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda row: row**2).cache("1MB").batch(4)
-        >>> with pipeline.feed("numpy") as feed:
-        ...     [batch.tolist() for epoch in range(3) for batch in feed], feed.stats()["source"]["cached_rows"]
-        ([[0, 1, 4, 9], [0, 1, 4, 9], [0, 1, 4, 9]], 4)
+        Args:
+            where: The budget or the folder. `cache("8GB")` keeps up to 8 GB in RAM. `cache("folder")` keeps all rows on
+                disk.
+            path: The folder, if `where` is a budget: `cache("8GB", path="folder")` keeps up to 8 GB on disk.
+            version: A text that stands for the functions in the key, if Forebay cannot hash something. Change it with
+                them.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda row: row**2).cache("1MB").batch(4)
+            >>> with pipeline.feed("numpy") as feed:
+            ...     [batch.tolist() for epoch in range(3) for batch in feed], feed.stats()["source"]["cached_rows"]
+            ([[0, 1, 4, 9], [0, 1, 4, 9], [0, 1, 4, 9]], 4)
         """
         place = _parse_place(where, path)
         if version is not None and not isinstance(version, str):

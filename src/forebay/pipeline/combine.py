@@ -23,13 +23,17 @@ __all__ = ["concat", "interleave", "zip_rows"]
 def concat(*pipelines: Pipeline) -> Pipeline:
     """Feed the rows of the first pipeline, then those of the second, and so on.
 
-    Each pipeline keeps its own `shuffle()`, `take()` and `repeat()`. Call `shuffle()` after `concat()` to mix the rows
-    of all pipelines. All must have the same fields, shapes and dtypes. No row is copied.
+    Call `shuffle()` after `concat()` to mix the rows of all pipelines. No row is copied.
 
-    >>> import numpy as np, forebay as fb
-    >>> both = fb.concat(fb.from_arrays(np.arange(3)), fb.from_arrays(np.arange(10, 12)))
-    >>> [batch.tolist() for batch in both.batch(4).feed("numpy")]
-    [[0, 1, 2, 10], [11]]
+    Args:
+        *pipelines: Pipelines with the same fields, shapes and dtypes. Each keeps its own `shuffle()`, `take()` and
+            `repeat()`.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> both = fb.concat(fb.from_arrays(np.arange(3)), fb.from_arrays(np.arange(10, 12)))
+        >>> [batch.tolist() for batch in both.batch(4).feed("numpy")]
+        [[0, 1, 2, 10], [11]]
     """
     orders = _check_pipelines(pipelines, "concat")
     for number, order in enumerate(orders[:-1], 1):
@@ -50,25 +54,25 @@ def interleave(
     stop: Stop = "first",
     seed: int | None = None,
 ) -> Pipeline:
-    """Mix the rows of several pipelines in fixed proportions.
+    """Mix the rows of several pipelines in fixed proportions. No row is copied.
 
-    With `weights=(7, 3)`, every ten rows have seven rows of pipeline 1 and three of pipeline 2, spread evenly.
-    Without weights, all pipelines have equal shares. With a `seed`, every ten rows come in a random order, which
-    is different in each epoch. Weights become whole numbers with a sum of at most 10,000: 0.7 and 0.3 become 7 and 3.
+    Args:
+        *pipelines: Pipelines with the same fields, shapes and dtypes. Each keeps its own `shuffle()`, `take()` and
+            `repeat()`. Use different seeds for pipelines of equal length, or their shuffles are equal.
+        weights: The share of each pipeline; equal shares by default. With `weights=(7, 3)`, every ten rows have seven
+            rows of pipeline 1 and three of pipeline 2, spread evenly. Weights become whole numbers with a sum of at
+            most 10,000: 0.7 and 0.3 become 7 and 3.
+        stop: The end of an epoch. `"first"`: as soon as any pipeline has no row left for its next turn. `"all"`: once
+            every row of every pipeline has come; shorter pipelines start again, with a new shuffle. A number: after
+            this many rows; pipelines start again if necessary.
+        seed: With a seed, the rows of each round (ten rows in the example) come in a random order, which is different
+            in each epoch.
 
-    `stop` is the end of an epoch:
-
-    - `"first"`: as soon as any pipeline has no row left for its next turn;
-    - `"all"`: once every row of every pipeline has come. Shorter pipelines start again, with a new shuffle;
-    - a number of rows. Pipelines start again if necessary.
-
-    Each pipeline keeps its own `shuffle()`, `take()` and `repeat()`. Use different seeds for pipelines of equal length,
-    or their shuffles are equal. All must have the same fields, shapes and dtypes. No row is copied.
-
-    >>> import numpy as np, forebay as fb
-    >>> old, new = fb.from_arrays(np.arange(20)), fb.from_arrays(np.arange(100, 120))
-    >>> next(fb.interleave(old, new, weights=(3, 1)).batch(8).feed("numpy")).tolist()
-    [0, 1, 100, 2, 101, 3, 4, 5]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> old, new = fb.from_arrays(np.arange(20)), fb.from_arrays(np.arange(100, 120))
+        >>> next(fb.interleave(old, new, weights=(3, 1)).batch(8).feed("numpy")).tolist()
+        [0, 1, 100, 2, 101, 3, 4, 5]
     """
     orders = _check_pipelines(pipelines, "interleave")
     _check_equal_rows(pipelines, "interleave")
@@ -82,14 +86,17 @@ def interleave(
 def zip_rows(*pipelines: Pipeline) -> Pipeline:
     """Combine row i of all pipelines into one row.
 
-    Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline. All
-    pipelines must have the same number of rows, and the same order: call `shuffle()` after `zip_rows()`.
+    Rows that are dicts are merged into one dict. Other rows become a tuple with one item for each pipeline.
 
-    >>> import numpy as np, forebay as fb
-    >>> images, labels = fb.from_arrays({"x": np.arange(4) * 10}), fb.from_arrays({"y": np.arange(4)})
-    >>> batch = next(fb.zip_rows(images, labels).batch(4).feed("numpy"))
-    >>> batch["x"].tolist(), batch["y"].tolist()
-    ([0, 10, 20, 30], [0, 1, 2, 3])
+    Args:
+        *pipelines: Pipelines with the same number of rows, in the same order: call `shuffle()` after `zip_rows()`.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images, labels = fb.from_arrays({"x": np.arange(4) * 10}), fb.from_arrays({"y": np.arange(4)})
+        >>> batch = next(fb.zip_rows(images, labels).batch(4).feed("numpy"))
+        >>> batch["x"].tolist(), batch["y"].tolist()
+        ([0, 10, 20, 30], [0, 1, 2, 3])
     """
     orders = _check_pipelines(pipelines, "zip_rows")
     order = _common_order(orders)

@@ -41,15 +41,17 @@ __all__ = [
 def from_arrays(tree: Tree) -> Pipeline:
     """Feed the rows of arrays in memory, without copying the arrays.
 
-    `tree` is an array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
-    pandas or polars counts as an array. A frame is passed to `from_frame`. The rows of a CSR matrix of SciPy become
-    dense rows; if this saves bytes, a GPU makes them dense. Rows of different length are a `fb.Ragged`: all values in
-    one array, and the offsets of the rows.
+    Args:
+        tree: An array, or a dict, a tuple or any nesting of arrays. All arrays must have the same length. A series of
+            pandas or polars counts as an array. A frame is passed to `from_frame`. The rows of a CSR matrix of SciPy
+            become dense rows; if this saves bytes, a GPU makes them dense. Rows of different length are a `fb.Ragged`:
+            all values in one array, and the offsets of the rows.
 
-    >>> import numpy as np
-    >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
-    >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
-    [[0, 1, 2, 3], [4, 5]]
+    Examples:
+        >>> import numpy as np
+        >>> data = {"image": np.zeros((6, 28, 28)), "label": np.arange(6)}
+        >>> [batch["label"].tolist() for batch in from_arrays(data).batch(4).feed("numpy")]
+        [[0, 1, 2, 3], [4, 5]]
     """
     if library_of_frame(tree) is not None:
         return from_frame(tree)
@@ -61,15 +63,18 @@ def from_arrays(tree: Tree) -> Pipeline:
 def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     """Feed rows of different length that lie one after the other in an array, without copying it.
 
-    Row i has the values `offsets[i]` to `offsets[i + 1] - 1`, so there is one more offset than rows. `values` is an
-    array, a mapped file (`np.memmap`), or a dict of arrays that share the offsets. It may also be a pyarrow column of
-    lists, or a dict of such columns; leave out the offsets then. Batch the rows with `batch(n, pad=0)`, or `pack()`
-    them.
+    Batch the rows with `batch(n, pad=0)`, or `pack()` them.
 
-    >>> import numpy as np
-    >>> pipeline = from_ragged(np.arange(6), offsets=[0, 3, 4, 6]).batch(3, pad=0)
-    >>> next(pipeline.feed("numpy")).tolist()
-    [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
+    Args:
+        values: An array, a mapped file (`np.memmap`), or a dict of arrays that share the offsets. It may also be a
+            pyarrow column of lists, or a dict of such columns; leave out the offsets then.
+        offsets: Row i has the values `offsets[i]` to `offsets[i + 1] - 1`, so there is one more offset than rows.
+
+    Examples:
+        >>> import numpy as np
+        >>> pipeline = from_ragged(np.arange(6), offsets=[0, 3, 4, 6]).batch(3, pad=0)
+        >>> next(pipeline.feed("numpy")).tolist()
+        [[0, 1, 2], [3, 0, 0], [4, 5, 0]]
     """
     if offsets is None:
         return _from_indexed(open_lists(values))
@@ -89,15 +94,18 @@ def from_frame(
     become integer codes; if there is one such column, `pipeline.class_names` has its categories. The index of a pandas
     frame is ignored.
 
-    - `columns`: a list of columns, or a dict of fields. In the dict, `"y": "label"` renames a column, and
-      `"x": ["a", "b"]` makes one vector of several columns of one dtype.
-    - `dtype`: the dtype of all fields, or a dict with the dtypes of some fields
+    Args:
+        frame: A DataFrame of pandas or polars, or an Arrow table.
+        columns: A list of columns, or a dict of fields. In the dict, `"y": "label"` renames a column, and `"x": ["a",
+            "b"]` makes one vector of several columns of one dtype. By default, all columns.
+        dtype: The dtype of all fields, or a dict with the dtypes of some fields. By default, the dtypes of the columns.
 
-    >>> import pandas
-    >>> frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
-    >>> pipeline = from_frame(frame, columns={"x": ["a", "b"], "y": "label"}, dtype={"x": "float32"})
-    >>> [batch["x"].tolist() for batch in pipeline.batch(2).feed("numpy")]
-    [[[1.0, 3.0], [2.0, 4.0]]]
+    Examples:
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
+        >>> pipeline = from_frame(frame, columns={"x": ["a", "b"], "y": "label"}, dtype={"x": "float32"})
+        >>> [batch["x"].tolist() for batch in pipeline.batch(2).feed("numpy")]
+        [[[1.0, 3.0], [2.0, 4.0]]]
     """
     return _from_indexed(FrameSource(frame, columns=columns, dtype=dtype))
 
@@ -105,10 +113,8 @@ def from_frame(
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
     """Feed the rows of files.
 
-    `files` is a path, a glob pattern, or a list of paths and patterns. Several files become one sequence of rows.
     Forebay memory-maps `.npy` and uncompressed `.npz` files, and decompresses compressed `.npz` files on first use.
-    `spec` describes one row. Without `spec`, Forebay reads shapes and dtypes from the files. Other options depend on
-    the format:
+    Other options depend on the format:
 
     - `.npz`: `members`, the names of the arrays to read
     - `.csv`: `delimiter`, `header`
@@ -135,6 +141,12 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     - `ram_bytes`: size limit of downloaded data in memory
     - `ahead_bytes`: size limit of prefetched data
     - `connections`, `attempts`: number of parallel requests, and of attempts per request
+
+    Args:
+        files: A path, a glob pattern, or a list of paths and patterns. Several files become one sequence of rows.
+        spec: The shape and dtype of one row: an `fb.ArraySpec`, or a tree of them. By default, Forebay reads shapes and
+            dtypes from the files.
+        **options: The options of the format and of the object store, as listed above.
     """
     files = files if isinstance(files, str | Path) else list(files)
     source = open_files(files, spec=spec, **options)
@@ -157,35 +169,38 @@ def from_images(
 ) -> Pipeline:
     """Feed images as rows `{"image": uint8 array}`; with `label`, also `"label": int64`.
 
-    `files` is a path, a glob pattern, or a list of both. The files are images, or contain images: `.tar`, `.parquet`,
-    `.arrow`, `.tfrecord`, `.h5` and LMDB. The array has the shape (height, width, channels). Forebay applies the EXIF
-    orientation. An animation becomes its first frame.
+    The array has the shape (height, width, channels). Forebay applies the EXIF orientation. An animation becomes its
+    first frame.
 
-    - `size`: (height, width). Without it, all images must have the size of the first.
-    - `channels`: 1 (gray), 3 (RGB) or 4 (RGBA)
-    - `resize`: `"stretch"` ignores the aspect ratio. `"crop"` scales it to cover `size` and crops at the centre.
-    - `column`: for files that contain images, the column, the extension, the feature, the dataset or the beginning of
-      the keys that has the images. Without it, the file must have only one.
-    - `label`: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
-      the path that returns a number or a class name. For files that contain images, the name of the column of the
-      labels. Without it, rows have no label.
-    - `class_names`: the classes to read, in the order of their numbers. Without it, Forebay sorts the names.
-    - `decoder`: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
-      faster. `"nvjpeg"` decodes on an NVIDIA GPU. `"auto"` is the fastest of these that is installed and that the
-      device of the feed has.
-    - `max_held_bytes`: for files that contain images, the memory for decompressed parts (1 GiB by default)
+    Args:
+        files: A path, a glob pattern, or a list of both. The files are images, or contain images: `.tar`, `.parquet`,
+            `.arrow`, `.tfrecord`, `.h5` and LMDB.
+        size: (height, width). Without it, all images must have the size of the first.
+        channels: 1 (gray), 3 (RGB) or 4 (RGBA).
+        resize: `"stretch"` ignores the aspect ratio. `"crop"` scales the image to cover `size` and crops at the centre.
+        column: For files that contain images, the column, the extension, the feature, the dataset or the beginning of
+            the keys that has the images. Without it, the file must have only one.
+        label: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
+            the path that returns a number or a class name. For files that contain images, the name of the column of the
+            labels. Without it, rows have no label.
+        class_names: The classes to read, in the order of their numbers. Without it, Forebay sorts the names.
+        decoder: `"pillow"`; `"simplejpeg"`, which decodes JPEG files faster; or `"opencv"`, which also resizes them
+            faster. `"nvjpeg"` decodes on an NVIDIA GPU. `"auto"` is the fastest of these that is installed and that the
+            device of the feed has.
+        max_held_bytes: For files that contain images, the memory for decompressed parts (1 GiB by default).
 
-    >>> import tempfile
-    >>> from PIL import Image
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("cat", "dog"):
-    ...     (folder / name).mkdir()
-    ...     Image.new("RGB", (50, 40)).save(folder / name / "1.jpg")
-    >>> pipeline = from_images(folder / "*" / "*.jpg", size=(32, 32), label="folder").batch(2)
-    >>> pipeline.class_names
-    ('cat', 'dog')
-    >>> [(batch["image"].shape, batch["label"].tolist()) for batch in pipeline.feed("numpy")]
-    [((2, 32, 32, 3), [0, 1])]
+    Examples:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("cat", "dog"):
+        ...     (folder / name).mkdir()
+        ...     Image.new("RGB", (50, 40)).save(folder / name / "1.jpg")
+        >>> pipeline = from_images(folder / "*" / "*.jpg", size=(32, 32), label="folder").batch(2)
+        >>> pipeline.class_names
+        ('cat', 'dog')
+        >>> [(batch["image"].shape, batch["label"].tolist()) for batch in pipeline.feed("numpy")]
+        [((2, 32, 32, 3), [0, 1])]
     """
     # Imported here because only images need Pillow.
     from forebay.sources.formats.image_decode import ImageOptions
@@ -201,15 +216,19 @@ def from_images(
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
     """Feed the rows that an iterable yields.
 
-    Forebay calls `make` at the start of each pass; `make` returns the iterable. Without a `spec`, Forebay reads shapes
-    and dtypes from the first row. Prefer a generator function to Python's `map()` or a class with `__next__`. In a
-    generator function, Python turns a StopIteration that your code raises by mistake into an error. Elsewhere it ends
-    the pass.
+    Prefer a generator function to Python's `map()` or a class with `__next__`. In a generator function, Python turns a
+    StopIteration that your code raises by mistake into an error. Elsewhere it ends the pass.
 
-    >>> import numpy as np
-    >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)
-    >>> [batch.tolist() for batch in pipeline.feed("numpy")]
-    [[0.0, 1.0], [2.0]]
+    Args:
+        make: A function that returns the iterable. Forebay calls it at the start of each pass.
+        spec: The shape and dtype of one row: an `fb.ArraySpec`, or a tree of them. By default, Forebay reads them from
+            the first row.
+
+    Examples:
+        >>> import numpy as np
+        >>> pipeline = from_generator(lambda: (np.float32(i) for i in range(3))).batch(2)
+        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+        [[0.0, 1.0], [2.0]]
     """
     return Pipeline(RowStream(make, spec))
 
@@ -217,8 +236,9 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
 def from_batches(loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> Pipeline:
     """Feed the ready-made batches of another loader.
 
-    `loader` is any iterable of batches, such as a tf.data dataset, a DataLoader, a Grain loader or a list. It can also
-    be a function that returns such an iterable.
+    Args:
+        loader: Any iterable of batches, such as a tf.data dataset, a DataLoader, a Grain loader or a list. It can also
+            be a function that returns such an iterable.
     """
     return Pipeline(BatchStream(loader))
 
@@ -226,7 +246,8 @@ def from_batches(loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> Pipel
 def from_source(source: Any) -> Pipeline:
     """Feed the rows of a `Source`, or of any object with `__len__` and `__getitem__`.
 
-    If the object also has `__getitems__`, Forebay passes many row numbers to this method in one call.
+    Args:
+        source: The object. If it also has `__getitems__`, Forebay passes many row numbers to this method in one call.
     """
     return _from_indexed(adapt_source(source))
 

@@ -38,29 +38,31 @@ class PackMethods(RowMethods):
     ) -> Self:
         """Put several texts into each row, so that rows have `length` tokens and little padding.
 
-        A text is a row with one dimension of any length. A packed row is a dict with the fields `tokens`,
-        `segment_ids` (1 for the first text of the row, 2 for the next, 0 for padding) and `positions` (0, 1, ... within
-        each text). If texts are dicts, all their fields are packed under their own names. They must have one length per
-        row.
-
-        - `field`: the field whose lengths count; by default the first.
-        - `drop`: fields to leave out. Fields of another shape, such as a label of a text, cannot be packed.
-        - `pad`: the value of padding; a dict for a different value per field.
-        - `long`: what happens to texts with more than `length` tokens. `"split"` cuts them and keeps every token,
-          `"truncate"` drops their end, and `"error"` refuses them.
-        - `lengths`: the length of each row, if you know it. Otherwise Forebay asks the source, or reads all rows once.
-        - `seed`: another seed puts other texts together.
+        A text is a row with one dimension of any length. A packed row is a dict with the fields `tokens`, `segment_ids`
+        (1 for the first text of the row, 2 for the next, 0 for padding) and `positions` (0, 1, ... within each text).
+        If texts are dicts, all their fields are packed under their own names. They must have one length per row.
 
         Which texts share a row depends only on the lengths and the options. It is the same in every epoch, so call
         `shuffle()` after `pack()`. Empty texts are left out.
 
-        >>> import numpy as np, forebay as fb
-        >>> texts = [np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7, 8, 9])]
-        >>> batch = next(fb.from_source(texts).pack(5).batch(2).feed("numpy"))
-        >>> sorted(batch["tokens"].tolist())
-        [[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]]
-        >>> sorted(batch["segment_ids"].tolist()), sorted(batch["positions"].tolist())
-        ([[1, 1, 1, 1, 0], [1, 1, 1, 2, 2]], [[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]])
+        Args:
+            length: The number of tokens of a packed row.
+            field: The field whose lengths count; by default the first.
+            drop: Fields to leave out. Fields of another shape, such as a label of a text, cannot be packed.
+            pad: The value of padding; a dict for a different value per field.
+            long: What happens to texts with more than `length` tokens. `"split"` cuts them and keeps every token,
+                `"truncate"` drops their end, and `"error"` refuses them.
+            lengths: The length of each row, if you know it. Otherwise Forebay asks the source, or reads all rows once.
+            seed: Another seed puts other texts together.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> texts = [np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7, 8, 9])]
+            >>> batch = next(fb.from_source(texts).pack(5).batch(2).feed("numpy"))
+            >>> sorted(batch["tokens"].tolist())
+            [[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]]
+            >>> sorted(batch["segment_ids"].tolist()), sorted(batch["positions"].tolist())
+            ([[1, 1, 1, 1, 0], [1, 1, 1, 2, 2]], [[0, 1, 2, 0, 1], [0, 1, 2, 3, 0]])
         """
         length, seed = check_count(length, "pack({})"), check_number(seed, "pack(seed={})")
         if length >= 2**31:

@@ -32,10 +32,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     A pipeline owns no thread and no buffer; `feed()` starts the work. Before `batch()`, `map`, `repeat` and `take`
     apply to rows; after it, they apply to batches.
 
-    >>> import numpy as np, forebay as fb
-    >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
-    >>> [len(batch) for batch in pipeline.feed("numpy")]
-    [4, 4, 2]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> pipeline = fb.from_arrays(np.arange(10)).shuffle(seed=1).batch(4)
+        >>> [len(batch) for batch in pipeline.feed("numpy")]
+        [4, 4, 2]
     """
 
     @property
@@ -47,14 +48,19 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
         """Keep every `count`-th row (or ready-made batch) of the order, beginning with number `index`.
 
-        With `shard("auto")`, `feed()` detects the rank of this process from Ray Train, torch.distributed, torchrun,
-        jax.distributed, TensorFlow's MultiWorkerMirroredStrategy, MPI or Slurm. All ranks take the same number of
-        steps. If one of them reports several ranks, `feed()` raises an error without a call of `shard`. `shard(0, 1)`
-        says that the rows are already divided, or that this process shall read all of them.
+        With `shard("auto")`, all ranks take the same number of steps. If a framework or a launcher reports several
+        ranks, `feed()` raises an error without a call of `shard`. `shard(0, 1)` says that the rows are already divided,
+        or that this process shall read all of them.
 
-        >>> import numpy as np, forebay as fb
-        >>> next(fb.from_arrays(np.arange(10)).shard(1, 4).batch(3).feed("numpy")).tolist()
-        [1, 5, 9]
+        Args:
+            index: The number of this shard, from 0. `"auto"`: `feed()` detects the rank of this process from Ray Train,
+                torch.distributed, torchrun, jax.distributed, TensorFlow's MultiWorkerMirroredStrategy, MPI or Slurm.
+            count: The number of shards. Leave it out with `"auto"`.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> next(fb.from_arrays(np.arange(10)).shard(1, 4).batch(3).feed("numpy")).tolist()
+            [1, 5, 9]
         """
         if self.shard_count > 1 or self.rank is not None:
             current = "by rank" if self.rank is not None else f"{self.shard_index} of {self.shard_count}"
@@ -80,35 +86,35 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     ) -> Self:
         """Call a function on every row (before `batch()`) or on every batch (after it).
 
-        `where` selects where the function runs:
-
-        - `"thread"`: worker threads, for NumPy code, which releases the GIL;
-        - `"process"`: worker processes, for pure Python code;
-        - `"ray"`: workers on a Ray cluster, for more CPU time than this machine has;
-        - `"device"`: the GPU, on batches of the framework's arrays.
-
-        `workers` limits the number of processes or Ray workers. A function with a parameter `rng` receives a NumPy
-        random generator. On rows, its numbers depend only on `seed` (by default the seed of `shuffle`), the epoch, the
-        row and the place of the map in the pipeline. They do not change with the batch size, the shards, the workers,
-        `where` or a resume. After `batch()`, the numbers belong to the batch and change with the batch size and the
-        shards. The function must not keep the generator: the next row uses the same object.
-
-        With `on_error="skip"`, a row for which the function raises an exception does not end the feed. The result of
-        the nearest good row of the same batch replaces it; of two, the earlier one. `stats()["skipped_rows"]` has the
-        count and the first errors. The feed raises TransformError if a batch has no good row, or if more than
-        `max_errors` of the received rows were skipped; fewer than 1000 rows count as 1000. A MemoryError is never
-        skipped.
+        A function with a parameter `rng` receives a NumPy random generator. On rows, its numbers depend only on `seed`,
+        the epoch, the row and the place of the map in the pipeline. They do not change with the batch size, the shards,
+        the workers, `where` or a resume. After `batch()`, the numbers belong to the batch and change with the batch
+        size and the shards. The function must not keep the generator: the next row uses the same object.
 
         When the feed starts, Forebay calls the function for the first batch, to infer the shapes and dtypes of its
         result (except on the device). Forebay may also call it for batches that the consumer never takes.
 
-        >>> import numpy as np, forebay as fb
-        >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
-        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
-        [[0, 10], [20, 30]]
-        >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda x: 12 // int(x), on_error="skip").batch(4)
-        >>> [batch.tolist() for batch in pipeline.feed("numpy")]
-        [[12, 12, 6, 4]]
+        Args:
+            function: A function of a row or a batch, or a transform such as `fb.scale(...)`.
+            where: Where the function runs. `"thread"`: worker threads, for NumPy code, which releases the GIL.
+                `"process"`: worker processes, for pure Python code. `"ray"`: workers on a Ray cluster, for more CPU
+                time than this machine has. `"device"`: the GPU, on batches of the framework's arrays.
+            seed: The seed of `rng`; by default the seed of `shuffle`.
+            workers: Upper limit of the number of processes or Ray workers.
+            on_error: `"raise"` ends the feed if the function raises an exception. With `"skip"`, the result of the
+                nearest good row of the same batch replaces that of the failed row; of two, the earlier one.
+                `stats()["skipped_rows"]` has the count and the first errors. A MemoryError is never skipped.
+            max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped; fewer than 1000
+                rows count as 1000. The feed raises TransformError beyond it, or if a batch has no good row.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> pipeline = fb.from_arrays(np.arange(4)).batch(2).map(lambda x: x * 10)
+            >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+            [[0, 10], [20, 30]]
+            >>> pipeline = fb.from_arrays(np.arange(4)).map(lambda x: 12 // int(x), on_error="skip").batch(4)
+            >>> [batch.tolist() for batch in pipeline.feed("numpy")]
+            [[12, 12, 6, 4]]
         """
         by_row = self.batching is None and not isinstance(self.source, BatchStream)
         gets_rows = by_row and where != "device" and not isinstance(function, Cast | Scale | OneHot | Augmentation)
@@ -137,23 +143,29 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     ) -> "Feed":
         """Start a feed and return it.
 
-        A feed is an iterable over batches, as arrays of a framework. `to` is `"numpy"`, `"torch"`, `"jax"`,
-        `"tensorflow"`, `"cupy"`, `"keras"` for `model.fit(feed)`, or `"loader"` for a PyTorch DataLoader that trainers
-        accept. Each iteration over the feed is the next epoch. Close the feed, or use it in a `with` statement.
+        A feed is an iterable over batches, as arrays of a framework. Each iteration over the feed is the next epoch.
+        Close the feed, or use it in a `with` statement.
 
-        - `device`: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`: a GPU if there is one, but the CPU for NumPy.
-          With a tuple such as `("cuda:0", "cuda:1")`, a batch is a tuple with the part of each device. A
-          `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices. The framework
-          itself copies batches to `"mps"`, `"xpu"`, `"rocm"`, `"tpu"` and other devices that it has.
-        - `resident`: whether rows stay on the device: `"always"` or `"never"`. `"auto"` keeps rows there if they fit.
-        - `host_bytes`: upper limit of the host memory that the feed allocates, not counting the source.
-        - `device_bytes`: upper limit of the device memory. The default is a share of the free memory.
-        - `fields`: for Keras only, the names of the fields for `x`, `y` and `sample_weight`.
+        Args:
+            to: The framework: `"numpy"` (the default), `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"`, `"keras"` for
+                `model.fit(feed)`, or `"loader"` for a PyTorch DataLoader that trainers accept.
+            device: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`, the default: a GPU if there is one, but the
+                CPU for NumPy. With a tuple such as `("cuda:0", "cuda:1")`, a batch is a tuple with the part of each
+                device. A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.
+                The framework itself copies batches to `"mps"`, `"xpu"`, `"rocm"`, `"tpu"` and other devices that it
+                has.
+            resident: Whether rows stay on the device: `"always"` or `"never"`. `"auto"`, the default, keeps rows there
+                if they fit.
+            host_bytes: Upper limit of the host memory that the feed allocates, not counting the source. The default is
+                `"256MiB"`.
+            device_bytes: Upper limit of the device memory. The default is a share of the free memory.
+            **fields: For Keras only, the names of the fields for `x`, `y` and `sample_weight`.
 
-        >>> import numpy as np, forebay as fb
-        >>> with fb.from_arrays({"x": np.arange(4)}).batch(2).feed("numpy") as feed:
-        ...     [batch["x"].tolist() for batch in feed]
-        [[0, 1], [2, 3]]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> with fb.from_arrays({"x": np.arange(4)}).batch(2).feed("numpy") as feed:
+            ...     [batch["x"].tolist() for batch in feed]
+            [[0, 1], [2, 3]]
         """
         options = FeedOptions(to, device, resident, host_bytes, device_bytes)
         if not self.has_shard and to != "loader":  # a loader divides the rows itself

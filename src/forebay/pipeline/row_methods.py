@@ -1,8 +1,6 @@
-"""The pipeline methods that determine which rows come, and in which order."""
+"""The pipeline methods that order rows: shuffle, window, repeat, take and skip."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,23 +8,14 @@ import numpy as np
 from forebay.core.source import AbstractSource
 from forebay.core.spec import parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.choices import Selected, Span, SplitPart, consecutive_start
+from forebay.order.choices import Selected, Span, consecutive_start
 from forebay.order.combined import has_windows
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, require_length
-from forebay.order.sampling import Sampled
 from forebay.pipeline.argument_checks import check_count, check_number
-from forebay.pipeline.description import PipelineDescription
-from forebay.pipeline.row_choices import (
-    balanced_weights,
-    check_weights,
-    select_positions,
-    split_by_group,
-    split_counts,
-)
-from forebay.pipeline.stored_columns import filter_mask, read_labels, refuse_transforms
-from forebay.sources.row_filter import RowFilter
+from forebay.pipeline.choice_methods import ChoiceMethods
+from forebay.pipeline.stored_columns import read_labels
 from forebay.sources.streams.batches import BatchStream
-from forebay.sources.streams.choices import FilteredStream, SkippedStream, TakenStream
+from forebay.sources.streams.choices import SkippedStream, TakenStream
 from forebay.sources.streams.combinators import RepeatedStream, ShuffledStream
 from forebay.sources.windows import find_starts_within, make_windows
 
@@ -37,7 +26,7 @@ MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of o
 
 
 @dataclass(frozen=True, slots=True)
-class RowMethods(PipelineDescription):
+class RowMethods(ChoiceMethods):
     """A pipeline description with methods that choose and order rows. Each method returns a new pipeline."""
 
     def shuffle(
@@ -50,15 +39,19 @@ class RowMethods(PipelineDescription):
     ) -> Self:
         """Shuffle the rows, with a different random order in each epoch.
 
-        `block=None` is an exact shuffle: any row can appear at any position. `block="auto"` is exact too, unless the
-        source proposes blocks, as do chunked files and stored objects that do not fit in memory.
+        The order depends only on `seed` and the epoch. A block shuffle reads data larger than RAM faster: it reads
+        blocks in random order and mixes the rows of several open blocks. Rows of one block stay near each other;
+        `explain()` reports the distance.
 
-        A block shuffle reads data larger than RAM faster. `block=4096` reads blocks of 4096 rows in random order and
-        mixes the rows of several open blocks. `mix` sets the number of open blocks, or `window="64MB"` sets their
-        total size. By default, as many blocks are open as fit in 32 MiB, but at least 16 and at most 1024. Rows of one
-        block stay near each other; `explain()` reports the distance. The order depends only on `seed` and the epoch.
-
-        A stream needs a `window`: Forebay keeps a window of this size in memory and takes rows from it at random.
+        Args:
+            seed: Another seed gives another order.
+            block: None is an exact shuffle: any row can appear at any position. `"auto"` is exact too, unless the
+                source proposes blocks, as do chunked files and stored objects that do not fit in memory. A number such
+                as 4096 is the number of rows of a block.
+            mix: The number of open blocks of a block shuffle. By default, as many blocks are open as fit in 32 MiB, but
+                at least 16 and at most 1024.
+            window: The total size of all open blocks, such as `"64MB"`, instead of `mix`. A stream needs a window:
+                Forebay keeps a window of this size in memory and takes rows from it at random.
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
@@ -81,17 +74,22 @@ class RowMethods(PipelineDescription):
     def window(self, length: int, *, stride: int = 1, horizon: int = 0, within: Any = None) -> Self:
         """Make rows of `length + horizon` consecutive rows of a series, beginning at every `stride`-th row.
 
-        `horizon` adds the rows to predict at the end of each window. Split a batch in the loop: `batch[:, :length]` and
-        `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]` for the next token. Windows of arrays and of mapped
-        files share the memory of the series, on the host and on a GPU.
+        Split a batch in the loop: `batch[:, :length]` and `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]`
+        for the next token. Windows of arrays and of mapped files share the memory of the series, on the host and on a
+        GPU. Call `window()` before `shuffle()` and `map()`; `split(..., seed=None)` may come before it.
 
-        `within="episode"` makes only windows whose rows have the same value of this field. It may also be an array with
-        one label per row. Call `window()` before `shuffle()` and `map()`; `split(..., seed=None)` may come before it.
+        Args:
+            length: The number of rows of a window, without the horizon.
+            stride: The distance between the first rows of two windows.
+            horizon: The number of rows to predict, at the end of each window.
+            within: The name of a field, or an array with one label per row. Only windows whose rows have the same value
+                are made, for example `within="episode"`.
 
-        >>> import numpy as np, forebay as fb
-        >>> pipeline = fb.from_arrays(np.arange(10)).window(3, stride=2, horizon=1).batch(2)
-        >>> next(pipeline.feed("numpy")).tolist()
-        [[0, 1, 2, 3], [2, 3, 4, 5]]
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> pipeline = fb.from_arrays(np.arange(10)).window(3, stride=2, horizon=1).batch(2)
+            >>> next(pipeline.feed("numpy")).tolist()
+            [[0, 1, 2, 3], [2, 3, 4, 5]]
         """
         length, stride = check_count(length, "window({})"), check_count(stride, "window(stride={})")
         horizon = check_number(horizon, "window(horizon={})")
@@ -123,9 +121,10 @@ class RowMethods(PipelineDescription):
         return slice(first, first + require_length(self.order, "window"))
 
     def repeat(self, count: int | None = None) -> Self:
-        """Repeat all rows (before `batch()`) or all batches (after it) `count` times in each epoch.
+        """Repeat all rows (before `batch()`) or all batches (after it) in each epoch.
 
-        Without a `count`, the epoch never ends.
+        Args:
+            count: How often the rows or batches come. Without it, the epoch never ends.
         """
         count = None if count is None else check_count(count, "repeat({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
@@ -137,7 +136,11 @@ class RowMethods(PipelineDescription):
         return replace(self, order=Repeated(self.order, count))
 
     def take(self, count: int) -> Self:
-        """Keep only the first `count` rows (before `batch()`) or batches (after it) of each epoch."""
+        """Keep only the first rows (before `batch()`) or batches (after it) of each epoch.
+
+        Args:
+            count: The number of rows or batches.
+        """
         count = check_count(count, "take({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
             return replace(self, batch_limit=min(count, self.batch_limit or count))
@@ -146,11 +149,15 @@ class RowMethods(PipelineDescription):
         return replace(self, order=Take(self.order, count))
 
     def skip(self, count: int) -> Self:
-        """Leave out the first `count` rows of each epoch.
+        """Leave out the first rows of each epoch.
 
-        >>> import numpy as np, forebay as fb
-        >>> next(fb.from_arrays(np.arange(10)).skip(7).batch(4).feed("numpy")).tolist()
-        [7, 8, 9]
+        Args:
+            count: The number of rows to leave out.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> next(fb.from_arrays(np.arange(10)).skip(7).batch(4).feed("numpy")).tolist()
+            [7, 8, 9]
         """
         count = check_number(count, "skip({})")
         if count < 0:
@@ -163,145 +170,6 @@ class RowMethods(PipelineDescription):
         if self.order.length is not None and count >= self.order.length:
             raise PipelineError(f"skip({count}) leaves none of {self.order.length} rows. Skip fewer rows.")
         return replace(self, order=Span(self.order, count))
-
-    def select(self, rows: Any) -> Self:
-        """Keep the rows that a mask or row numbers choose.
-
-        `rows` is a boolean array with one entry per row, an array of row numbers, a range or a slice. Row numbers count
-        the rows of the pipeline so far, from 0. They may be in any order, and repeat. Call `select()` before
-        `shuffle()`. `shard()` divides the selected rows, wherever you call it.
-
-        >>> import numpy as np, forebay as fb
-        >>> rows = fb.from_arrays(np.arange(10) * 10)
-        >>> next(rows.select([7, 2, 2]).batch(4).feed("numpy")).tolist()
-        [70, 20, 20]
-        """
-        return replace(self, order=select_positions(self._fixed_order("select"), rows))
-
-    def filter(self, function: Callable[[Any], Any], *, fields: str | Sequence[str] | None = None) -> Self:
-        """Keep the rows for which a function returns True.
-
-        The function receives arrays with many rows, like a batch, and returns one boolean for each row. With
-        `fields="label"`, it receives the array of this field. With several names, it receives a dict of arrays.
-
-        If the rows can be indexed, Forebay calls the function for all rows now, and keeps the numbers of the chosen
-        rows. On a stream, Forebay calls it while it reads. The function sees stored rows, so call `map()` later.
-
-        >>> import numpy as np, forebay as fb
-        >>> data = {"x": np.arange(6), "label": np.array([0, 1, 0, 1, 2, 1])}
-        >>> ones = fb.from_arrays(data).filter(lambda label: label == 1, fields="label")
-        >>> next(ones.batch(4).feed("numpy"))["x"].tolist()
-        [1, 3, 5]
-        """
-        self._refuse_batches("filter")
-        refuse_transforms(self, "filter()")
-        row_filter = RowFilter.of(function, self.structure, fields)
-        if self.order is None:
-            return replace(self, source=FilteredStream(self._stream, row_filter))
-        order = self._fixed_order("filter")
-        mask = filter_mask(self, row_filter)
-        if not mask.any():
-            raise PipelineError(f"{row_filter} kept none of {len(mask)} rows. Check the function.")
-        return replace(self, order=select_positions(order, mask))
-
-    def split(self, *fractions: float, seed: int | None = 0, by: Any = None) -> tuple[Self, ...]:
-        """Divide the rows into disjoint parts, and return one pipeline for each fraction.
-
-        The fractions have the sum 1, and each row is in exactly one part. The parts depend only on the number of rows,
-        the fractions and the seed. The rows of a part come in a random order that is the same in every epoch; shuffle
-        a part to change it in every epoch. With `seed=None`, the parts are consecutive rows in the order of the source.
-
-        `by` keeps groups together: the name of a field, or an array with one label per row. All rows with the same
-        label go to one part, so sizes are approximate. The rows of such a part come in the order of the source.
-
-        >>> import numpy as np, forebay as fb
-        >>> train, test = fb.from_arrays(np.arange(10)).split(0.8, 0.2, seed=None)
-        >>> next(test.batch(4).feed("numpy")).tolist()
-        [8, 9]
-        """
-        order = self._fixed_order("split")
-        seed = None if seed is None else check_number(seed, "split(seed={})")
-        assert order.length is not None
-        counts = split_counts(fractions, order.length)
-        if by is not None:
-            masks = split_by_group(read_labels(self, by, "split(by=...)"), counts, seed)
-            return tuple(replace(self, order=select_positions(order, mask)) for mask in masks)
-        starts = [0, *accumulate(counts)]
-        parts: list[Order] = [
-            Span(order, start, stop - start) if seed is None else SplitPart(order, seed, start, stop - start)
-            for start, stop in pairwise(starts)
-        ]
-        return tuple(replace(self, order=part) for part in parts)
-
-    def sample(
-        self,
-        *,
-        weights: Any = None,
-        balance: Any = None,
-        rows: int | None = None,
-        replacement: bool = True,
-        seed: int = 0,
-    ) -> Self:
-        """Draw rows at random by weight, with a different draw in each epoch.
-
-        `weights` has one number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
-        `balance="label"` gives each value of this field the same share instead; it may also be an array with one label
-        per row. An epoch has `rows` rows, by default as many as before. With `replacement=False`, each row is
-        drawn at most once per epoch, and rows with a large weight tend to come first.
-
-        >>> import numpy as np, forebay as fb
-        >>> rare = fb.from_arrays(np.arange(4)).sample(weights=[0, 0, 1, 0], rows=3)
-        >>> next(rare.batch(4).feed("numpy")).tolist()
-        [2, 2, 2]
-        """
-        order = self._fixed_order("sample")
-        assert order.length is not None
-        seed, count = check_number(seed, "sample(seed={})"), order.length
-        if rows is not None:
-            count = check_count(rows, "sample(rows={})")
-        if not isinstance(replacement, bool):
-            raise PipelineError(f"sample(replacement={replacement!r}): pass True or False.")
-        if (weights is None) == (balance is None):
-            given = "neither" if weights is None else "both"
-            raise PipelineError(f"sample() got {given} of weights= and balance=. Pass one of them.")
-        if balance is not None:
-            weights = balanced_weights(read_labels(self, balance, "sample(balance=...)"))
-        checked = check_weights(weights, order.length)
-        available = int(np.count_nonzero(checked))
-        if not replacement and count > available:
-            raise PipelineError(
-                f"sample(rows={count}, replacement=False): only {available} rows have a weight above 0. Draw fewer "
-                "rows, or pass replacement=True."
-            )
-        return replace(
-            self, order=Sampled.of(order, checked, seed=seed, count=count, replacement=bool(replacement)), seed=seed
-        )
-
-    def _fixed_order(self, verb: str) -> Order:
-        """Return the order if it is finite and fixed, else raise PipelineError."""
-        self._refuse_batches(verb)
-        if self.order is None:
-            raise PipelineError(
-                f"{verb}() needs rows that can be indexed, but a stream is read in sequence. Use filter(), skip() and "
-                "take(), or store the rows in arrays or files."
-            )
-        if self.order.length is None:
-            raise PipelineError(
-                f"{verb}() needs a known number of rows, but the repeat() before it never ends. Call {verb}() before "
-                "repeat()."
-            )
-        if not self.order.is_fixed:
-            raise PipelineError(
-                f"{verb}() comes after shuffle() or sample(), so it would choose different rows in each epoch. Call "
-                f"{verb}() before them."
-            )
-        return self.order
-
-    def _refuse_batches(self, verb: str) -> None:
-        if isinstance(self.source, BatchStream):
-            raise PipelineError(f"{verb}() works on rows, but from_batches() yields batches. Do this in the loader.")
-        if self.batching is not None:
-            raise PipelineError(f"{verb}() works on rows: call it before batch().")
 
     def _propose_blocks(self, order: Order, mix: int | None) -> tuple[int | None, int | None]:
         """Return the number of rows per block and of open blocks.

@@ -251,16 +251,21 @@ class Normalize(Augmentation):
 def flip(horizontal: float = 0.5, vertical: float = 0.0, *, fields: str | Sequence[str] | None = None) -> Flip:
     """Return a transform that mirrors each image at random.
 
-    `horizontal` is the probability that left and right are swapped, `vertical` that top and bottom are. Each row has
-    its own random numbers, which do not change with the batch size, the shards, the workers, the device or a resume.
-    `fields` names the fields with images; by default, these are all uint8 and float rows of shape (height, width,
-    channels).
+    Each row has its own random numbers, which do not change with the batch size, the shards, the workers, the device or
+    a resume.
 
-    >>> import numpy as np, forebay as fb
-    >>> images = np.arange(6, dtype=np.uint8).reshape(2, 1, 3, 1)
-    >>> pipeline = fb.from_arrays({"image": images}).map(fb.flip(1.0)).batch(2)
-    >>> next(pipeline.feed("numpy"))["image"][:, 0, :, 0].tolist()
-    [[2, 1, 0], [5, 4, 3]]
+    Args:
+        horizontal: The probability that left and right are swapped.
+        vertical: The probability that top and bottom are swapped.
+        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
+            channels).
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images = np.arange(6, dtype=np.uint8).reshape(2, 1, 3, 1)
+        >>> pipeline = fb.from_arrays({"image": images}).map(fb.flip(1.0)).batch(2)
+        >>> next(pipeline.feed("numpy"))["image"][:, 0, :, 0].tolist()
+        [[2, 1, 0], [5, 4, 3]]
     """
     for name, value in (("horizontal", horizontal), ("vertical", vertical)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -277,12 +282,18 @@ def normalize(
 ) -> Normalize:
     """Return a transform that computes (x / 255 - mean) / std for uint8, and (x - mean) / std for other dtypes.
 
-    `mean` and `std` have one value for each channel, or one value for all. `fields` is described at `fb.flip`.
+    Args:
+        mean: One value for each channel, or one value for all.
+        std: One value for each channel, or one value for all.
+        dtype: The float dtype of the result.
+        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
+            channels).
 
-    >>> import numpy as np, forebay as fb
-    >>> pipeline = fb.from_arrays(np.full((1, 2, 2, 3), 255, np.uint8)).map(fb.normalize(0.5, 0.25)).batch(1)
-    >>> next(pipeline.feed("numpy"))[0, 0, 0].tolist()
-    [2.0, 2.0, 2.0]
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> pipeline = fb.from_arrays(np.full((1, 2, 2, 3), 255, np.uint8)).map(fb.normalize(0.5, 0.25)).batch(1)
+        >>> next(pipeline.feed("numpy"))[0, 0, 0].tolist()
+        [2.0, 2.0, 2.0]
     """
     means, stds = _as_floats(mean, "mean"), _as_floats(std, "std")
     if not all(value > 0 for value in stds):

@@ -155,15 +155,23 @@ def color_jitter(
 ) -> ColorJitter:
     """Return a transform that changes brightness, contrast, saturation and hue of each image at random.
 
-    `brightness=0.4` draws the factor from 0.6 to 1.4; a pair is the range itself. `hue=0.1` draws the shift from -0.1
-    to 0.1, where 1 is the full circle. The changes come in a random order. Float images have values from 0 to 1. The
-    hue and the saturation of gray images do not change. `fields` and the random numbers are described at `fb.flip`.
+    The changes come in a random order. Float images have values from 0 to 1. The hue and the saturation of gray images
+    do not change. The random numbers are described at `fb.flip`.
 
-    >>> import numpy as np, forebay as fb
-    >>> images = np.full((1, 2, 2, 3), 100, np.uint8)
-    >>> pipeline = fb.from_arrays({"image": images}).map(fb.color_jitter(brightness=(1.5, 1.5))).batch(1)
-    >>> next(pipeline.feed("numpy"))["image"][0, 0, 0].tolist()
-    [150, 150, 150]
+    Args:
+        brightness: `brightness=0.4` draws the factor from 0.6 to 1.4; a pair is the range itself.
+        contrast: The range of the factor, like that of the brightness.
+        saturation: The range of the factor, like that of the brightness.
+        hue: `hue=0.1` draws the shift from -0.1 to 0.1, where 1 is the full circle; a pair is the range itself.
+        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
+            channels).
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images = np.full((1, 2, 2, 3), 100, np.uint8)
+        >>> pipeline = fb.from_arrays({"image": images}).map(fb.color_jitter(brightness=(1.5, 1.5))).batch(1)
+        >>> next(pipeline.feed("numpy"))["image"][0, 0, 0].tolist()
+        [150, 150, 150]
     """
     factors = zip(NAMES, (brightness, contrast, saturation), strict=False)
     ranges = (*(_factor_range(name, value) for name, value in factors), _hue_range(hue))

@@ -15,7 +15,7 @@ import numpy as np
 
 from forebay.core.decision import function_name
 from forebay.core.ragged import Ragged, map_values
-from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
+from forebay.core.spec import Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
 from forebay.transforms.batch_context import BatchContext, SkippedRow
 from forebay.transforms.padding import RowList, apply_to_each_row, pad_rows
@@ -36,8 +36,6 @@ __all__ = [
     "cast",
     "one_hot",
     "scale",
-    "describe_transforms",
-    "write_leaves",
 ]
 
 Leaves = list[Any]
@@ -241,7 +239,9 @@ class OneHot:
 def cast(fields: Any) -> Cast:
     """Return a transform that converts fields to other dtypes.
 
-    Use `map(fb.cast({"image": "float32"}))` for some fields, or `map(fb.cast("float32"))` for all.
+    Args:
+        fields: The dtype of all fields, as in `map(fb.cast("float32"))`, or a dict with the dtypes of some fields, as
+            in `map(fb.cast({"image": "float32"}))`.
     """
     if isinstance(fields, Mapping):
         return Cast({str(name): _as_dtype(dtype) for name, dtype in fields.items()})
@@ -252,6 +252,11 @@ def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: "D
     """Return a transform that multiplies fields by a factor, then adds an offset.
 
     `map(fb.scale({"image": 1 / 255}))` converts bytes to floats between 0 and 1.
+
+    Args:
+        fields: The factor of all fields, or a dict with the factors of some fields.
+        offset: The number to add after the multiplication.
+        dtype: The dtype of the computation and of the result.
     """
     return Scale(_convert_keys_to_str(fields), offset, _as_dtype(dtype))
 
@@ -260,6 +265,10 @@ def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") 
     """Return a transform that converts class numbers to one-hot rows.
 
     `map(fb.one_hot({"label": 10}))` expects class numbers from 0 to 9.
+
+    Args:
+        fields: The number of classes of all fields, or a dict with the numbers of classes of some fields.
+        dtype: The dtype of the result.
     """
     return OneHot(_convert_keys_to_str(fields), _as_dtype(dtype))
 
@@ -280,33 +289,6 @@ def apply_all(
             error.add_note(f"in {transform}")
             raise
     return leaves, structure
-
-
-def describe_transforms(transforms: Sequence[Transform]) -> str:
-    """Return a description of the transforms for error messages."""
-    return " then ".join(map(str, transforms))
-
-
-def write_leaves(leaves: Leaves, out: Sequence[Array], names: Sequence[str], description: str) -> None:
-    """Copy the output of transforms to the arrays of a slot.
-
-    Raise TransformError if shapes or dtypes differ from the inferred specs.
-    """
-    if len(leaves) != len(out):
-        raise TransformError(
-            f"{description} returned {len(leaves)} arrays for this batch, but {len(out)} for the sample rows. Return "
-            "the same fields for every batch."
-        )
-    for leaf, target, name in zip(leaves, out, names, strict=True):
-        array = np.asarray(leaf)
-        if array.shape != target.shape or array.dtype != target.dtype:
-            got, expected = ArraySpec(array.shape[1:], array.dtype), ArraySpec(target.shape[1:], target.dtype)
-            raise TransformError(
-                f"{description} returned {len(array)} rows of {got} in {name!r} for a batch of {len(target)} rows; the "
-                f"sample rows have {expected}. Return one row of this shape and dtype for each input row, or pad with "
-                "batch(..., pad=0)."
-            )
-        target[...] = array
 
 
 def values_per_leaf(fields: Mapping[str, Any] | Any, structure: Structure, transform: Any) -> list[Any]:

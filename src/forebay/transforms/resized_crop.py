@@ -219,15 +219,22 @@ def random_resized_crop(
 ) -> RandomResizedCrop:
     """Return a transform that crops a random box of each image, and resizes it to (height, width).
 
-    `scale` has the smallest and largest area of the box, as a share of the image; `ratio` those of its width / height.
-    The filter is bilinear and antialiased. `fields` and the random numbers are described at `fb.flip`. All fields of a
-    row use the same random numbers.
+    The filter is bilinear and antialiased. The random numbers are described at `fb.flip`. All fields of a row use the
+    same random numbers.
 
-    >>> import numpy as np, forebay as fb
-    >>> images = np.zeros((10, 64, 64, 3), np.uint8)
-    >>> pipeline = fb.from_arrays({"image": images}).shuffle(seed=0).map(fb.random_resized_crop(32)).batch(5)
-    >>> next(pipeline.feed("numpy"))["image"].shape
-    (5, 32, 32, 3)
+    Args:
+        size: The side of a square in pixels, or (height, width).
+        scale: The smallest and the largest area of the box, as a share of the image.
+        ratio: The smallest and the largest width / height of the box.
+        fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
+            channels).
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images = np.zeros((10, 64, 64, 3), np.uint8)
+        >>> pipeline = fb.from_arrays({"image": images}).shuffle(seed=0).map(fb.random_resized_crop(32)).batch(5)
+        >>> next(pipeline.feed("numpy"))["image"].shape
+        (5, 32, 32, 3)
     """
     sides = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
     if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):

@@ -16,11 +16,16 @@ def all_finite(tree: Tree) -> Any:
     """Return whether all numbers in a tree of arrays are finite.
 
     The result is one boolean on the device of the arrays. Only reading it waits for the device; pass it to a `Readback`
-    to avoid the wait. Integers are always finite. None, the gradient of an unused variable, is ignored.
+    to avoid the wait.
 
-    >>> import numpy as np
-    >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
-    False
+    Args:
+        tree: An array or a tree of arrays of one framework. Integers are always finite. None, the gradient of an unused
+            variable, is ignored.
+
+    Examples:
+        >>> import numpy as np
+        >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
+        False
     """
     leaves = [unwrap_variable(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
     leaves = [leaf for leaf in leaves if not _is_none(leaf)]

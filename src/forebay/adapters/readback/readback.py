@@ -39,20 +39,24 @@ class Readback:
     A result has the values of the call of `put`, even if the array changes later: PyTorch, CuPy and JAX first copy the
     array on the device. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
 
-    At most `limit` results are in flight. At the limit, `put` waits until the oldest one has arrived. The Readback
-    keeps arrived results until you take them with `ready` or `drain`. `put` raises BudgetError if they exceed
-    `host_bytes`. If a copy failed, `ready` and `drain` return the results before it; if there are none, they raise its
-    error. Several threads may call these methods.
+    The Readback keeps arrived results until you take them with `ready` or `drain`. If a copy failed, `ready` and
+    `drain` return the results before it; if there are none, they raise its error. Several threads may call these
+    methods.
 
-    >>> import numpy as np
-    >>> with Readback() as readback:
-    ...     for step in range(3):
-    ...         readback.put({"loss": np.float32(step / 2)}, tag=step)
-    ...         for tag, value in readback.ready():
-    ...             print(tag, value["loss"])
-    0 0.0
-    1 0.5
-    2 1.0
+    Args:
+        limit: Upper limit of results in flight. At the limit, `put` waits until the oldest one has arrived.
+        host_bytes: Upper limit of arrived results. If they exceed it, `put` raises BudgetError.
+
+    Examples:
+        >>> import numpy as np
+        >>> with Readback() as readback:
+        ...     for step in range(3):
+        ...         readback.put({"loss": np.float32(step / 2)}, tag=step)
+        ...         for tag, value in readback.ready():
+        ...             print(tag, value["loss"])
+        0 0.0
+        1 0.5
+        2 1.0
     """
 
     def __init__(self, *, limit: int = 64, host_bytes: int | str = "1GiB") -> None:
@@ -70,7 +74,9 @@ class Readback:
     def put(self, tree: Tree, *, tag: Any = None) -> None:
         """Start to copy an array or a tree of arrays to the host.
 
-        The arrays may be of several frameworks. `tag` is returned with the result.
+        Args:
+            tree: The array, or a tree of arrays, which may be of several frameworks.
+            tag: Any value. It is returned with the result.
         """
         leaves, structure = flatten(tree)
         with self._lock:

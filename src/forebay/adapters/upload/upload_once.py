@@ -44,25 +44,29 @@ _lock = threading.RLock()  # held during an upload, so that two threads do not u
 def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", check: str = "lock") -> Any:
     """Upload an array at the first call, and return the same tensor at every call.
 
-    `to` is the framework: "torch", "jax", "tensorflow", "cupy" or "numpy". `device` is "auto" (the framework's GPU if
-    it finds one, else the CPU), "cpu" or a GPU such as "cuda:1". For a dict, tuple or list of arrays, return a tree of
-    tensors; each array has its own cache entry.
-
     The array becomes read-only until you call `forget(array)`. Earlier views of it stay writable, because an array does
-    not know its views. If you write to such views or to the array, pass `check="full"`: then every call reads the whole
-    array, and uploads it again after a change. If you make the array writable yourself, the next call uploads it again.
-    Do not write to the tensor, because all callers share it.
+    not know its views. If you make the array writable yourself, the next call uploads it again. Do not write to the
+    tensor, because all callers share it.
 
-    >>> import numpy as np
-    >>> data = np.ones((1000, 3), np.float32)
-    >>> upload_once(data, "numpy") is upload_once(data, "numpy")
-    True
-    >>> data[0] = 2
-    Traceback (most recent call last):
-        ...
-    ValueError: assignment destination is read-only
-    >>> forget(data)
-    >>> data[0] = 2
+    Args:
+        array: An array, or a dict, tuple or list of arrays, which gives a tree of tensors; each array has its own cache
+            entry.
+        to: The framework: `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"` or `"numpy"`.
+        device: `"auto"` (the framework's GPU if it finds one, else the CPU), `"cpu"` or a GPU such as `"cuda:1"`.
+        check: With `"lock"`, the array becomes read-only. If you write to the array or to its views, pass `"full"`:
+            then every call reads the whole array, and uploads it again after a change.
+
+    Examples:
+        >>> import numpy as np
+        >>> data = np.ones((1000, 3), np.float32)
+        >>> upload_once(data, "numpy") is upload_once(data, "numpy")
+        True
+        >>> data[0] = 2
+        Traceback (most recent call last):
+            ...
+        ValueError: assignment destination is read-only
+        >>> forget(data)
+        >>> data[0] = 2
     """
     cached = _cache.get(id(array))
     if cached is not None and check == "lock" and not array.flags.writeable and cached.array() is array:
@@ -73,9 +77,12 @@ def upload_once(array: Tree, to: str = "tensorflow", *, device: str = "auto", ch
 
 
 def forget(array: Tree) -> None:
-    """Drop the cached copies of an array or a tree of arrays.
+    """Drop the cached copies of an array.
 
     Arrays that `upload_once` made read-only become writable again. Tensors that you still hold stay valid.
+
+    Args:
+        array: The array, or the tree of arrays, that was passed to `upload_once`.
     """
     for leaf in flatten(array)[0]:
         with _lock:

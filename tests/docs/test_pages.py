@@ -1,0 +1,103 @@
+"""The scripts and the output on the pages of the documentation are real."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+
+import pytest
+from tests.support.paths import ROOT
+from tests.test_surface import PAGES_WITHOUT_A_FRAMEWORK
+
+DOCS = ROOT / "docs"
+# Pages whose examples share their variables. All examples for CuPy need a GPU.
+PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
+ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
+    "questions": "parts of scripts; `examples/` has whole ones",
+    "ray": "files that all machines of a cluster share",
+    "remote": "a bucket",
+    "tour": "tests/test_surface.py",
+    "trainers": "tests/adapters/trainers",
+    "why-is-my-gpu-idle": "the tests of the tutorial below",
+}
+COMING_FROM = sorted(page.stem for page in (DOCS / "coming-from").glob("*.md"))
+TUTORIAL = DOCS / "why-is-my-gpu-idle.md"
+ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "80"}
+
+
+def blocks_of(page, language):
+    """Return the code blocks of a page in a language. Blocks marked `python gpu` are none of Python's."""
+    pattern = rf"^```{language}(?: title=\S+)?\n(.*?)^```"
+    return re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run_script(text, folder):
+    """Run a script in a folder, and return its output."""
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "train.py"]
+    done = subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_with_a_framework_run(page, tmp_path):
+    blocks = blocks_of(DOCS / f"{page}.md", "python")
+    assert blocks
+    run_script("\n".join(blocks), tmp_path)
+
+
+def test_the_examples_of_every_page_run():
+    pages = [page for page in DOCS.rglob("*.md") if blocks_of(page, "python")]
+    found = {page.relative_to(DOCS).with_suffix("").as_posix() for page in pages}
+    translated = {f"coming-from/{page}" for page in COMING_FROM}
+    assert found == {*PAGES, *PAGES_WITHOUT_A_FRAMEWORK, *ELSEWHERE, *translated}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", COMING_FROM)
+def test_the_scripts_before_and_after_print_the_same(page, tmp_path):
+    if page == "hf-datasets" and find_spec("datasets") is None:
+        pytest.skip("datasets is not installed: it comes with the extra `docs`")
+    outputs = [run_script(script, tmp_path) for script in blocks_of(DOCS / "coming-from" / f"{page}.md", "python")]
+    assert len(outputs) == (1 if page == "dali" else 2)  # the script with DALI needs a GPU
+    assert len(set(outputs)) == 1
+    assert outputs[0].strip()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_scripts_of_the_tutorial_run(number, tmp_path):
+    assert run_script(blocks_of(TUTORIAL, "python")[number], tmp_path).startswith("loss ")
+
+
+def test_the_script_for_assistants_prints_the_main_cure(tmp_path):
+    recording, diagnosis = DOCS / "tutorial" / "slow.gz", tmp_path / "before.json"
+    command = [sys.executable, "-m", "forebay", "doctor", "--json", str(diagnosis), str(recording)]
+    subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True)
+    (script,) = re.findall(r"^    ```python\n(.*?)^    ```", (ROOT / "AGENTS.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert "fb.from_arrays" in run_script(textwrap.dedent(script), tmp_path)
+
+
+def commands_of_the_tutorial():
+    shown = [block.partition("\n") for block in blocks_of(TUTORIAL, "text")]
+    return [(command.removeprefix("$ forebay "), output) for command, _, output in shown]
+
+
+@pytest.mark.parametrize(("command", "output"), commands_of_the_tutorial(), ids=lambda text: text[:40])
+def test_the_tutorial_shows_what_the_doctor_prints(command, output):
+    """If the wording of the report changed, run the command and paste its output into the page."""
+    done = subprocess.run(
+        [sys.executable, "-m", "forebay", *command.split()],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.rstrip() == output.rstrip()
