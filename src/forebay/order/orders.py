@@ -271,6 +271,11 @@ class Repeated(WrappingOrder):
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         length = require_length(self.inner, "repeat")
+        if len(positions) == 0:
+            return positions
+        first, last = int(positions.min()) // length, int(positions.max()) // length
+        if first == last:
+            return self.inner.rows(self._inner_epoch(epoch, first), positions - first * length)
         passes = positions // length
         rows = np.empty_like(positions)
         for number in np.unique(passes):

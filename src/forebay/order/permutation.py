@@ -73,9 +73,9 @@ class Permutation:
         numbers = self._run_rounds(positions.astype(self._integer_type))
         outside = np.flatnonzero(numbers >= self._length)
         while outside.size:
-            repeated = self._run_rounds(numbers[outside])
+            repeated = self._run_rounds(numbers.take(outside))
             numbers[outside] = repeated
-            outside = outside[repeated >= self._length]
+            outside = outside.take(np.flatnonzero(repeated >= self._length))  # faster than a mask as an index
         return numbers.astype(np.int64)
 
     def _run_rounds(self, numbers: Array) -> Array:
