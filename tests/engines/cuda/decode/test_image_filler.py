@@ -94,13 +94,13 @@ def test_gray_images_have_one_channel(tmp_path, framework):
 
 
 def test_the_orientation_of_exif_is_applied(tmp_path, framework):
-    for orientation in range(1, 9):
+    for orientation in range(10):  # 0 and 9 mean nothing
         exif = Image.Exif()
         exif[0x0112] = orientation
         path = tmp_path / "a" / f"{orientation}.jpg"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(picture(24, 31)).save(path, quality=95, exif=exif)
-    leaves, _, _ = decode_all(open_images(tmp_path).batch(8), framework)
+    leaves, _, _ = decode_all(open_images(tmp_path).batch(10), framework)
     assert_near(leaves["image"], sorted(tmp_path.glob("*/*.jpg")))
 
 

@@ -96,7 +96,7 @@ class DeviceDecoder:
             if content is None or content[:2] != _JPEG_START or content[-2:] != _JPEG_END:
                 continue
             header = parse(content)
-            if header is not None and header.height * header.width <= max_pixels:
+            if header is not None and 0 < header.height * header.width <= max_pixels:
                 positions.append(position)
                 encoded.append(content)
                 headers.append(header)

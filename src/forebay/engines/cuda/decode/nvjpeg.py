@@ -84,7 +84,8 @@ class Nvjpeg:
         )
         if failed or self._is_refused.value or self._channels.value not in (1, 3):
             return None
-        return JpegHeader(self._height.value, self._width.value, self._orientation.value or _NORMAL_ORIENTATION)
+        orientation = self._orientation.value if self._orientation.value in range(1, 9) else _NORMAL_ORIENTATION
+        return JpegHeader(self._height.value, self._width.value, orientation)
 
     def decode(self, contents: Sequence[bytes], pointers: Array, pitches: Array, stream: int) -> bool:
         """Decode images into device memory. Return False if it failed; then all pixels are undefined.
