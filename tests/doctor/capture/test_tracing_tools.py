@@ -4,7 +4,6 @@ import cProfile
 import sys
 
 import pytest
-import torch
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.session import Session
@@ -53,21 +52,24 @@ def test_cprofile_is_not_recorded_twice(no_tools):
     profile.disable()
 
 
-def traced_loop():
+def new_optimizer():
+    import torch  # takes seconds, so the file does not import it when it is collected
+
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad = torch.ones(3)
-    optimizer = torch.optim.SGD([parameter], lr=0.1)
-    for _ in range(2000):
-        optimizer.step()
+    return torch.optim.SGD([parameter], lr=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", [ignore, None])
 def test_a_loop_that_is_traced_has_the_setting(no_tools, trace):
+    optimizer = new_optimizer()  # imports the compiler of PyTorch, which takes long while it is traced
     session = Session(StepDetector(steps=10, warm_up=2, wait_seconds=0.0, sample_seconds=0.0, short_seconds=0.0))
     session.start()
     sys.settrace(trace)
     try:
-        traced_loop()
+        for _ in range(2000):
+            optimizer.step()
     finally:
         sys.settrace(None)
         session.stop()
