@@ -8,6 +8,7 @@ and Orbax.
 import gc
 import os
 import signal
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder + found if found else super()._split_scope(nodeid)
 
     return Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect all tests without garbage collections, which find nothing: pytest keeps its 15,000 items."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
