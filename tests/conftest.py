@@ -63,6 +63,7 @@ SLOW = (
     "sources/formats/test_arrow_damage",
     "sources/formats/test_hdf5_hostile",
     "sources/objects/test_http",
+    "sources/formats/test_tfrecord",
     "sources/objects/test_s3",
     "sources/test_fuzz",
     "transforms/workers/on_ray",

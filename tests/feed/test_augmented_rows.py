@@ -77,6 +77,7 @@ def expected_epochs(name):
     return epochs_of(augment(PIPELINES[name]).batch(4))
 
 
+@pytest.mark.slow
 @given(name=NAMES, batch=BATCHES, shards=SHARDS, after=st.booleans(), budget=st.sampled_from(["8MiB", "1GB"]))
 def test_batch_size_shards_and_budget_do_not_change_the_pixels(name, batch, shards, after, budget):
     found = [[], []]
@@ -88,6 +89,7 @@ def test_batch_size_shards_and_budget_do_not_change_the_pixels(name, batch, shar
     assert [sorted(rows) for rows in found] == [sorted(rows) for rows in expected_epochs(name)]
 
 
+@pytest.mark.slow
 @given(
     name=NAMES,
     batches=st.tuples(BATCHES, BATCHES),
@@ -110,6 +112,7 @@ def test_a_resume_on_other_shards_and_batches_does_not_change_the_pixels(name, b
     assert sorted(seen) == sorted(expected_epochs(name)[epoch])
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(["staged", "stream", "mixed stream"]), batch=BATCHES, shard=st.integers(0, 1))
 def test_a_device_that_computes_the_pixels_gets_the_same(name, batch, shard):
     pipeline = augment(PIPELINES[name]).shard(shard, 2).batch(batch)
@@ -140,6 +143,7 @@ def test_each_occurrence_of_a_row_has_its_own_pixels(name):
     assert len(set(pixels)) == len(pixels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffled", "repeated", "mixed stream"])
 def test_worker_processes_and_a_simulated_device_have_the_same_pixels(name):
     pipeline = PIPELINES[name].map(same, where="process")

@@ -123,6 +123,7 @@ def test_each_pass_of_a_repeat_after_batch_has_its_own_numbers():
         assert sorted(received(other)) == sorted(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [RANDOM_ROWS[1], RANDOM_ROWS[3], RANDOM_ROWS[6]], ids=repr)
 def test_worker_processes_draw_the_same_numbers(rows):
     pipelines = [
@@ -136,6 +137,7 @@ def test_worker_processes_draw_the_same_numbers(rows):
     assert sorted(pairs) == sorted(expected_epochs(rows.name)[0])
 
 
+@pytest.mark.slow
 def test_worker_processes_with_several_batches_per_task_draw_the_same_numbers():
     pipeline = fb.from_arrays(np.arange(2003)).shuffle(seed=1)
     with (
@@ -146,6 +148,7 @@ def test_worker_processes_with_several_batches_per_task_draw_the_same_numbers():
         assert received(in_process) == received(in_thread)
 
 
+@pytest.mark.slow
 def test_a_padded_batch_has_the_same_numbers():
     pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter)
     for where in (pipeline, pipeline.map(lambda row: row, where="process")):

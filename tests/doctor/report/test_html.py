@@ -14,7 +14,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
-SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
+SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.slow), "crossings_beside_a_loop"]
 LARGEST = 2_000_000  # bytes per page
 VOID = {"meta", "link", "br", "img"}
 
@@ -76,6 +76,7 @@ def test_only_the_script_of_the_page_may_run():
     assert text.count("<script") == 2  # one for the data, one for the code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [partial(samples.large, 30_000), samples.wordy], ids=["many events", "long lines"])
 def test_a_page_stays_small(tmp_path, make):
     save_page(make(), tmp_path / "report.html")
@@ -111,6 +112,7 @@ def test_missing_data_is_listed():
     assert 'id="not-seen"' not in render_page(samples.ordinary())
 
 
+@pytest.mark.slow
 def test_a_page_lists_every_crossing_up_to_the_limit():
     text, _ = page_of("many_crossings")
     assert text.count('data-name="Start"') == 10_000
