@@ -1,8 +1,8 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the examples, the cured scripts, lost Ray workers, Ray datasets, the Keras cases on JAX and PyTorch, backups of fits,
-and Orbax.
+the examples, the cured scripts, the frequent situations, lost Ray workers, Ray datasets, the Keras cases on JAX and
+PyTorch, backups of fits, and Orbax.
 """
 
 import gc
@@ -73,6 +73,7 @@ SLOW = (
 # Folders and files of the long tier.
 LONG = (
     "doctor/rules/test_applied_cures",
+    "doctor/test_situations",
     "examples",
     "fuzz/test_fuzz",
     "pipeline/ranks/test_processes",
