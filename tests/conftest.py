@@ -20,9 +20,11 @@ from tests.support.framework_processes import FrameworkProcesses
 from forebay.feed import runner
 from forebay.transforms.workers import process_handle, process_pool
 
-# The longest files start first, so that no test worker ends with one of them alone.
+# The longest files start first, so that no test worker ends with one of them alone. The files of hooks profile the
+# scripts of all frameworks. Other files of the doctor, which would wait for these captures, come later.
 FIRST = (
     "test_framework_cases",
+    "doctor/capture/hooks",
     "transforms/workers/on_ray",
     "pipeline/ranks",
     "doctor",
