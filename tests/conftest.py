@@ -1,8 +1,8 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the examples, the cured scripts, the frequent situations, lost Ray workers, Ray datasets, the Keras cases on JAX and
-PyTorch, backups of fits, and Orbax.
+the examples, the scripts of JAX and Keras, the cured scripts, the frequent situations, the compiler of PyTorch, errors
+and datasets of Ray, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
 """
 
 import gc
@@ -74,6 +74,8 @@ SLOW = (
 )
 # Folders and files of the long tier.
 LONG = (
+    "doctor/capture/hooks/test_jax.py",
+    "doctor/capture/hooks/test_keras.py",
     "doctor/rules/test_applied_cures",
     "doctor/test_situations",
     "examples",
@@ -81,7 +83,9 @@ LONG = (
     "pipeline/ranks/test_processes",
     "transforms/workers/on_ray/test_connection",
     "transforms/workers/on_ray/test_dataset",
+    "transforms/workers/on_ray/test_errors",
     "transforms/workers/on_ray/test_lost_workers",
+    "transforms/workers/on_ray/test_pieces",
     "transforms/workers/on_ray/test_train",
 )
 
