@@ -1,4 +1,7 @@
-"""Debuggers, coverage tools and profilers that are active during the profiled steps."""
+"""Debuggers, coverage tools and profilers that are active during the profiled steps.
+
+`hooks/torch_settings_cases.py` profiles a loop of PyTorch that is traced.
+"""
 
 import cProfile
 import sys
@@ -6,8 +9,6 @@ import sys
 import pytest
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.tracing_tools import active_tools, record_tools
 from forebay.doctor.model.events import EventKind
 
@@ -50,31 +51,6 @@ def test_cprofile_is_not_recorded_twice(no_tools):
     profile = cProfile.Profile()
     assert recorded(profile.enable) == []
     profile.disable()
-
-
-def new_optimizer():
-    import torch  # takes seconds, so the file does not import it when it is collected
-
-    parameter = torch.nn.Parameter(torch.ones(3))
-    parameter.grad = torch.ones(3)
-    return torch.optim.SGD([parameter], lr=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trace", [ignore, None])
-def test_a_loop_that_is_traced_has_the_setting(no_tools, trace):
-    optimizer = new_optimizer()  # imports the compiler of PyTorch, which takes long while it is traced
-    session = Session(StepDetector(steps=10, warm_up=2, wait_seconds=0.0, sample_seconds=0.0, short_seconds=0.0))
-    session.start()
-    sys.settrace(trace)
-    try:
-        for _ in range(2000):
-            optimizer.step()
-    finally:
-        sys.settrace(None)
-        session.stop()
-    settings = [event.api for event in session.ledger.events if event.kind == EventKind.SETTING]
-    assert settings == (["sys.settrace"] if trace else [])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python has sys.monitoring since 3.12")
