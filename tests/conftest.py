@@ -1,8 +1,8 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the examples, the scripts of JAX and Keras, the cured scripts, the frequent situations, the compiler of PyTorch, errors
-and datasets of Ray, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
+the examples, the scripts of JAX, Keras and PyTorch, the cured scripts, the frequent situations, the compiler of
+PyTorch, errors and datasets of Ray, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
 """
 
 import gc
@@ -76,6 +76,7 @@ SLOW = (
 LONG = (
     "doctor/capture/hooks/test_jax.py",
     "doctor/capture/hooks/test_keras.py",
+    "doctor/capture/hooks/test_torch.py",
     "doctor/rules/test_applied_cures",
     "doctor/test_situations",
     "examples",
