@@ -1,13 +1,14 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the examples, the cured scripts, lost Ray workers, Ray datasets, the Keras cases on JAX and PyTorch, backups of fits,
-and Orbax.
+the examples, the scripts of JAX, Keras and PyTorch, the cured scripts, the frequent situations, the compiler of
+PyTorch, errors and datasets of Ray, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
 """
 
 import gc
 import os
 import signal
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from tests.support.framework_processes import FrameworkProcesses
 from forebay.feed import runner
 from forebay.transforms.workers import process_handle, process_pool
 
-# The longest files start first, so that no test worker ends with one of them alone.
+# The longest files start first, so that no test worker ends with one of them alone. The files of hooks profile the
+# scripts of all frameworks. Other files of the doctor, which would wait for these captures, come later.
 FIRST = (
     "test_framework_cases",
+    "doctor/capture/hooks",
     "transforms/workers/on_ray",
     "pipeline/ranks",
     "doctor",
@@ -62,6 +65,7 @@ SLOW = (
     "sources/formats/test_arrow_damage",
     "sources/formats/test_hdf5_hostile",
     "sources/objects/test_http",
+    "sources/formats/test_tfrecord",
     "sources/objects/test_s3",
     "sources/test_fuzz",
     "transforms/workers/on_ray",
@@ -70,13 +74,19 @@ SLOW = (
 )
 # Folders and files of the long tier.
 LONG = (
+    "doctor/capture/hooks/test_jax.py",
+    "doctor/capture/hooks/test_keras.py",
+    "doctor/capture/hooks/test_torch.py",
     "doctor/rules/test_applied_cures",
+    "doctor/test_situations",
     "examples",
     "fuzz/test_fuzz",
     "pipeline/ranks/test_processes",
     "transforms/workers/on_ray/test_connection",
     "transforms/workers/on_ray/test_dataset",
+    "transforms/workers/on_ray/test_errors",
     "transforms/workers/on_ray/test_lost_workers",
+    "transforms/workers/on_ray/test_pieces",
     "transforms/workers/on_ray/test_train",
 )
 
@@ -100,6 +110,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder + found if found else super()._split_scope(nodeid)
 
     return Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect all tests without garbage collections, which find nothing: pytest keeps its 15,000 items."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

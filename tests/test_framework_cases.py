@@ -4,8 +4,8 @@ import pytest
 from tests.support.framework_processes import CASES, TRAINERS
 from tests.support.paths import TESTS
 
-# The same cases as on TensorFlow, trainers of PyTorch, minutes of fits, and checkpoints of a loop.
-LONG = ("keras on jax", "keras on torch", "keras backups", "orbax", *TRAINERS)
+# The same cases as on TensorFlow, the compiler and trainers of PyTorch, minutes of fits, and checkpoints of a loop.
+LONG = ("torch compiler", "keras on jax", "keras on torch", "keras backups", "orbax", *TRAINERS)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """The shape of the package: few top-level entries, no import cycle, small files, unique class names."""
 
-import ast
 from collections import defaultdict
-from functools import cache
-from pathlib import Path
 
 import grimp
 import pytest
-from tests.support.parsing import parse
+from tests.support.parsing import source_facts
 from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "src" / "forebay"
@@ -29,15 +26,14 @@ def test_no_file_is_long(path):
 def test_class_names_are_unique():
     places = defaultdict(list)
     for path in FILES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(path.relative_to(PACKAGE).as_posix())
+        for name in source_facts(path).classes:
+            places[name].append(path.relative_to(PACKAGE).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in FAMILIES} == {}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_functions_have_few_positional_parameters(path):
-    found = {node.name: positional(node) for node in nodes_of(path) if is_function(node)}
+    found = source_facts(path).positional_parameters
     assert {name: count for name, count in found.items() if count > MAX_PARAMETERS} == {}
 
 
@@ -48,16 +44,3 @@ def test_no_modules_import_each_other():
     while free := {module for module, imported in left.items() if not imported & left.keys()}:
         left = {module: imported for module, imported in left.items() if module not in free}
     assert sorted(left) == []
-
-
-@cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    return list(ast.walk(parse(path.read_text())))
-
-
-def is_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-
-
-def positional(node: ast.FunctionDef) -> int:
-    return len([each for each in [*node.args.posonlyargs, *node.args.args] if each.arg not in ("self", "cls")])

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.parsing import parse
+from tests.support.parsing import parse, source_facts
 
 import forebay
 from forebay.core import registry
@@ -102,7 +102,7 @@ def test_importing_forebay_starts_no_thread():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_every_module_has_a_docstring(path):
-    documentation = ast.get_docstring(parse(path.read_text()))
+    documentation = source_facts(path).docstring
     assert documentation
     assert documentation.splitlines()[0].strip()
 
@@ -159,6 +159,7 @@ PAGES_WITHOUT_A_FRAMEWORK = (
 )  # `tests/docs/test_pages.py` runs the examples of the other pages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITHOUT_A_FRAMEWORK)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -272,8 +273,7 @@ print("loaded")
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_every_module_of_forebay_named_in_a_string_exists(path):
-    strings = [node.value for node in ast.walk(parse(path.read_text())) if isinstance(node, ast.Constant)]
-    named = {text for text in strings if isinstance(text, str) and re.fullmatch(r"forebay(\.\w+)+(:\w+)?", text)}
+    named = {text for text in source_facts(path).strings if re.fullmatch(r"forebay(\.\w+)+(:\w+)?", text)}
     modules = {text.partition(":")[0] for text in named - NO_MODULES}
     assert not {module for module in modules if not module_file(module).is_file()}
 

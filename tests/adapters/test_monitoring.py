@@ -7,8 +7,6 @@ import numpy as np
 import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tensorboardX import SummaryWriter
-from tensorboardX.proto.event_pb2 import Event
 from tests.support.received import batches_of
 
 import forebay as fb
@@ -58,7 +56,11 @@ def test_scalars_have_the_rank_in_their_names_if_there_are_several_shards():
     assert set(found[-1]) == {f"train/rank1/{name}" for name in NAMES}
 
 
+@pytest.mark.slow
 def test_a_summary_writer_gets_scalars_by_batch(tmp_path):
+    from tensorboardX import SummaryWriter  # imports PyTorch
+    from tensorboardX.proto.event_pb2 import Event
+
     with SummaryWriter(str(tmp_path)) as writer, feed_of() as feed:
         feed.on_stats(to_tensorboard(writer), every=1)
         batches_of(feed)

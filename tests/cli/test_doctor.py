@@ -10,6 +10,7 @@ import time
 
 import jsonschema
 import pytest
+from tests.compat.commands import forebay_each
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.report.trace_reader import read_trace
@@ -33,7 +34,11 @@ def doctor(*arguments, cwd, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a capture, and scripts that end, raise, call `sys.exit`, or change the working directory."""
+    return with_files(tmp_path)
+
+
+def with_files(tmp_path):
+    """Write a capture, and scripts that end, raise, call `sys.exit`, or change the working directory."""
     samples.ordinary().view.capture.save(tmp_path / "run.gz")
     (tmp_path / "train.py").write_text("import sys\nprint('trained with', *sys.argv[1:], end='')\n")
     (tmp_path / "report.json").write_text("{}")
@@ -237,29 +242,36 @@ def test_a_script_may_close_its_output(folder):
     assert "No training loop was found" in doctor("closes.py", cwd=folder).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "nothing to run. Pass a script"),
-        (["tran.py"], "there is no script 'tran.py'. Did you mean train.py?"),
-        (["nothing.txt"], "Pass its path, or -m"),
-        (["."], ". is a directory. Pass the script in it"),
-        (["report.json"], "report.json is a JSON file, not a script. Compare such files with --compare A B."),
-        (["-m", "no_such_module"], "there is no module 'no_such_module'"),
-        (["--html", "missing/a.html", "train.py"], "there is no directory missing"),
-        (["--json", ".", "train.py"], "--json . is a directory"),
-        (["--html", "./train.py", "train.py"], "train.py would overwrite the input"),
-        (["run.gz", "--html", "a.html"], "Put '--html a.html' before it"),
-        (["--compare", "run.gz", "missing.json"], "missing.json is no JSON document of forebay doctor"),
-        (["--compare", "run.gz", "train.py"], "train.py is no JSON document of forebay doctor"),
-        (["--html", "a.html", "--compare", "run.gz", "run.gz"], "Omit --html"),
-        (["--compare", "run.gz", "run.gz", "train.py"], "Omit train.py"),
-        (["--steps", "2", "train.py"], "'2' is not a whole number of at least 4"),
-        (["--warm-up", "x", "train.py"], "'x' is not a whole number of at least 1"),
-    ],
-)
-def test_a_mistake_is_reported_with_a_hint_and_exit_code_2(folder, arguments, message):
-    done = doctor(*arguments, cwd=folder)
+MISTAKES = [
+    ([], "nothing to run. Pass a script"),
+    (["tran.py"], "there is no script 'tran.py'. Did you mean train.py?"),
+    (["nothing.txt"], "Pass its path, or -m"),
+    (["."], ". is a directory. Pass the script in it"),
+    (["report.json"], "report.json is a JSON file, not a script. Compare such files with --compare A B."),
+    (["-m", "no_such_module"], "there is no module 'no_such_module'"),
+    (["--html", "missing/a.html", "train.py"], "there is no directory missing"),
+    (["--json", ".", "train.py"], "--json . is a directory"),
+    (["--html", "./train.py", "train.py"], "train.py would overwrite the input"),
+    (["run.gz", "--html", "a.html"], "Put '--html a.html' before it"),
+    (["--compare", "run.gz", "missing.json"], "missing.json is no JSON document of forebay doctor"),
+    (["--compare", "run.gz", "train.py"], "train.py is no JSON document of forebay doctor"),
+    (["--html", "a.html", "--compare", "run.gz", "run.gz"], "Omit --html"),
+    (["--compare", "run.gz", "run.gz", "train.py"], "Omit train.py"),
+    (["--steps", "2", "train.py"], "'2' is not a whole number of at least 4"),
+    (["--warm-up", "x", "train.py"], "'x' is not a whole number of at least 1"),
+]
+
+
+@pytest.fixture(scope="module")
+def mistaken_runs(tmp_path_factory):
+    """Run the command with every mistake in one process, because starting it takes a second."""
+    folder = with_files(tmp_path_factory.mktemp("mistakes"))
+    return forebay_each([["doctor", *arguments] for arguments, _ in MISTAKES], cwd=folder)
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[message for _, message in MISTAKES])
+def test_a_mistake_is_reported_with_a_hint_and_exit_code_2(mistaken_runs, number):
+    done, message = mistaken_runs[number], MISTAKES[number][1]
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -107,7 +107,7 @@ def test_a_state_of_0_1_is_refused_by_another_pipeline() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["keras", "ray"])
+@pytest.mark.parametrize("framework", ["keras", pytest.param("ray", marks=pytest.mark.long)])
 def test_a_state_of_a_framework_feed_resumes_with_the_same_rows_as_in_0_1(framework: str) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")

@@ -1,6 +1,7 @@
 """Augmented rows: the same pixels for the same row, whatever delivers it and wherever the pixels are computed."""
 
 import json
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from PIL import Image
+from tests.feed.mapped_functions import same
 from tests.pipeline.row_chains import chains
 from tests.support.device_like import DeviceLikeEngine, FakeDeviceHandOff, ImageHandOff
 
@@ -67,10 +69,15 @@ PIPELINES = {
     "stream": fb.from_generator(generate),
     "mixed stream": fb.from_generator(generate).shuffle(seed=2, window=2000),
 }
-EXPECTED = {name: epochs_of(augment(pipeline).batch(4)) for name, pipeline in PIPELINES.items()}
 NAMES = st.sampled_from(list(PIPELINES))
 
 
+@cache
+def expected_epochs(name):
+    return epochs_of(augment(PIPELINES[name]).batch(4))
+
+
+@pytest.mark.slow
 @given(name=NAMES, batch=BATCHES, shards=SHARDS, after=st.booleans(), budget=st.sampled_from(["8MiB", "1GB"]))
 def test_batch_size_shards_and_budget_do_not_change_the_pixels(name, batch, shards, after, budget):
     found = [[], []]
@@ -79,9 +86,10 @@ def test_batch_size_shards_and_budget_do_not_change_the_pixels(name, batch, shar
         pipeline = augment(sharded.batch(batch)) if after else augment(sharded).batch(batch)
         for epoch, rows in enumerate(epochs_of(pipeline, host_bytes=budget)):
             found[epoch] += rows
-    assert [sorted(rows) for rows in found] == [sorted(rows) for rows in EXPECTED[name]]
+    assert [sorted(rows) for rows in found] == [sorted(rows) for rows in expected_epochs(name)]
 
 
+@pytest.mark.slow
 @given(
     name=NAMES,
     batches=st.tuples(BATCHES, BATCHES),
@@ -90,7 +98,7 @@ def test_batch_size_shards_and_budget_do_not_change_the_pixels(name, batch, shar
     epoch=st.integers(0, 1),
 )
 def test_a_resume_on_other_shards_and_batches_does_not_change_the_pixels(name, batches, shards, steps, epoch):
-    assume(steps * batches[0] * shards[0] < len(EXPECTED[name][0]) - 3)  # in mid-epoch
+    assume(steps * batches[0] * shards[0] < len(expected_epochs(name)[0]) - 3)  # in mid-epoch
     augmented, seen = augment(PIPELINES[name]), []
     for shard in range(shards[0]):
         with augmented.shard(shard, shards[0]).batch(batches[0]).feed("numpy") as feed:
@@ -101,9 +109,10 @@ def test_a_resume_on_other_shards_and_batches_does_not_change_the_pixels(name, b
         with augmented.shard(shard, shards[1]).batch(batches[1]).feed("numpy") as feed:
             feed.load_state_dict(json.loads(json.dumps(state)))
             seen += received(feed)
-    assert sorted(seen) == sorted(EXPECTED[name][epoch])
+    assert sorted(seen) == sorted(expected_epochs(name)[epoch])
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(["staged", "stream", "mixed stream"]), batch=BATCHES, shard=st.integers(0, 1))
 def test_a_device_that_computes_the_pixels_gets_the_same(name, batch, shard):
     pipeline = augment(PIPELINES[name]).shard(shard, 2).batch(batch)
@@ -130,10 +139,11 @@ def test_chains_of_methods_have_the_same_pixels_on_all_shards(chain, epoch, coun
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_each_occurrence_of_a_row_has_its_own_pixels(name):
-    pixels = [checksum for epoch in EXPECTED[name] for _, checksum in epoch]
+    pixels = [checksum for epoch in expected_epochs(name) for _, checksum in epoch]
     assert len(set(pixels)) == len(pixels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffled", "repeated", "mixed stream"])
 def test_worker_processes_and_a_simulated_device_have_the_same_pixels(name):
     pipeline = PIPELINES[name].map(same, where="process")
@@ -141,10 +151,6 @@ def test_worker_processes_and_a_simulated_device_have_the_same_pixels(name):
         in_process = received(feed)
     with augment(PIPELINES[name].map(same)).batch(3).feed("numpy", device=SimulatedEngine()) as feed:
         assert received(feed) == in_process
-
-
-def same(row):
-    return row
 
 
 def test_each_pass_of_a_repeat_after_batch_has_its_own_pixels():

@@ -45,6 +45,7 @@ def test_every_source_delivers_its_rows(make, device):
     assert texts(make().batch(4, ragged=True), device=engine) == AS_LISTS
 
 
+@pytest.mark.slow
 def test_a_worker_process_returns_ragged_rows():
     rows = fb.from_arrays(np.arange(len(TEXTS))).map(make_text, where="process", workers=1)
     assert texts(rows.batch(4, ragged=True)) == AS_LISTS

@@ -3,28 +3,20 @@
 import json
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.feed.mapped_functions import draw, jitter
 
 import forebay as fb
 from forebay.testing import SimulatedEngine
 
 SHARDS = st.integers(1, 4)
 BATCHES = st.integers(1, 9)
-
-
-def augment(row, rng):
-    """Return a number after one to three 32-bit draws: one and three leave half of a number in the generator."""
-    rng.integers(0, 2**32, 1 + int(row) % 3, np.uint32)
-    return {"row": row, "drawn": rng.random()}
-
-
-def jitter(row, rng):
-    return {"row": row["row"], "drawn": row["drawn"] + rng.random()}
 
 
 def noise(batch, rng):
@@ -66,18 +58,21 @@ RANDOM_ROWS = [
 
 
 def whole_epochs(pipeline, epochs=2):
-    with pipeline.map(augment, seed=5).map(jitter).batch(4).feed("numpy") as feed:
+    with pipeline.map(draw, seed=5).map(jitter).batch(4).feed("numpy") as feed:
         return [received(feed) for _ in range(epochs)]
 
 
-EXPECTED = {rows.name: whole_epochs(rows.pipeline) for rows in RANDOM_ROWS}
+@cache
+def expected_epochs(name):
+    (pipeline,) = (rows.pipeline for rows in RANDOM_ROWS if rows.name == name)
+    return whole_epochs(pipeline)
 
 
 @given(rows=st.sampled_from(RANDOM_ROWS), batch=BATCHES, shards=SHARDS, budget=st.sampled_from(["4MiB", "1GB"]))
 def test_batch_size_shards_and_budget_do_not_change_the_numbers(rows, batch, shards, budget):
-    mapped = rows.pipeline.map(augment, seed=5).map(jitter)
+    mapped = rows.pipeline.map(draw, seed=5).map(jitter)
     feeds = [mapped.shard(i, shards).batch(batch).feed("numpy", host_bytes=budget) for i in range(shards)]
-    for expected in EXPECTED[rows.name]:
+    for expected in expected_epochs(rows.name):
         assert sorted(pair for feed in feeds for pair in received(feed)) == sorted(expected)
     for feed in feeds:
         feed.close()
@@ -92,7 +87,7 @@ def test_batch_size_shards_and_budget_do_not_change_the_numbers(rows, batch, sha
 )
 def test_a_resume_on_other_shards_and_batches_does_not_change_the_numbers(rows, batches, shards, steps, epoch):
     assume(steps * batches[0] * shards[0] < 36)  # in mid-epoch
-    mapped, seen = rows.pipeline.map(augment, seed=5).map(jitter), []
+    mapped, seen = rows.pipeline.map(draw, seed=5).map(jitter), []
     for shard in range(shards[0]):
         with mapped.shard(shard, shards[0]).batch(batches[0]).feed("numpy") as feed:
             feed.set_epoch(epoch)
@@ -101,71 +96,74 @@ def test_a_resume_on_other_shards_and_batches_does_not_change_the_numbers(rows, 
     for shard in range(shards[1]):
         with mapped.shard(shard, shards[1]).batch(batches[1]).feed("numpy") as feed:
             seen += received(feed, state)
-    assert sorted(seen) == sorted(EXPECTED[rows.name][epoch])
+    assert sorted(seen) == sorted(expected_epochs(rows.name)[epoch])
 
 
 @given(seed=st.integers(0, 100), rows=st.integers(1, 60))
 def test_another_order_does_not_change_the_numbers_of_a_row(seed, rows):
     in_order = fb.from_arrays(np.arange(rows))
     with (
-        in_order.map(augment, seed=1).batch(7).feed("numpy") as expected,
-        in_order.shuffle(seed=seed).map(augment, seed=1).batch(5).feed("numpy") as shuffled,
+        in_order.map(draw, seed=1).batch(7).feed("numpy") as expected,
+        in_order.shuffle(seed=seed).map(draw, seed=1).batch(5).feed("numpy") as shuffled,
     ):
         assert dict(received(shuffled)) == dict(received(expected))
 
 
 @pytest.mark.parametrize("rows", RANDOM_ROWS, ids=repr)
 def test_rows_that_occur_several_times_have_different_numbers(rows):
-    drawn = [number for epoch in EXPECTED[rows.name] for _, number in epoch]
+    drawn = [number for epoch in expected_epochs(rows.name) for _, number in epoch]
     assert len(set(drawn)) == len(drawn)
 
 
 def test_each_pass_of_a_repeat_after_batch_has_its_own_numbers():
-    with fb.from_arrays(np.arange(10)).map(augment).batch(4).repeat(2).feed("numpy") as feed:
+    with fb.from_arrays(np.arange(10)).map(draw).batch(4).repeat(2).feed("numpy") as feed:
         pairs = received(feed)
     assert len({number for _, number in pairs}) == 20
-    with fb.from_arrays(np.arange(10)).map(augment).batch(3).repeat(2).feed("numpy") as other:
+    with fb.from_arrays(np.arange(10)).map(draw).batch(3).repeat(2).feed("numpy") as other:
         assert sorted(received(other)) == sorted(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [RANDOM_ROWS[1], RANDOM_ROWS[3], RANDOM_ROWS[6]], ids=repr)
 def test_worker_processes_draw_the_same_numbers(rows):
     pipelines = [
-        rows.pipeline.map(augment, seed=5, where="process").map(jitter).shard(0, 2).batch(3),
-        rows.pipeline.map(augment, seed=5).map(jitter, where="process").shard(1, 2).batch(5),
+        rows.pipeline.map(draw, seed=5, where="process").map(jitter).shard(0, 2).batch(3),
+        rows.pipeline.map(draw, seed=5).map(jitter, where="process").shard(1, 2).batch(5),
     ]
     pairs = []
     for pipeline in pipelines:
         with pipeline.feed("numpy") as feed:
             pairs += received(feed)
-    assert sorted(pairs) == sorted(EXPECTED[rows.name][0])
+    assert sorted(pairs) == sorted(expected_epochs(rows.name)[0])
 
 
+@pytest.mark.slow
 def test_worker_processes_with_several_batches_per_task_draw_the_same_numbers():
     pipeline = fb.from_arrays(np.arange(2003)).shuffle(seed=1)
     with (
-        pipeline.map(augment, where="process").batch(4).feed("numpy") as in_process,
-        pipeline.map(augment).batch(64).feed("numpy") as in_thread,
+        pipeline.map(draw, where="process").batch(4).feed("numpy") as in_process,
+        pipeline.map(draw).batch(64).feed("numpy") as in_thread,
     ):
         assert in_process.plan.group_batches > 1
         assert received(in_process) == received(in_thread)
 
 
+@pytest.mark.slow
 def test_a_padded_batch_has_the_same_numbers():
-    pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(augment, seed=5).map(jitter)
+    pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter)
     for where in (pipeline, pipeline.map(lambda row: row, where="process")):
         with where.batch(5, pad=0).feed("numpy") as feed:
-            assert received(feed) == EXPECTED["shuffled"][0]
+            assert received(feed) == expected_epochs("shuffled")[0]
 
 
 def test_a_device_receives_the_same_numbers():
-    pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(augment, seed=5).map(jitter).batch(6)
+    pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter).batch(6)
     with pipeline.feed("numpy", device=SimulatedEngine(bytes_per_second=1e9, latency_seconds=1e-6)) as feed:
-        assert received(feed) == EXPECTED["shuffled"][0]
+        assert received(feed) == expected_epochs("shuffled")[0]
 
 
 def test_explain_says_to_what_the_random_numbers_belong():
-    with fb.from_arrays(np.arange(8)).map(augment).batch(4).feed("numpy") as feed:
+    with fb.from_arrays(np.arange(8)).map(draw).batch(4).feed("numpy") as feed:
         assert "random numbers belong to the row" in feed.explain()
     with fb.from_arrays(np.arange(8)).batch(4).map(noise).feed("numpy") as feed:
         assert "belong to the batch, and change with the batch size and the shards" in feed.explain()
@@ -183,12 +181,12 @@ def old_state(feed):
 
 
 def test_a_state_of_0_1_resumes_with_a_warning_if_a_map_draws_numbers_of_rows():
-    pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(augment, seed=5).map(jitter).batch(4)
+    pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter).batch(4)
     with pipeline.feed("numpy") as feed:
         next(feed)
-        with pytest.warns(UserWarning, match=r"map\(augment, rows\) draws other .* finish the run with that version"):
+        with pytest.warns(UserWarning, match=r"map\(draw, rows\) draws other .* finish the run with that version"):
             feed.load_state_dict(old_state(feed))
-        assert received(feed) == EXPECTED["shuffled"][0][4:]
+        assert received(feed) == expected_epochs("shuffled")[0][4:]
         with warnings.catch_warnings(action="error"):
             feed.load_state_dict(feed.state_dict())
 

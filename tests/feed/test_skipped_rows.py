@@ -70,6 +70,7 @@ def test_all_fields_of_a_row_are_replaced_together():
             assert (batch["row"] * 2.0).tolist() == batch["double"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_threads_and_processes_skip_name_and_count_the_same_rows(where):
     pipeline = numbers().shuffle(seed=1)
@@ -88,6 +89,7 @@ def test_threads_and_processes_skip_name_and_count_the_same_rows(where):
     assert "rows that fail are replaced, up to 100 % of all rows" in text
 
 
+@pytest.mark.slow
 def test_a_worker_process_with_several_batches_per_task_names_the_rows():
     bad = numbers(2003).shuffle(seed=2)
     with skipping(bad, "process").batch(4).feed("numpy") as feed:
@@ -96,6 +98,7 @@ def test_a_worker_process_with_several_batches_per_task_names_the_rows():
         assert {first["row"] for first in feed.stats()["skipped_rows"]["first"]} == BAD
 
 
+@pytest.mark.slow
 def test_a_map_in_threads_before_one_in_processes_is_counted_once():
     pipeline = skipping(numbers().shuffle(seed=1)).map(identity, where="process").batch(8)
     with pipeline.feed("numpy") as feed:
@@ -117,6 +120,7 @@ def test_rows_of_a_stream_are_named_by_their_position():
         assert [first["row"] for first in feed.stats()["skipped_rows"]["first"]] == [5, 17]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_padded_batches_have_replaced_rows(where):
     with skipping(numbers(), where).batch(8, pad=0).feed("numpy") as feed:
@@ -147,6 +151,7 @@ def test_a_row_that_fails_does_not_change_the_random_numbers_of_the_others():
     assert drawn == {row: number for row, number in expected.items() if int(row) not in BAD}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_a_batch_without_a_good_row_raises_and_the_state_is_before_it(where):
     rows = np.array([1, 2, 3, 4, 5, 6, 7, 8])

@@ -116,6 +116,7 @@ def test_fewer_rows_without_replacement_are_the_first_rows_of_a_longer_draw(weig
     assert shorter.tolist() == longest[:count].tolist()
 
 
+@pytest.mark.slow
 def test_rows_beyond_2_to_the_24_are_drawn_by_weight():
     weights = np.zeros((1 << 24) + 5)
     weights[[0, -2, -1]] = 1, 1, 2

@@ -433,7 +433,7 @@ def test_wrong_arguments_are_refused(arguments, message, tmp_path, monkeypatch):
 
 
 def test_more_than_the_memory_of_the_machine_is_refused():
-    rows = fb.from_arrays(np.zeros(1 << 20)).map(lambda row: np.broadcast_to(row, (1 << 20,)))
+    rows = fb.from_arrays(np.zeros(1 << 24)).map(lambda row: np.broadcast_to(row, (1 << 20,)))
     with pytest.raises(PipelineError, match="but this machine has"):
         rows.cache("9999TB")
 

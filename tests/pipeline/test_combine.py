@@ -112,6 +112,7 @@ def test_a_combined_pipeline_resumes_in_mid_epoch_on_another_number_of_shards(pi
     assert sorted(seen) == sorted(epoch_of(pipeline))
 
 
+@pytest.mark.slow
 @given(pipeline=combined(), position=st.integers(0, 200))
 def test_a_combined_pipeline_resumes_at_any_position_with_the_same_rest(pipeline, position):
     rows = epoch_of(pipeline, 1)

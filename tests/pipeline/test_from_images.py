@@ -35,6 +35,7 @@ class TestSource(SourceTests):
         return pipeline.source, {"image": images, "label": labels}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @given(st.integers(1, 20), st.integers(1, 4))
 def test_rows_are_equal_for_every_batch_size_and_number_of_shards(folder, decoder, batch, shards):
@@ -48,6 +49,7 @@ def test_rows_are_equal_for_every_batch_size_and_number_of_shards(folder, decode
         assert (joined == expected[leaf]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @given(st.integers(0, 3), st.integers(1, 3))
 def test_a_state_in_mid_epoch_resumes_on_any_number_of_shards(folder, decoder, steps, shards):

@@ -56,6 +56,7 @@ def test_every_chain_is_explained(chain):
         assert feed.plan.decisions[0].why
 
 
+@pytest.mark.slow
 @given(chain=chains(), other=chains())
 def test_states_of_different_rows_are_not_exchanged(chain, other):
     rows, others = ([epoch_of(one.pipeline, epoch) for epoch in range(3)] for one in (chain, other))

@@ -246,6 +246,7 @@ def test_the_error_names_the_variable():
         digest(make("def f(x, y=net): return x", net=Plain()))
 
 
+@pytest.mark.slow
 def test_the_hash_is_equal_in_another_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -295,6 +295,7 @@ def test_streams_endless_rows_and_single_values_are_refused():
         fb.from_arrays(np.arange(3)).batch(tokens=4, pad=0)
 
 
+@pytest.mark.slow
 def test_a_map_in_a_process_receives_the_batches():
     pipeline = fb.from_arrays(np.arange(10)).map(make_row, where="process", workers=1)
     found = batches(pipeline.batch(tokens=TOKENS, pad=0, lengths=TEN))

@@ -60,12 +60,13 @@ _KERAS_BACKUPS = f"{_KERAS_FEED}/backup_cases.py"
 # The doctor's files come first: some of them look at a framework before Keras has added its dtypes to NumPy.
 CASES = {
     "torch": (
-        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "compile", "settings")),
+        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "settings")),
         "doctor/capture/torch_arithmetic_cases.py",
         "adapters/loader/loader_cases.py",
         *(f"doctor/emulate/torch_{part}_cases.py" for part in ("transfer", "batch", "setting")),
         *_EVERY_FRAMEWORK,
     ),
+    "torch compiler": (f"{_HOOKS}/torch_compile_cases.py",),
     "jax": (
         *(f"{_HOOKS}/{part}_cases.py" for part in ("jax", "jax_usage", "jax_settings")),
         "doctor/capture/jax_arithmetic_cases.py",

@@ -58,6 +58,7 @@ def test_changes_of_shape_dtype_and_tree_are_inferred_from_sample_rows():
         assert [batch["sum"].tolist() for batch in feed] == [[1, 5, 9, 13], [17, 21]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_threads_and_processes_return_the_same_batches(where):
     batches = all_batches(fb.from_arrays(np.arange(100)).shuffle(seed=1).batch(7).map(add_one, where=where))
@@ -65,6 +66,7 @@ def test_threads_and_processes_return_the_same_batches(where):
     assert [batch.tolist() for batch in batches] == [(batch + 1).tolist() for batch in plain]
 
 
+@pytest.mark.slow
 def test_random_numbers_depend_on_seed_epoch_and_batch_alone():
     pipeline = fb.from_arrays(np.zeros(50)).shuffle(seed=1).batch(7)
     runs = [
@@ -77,6 +79,7 @@ def test_random_numbers_depend_on_seed_epoch_and_batch_alone():
     assert len(set(rows[0])) == 50
 
 
+@pytest.mark.slow
 def test_several_batches_per_task_equal_those_of_one_thread():
     pipeline = fb.from_arrays({"x": np.zeros((2003, 3), "f4"), "y": np.arange(2003)}).shuffle(seed=1).batch(4)
     mapped = [
@@ -159,6 +162,7 @@ def swap_fields_of_row(row):
     return {"a": row, "b": -row} if row % 2 == 0 else {"b": -row, "a": row}
 
 
+@pytest.mark.slow
 def test_fields_returned_in_another_order_are_matched_by_name():
     for pipeline in (
         fb.from_arrays(np.arange(16)).batch(4).map(swap_fields),

@@ -35,6 +35,7 @@ def padded(rows, value):
     return [[*row, *[value] * (longest - len(row))] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["arrays", "list", "generator"])
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_a_map_on_rows_receives_them_without_padding(kind, where):

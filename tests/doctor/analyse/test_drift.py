@@ -107,6 +107,7 @@ def test_growth_is_found_in_a_run_with_pauses():
     assert growing_line(history).line == 2
 
 
+@pytest.mark.slow
 def test_the_growth_of_a_long_run_is_measured():
     """Steps grow from 2 to 6 ms: 2.5 ms at 1/8 of the run, 5.5 ms at 7/8 and 4 ms on average."""
     steps = [[(FORWARD, 1), (BACKWARD, 1 + step / 10_000)] for step in range(40_000)]

@@ -32,6 +32,7 @@ def test_at_most_half_of_the_steps_are_long(milliseconds):
     assert 0 <= history.long_excess <= history.long_seconds <= history.seconds * 1.0001
 
 
+@pytest.mark.slow
 def test_the_memory_for_a_long_run_is_bounded(monkeypatch):
     monkeypatch.setattr(history_recorder, "MAX_LONG_STEPS", 50)
     history = recorded(with_pauses(50_000, 20, 30, usual_ms=1), sample_seconds=0.05)

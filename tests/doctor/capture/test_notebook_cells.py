@@ -150,6 +150,7 @@ print("|".join(f"{line} {line.text}" for line in lines.read()))
 """
 
 
+@pytest.mark.slow
 def test_cells_that_ipython_runs_have_the_same_names(tmp_path):
     (tmp_path / "cells.py").write_text(REAL_CELLS)
     done = subprocess.run([sys.executable, tmp_path / "cells.py"], capture_output=True, text=True, check=True)

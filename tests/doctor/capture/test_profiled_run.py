@@ -65,6 +65,7 @@ def test_an_idle_pool_is_not_waited_for():
         assert {*profiled_run._surviving_threads()} <= others
 
 
+@pytest.mark.slow
 def test_the_report_is_printed_and_the_process_ends_with_the_thread(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     done = subprocess.run(

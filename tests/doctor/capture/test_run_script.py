@@ -115,6 +115,7 @@ def test_a_module_runs_as_python_m_does(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "__main__ ['a']\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("child", "code"), [("pass", 0), ("raise SystemExit(3)", 3), ("raise ValueError('theirs')", 1)]
 )

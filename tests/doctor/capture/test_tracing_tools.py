@@ -1,14 +1,14 @@
-"""Debuggers, coverage tools and profilers that are active during the profiled steps."""
+"""Debuggers, coverage tools and profilers that are active during the profiled steps.
+
+`hooks/torch_settings_cases.py` profiles a loop of PyTorch that is traced.
+"""
 
 import cProfile
 import sys
 
 import pytest
-import torch
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.session import Session
-from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.tracing_tools import active_tools, record_tools
 from forebay.doctor.model.events import EventKind
 
@@ -51,28 +51,6 @@ def test_cprofile_is_not_recorded_twice(no_tools):
     profile = cProfile.Profile()
     assert recorded(profile.enable) == []
     profile.disable()
-
-
-def traced_loop():
-    parameter = torch.nn.Parameter(torch.ones(3))
-    parameter.grad = torch.ones(3)
-    optimizer = torch.optim.SGD([parameter], lr=0.1)
-    for _ in range(2000):
-        optimizer.step()
-
-
-@pytest.mark.parametrize("trace", [ignore, None])
-def test_a_loop_that_is_traced_has_the_setting(no_tools, trace):
-    session = Session(StepDetector(steps=10, warm_up=2, wait_seconds=0.0, sample_seconds=0.0, short_seconds=0.0))
-    session.start()
-    sys.settrace(trace)
-    try:
-        traced_loop()
-    finally:
-        sys.settrace(None)
-        session.stop()
-    settings = [event.api for event in session.ledger.events if event.kind == EventKind.SETTING]
-    assert settings == (["sys.settrace"] if trace else [])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python has sys.monitoring since 3.12")

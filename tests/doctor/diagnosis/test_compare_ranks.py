@@ -188,11 +188,13 @@ def two_ranks(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_each_rank_writes_its_own_file(two_ranks):
     assert Capture.load(two_ranks / "run.rank0.gz").rank == 0
     assert Capture.load(two_ranks / "run.rank1.gz").rank == 1
 
 
+@pytest.mark.long
 def test_the_captures_of_all_ranks_are_read_together(two_ranks):
     command = [sys.executable, "-m", "forebay", "doctor", "--json", "all.json", "run.rank1.gz", "run.rank0.gz"]
     done = subprocess.run(command, cwd=two_ranks, capture_output=True, text=True, timeout=60, check=False)

@@ -17,6 +17,13 @@ from tests.support.paths import DOCTOR
 
 FOLDER = DOCTOR / "scripts"
 FAULTS = [(framework, name) for framework, names in LINES.items() for name in names]
+LONG = ("jax", "keras", "torch")  # `test_applied_cures.py`, a long test, needs their captures anyway
+
+
+def scripts_of(faults):
+    """Parametrize a test with the framework and the name of each fault."""
+    marked = [pytest.param(*fault, marks=[pytest.mark.long] * (fault[0] in LONG)) for fault in faults]
+    return pytest.mark.parametrize(("framework", "name"), marked)
 
 
 def test_every_script_is_faulty_or_the_healthy_twin_of_a_faulty_one():
@@ -24,9 +31,7 @@ def test_every_script_is_faulty_or_the_healthy_twin_of_a_faulty_one():
     assert scripts - WITHOUT_FAULT == {*FAULTS, *((framework, f"{name}_healthy") for framework, name in FAULTS)}
 
 
-@pytest.mark.parametrize(
-    ("framework", "name"), [fault for fault in FAULTS if fault not in FREE_ON_THE_CPU | HIDDEN_BY_LOAD]
-)
+@scripts_of(fault for fault in FAULTS if fault not in FREE_ON_THE_CPU | HIDDEN_BY_LOAD)
 def test_a_fault_is_found_on_its_line(framework_processes, framework, name):
     diagnosis = diagnose_script(framework_processes.capture(framework, name))
     found = findings_of_fault(framework, name, diagnosis)
@@ -35,7 +40,7 @@ def test_a_fault_is_found_on_its_line(framework_processes, framework, name):
     assert diagnosis.failures == ()
 
 
-@pytest.mark.parametrize(("framework", "name"), FAULTS)
+@scripts_of(FAULTS)
 def test_a_healthy_twin_has_no_such_finding(framework_processes, framework, name):
     diagnosis = diagnose_script(framework_processes.capture(framework, f"{name}_healthy"))
     assert [finding.title for finding in findings_of_fault(framework, name, diagnosis)] == []

@@ -264,6 +264,7 @@ def test_without_a_gpu_every_call_keeps_its_recorded_time():
     )
 
 
+@pytest.mark.slow
 def test_a_long_recording_becomes_a_short_timeline():
     timeline = build_timeline(CaptureView(rig.capture_of_kernels(steps=50, kernels=2000)))
     assert timeline.step_count == 5

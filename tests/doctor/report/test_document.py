@@ -14,7 +14,7 @@ from forebay.doctor.report.document import SCHEMA_VERSION, to_document
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "cured"]
-SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
+SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.slow), "crossings_beside_a_loop"]
 OBJECTS = [SCHEMA, *(part for part in SCHEMA["$defs"].values() if "properties" in part)]
 
 
@@ -101,6 +101,7 @@ def test_the_log_has_each_crossing_with_its_time_line_and_cause():
     assert log["others"] == []
 
 
+@pytest.mark.slow
 def test_the_log_has_ten_thousand_crossings_and_totals_of_the_others():
     log = to_document(samples.many_crossings())["crossing_log"]
     assert len(log["crossings"]) == 10_000

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache, partial
 from html.parser import HTMLParser
 
 import pytest
@@ -13,7 +14,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
-SAMPLES += ["few_crossings", "many_crossings", "crossings_beside_a_loop"]
+SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.slow), "crossings_beside_a_loop"]
 LARGEST = 2_000_000  # bytes per page
 VOID = {"meta", "link", "br", "img"}
 
@@ -35,18 +36,25 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
 
+@cache
+def page_of(name):
+    """Return the page of a sample and its elements. A page with many crossings takes seconds."""
+    text = render_page(getattr(samples, name)())
+    return text, Elements(text)
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_element_is_closed(name):
-    assert Elements(render_page(getattr(samples, name)())).open == []
+    assert page_of(name)[1].open == []
     assert Elements(render_card(getattr(samples, name)())).open == []
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_page_makes_no_network_request(name):
-    text = render_page(getattr(samples, name)())
+    text, elements = page_of(name)
     assert re.findall(r"(?:https?:)?//[\w.-]+\.\w{2,}", text) == []
     assert re.findall(r"@import|url\(", text) == []
-    links = [attributes.get("href") or attributes.get("src") for _, attributes in Elements(text).found]
+    links = [attributes.get("href") or attributes.get("src") for _, attributes in elements.found]
     assert {link for link in links if link and not link.startswith(("#", "data:"))} == set()
 
 
@@ -68,9 +76,10 @@ def test_only_the_script_of_the_page_may_run():
     assert text.count("<script") == 2  # one for the data, one for the code
 
 
-@pytest.mark.parametrize("diagnosis", [samples.large(30_000), samples.wordy()], ids=["many events", "long lines"])
-def test_a_page_stays_small(tmp_path, diagnosis):
-    save_page(diagnosis, tmp_path / "report.html")
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [partial(samples.large, 30_000), samples.wordy], ids=["many events", "long lines"])
+def test_a_page_stays_small(tmp_path, make):
+    save_page(make(), tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < LARGEST
 
 
@@ -103,8 +112,9 @@ def test_missing_data_is_listed():
     assert 'id="not-seen"' not in render_page(samples.ordinary())
 
 
+@pytest.mark.slow
 def test_a_page_lists_every_crossing_up_to_the_limit():
-    text = render_page(samples.many_crossings())
+    text, _ = page_of("many_crossings")
     assert text.count('data-name="Start"') == 10_000
     assert text.count('data-name="Crossings"') == 5
     assert len(text) < 3 * LARGEST

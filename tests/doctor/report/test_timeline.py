@@ -49,6 +49,7 @@ def test_few_events_are_shown_completely():
     assert count_drawn_events(timeline) == 5 * 51  # step ends are not drawn on a track
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [4000, 20_000])
 def test_many_events_are_shown_in_whole_steps(steps):
     timeline = timeline_data(samples.large(steps).view)
@@ -78,6 +79,7 @@ def test_recorded_steps_are_shown_first():
     assert timeline["first_step"] == 20
 
 
+@pytest.mark.slow
 def test_recorded_steps_remain_if_there_are_too_many_events():
     timeline = timeline_data(samples.streaming(kernels=5000).view)
     assert timeline["summary"] == "The first 3 of 10 steps: 15,021 events of 50,196 in the run."

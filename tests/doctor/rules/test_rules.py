@@ -1,6 +1,7 @@
 """Each rule finds its fault on the right line with a possible gain, and ignores near misses."""
 
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -62,6 +63,12 @@ def findings(capture, rule):
     return [*map(Simulation.from_view(view).with_predicted_gain, found)]
 
 
+@cache
+def diagnosis_of_fault(name):
+    """Diagnose the capture of a fault once for all tests of this file."""
+    return diagnose(FAULTS[name][1])
+
+
 def cases(table):
     """Parametrize a test with the names of a table."""
     return pytest.mark.parametrize("name", table)
@@ -69,8 +76,8 @@ def cases(table):
 
 @cases(FAULTS)
 def test_a_fault_is_the_only_finding_on_its_line(name):
-    rule, capture, line = FAULTS[name]
-    diagnosis = diagnose(capture)
+    rule, _, line = FAULTS[name]
+    diagnosis = diagnosis_of_fault(name)
     assert [finding.rule for finding in diagnosis.findings] == [rule]
     assert (diagnosis.main.line.number if diagnosis.main.line else None) == line
     assert not diagnosis.failures
@@ -78,8 +85,7 @@ def test_a_fault_is_the_only_finding_on_its_line(name):
 
 @cases(FAULTS)
 def test_costs_and_gains_are_at_most_the_step_time(name):
-    _, capture, _ = FAULTS[name]
-    diagnosis = diagnose(capture)
+    diagnosis = diagnosis_of_fault(name)
     assert 0 < diagnosis.main.seconds <= diagnosis.view.step_seconds
     assert all(0 <= cure.low <= cure.high <= diagnosis.view.step_seconds for cure in diagnosis.main.cures)
     assert all(cure.basis and cure.code and cure.title for cure in diagnosis.main.cures)
@@ -87,8 +93,7 @@ def test_costs_and_gains_are_at_most_the_step_time(name):
 
 @cases(FAULTS)
 def test_a_title_is_one_sentence_with_evidence(name):
-    _, capture, _ = FAULTS[name]
-    finding = diagnose(capture).main
+    finding = diagnosis_of_fault(name).main
     assert not finding.title.endswith(".")
     assert "\n" not in finding.title
     assert finding.evidence

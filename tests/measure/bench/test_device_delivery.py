@@ -169,6 +169,7 @@ print(cores * (time.perf_counter() - began) - (time.process_time() - own))
 """
 
 
+@pytest.mark.slow
 def test_busy_cores_include_child_processes():
     printed = subprocess.check_output([sys.executable, "-c", CHILD_SECONDS], text=True, start_new_session=True)
     assert float(printed) > 0.2

@@ -29,12 +29,14 @@ def test_the_files_are_photos_of_about_55_kb_in_ten_folders(work, tmp_path):
         assert image.size == (500, 375)
 
 
+@pytest.mark.slow
 def test_forebay_and_plain_threads_make_the_same_rows(work):
     by_threads = [(images.copy(), labels) for images, labels in start("images_threads", work)]
     by_feed = [(batch["image"].copy(), batch["label"].copy()) for batch in start("images_forebay", work)]
     assert sorted(rows(by_threads)) == sorted(rows(by_feed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -52,6 +54,7 @@ def test_cached_images_are_the_images_of_the_folder(work, options):
     assert sorted(rows(found)) == sorted(rows(expected))
 
 
+@pytest.mark.slow
 def test_drained_batches_are_taken_before_the_time_begins():
     epochs = []
 

@@ -583,6 +583,7 @@ def test_an_hdf5_file_that_claims_much_memory_is_refused(tmp_path, what):
         fb.from_images(tmp_path / "a.h5", label=None if what == "a large chunk" else "label", max_held_bytes="64MiB")
 
 
+@pytest.mark.slow
 def test_archives_that_are_decompressed_share_the_budget(tmp_path):
     path, _ = write(tmp_path, "tar")
     (tmp_path / "a.tar").write_bytes(path.read_bytes() + bytes(40 << 20))

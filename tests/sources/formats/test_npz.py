@@ -174,6 +174,7 @@ def test_a_declared_size_that_deflate_cannot_reach_is_refused(tmp_path):
         open_npz(tmp_path / "x.npz")
 
 
+@pytest.mark.slow
 def test_members_that_inflate_to_more_than_the_budget_are_refused_with_their_size(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**27, "u1"), y=np.zeros(3))
     with pytest.raises(
@@ -184,6 +185,7 @@ def test_members_that_inflate_to_more_than_the_budget_are_refused_with_their_siz
     assert len(open_files(tmp_path / "x.npz", members=["y"], max_held_bytes="64MiB")) == 3
 
 
+@pytest.mark.slow
 def test_the_default_limit_depends_on_the_memory_of_the_machine(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**27, "u1"))
     assert len(open_files(tmp_path / "x.npz")) == 2**27

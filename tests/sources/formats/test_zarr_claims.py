@@ -181,6 +181,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_a_process_with_little_memory_refuses_absurd_claims(tmp_path):
     """The process may reserve 512 MiB more, because the threads of zarr reserve address space."""
     claims = [

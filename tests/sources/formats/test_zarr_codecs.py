@@ -168,6 +168,7 @@ def test_an_array_with_an_unknown_codec_does_not_affect_other_arrays(tmp_path):
     assert_rows(open_zarr(tmp_path / "x.zarr", members=["good"]), slice(0, 20), [ROWS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["gzip", "zlib", "bz2", "lzma", "zstd", "lz4", "blosc"])
 def test_a_chunk_that_decompresses_to_more_bytes_than_its_shape_needs_is_refused(tmp_path, codec):
     folder = claim_version_2(tmp_path, compressor={"id": codec})

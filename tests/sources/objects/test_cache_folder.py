@@ -83,6 +83,7 @@ def test_a_damaged_number_of_used_bytes_is_counted_again(tmp_path, text):
     assert folder.used_nbytes == 4
 
 
+@pytest.mark.slow
 def test_the_temporary_file_of_a_killed_process_is_deleted_and_frees_its_bytes(tmp_path):
     process = multiprocessing.get_context("spawn").Process(target=reserve_and_die, args=(tmp_path,))
     process.start()

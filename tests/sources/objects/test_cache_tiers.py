@@ -113,6 +113,7 @@ def test_a_block_that_two_tiers_put_is_counted_once(tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_processes_share_one_budget(tmp_path):
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=put_all, args=(tmp_path, number)) for number in range(3)]

@@ -74,6 +74,7 @@ def http_url(bucket):
     return f"http://127.0.0.1:{bucket.proxy.port}/{bucket.name}/a.npy"
 
 
+@pytest.mark.slow
 def test_rows_are_read_over_http(http_url):
     assert_rows(open_files(http_url), slice(0, 20), [ARRAY])
 

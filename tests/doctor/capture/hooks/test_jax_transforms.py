@@ -69,6 +69,7 @@ def test_a_loop_with_a_compiled_step_has_no_finding():
     assert main_of(loop(run("jax.jit", 9), every_tenth, frameworks=JAX)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python_us", [50, 400, 2_000])
 def test_the_predicted_time_of_a_compiled_step_contains_the_true_time(python_us):
     capture = rig.run(lambda machine: by_operations(machine, python_us=python_us), frameworks=JAX_GPU)
@@ -80,6 +81,7 @@ def test_the_predicted_time_of_a_compiled_step_contains_the_true_time(python_us)
     assert fast >= 0.5 * KERNELS * KERNEL_US * 1e-6
 
 
+@pytest.mark.slow
 def test_the_prediction_holds_without_records_of_launches():
     capture = rig.without_calls(rig.run(by_operations, frameworks=JAX_GPU))
     diagnosis = diagnose(capture)

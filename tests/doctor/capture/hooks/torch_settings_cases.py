@@ -12,7 +12,9 @@ from tests.doctor.capture.hooks.torch_watched import watched
 from torch import distributed
 
 from forebay.doctor.capture.called_functions import CalledFunctions
+from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.source_lines import SourceLines
+from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.model.events import STORED_STACK, EventKind
 
 
@@ -125,3 +127,26 @@ def test_the_functions_of_pytorch_are_restored():
     with watched():
         assert torch.set_anomaly_enabled is not before[0]
     assert (torch.set_anomaly_enabled, torch.use_deterministic_algorithms) == before
+
+
+def ignore(frame, event, argument):
+    return None
+
+
+@pytest.mark.parametrize("trace", [ignore, None])
+def test_a_loop_that_is_traced_has_the_setting(trace):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    session = Session(StepDetector(steps=10, warm_up=2, wait_seconds=0.0, sample_seconds=0.0, short_seconds=0.0))
+    before = sys.gettrace()
+    session.start()
+    sys.settrace(trace)
+    try:
+        for _ in range(2000):
+            optimizer.step()
+    finally:
+        sys.settrace(before)
+        session.stop()
+    recorded = [event.api for event in session.ledger.events if event.kind == EventKind.SETTING]
+    assert recorded == (["sys.settrace"] if trace else [])

@@ -10,7 +10,7 @@ class Recorder(keras.callbacks.Callback):
         self.count, self.mean = 0, 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        rows = np.array([[float(batch), float(number)] for number in range(100)])
+        rows = np.array([[float(batch), float(number)] for number in range(30)])
         self.count += rows.size
         self.mean += (rows.mean() - self.mean) * rows.size / self.count
 

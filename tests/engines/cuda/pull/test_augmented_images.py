@@ -36,6 +36,7 @@ def augmented(rows, *, shuffled=True):
     return pipeline.map(fb.random_resized_crop((4, 4))).map(fb.flip(0.5, 0.5)).map(fb.color_jitter(0.3, hue=0.2))
 
 
+@pytest.mark.slow
 @settings(derandomize=True)
 @given(
     st.integers(3, 300), st.booleans(), st.integers(1, 20), st.integers(0, 2),
@@ -48,6 +49,7 @@ def test_every_augmented_batch_equals_the_host_batch(rows, shuffled, batch, shar
     assert text.count("the device computes pixels faster than the CPU; random numbers belong to the row") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", ["never", "always"])
 def test_rows_whose_numbers_the_device_computes_have_the_same_pixels(framework, resident):
     pipeline = augmented(9000).batch(500)  # too many rows for a table, so the device computes the shuffle

@@ -11,6 +11,7 @@ def parts_of(shape_length, dtype="u1", lengths=(90, 41, 70)):
     return [fb.from_arrays({"x": random_rows(length, shape_length, dtype)}) for length in lengths]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", ["never", "always"])
 @pytest.mark.parametrize("row_nbytes", [37, 400, 50_000])
 def test_concatenated_arrays_equal_the_host_rows(framework, resident, row_nbytes):

@@ -51,6 +51,7 @@ leaves = st.tuples(  # the arguments length, dtype, apart and offset of `random_
 )
 
 
+@pytest.mark.slow
 @settings(derandomize=True)
 @given(
     st.integers(3, 150), st.lists(leaves, min_size=1, max_size=3), st.integers(1, 20),
