@@ -52,7 +52,7 @@ def main() -> None:
     if jax.devices()[0].platform == "gpu":
         print("Compare the seconds of the last epochs: the difference is time that the GPU waited for rows.")
     else:
-        print("JAX found no GPU, so these times say little about the loaders. On a GPU, compare the last epochs.")
+        print("JAX found no GPU, so these times say nothing about one. On a GPU, compare the last epochs.")
 
 
 if __name__ == "__main__":

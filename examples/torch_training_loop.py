@@ -48,7 +48,7 @@ def main() -> None:
     if DEVICE == "cuda":
         print(f"Compare the seconds of the last epochs. In all epochs, the loop waited {waited:.3f} s for the feed.")
     else:
-        print("PyTorch found no GPU: the model takes most of these times, so they say little about the loaders.")
+        print("PyTorch found no GPU: the model uses the cores of the loaders, so these times say nothing about a GPU.")
         print("On a GPU, compare the seconds of the last epochs: the difference is time that the GPU waited for rows.")
 
 
