@@ -41,8 +41,8 @@ class CompileHook(BuildHookInterface):
     def _compile(self) -> str:
         """Compile the library. Return the reason if this failed, else an empty text."""
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            return "no C compiler was found. Install gcc and reinstall."
+        if compiler is None or shutil.which(compiler.split()[0]) is None:
+            return f"no C compiler was found (CC={compiler or ''}). Install gcc and reinstall."
         root = Path(self.root)
         output, source = str(root / BUILT), str(root / SOURCE)
         command = [*compiler.split(), "-O2", "-fPIC", "-shared", "-o", output, source, "-lpthread"]
