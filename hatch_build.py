@@ -1,4 +1,11 @@
-"""Compiles the C part of the doctor into the wheel. Without a compiler, everything else is installed."""
+"""Compiles the C part of the doctor into the wheel.
+
+The environment variable FOREBAY_WHEEL selects the wheel:
+
+- not set: compile for this machine. Without a compiler, everything else is installed.
+- `pure`: do not compile. The wheel fits every system; its doctor cannot record GPU activity.
+- a platform tag, such as `manylinux_2_17_aarch64`: compile with the compiler in CC, which must build for this platform.
+"""
 
 import os
 import shutil
@@ -18,29 +25,30 @@ class CompileHook(BuildHookInterface):
     """Build hook. The wheel fits one platform and every Python version, because ctypes loads the library."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if not sys.platform.startswith("linux") or not self._compile():
+        kind = os.environ.get("FOREBAY_WHEEL", "")
+        if kind == "pure":
+            build_data["tag"] = "py3-none-any"
+            return
+        problem = self._compile() if sys.platform.startswith("linux") else "this system is not Linux"
+        if problem and kind:
+            raise SystemExit(f"the wheel for {kind} was not built: {problem}")
+        if problem:
+            self.app.display_warning(f"`forebay doctor` will not record GPU activity: {problem}")
             return
         build_data["artifacts"].append(f"/{BUILT}")
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{kind or _local_platform()}"
 
-    def _compile(self) -> bool:
+    def _compile(self) -> str:
+        """Compile the library. Return the reason if this failed, else an empty text."""
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            self.app.display_warning("no C compiler was found: `forebay doctor` cannot record GPU activity. Install gcc and reinstall.")
-            return False
+        if compiler is None or shutil.which(compiler.split()[0]) is None:
+            return f"no C compiler was found (CC={compiler or ''}). Install gcc and reinstall."
         root = Path(self.root)
-        command = [
-            *compiler.split(),
-            "-O2",
-            "-fPIC",
-            "-shared",
-            "-o",
-            str(root / BUILT),
-            str(root / SOURCE),
-            "-lpthread",
-        ]
+        output, source = str(root / BUILT), str(root / SOURCE)
+        command = [*compiler.split(), "-O2", "-fPIC", "-shared", "-o", output, source, "-lpthread"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            self.app.display_warning(f"buffers.c did not compile: {done.stderr}")
-        return done.returncode == 0
+        return f"buffers.c did not compile: {done.stderr}" if done.returncode else ""
+
+
+def _local_platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")

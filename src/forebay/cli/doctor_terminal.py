@@ -1,6 +1,5 @@
 """The terminal of the doctor: copies of stdout and stderr that the script can neither close nor redirect."""
 
-import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,9 @@ from typing import Any, Self, TextIO
 from rich.console import RenderableType
 
 from forebay.cli.console import SafeConsole
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["DoctorTerminal", "reserved_descriptors"]
 
@@ -92,7 +94,10 @@ class _StreamCopy:
 
 def _duplicate(stream: TextIO) -> TextIO:
     """Return a stream for the same file. It replaces characters that the terminal cannot show."""
-    descriptor = fcntl.fcntl(stream.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_COPY)
+    if sys.platform == "win32":
+        descriptor = os.dup(stream.fileno())
+    else:
+        descriptor = fcntl.fcntl(stream.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_COPY)
     return os.fdopen(descriptor, "w", encoding=stream.encoding, errors="replace")
 
 

@@ -21,7 +21,7 @@ from typing import Self, TypeAlias
 from forebay.core.spec import format_nbytes
 from forebay.errors import FeedClosedError, SpecError, WorkerError
 
-__all__ = ["BlockHandle", "SharedBlock"]
+__all__ = ["BlockHandle", "SharedBlock", "private_memory"]
 
 Memory: TypeAlias = mmap.mmap | ctypes.Array[ctypes.c_char]
 
@@ -103,6 +103,13 @@ class SharedBlock:
         return f"SharedBlock({self._handle.name}, {format_nbytes(self.nbytes)})"
 
 
+def private_memory(nbytes: int) -> mmap.mmap:
+    """Return new memory of this process. It begins at a page boundary."""
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows, where anonymous memory is always private
+        return mmap.mmap(-1, nbytes)
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 def _create_unnamed(nbytes: int) -> tuple[str, Memory, Callable[[], None]]:
     """Create a memfd; return its /proc path, its memory, and a function that closes it."""
     descriptor = os.memfd_create("forebay")
@@ -137,7 +144,7 @@ def _map(descriptor: int, nbytes: int) -> Memory:
     turned off). A user who keeps a thousand batches would run out of descriptors. Therefore an anonymous `mmap` object
     reserves the address range and unmaps it at the end, and C's `mmap` maps the shared pages into that range.
     """
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = private_memory(nbytes)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     mapped = _libc_mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
     if mapped != address:

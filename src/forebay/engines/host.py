@@ -3,12 +3,11 @@
 `core/engine.py` says when the feed calls each method.
 """
 
-import mmap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from forebay.core.shared_memory import SharedBlock
+from forebay.core.shared_memory import SharedBlock, private_memory
 from forebay.core.spec import HOST_ALIGNMENT, Layout
 
 __all__ = ["HostEngine", "HostMemory"]
@@ -24,9 +23,7 @@ class HostMemory:
 
     def __init__(self, nbytes: int, *, shared: bool) -> None:
         self.block = SharedBlock(nbytes) if shared else None
-        self.host = (
-            self.block.memory if self.block else mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        )
+        self.host = self.block.memory if self.block else private_memory(nbytes)
 
     def root(self, layout: Layout, leaf: int, batch: int) -> Any:
         return layout.view(self.host, leaf, batch=batch)

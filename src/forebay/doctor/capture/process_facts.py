@@ -5,13 +5,15 @@ the memory of PyTorch and TensorFlow only if they have.
 """
 
 import os
-import resource
 import sys
 import time
 from contextlib import suppress
 from typing import Any
 
 from forebay.doctor.capture.memory_samples import tensorflow_context, tensorflow_memory_limits
+
+if sys.platform != "win32":
+    import resource
 
 __all__ = ["BusyCoreMeter", "process_facts"]
 
@@ -66,7 +68,7 @@ def process_facts() -> dict[str, Any]:
     """Return the facts as JSON values in the capture format. Unknown values are missing or None."""
     facts: dict[str, Any] = {
         "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
-        "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # host memory; ru_maxrss is in KiB
+        "peak_nbytes": _peak_host_nbytes(),
         "frameworks": {},
     }
     readers = (("torch", _torch_facts), ("tensorflow", _tensorflow_facts), ("jax", _jax_facts), ("cupy", _cupy_facts))
@@ -79,6 +81,13 @@ def process_facts() -> dict[str, Any]:
     with suppress(Exception):
         facts["keras_backend"] = str(sys.modules["keras"].backend.backend())
     return facts
+
+
+def _peak_host_nbytes() -> int | None:
+    if sys.platform == "win32":
+        return None
+    unit_nbytes = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_nbytes
 
 
 def _can_query(name: str) -> bool:

@@ -95,7 +95,8 @@ class Session:
                 raise RuntimeError("another watch is running. End it first.")
             Session._current = self
         # A fork callback cannot be removed, so it must not keep the session alive.
-        os.register_at_fork(after_in_child=partial(_switch_off_in_child, ref(self)))
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(_switch_off_in_child, ref(self)))
         self._start = perf_counter_ns()
         self._memory_sampler.sample("begun")
         self._host_sampler.start()

@@ -97,7 +97,8 @@ def _restore_default_in_children() -> None:
         _restore_default()
         unblock()
 
-    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=unblock_in_child)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=unblock_in_child)
 
 
 @contextmanager

@@ -136,4 +136,5 @@ def _clear_wakeup(writer: int) -> None:
 @cache  # runs once in a process, because a fork callback cannot be removed
 def _reset_wakeup_in_children() -> None:
     """Keep the signals of forked children out of the pipe, which they share with this process."""
-    os.register_at_fork(after_in_child=lambda: [*map(_clear_wakeup, [*_writers])])
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: [*map(_clear_wakeup, [*_writers])])

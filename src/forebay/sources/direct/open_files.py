@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from forebay.core.shared_memory import private_memory
 from forebay.core.spec import Array
 from forebay.errors import SourceChangedError, SourceError
 from forebay.sources.direct.address_space import AddressSpace, Integers
@@ -83,9 +84,7 @@ def aligned_memory(nbytes: int) -> Array:
     The memory uses huge pages if the kernel provides them. For a direct read, the kernel passes the address of every
     page to the disk. With pages of 4 KiB, this makes the read a third slower.
     """
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
-    memory = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = private_memory(max(nbytes, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)

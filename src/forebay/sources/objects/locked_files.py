@@ -1,22 +1,26 @@
 """Safe opening of files in a folder that other users may write to, and file locks."""
 
 import errno
-import fcntl
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["open_folder", "open_safely", "release_lock", "try_lock", "release_and_close", "wait_for_lock"]
 
 # O_NONBLOCK, because opening a named pipe would otherwise wait for its other end.
-_SAFE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_SAFE_FLAGS = 0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # Errors of file systems without file locks, such as Lustre without the mount option "flock".
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
 
 def open_folder(path: str | os.PathLike[str], folder: int | None = None) -> int:
     """Open a folder, whose path may be relative to an open folder. Do not follow a symbolic link."""
+    _check_system()
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 
 
@@ -25,6 +29,7 @@ def open_safely(path: Path, flags: int, folder: int | None = None) -> int:
 
     The path may be relative to an open folder.
     """
+    _check_system()
     try:
         descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600, dir_fd=folder)
     except OSError as error:
@@ -41,6 +46,11 @@ def open_safely(path: Path, flags: int, folder: int | None = None) -> int:
         os.close(descriptor)
         raise PermissionError(errno.EPERM, f"{path.name!r} {problem}. Delete it, or pass another cache=")
     return descriptor
+
+
+def _check_system() -> None:
+    if sys.platform == "win32":
+        raise OSError(errno.ENOTSUP, "a cache folder needs the file locks of Linux or macOS. Cache the rows in memory")
 
 
 def release_lock(descriptor: int) -> None:

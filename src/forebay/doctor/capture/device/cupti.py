@@ -145,8 +145,8 @@ def open_buffers(path: Path = BUFFERS_FILE) -> Any:
     """Load the C library whose buffers CUPTI fills."""
     if not path.is_file():
         raise DeviceError(
-            f"{path.name} is missing, because Forebay was installed without a C compiler. Install a wheel of Forebay, "
-            "or install a C compiler (`cc`) and reinstall Forebay."
+            f"{path.name} is missing, because Forebay was installed from its pure wheel or without a C compiler. "
+            "Install the wheel for Linux, or install a C compiler (`cc`) and reinstall Forebay."
         )
     return ctypes.CDLL(str(path))
 

@@ -1,8 +1,8 @@
 """DALI with an external source, which is Python code that makes the batches, and with image files."""
 
+import os
 from collections.abc import Iterator
 from functools import lru_cache
-from os import sched_getaffinity
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def image_folder(work: Workload) -> StartEpoch:
     The option "hardware_load" is the share of images for the hardware decoders, in 0 to 1.
     """
     make_pipeline = pipeline_def(_define_image_graph)
-    threads = len(sched_getaffinity(0))
+    threads = len(os.sched_getaffinity(0))
     pipeline = make_pipeline(work, batch_size=work.batch, num_threads=threads, device_id=0, prefetch_queue_depth=3)
     return split_into_epochs(work, _image_batches(DALIGenericIterator([pipeline], ["image", "label"])))
 

@@ -1,0 +1,54 @@
+"""Tests that the examples of PyTorch, JAX and CuPy run, are short and are listed."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.support.parsing import parse
+from tests.support.paths import ROOT
+
+EXAMPLES = sorted(path for name in ("torch", "jax", "cupy") for path in (ROOT / "examples").glob(f"{name}_*.py"))
+INDEX = (ROOT / "examples" / "README.md").read_text()
+MAX_LINES = 60
+ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+ADVICE = ("Look at", "ompare")  # an example says what to look at
+
+
+def run(*command, folder):
+    """Run a command of Python without a GPU, and return its output."""
+    command = [sys.executable, *map(str, command)]
+    done = subprocess.run(
+        command, env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_says_what_to_look_at(script, tmp_path):
+    printed = run(script, "--quick", folder=tmp_path)
+    assert any(advice in printed for advice in ADVICE)
+    assert "x as fast" not in printed
+
+
+def test_the_doctor_finds_the_loader_of_the_slow_script(tmp_path):
+    report = tmp_path / "report.json"
+    run("-m", "forebay", "doctor", "--json", report, ROOT / "examples/torch_slow_script.py", "--quick", folder=tmp_path)
+    findings = json.loads(report.read_text())["findings"]
+    assert findings[0]["rule"] == "loader"
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_documented_and_in_the_index(script):
+    text = script.read_text()
+    assert len(text.splitlines()) < MAX_LINES
+    assert ast.get_docstring(parse(text)).splitlines()[0]
+    assert f"[{script.stem}]({script.name})" in INDEX
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "cupy"])
+def test_every_framework_has_an_example(framework):
+    assert any(path.name.startswith(framework) for path in EXAMPLES)
