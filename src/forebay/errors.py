@@ -3,6 +3,7 @@
     ForebayError
     ├── SpecError (ValueError)              shapes, dtypes, trees or field names do not match
     ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in the wrong order
+    │   └── UnknownNameError (AttributeError)  a pipeline, a feed or the module has no such attribute
     ├── SourceError (ValueError)            a source cannot be opened or read, or has no rows
     │   ├── SourceChangedError (OSError)    a file was deleted or changed after the pipeline opened it
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
@@ -41,6 +42,7 @@ __all__ = [
     "StateError",
     "StoreError",
     "TransformError",
+    "UnknownNameError",
     "WorkerError",
 ]
 
@@ -62,6 +64,10 @@ class SpecError(ForebayError, ValueError):
 
 class PipelineError(ForebayError, ValueError):
     """A pipeline method got invalid arguments or was called in the wrong order."""
+
+
+class UnknownNameError(PipelineError, AttributeError):
+    """A pipeline, a feed or the module has no such attribute. The message names the one to use."""
 
 
 class SourceError(ForebayError, ValueError):

@@ -166,9 +166,9 @@ def test_a_second_batch_call_is_refused():
 
 
 def test_an_unknown_feed_option_is_refused_with_the_known_ones():
-    text = "takes no 'num_workers': it takes device, resident, host_bytes, device_bytes; naming fields is for"
+    text = "takes no 'cores': it takes device, resident, host_bytes, device_bytes; naming fields is for"
     with pytest.raises(PipelineError, match=text):
-        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", num_workers=4)
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", cores=4)
 
 
 def test_a_file_name_is_refused_as_an_array():
