@@ -47,15 +47,19 @@ __all__ = [
 ]
 
 
+def escape_control_characters(text: str) -> str:
+    """Return a text in which control characters, except line feeds, are escaped as in a Python string."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
+    )
+
+
 class ForebayError(Exception):
     """Base class of the exceptions of Forebay."""
 
     def __str__(self) -> str:
         """Return the message. It escapes control characters, because a name in a file could change the terminal."""
-        text = super().__str__()
-        return "".join(
-            character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
-        )
+        return escape_control_characters(super().__str__())
 
 
 class SpecError(ForebayError, ValueError):

@@ -20,6 +20,7 @@ from forebay.pipeline.familiar_words import (
     reject_attribute,
 )
 from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.overview import pipeline_card, pipeline_repr
 from forebay.pipeline.pack_methods import PackMethods
 from forebay.pipeline.ranks import detect_rank, refuse_undivided_rows
 from forebay.sources.files.recipe import FileSourceRecipe
@@ -215,6 +216,12 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if count is None:
             raise TypeError("this pipeline has no length: its source is a stream, or it repeats without end.")
         return count
+
+    def __repr__(self) -> str:
+        return pipeline_repr(self)
+
+    def _repr_html_(self) -> str:
+        return pipeline_card(self)
 
     def __bool__(self) -> bool:
         return True  # also with a length of 0, and without a length
