@@ -134,7 +134,18 @@ def test_every_module_has_a_docstring(path):
     ],
 )
 def test_docstring_examples_run(name):
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner()
+    for example in UnwrappingFinder().find(module, name):
+        runner.run(example)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+class UnwrappingFinder(doctest.DocTestFinder):
+    """Also finds the examples of decorated functions, whose variables are those of the decorator's module."""
+
+    def _from_module(self, module, found):
+        return super()._from_module(module, inspect.unwrap(found) if inspect.isfunction(found) else found)
 
 
 def test_python_m_forebay_runs():

@@ -5,6 +5,9 @@ for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256)
     train(batch["image"], batch["label"])
 """
 
+import sys as _sys
+import typing as _typing
+
 from forebay.adapters.readback.all_finite import all_finite
 from forebay.adapters.readback.readback import Readback
 from forebay.adapters.upload.upload_once import forget, upload_once
@@ -22,6 +25,7 @@ from forebay.pipeline.constructors import (
     from_ragged,
     from_source,
 )
+from forebay.pipeline.familiar_words import reject_attribute as _reject_attribute
 from forebay.pipeline.pipeline import Pipeline
 from forebay.transforms.augmentations import flip, normalize
 from forebay.transforms.color_jitter import color_jitter
@@ -59,3 +63,9 @@ __all__ = [
 ]
 
 __version__ = "0.2.0.dev0"
+
+if not _typing.TYPE_CHECKING:  # type checkers report missing names themselves
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Raise an AttributeError. For a name of another library, it says which name to use."""
+        return _reject_attribute(_sys.modules[__name__], name, "module 'forebay'")

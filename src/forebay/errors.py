@@ -3,6 +3,7 @@
     ForebayError
     ├── SpecError (ValueError)              shapes, dtypes, trees or field names do not match
     ├── PipelineError (ValueError)          a pipeline method got invalid arguments or was called in the wrong order
+    │   └── UnknownNameError (AttributeError)  a pipeline, a feed or the module has no such attribute
     ├── SourceError (ValueError)            a source cannot be opened or read, or has no rows
     │   ├── SourceChangedError (OSError)    a file was deleted or changed after the pipeline opened it
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
@@ -41,8 +42,16 @@ __all__ = [
     "StateError",
     "StoreError",
     "TransformError",
+    "UnknownNameError",
     "WorkerError",
 ]
+
+
+def escape_control_characters(text: str) -> str:
+    """Return a text in which control characters, except line feeds, are escaped as in a Python string."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
+    )
 
 
 class ForebayError(Exception):
@@ -50,10 +59,7 @@ class ForebayError(Exception):
 
     def __str__(self) -> str:
         """Return the message. It escapes control characters, because a name in a file could change the terminal."""
-        text = super().__str__()
-        return "".join(
-            character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
-        )
+        return escape_control_characters(super().__str__())
 
 
 class SpecError(ForebayError, ValueError):
@@ -62,6 +68,10 @@ class SpecError(ForebayError, ValueError):
 
 class PipelineError(ForebayError, ValueError):
     """A pipeline method got invalid arguments or was called in the wrong order."""
+
+
+class UnknownNameError(PipelineError, AttributeError):
+    """A pipeline, a feed or the module has no such attribute. The message names the one to use."""
 
 
 class SourceError(ForebayError, ValueError):

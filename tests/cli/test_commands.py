@@ -24,7 +24,7 @@ def forebay(*arguments, **options):
         [sys.executable, "-m", "forebay", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,  # the demo imports a framework twice
         check=False,
         env=environment,
         **options,
@@ -60,13 +60,17 @@ def test_demo_fits_into_80_columns():
     assert done.returncode == 0
     assert "forebay, from a mapped .npy" in done.stdout
     assert "Why" in done.stdout
+    assert "A feed to " in done.stdout
+    assert "forebay doctor  train.py" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
 def test_demo_json_contains_the_speeds():
-    document = json.loads(run_here("demo", "--json").stdout)
+    document = json.loads(forebay("demo", "--json").stdout)
     assert document["schema_version"] == 1
     assert all(speed > 0 for speed in document["rows_per_second"].values())
+    assert document["feed"]["rows_per_second"] > 0
+    assert "train.py" in document["doctor_report"]
 
 
 def test_plan_shows_every_decision_with_its_reason(data):

@@ -153,10 +153,10 @@ def measured(tmp_path_factory):
     return folder, forebay_probe(folder)
 
 
-def test_the_first_call_measures_and_reports_progress(measured):
+def test_the_first_call_measures_without_progress_outside_of_a_terminal(measured):
     _, done = measured
     assert done.returncode == 0
-    assert "measuring memory ..." in done.stderr
+    assert done.stderr == ""
     assert "CPU, 1 thread" in done.stdout
     assert "from page cache" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
@@ -188,7 +188,7 @@ def test_fresh_measures_again(measured):
     folder, _ = measured
     before = json.loads(forebay_probe(folder, "--json").stdout)
     fresh = forebay_probe(folder, "--fresh", "--json")
-    assert "measuring memory ..." in fresh.stderr
+    assert fresh.stderr == ""
     assert json.loads(fresh.stdout)["host"] != before["host"]
     assert json.loads(forebay_probe(folder, "--json").stdout) == json.loads(fresh.stdout)
 
@@ -208,6 +208,7 @@ from forebay.cli.main import main
 from forebay.measure.probe import {part}
 
 def endless(sample, **_):
+    print("measuring", file=sys.stderr, flush=True)
     while True:
         sample()
 
@@ -216,11 +217,11 @@ sys.exit(main(["probe"]))
 """
 
 
-@pytest.mark.parametrize(("part", "stage"), [("host", "measuring memory ..."), ("disk", "measuring the disk ...")])
-def test_an_interrupt_leaves_nothing_behind(tmp_path, part, stage):
+@pytest.mark.parametrize("part", ["host", "disk"])
+def test_an_interrupt_leaves_nothing_behind(tmp_path, part):
     command = [sys.executable, "-c", ENDLESS.format(part=part)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
-        assert stage in iter(lambda: running.stderr.readline().strip(), "")
+        assert running.stderr.readline().strip() == "measuring"
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=TIMEOUT_SECONDS)
     assert running.returncode == 130

@@ -166,9 +166,9 @@ def test_a_second_batch_call_is_refused():
 
 
 def test_an_unknown_feed_option_is_refused_with_the_known_ones():
-    text = "takes no 'num_workers': it takes device, resident, host_bytes, device_bytes; naming fields is for"
+    text = "takes no 'cores': it takes device, resident, host_bytes, device_bytes; naming fields is for"
     with pytest.raises(PipelineError, match=text):
-        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", num_workers=4)
+        fb.from_arrays(np.arange(10)).batch(2).feed("numpy", cores=4)
 
 
 def test_a_file_name_is_refused_as_an_array():
@@ -298,3 +298,10 @@ def test_transforms_after_a_process_map_are_reported_in_the_process():
 def test_a_window_of_rows_that_can_be_indexed_needs_a_block(options):
     with pytest.raises(PipelineError, match=r"shuffle\(block=4096, window='64MB'\)"):
         fb.from_arrays(np.arange(100)).shuffle(window="1MB", **options)
+
+
+@pytest.mark.parametrize(("options", "message"), [({"where": "process"}, "where="), ({"workers": 2}, "workers=")])
+def test_a_transform_of_forebay_is_not_sent_to_worker_processes(options, message):
+    rows = fb.from_arrays({"x": np.zeros(4)})
+    with pytest.raises(PipelineError, match=rf"{message}.*Leave {message} out"):
+        rows.map(fb.cast({"x": "float32"}), **options)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from forebay.cli.console import error_console, print_json, result_console
+from forebay.cli.console import error_console, print_json, report_progress, result_console
 from forebay.core.json_checks import parse_json, read_bounded
 from forebay.measure.bench.cases.cpu import CASES
 from forebay.measure.bench.cases.gpu import GPU_CASES
@@ -66,12 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
         cases = select_cases(all_cases, case_names=arguments.case, contenders=arguments.contender)
         results = _read_results(arguments.show) if arguments.show else None
     except (OSError, ValueError) as error:
-        _report_progress(f"forebay bench: {error}")
+        _print_error(f"forebay bench: {error}")
         return 2
     if arguments.list:
         return _list_cases(cases)
     if results is None and arguments.device == "cuda" and not gpu_facts():
-        _report_progress("forebay bench: CUDA finds no usable GPU. Omit --device to measure on the CPU.")
+        _print_error("forebay bench: CUDA finds no usable GPU. Omit --device to measure on the CPU.")
         return 2
     return _print_results(results or _measure(cases, arguments), arguments)
 
@@ -93,8 +93,8 @@ def _measure(cases: list[Case], arguments: argparse.Namespace) -> BenchResults:
     if arguments.repeats:
         settings = RunSettings(settings.seconds, settings.warm_up_seconds, arguments.repeats)
     selected = [with_fewer_rows(case, QUICK_FACTOR) for case in cases] if arguments.quick else cases
-    with _reserve_file(arguments.save):
-        return run_cases(selected, settings, device=arguments.device, quick=arguments.quick, report=_report_progress)
+    with _reserve_file(arguments.save), report_progress("measuring") as report:
+        return run_cases(selected, settings, device=arguments.device, quick=arguments.quick, report=report)
 
 
 @contextmanager
@@ -143,5 +143,5 @@ def _parse_positive(text: str) -> int:
     return int(text)
 
 
-def _report_progress(line: str) -> None:
+def _print_error(line: str) -> None:
     error_console().print(line, markup=False)

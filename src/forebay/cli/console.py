@@ -2,15 +2,17 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from forebay.core.progress_line import ProgressLine
 from forebay.doctor.model.formatting import replace_control_characters
 
-__all__ = ["SCHEMA_VERSION", "SafeConsole", "error_console", "print_json", "result_console"]
+__all__ = ["SCHEMA_VERSION", "SafeConsole", "error_console", "print_json", "report_progress", "result_console"]
 
 SCHEMA_VERSION = 1  # of the JSON that commands print; the file of `forebay doctor --json` has its own version
 
@@ -35,6 +37,17 @@ def result_console() -> Console:
 def error_console() -> Console:
     """Return a console for stderr."""
     return SafeConsole(stderr=True, highlight=False, emoji=False)
+
+
+@contextmanager
+def report_progress(text: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that changes the text of a progress line. Nothing is shown if stderr is not a terminal."""
+    with ProgressLine(text) as progress:
+
+        def change(text: str) -> None:
+            progress.text = text
+
+        yield change
 
 
 def print_json(document: dict[str, Any]) -> None:

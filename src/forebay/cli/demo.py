@@ -1,4 +1,4 @@
-"""`forebay demo`: compare four loaders on generated data, and show the plan of a feed."""
+"""`forebay demo`: compare four loaders on generated data, feed a framework, and profile a script with the doctor."""
 
 import argparse
 import tempfile
@@ -12,8 +12,10 @@ import numpy as np
 from rich.table import Table
 
 import forebay as fb
-from forebay.cli.console import error_console, print_json, result_console
+from forebay.cli.console import error_console, print_json, report_progress, result_console
+from forebay.cli.demo_doctor import FRAMEWORK_BATCH, SCRIPTS, feed_framework, find_framework, run_doctor
 from forebay.core.spec import Array, format_nbytes
+from forebay.errors import ForebayError
 
 __all__ = ["add_arguments", "run"]
 
@@ -30,16 +32,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    error_console().print(f"making {ROWS:,} rows of {WIDTH} float32 ...")
-    data = np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32)
-    with tempfile.TemporaryDirectory() as folder:
+    with report_progress("comparing loaders"), tempfile.TemporaryDirectory() as folder:
+        data = np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32)
         path = Path(folder) / "data.npy"
         np.save(path, data)
         speeds, decisions = _measure(data, path)
-    if arguments.json:
-        print_json({"rows_per_second": speeds, "choices": decisions})
-    else:
+    if not arguments.json:
         _print_results(data.nbytes, speeds, decisions)
+    framework = find_framework()
+    fed = None if framework is None else _feed(framework)
+    if not arguments.json:
+        _print_framework(fed)
+    report = "" if framework is None else run_doctor(framework)
+    if arguments.json:
+        document = {"rows_per_second": speeds, "choices": decisions, "feed": fed, "doctor_report": report or None}
+        print_json(document)
+    else:
+        _print_doctor(framework, report)
     return 0
 
 
@@ -90,6 +99,15 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
     return rows / (time.perf_counter() - start)
 
 
+def _feed(framework: str) -> dict[str, Any] | None:
+    """Return what a feed to the framework delivers; None if it cannot be imported or is too old."""
+    try:
+        return feed_framework(framework)
+    except (ForebayError, ImportError) as error:
+        error_console().print(f"forebay demo: {error}", markup=False)
+        return None
+
+
 def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[str, str]]) -> None:
     console = result_console()
     console.print(f"[bold]Shuffled batches of {BATCH} rows[/] from {format_nbytes(nbytes)} of data.")
@@ -109,4 +127,23 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     console.print(table)
     console.print("\nA feed delivers each row once per epoch. Seed and epoch alone set the order.")
     console.print("It reuses the memory of batches that you no longer use.")
-    console.print("Next: [bold]forebay plan YOUR.npy --batch 256[/], [bold]forebay bench[/].")
+
+
+def _print_framework(fed: dict[str, Any] | None) -> None:
+    console = result_console()
+    if fed is None:
+        names = ", ".join(SCRIPTS)
+        console.print(f"\nNone of {names} can be used, so the demo shows no batches of a framework.")
+        return
+    console.print(f"\n[bold]A feed to {fed['framework']}[/] on {fed['device']}: every batch is a {fed['batch_type']}.")
+    console.print(f"It delivers {fed['rows_per_second']:,.0f} rows per second in batches of {FRAMEWORK_BATCH} rows.")
+
+
+def _print_doctor(framework: str | None, report: str) -> None:
+    console = result_console()
+    if report:
+        console.print(f"\n[bold]The doctor[/] profiles any training script. Here it has run a script of {framework}:")
+        console.print(report.rstrip(), markup=False)
+    elif framework is not None:
+        console.print("\nThe doctor could not profile the script of the demo. Run it on your own script.")
+    console.print("\nNext: [bold]forebay doctor YOUR_SCRIPT.py[/], [bold]forebay plan YOUR.npy --batch 256[/].")

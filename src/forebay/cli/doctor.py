@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from forebay.cli.console import report_progress
 from forebay.cli.doctor_io import (
     OUTPUTS,
     check_outputs,
@@ -190,7 +191,8 @@ def _read_document(path: str) -> Document:
 
 def _diagnose(capture: Capture, arguments: argparse.Namespace) -> Diagnosis:
     """Diagnose the capture without the user data that the options exclude."""
-    return diagnose(_without_user_data(capture, arguments), device=arguments.device, link=arguments.link)
+    with report_progress("analysing the capture"):
+        return diagnose(_without_user_data(capture, arguments), device=arguments.device, link=arguments.link)
 
 
 def _without_user_data(capture: Capture, arguments: argparse.Namespace) -> Capture:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from forebay.cli.console import report_progress
 from forebay.cli.doctor_terminal import DoctorTerminal, reserved_descriptors
 from forebay.doctor.capture.profiled_run import RunRequest, profile_run
 from forebay.doctor.diagnosis.compare_ranks import RankComparison
@@ -146,7 +147,8 @@ def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: Docto
         text = f"running the script again, which also writes its files again. Emulation: {kind.description}"
         terminal.status(text, style="dim")
 
-    return verify(diagnose(capture), _run_request(arguments), begin=begin)
+    with report_progress("running the script again with the cure"):
+        return verify(diagnose(capture), _run_request(arguments), begin=begin)
 
 
 def _run_request(arguments: argparse.Namespace) -> RunRequest:

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forebay.cli.console import error_console, print_json, result_console
+from forebay.cli.console import print_json, report_progress, result_console
 from forebay.core.ceilings import DeviceCeilings, Probe, RowSpeeds
 from forebay.core.spec import format_nbytes
 from forebay.measure.probe.measure import measure_machine
@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     cached = None if arguments.fresh else Probe.cached()
-    probe = cached or measure_machine(report=_report_progress)
+    with report_progress("measuring") as report:
+        probe = cached or measure_machine(report=report)
     if arguments.json:
         print_json(probe.to_json())
     else:
@@ -145,7 +146,3 @@ def _format_microseconds(seconds: float | None) -> str:
 
 def _put_in_parentheses(text: str) -> str:
     return f"({text})" if text else ""
-
-
-def _report_progress(line: str) -> None:
-    error_console().print(line, markup=False)

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from forebay.cli.console import print_json, result_console
+from forebay.cli.console import print_json, report_progress, result_console
 from forebay.core.ceilings import Probe
 from forebay.core.spec import format_nbytes
 from forebay.errors import ScenarioError
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     probe = _load_probe() if arguments.probed else None
-    outcome = assess(_load_scenario(arguments, probe), steps=arguments.steps, seed=arguments.seed)
+    scenario = _load_scenario(arguments, probe)
+    with report_progress("simulating the cluster"):
+        outcome = assess(scenario, steps=arguments.steps, seed=arguments.seed)
     if arguments.json:
         print_json(_to_document(outcome, probe))
     else:

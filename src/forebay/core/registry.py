@@ -19,6 +19,7 @@ from forebay.errors import FrameworkError, SourceError
 __all__ = [
     "all_targets",
     "forebay_version",
+    "framework_name",
     "has_adapter",
     "known_frameworks",
     "load",
@@ -56,6 +57,8 @@ _ADAPTERS = {
     "keras": "forebay.adapters.keras.keras_feed:KerasFeed",
     "loader": "forebay.adapters.loader.feed_loader:open_feed_loader",
 }
+# Other names of frameworks that `feed(to=...)` accepts.
+_SYNONYMS = {"pytorch": "torch", "tf": "tensorflow", "np": "numpy"}
 _ENGINES = {"cpu": "forebay.engines.host:HostEngine", "cuda": "forebay.engines.cuda.engine:CudaEngine"}
 _SOURCES = {
     ".npy": "forebay.sources.formats.npy:open_npy",
@@ -154,6 +157,11 @@ _MINIMUM_VERSIONS = {"torch": "2.4", "jax": "0.4.38", "tensorflow": "2.18", "ker
 def known_frameworks() -> list[str]:
     """Return all names that `feed(to=...)` accepts."""
     return [*_HAND_OFFS, *_ADAPTERS, *_entry_points("forebay.handoff")]
+
+
+def framework_name(to: Any) -> Any:
+    """Return the name of a framework in Forebay: "torch" for "pytorch"."""
+    return _SYNONYMS.get(to, to) if isinstance(to, str) else to
 
 
 def load_hand_off(name: str) -> Any:

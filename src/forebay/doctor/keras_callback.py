@@ -93,6 +93,12 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         self._is_profiling = False
         self._exit_stack.close()
 
+    def __repr__(self) -> str:
+        return "<KerasWatch: nothing profiled yet>" if self._watch is None else f"<KerasWatch: {self._watch!r}>"
+
+    def _repr_html_(self) -> str | None:
+        return None if self._watch is None else self._watch._repr_html_()
+
     def __del__(self) -> None:
         if "_exit_stack" in vars(self):  # False if `__init__` failed
             self.close()

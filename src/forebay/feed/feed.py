@@ -1,10 +1,11 @@
 """The feed that the user iterates: epochs, state, statistics, explanation."""
 
 import operator
+import sys
 import threading
 import time
 import weakref
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
@@ -16,6 +17,7 @@ from forebay.feed.runner import Runner
 from forebay.feed.slot import Slot
 from forebay.feed.slot_exchange import reject_stop_iteration
 from forebay.order.schedule import Cursor
+from forebay.pipeline.familiar_words import refuse_index, refuse_keras, reject_attribute
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
@@ -189,6 +191,18 @@ class Feed(FeedReports):
             "a feed has threads and memory, so it can be neither pickled nor copied. Send the pipeline and call feed() "
             "in the other process; use state_dict() to continue there."
         )
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        refuse_index("a feed", index)
+
+    def __format__(self, format_spec: str) -> str:
+        refuse_keras(f"a feed to {self._plan.input.framework}", sys._getframe(1))
+        return format(str(self), format_spec)
+
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            return reject_attribute(self, name, "a feed")
 
     def __repr__(self) -> str:
         plan_input = self._plan.input

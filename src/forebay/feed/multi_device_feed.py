@@ -13,6 +13,7 @@ from typing import Any, Self
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
 from forebay.feed.feed import Epoch, Feed
+from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 
@@ -104,7 +105,12 @@ class MultiDeviceFeed:
     def explain(self) -> str:
         """Return the explanation of each device's feed."""
         texts = [feed.explain() for feed in self.feeds]
-        return "\n\n".join(f"device {number} of {len(texts)}:\n{text}" for number, text in enumerate(texts))
+        return Explanation(
+            "\n\n".join(f"device {number} of {len(texts)}:\n{text}" for number, text in enumerate(texts))
+        )
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<div>{feed._repr_html_()}</div>" for feed in self.feeds)
 
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""

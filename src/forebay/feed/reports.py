@@ -11,7 +11,7 @@ from typing import Any
 from forebay.core.launchers import detect_process_rank
 from forebay.core.recorder import Received, Recorder, describe_received
 from forebay.errors import PipelineError
-from forebay.pipeline.explain import explain, summarise
+from forebay.pipeline.explain import explain, explain_in_card, summarise
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 
@@ -38,11 +38,21 @@ class FeedReports:
         return numbers | ({"source": counters} if counters else {})
 
     def explain(self) -> str:
-        """Return a text with the plan, the reason of each decision, and measurements so far."""
+        """Return a text with the plan, the reason of each decision, and measurements so far.
+
+        A REPL and a notebook show it as it is, without `print`.
+        """
+        return explain(self._plan, self._capture())
+
+    def _repr_html_(self) -> str:
+        return explain_in_card(self._plan, self._capture())
+
+    def _capture(self) -> dict[str, Any]:
+        """Return the measurements of the recorder, with the decisions of the source."""
         capture = self._recorder.capture()
         decisions = self._pipeline.source.decisions()
         capture["notes"] |= {decision.name: [decision.choice, decision.why] for decision in decisions}
-        return explain(self._plan, capture)
+        return capture
 
     @property
     def received(self) -> Received:

@@ -5,7 +5,7 @@ from typing import Any
 
 from forebay.errors import PipelineError
 
-__all__ = ["check_count", "check_error_limit", "check_number"]
+__all__ = ["check_count", "check_error_limit", "check_number", "check_place"]
 
 
 def check_count(count: Any, call: str) -> int:
@@ -44,3 +44,16 @@ def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> flo
             "Forebay cannot see. Call map() with a function of rows before batch()."
         )
     return float(max_errors)
+
+
+def check_place(where: Any, workers: Any) -> None:
+    """Raise PipelineError if a ready-made transform, such as `fb.cast`, is sent to worker processes."""
+    if where not in ("thread", "device"):
+        raise PipelineError(
+            f"map(where={where!r}): Forebay chooses where a transform of its own runs, such as fb.cast(). Leave where= out."
+        )
+    if workers is not None:
+        raise PipelineError(
+            f"map(workers={workers!r}) is for functions in worker processes, not for a transform of Forebay, such as "
+            "fb.cast(). Leave workers= out."
+        )

@@ -11,6 +11,7 @@ from forebay.order.length_buckets import BucketedBatches, LengthBuckets, can_buc
 from forebay.order.orders import BlockShuffled, Order, Shuffled, require_length
 from forebay.pipeline.argument_checks import check_count
 from forebay.pipeline.description import Batching
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.row_lengths import find_lengths
 from forebay.pipeline.row_methods import RowMethods
 from forebay.sources.streams.batches import BatchStream
@@ -23,6 +24,7 @@ __all__ = ["BatchMethods"]
 class BatchMethods(RowMethods):
     """A pipeline description with the method that makes batches."""
 
+    @accept_familiar_arguments
     def batch(
         self,
         rows: int | None = None,

@@ -16,6 +16,7 @@ from forebay.core.spec import Array, format_nbytes, parse_nbytes
 from forebay.errors import PipelineError, SourceError, SpecError
 from forebay.order.orders import Order
 from forebay.pipeline.description import Batching, PipelineDescription
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
 from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
 from forebay.sources.row_cache.cached_source import CachedSource
@@ -35,6 +36,7 @@ MAX_SORTED_ROWS = 1 << 24  # `cache()` sorts the row numbers of a selection, whi
 class CacheMethods(PipelineDescription):
     """A pipeline description with the method `cache`, which returns a new pipeline."""
 
+    @accept_familiar_arguments
     def cache(
         self,
         where: int | str | os.PathLike[str],

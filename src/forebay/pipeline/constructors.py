@@ -10,6 +10,7 @@ from forebay.core.source import AbstractSource
 from forebay.core.spec import Tree, flatten, parse_nbytes
 from forebay.errors import SourceError
 from forebay.order.orders import Sequential
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.arrays import ArraySource
 from forebay.sources.files.many_files import open_files
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 
+@accept_familiar_arguments
 def from_arrays(tree: Tree) -> Pipeline:
     """Feed the rows of arrays in memory, without copying the arrays.
 
@@ -213,6 +215,7 @@ def from_images(
     return _from_indexed(open_labelled_images(files, options, image_columns, decoder))
 
 
+@accept_familiar_arguments
 def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = None) -> Pipeline:
     """Feed the rows that an iterable yields.
 

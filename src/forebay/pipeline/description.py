@@ -124,6 +124,16 @@ class PipelineDescription:
         return Schedule(rows, batch_rows, drop_remainder, *shard, self.passes, self.batch_limit)
 
     @property
+    def epoch_batches(self) -> int | None:
+        """Number of batches of this shard per epoch, or of rows before `batch()`; None if unknown or endless."""
+        if self.indexed:
+            return self.schedule.batches
+        if isinstance(self.source, BatchStream) and self.source.length is not None and self.passes is not None:
+            batches = len(range(self.shard_index, self.source.length, self.shard_count)) * self.passes
+            return batches if self.batch_limit is None else min(batches, self.batch_limit)
+        return None
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the order, the row specs, the passes and the batch limit.
 

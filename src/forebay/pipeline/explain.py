@@ -4,9 +4,11 @@ from typing import Any
 
 from forebay.core.decision import Decision
 from forebay.core.spec import format_nbytes
+from forebay.errors import escape_control_characters
+from forebay.pipeline.card import Explanation, list_fields
 from forebay.pipeline.plan import Plan
 
-__all__ = ["explain", "summarise"]
+__all__ = ["explain", "explain_in_card", "summarise"]
 
 MIN_BUSY_SECONDS = 0.05  # if all stages together took less thread time, `explain()` does not print these times
 # The stages of a fill. The recorder also has totals of the waits, the epochs and the batches that the consumer took.
@@ -36,15 +38,14 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def explain(plan: Plan, capture: dict[str, Any]) -> str:
+def explain(plan: Plan, capture: dict[str, Any]) -> Explanation:
     """Return the plan as a table of decisions, with the measurements so far."""
     plan_input = plan.input
     lines = [
         f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_size}, "
-        f"{_describe_fields(plan)}"
+        f"{list_fields(plan_input.structure.paths, plan_input.specs)}"
     ]
-    notes = [Decision(name, *note) for name, note in capture.get("notes", {}).items()]
-    decisions = [*plan.decisions, *notes]
+    decisions = [*plan.decisions, *_notes(capture)]
     name_width = max(len(decision.name) for decision in decisions)
     choice_width = max(len(decision.choice) for decision in decisions)
     lines += [
@@ -53,12 +54,18 @@ def explain(plan: Plan, capture: dict[str, Any]) -> str:
     stats = summarise(plan, capture)
     if stats["batches"]:
         lines.append(_describe_run(stats))
-    return "\n".join(lines)
+    return Explanation(escape_control_characters("\n".join(lines)))
 
 
-def _describe_fields(plan: Plan) -> str:
-    fields = zip(plan.input.structure.paths, plan.input.specs, strict=True)
-    return ", ".join(f"{name} {spec}" for name, spec in fields)
+def explain_in_card(plan: Plan, capture: dict[str, Any]) -> str:
+    """Return what `explain` says as a card for a notebook."""
+    stats = summarise(plan, capture)
+    lines = _describe_run(stats).splitlines() if stats["batches"] else ()
+    return plan.card("Feed", notes=_notes(capture), lines=lines)
+
+
+def _notes(capture: dict[str, Any]) -> list[Decision]:
+    return [Decision(name, *note) for name, note in capture.get("notes", {}).items()]
 
 
 def _describe_run(stats: dict[str, Any]) -> str:

@@ -11,14 +11,14 @@ from forebay.order.length_buckets import BucketedBatches
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, order_chain
 from forebay.order.packing import Packed
 from forebay.order.sampling import Sampled
-from forebay.pipeline.pipeline import Pipeline
+from forebay.pipeline.description import PipelineDescription
 from forebay.sources.streams.choices import FilteredStream, SkippedStream
 from forebay.sources.streams.combinators import ShuffledStream
 
 __all__ = ["order_decision"]
 
 
-def order_decision(pipeline: Pipeline) -> Decision:
+def order_decision(pipeline: PipelineDescription) -> Decision:
     """Return what the order does with the rows of one pass."""
     if pipeline.order is None:
         return _stream_decision(pipeline)
@@ -26,7 +26,7 @@ def order_decision(pipeline: Pipeline) -> Decision:
     return Decision("order", pipeline.order.describe()[0], "; ".join(notes))
 
 
-def _stream_decision(pipeline: Pipeline) -> Decision:
+def _stream_decision(pipeline: PipelineDescription) -> Decision:
     stream, choice, notes = pipeline.source, "sequential", ["a stream cannot be indexed"]
     while isinstance(stream, AbstractStream):
         if isinstance(stream, ShuffledStream):
@@ -42,7 +42,7 @@ def _stream_decision(pipeline: Pipeline) -> Decision:
     return Decision("order", choice, "; ".join(notes))
 
 
-def _why_order(pipeline: Pipeline, order: Order) -> str:
+def _why_order(pipeline: PipelineDescription, order: Order) -> str:
     """Return how the rows are arranged, without `take`, `skip` and `repeat`."""
     while isinstance(order, Take | Repeated | Span):
         order = order.inner
@@ -77,7 +77,7 @@ def _why_sampled(order: Sampled) -> str:
     return f"{drawn}, without replacement: the random keys of all rows are sorted once per epoch"
 
 
-def _why_bucketed(pipeline: Pipeline, order: BucketedBatches) -> str:
+def _why_bucketed(pipeline: PipelineDescription, order: BucketedBatches) -> str:
     buckets, shuffle = order.buckets, order.shuffle
     sizes = f"{buckets.batches} batches of at most {buckets.tokens} elements, from {buckets.count} buckets of rows"
     rows = f"{sizes} of similar length, so that padding is at most {buckets.padded_share:.1%}"
@@ -97,7 +97,7 @@ def _why_stop(order: Interleaved) -> str:
     return f", {order.stop} rows per epoch"
 
 
-def _why_parts(pipeline: Pipeline, parts: Sequence[OrderPart]) -> str:
+def _why_parts(pipeline: PipelineDescription, parts: Sequence[OrderPart]) -> str:
     """Return what the orders of the parts do. Parts with the same order are listed together."""
     numbers: dict[str, list[str]] = {}
     for number, part in enumerate(parts, 1):
@@ -108,7 +108,7 @@ def _why_parts(pipeline: Pipeline, parts: Sequence[OrderPart]) -> str:
     return "; ".join(f"in pipeline {' and '.join(listed)}: {why}" for why, listed in numbers.items())
 
 
-def _choice_notes(pipeline: Pipeline, order: Order) -> Iterator[str]:
+def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
     """Yield a note for each order that leaves out rows."""
     for link in order_chain(order):
         if isinstance(link, Selected):
@@ -126,7 +126,7 @@ def _choice_notes(pipeline: Pipeline, order: Order) -> Iterator[str]:
             yield _why_sampled(link)
 
 
-def _scatter_note(pipeline: Pipeline) -> str:
+def _scatter_note(pipeline: PipelineDescription) -> str:
     source = pipeline.source
     if not isinstance(source, AbstractSource) or source.shuffle_blocks is None:
         return ""

@@ -1,5 +1,6 @@
 """`Pipeline`, the description of a feed: source, order, transforms, batches."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
@@ -8,10 +9,18 @@ from forebay.core import registry
 from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
-from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number
+from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number, check_place
 from forebay.pipeline.batch_methods import BatchMethods
 from forebay.pipeline.cache_methods import CacheMethods
+from forebay.pipeline.familiar_words import (
+    accept_familiar_arguments,
+    refuse_index,
+    refuse_keras,
+    refuse_several_parameters,
+    reject_attribute,
+)
 from forebay.pipeline.options import FeedOptions
+from forebay.pipeline.overview import pipeline_card, pipeline_repr
 from forebay.pipeline.pack_methods import PackMethods
 from forebay.pipeline.ranks import detect_rank, refuse_undivided_rows
 from forebay.sources.files.recipe import FileSourceRecipe
@@ -74,6 +83,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             raise PipelineError(f"shard({index}, {count}): the index must be 0..{count - 1}.")
         return replace(self, shard_index=index, shard_count=count, has_shard=True)
 
+    @accept_familiar_arguments
     def map(
         self,
         function: Callable[..., Tree] | Transform,
@@ -123,14 +133,18 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if isinstance(function, Augmentation):
             function = function.seeded(seed, self.source.cached_transforms)
         if isinstance(function, Cast | Scale | OneHot | Augmentation):
+            check_place(where, workers)
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):
             raise PipelineError(f"map() needs a function, got {function!r}.")
+        paths = () if self.transforms else self.structure.paths
+        refuse_several_parameters(function, paths, "row" if gets_rows else "batch")
         workers = None if workers is None else check_count(workers, "map(workers={})")
         transform = Map.of(function, where=where, by_row=by_row, seed=seed, workers=workers, max_errors=error_limit)
         transform = replace(transform, cached_before=self.source.cached_transforms)
         return replace(self, transforms=(*self.transforms, transform))
 
+    @accept_familiar_arguments
     def feed(
         self,
         to: str = FeedOptions.to,
@@ -148,7 +162,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
 
         Args:
             to: The framework: `"numpy"` (the default), `"torch"`, `"jax"`, `"tensorflow"`, `"cupy"`, `"keras"` for
-                `model.fit(feed)`, or `"loader"` for a PyTorch DataLoader that trainers accept.
+                `model.fit(feed)`, or `"loader"` for a PyTorch DataLoader that trainers accept. `"np"`, `"pytorch"` and
+                `"tf"` work too.
             device: `"cpu"`, `"cuda"`, `"cuda:1"` or an engine. `"auto"`, the default: a GPU if there is one, but the
                 CPU for NumPy. With a tuple such as `("cuda:0", "cuda:1")`, a batch is a tuple with the part of each
                 device. A `NamedSharding` of JAX or a `tf.distribute` strategy divides batches among several devices.
@@ -167,6 +182,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             ...     [batch["x"].tolist() for batch in feed]
             [[0, 1], [2, 3]]
         """
+        to = registry.framework_name(to)
         options = FeedOptions(to, device, resident, host_bytes, device_bytes)
         if not self.has_shard and to != "loader":  # a loader divides the rows itself
             refuse_undivided_rows()
@@ -189,6 +205,36 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
 
     def __iter__(self) -> NoReturn:
         raise PipelineError("a pipeline only describes what to feed. Iterate pipeline.feed('numpy') or another feed.")
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        refuse_index("a pipeline", index)
+
+    def __len__(self) -> int:
+        """Return the rows of an epoch before `batch()`, and its batches after it, of this shard."""
+        if self.rank == "auto":
+            raise TypeError("this pipeline has no length before feed(), because of shard('auto'). Use len(feed).")
+        count = self.epoch_batches
+        if count is None:
+            raise TypeError("this pipeline has no length: its source is a stream, or it repeats without end.")
+        return count
+
+    def __repr__(self) -> str:
+        return pipeline_repr(self)
+
+    def _repr_html_(self) -> str:
+        return pipeline_card(self)
+
+    def __bool__(self) -> bool:
+        return True  # also with a length of 0, and without a length
+
+    def __format__(self, format_spec: str) -> str:
+        refuse_keras("a pipeline", sys._getframe(1))
+        return format(str(self), format_spec)
+
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            return reject_attribute(self, name, "a pipeline")
 
     def _with_rank(self) -> Self:
         rank = detect_rank()

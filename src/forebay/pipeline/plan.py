@@ -1,5 +1,6 @@
 """`PlanInput` (everything that the planner reads) and `Plan` (threads, slots and bytes of a feed)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from forebay.core.decision import Decision
 from forebay.core.handoff import BatchSplit
-from forebay.core.spec import ArraySpec, Layout, Structure
+from forebay.core.spec import ArraySpec, Layout, Structure, format_nbytes
+from forebay.pipeline.card import fit_lines, list_fields, render_card
 from forebay.pipeline.transport import DeviceInput, Transport
 from forebay.sources.direct.strategy import ReadPlan
 from forebay.transforms.ops import Transform
@@ -114,6 +116,35 @@ class Plan:
         If batches differ in size, this assumes that all are as large as the first.
         """
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
+
+    @property
+    def headline(self) -> str:
+        """The target and the batches, in words."""
+        batches = "an unknown number of" if self.input.batches is None else f"{self.input.batches:,}"
+        return f"{self.input.framework} on {self.input.engine}, {batches} batches of {self.input.batch_size}"
+
+    def card(self, title: str, *, notes: Iterable[Decision] = (), lines: Iterable[str] = ()) -> str:
+        """Return a card for a notebook, with the fields, all decisions and their reasons.
+
+        `notes` are decisions made after planning. `lines` are printed below the table.
+        """
+        fields = list_fields(self.input.structure.paths, self.input.specs)
+        rows = [Decision("fields", str(len(self.input.specs)), fields), *self.decisions, *notes]
+        return render_card(title, self.headline, rows, lines)
+
+    def __repr__(self) -> str:
+        counts = {"thread": self.threads, "process": self.processes, "slot": self.slots}
+        plurals = {"process": "processes"}
+        resources = [
+            f"{count} {name if count == 1 else plurals.get(name, f'{name}s')}"
+            for name, count in counts.items()
+            if count
+        ]
+        resources.append(f"{format_nbytes(self.nbytes)} of host memory")
+        return fit_lines([f"Plan: {self.headline}", f"  {', '.join(resources)}"])
+
+    def _repr_html_(self) -> str:
+        return self.card("Plan")
 
     @property
     def thread_transforms(self) -> tuple[Transform, ...]:

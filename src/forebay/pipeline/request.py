@@ -76,7 +76,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         engine=target.engine.name,
         alignment=target.engine.alignment,
         batch_rows=specs.batch_rows,
-        batches=_epoch_batches(pipeline),
+        batches=pipeline.epoch_batches,
         source_specs=tuple(pipeline.specs),
         specs=specs.specs,
         structure=specs.structure,
@@ -174,16 +174,6 @@ def _with_output_dtypes(specs: TransformSpecs, dtypes: dict[str, np.dtype[Any]])
         replace(spec, dtype=dtypes.get(name, spec.dtype)) for name, spec in zip(structure.paths, outputs, strict=True)
     )
     return replace(specs, stages=(*specs.stages[:-1], (narrowed, structure)))
-
-
-def _epoch_batches(pipeline: Pipeline) -> int | None:
-    """Return how many batches this shard has per epoch; None if unknown or endless."""
-    if pipeline.indexed:
-        return pipeline.schedule.batches
-    if isinstance(pipeline.source, BatchStream) and pipeline.source.length is not None and pipeline.passes is not None:
-        batches = len(range(pipeline.shard_index, pipeline.source.length, pipeline.shard_count)) * pipeline.passes
-        return batches if pipeline.batch_limit is None else min(batches, pipeline.batch_limit)
-    return None
 
 
 def _read_plan(pipeline: Pipeline, batch_rows: int, host_nbytes: int) -> ReadPlan | None:

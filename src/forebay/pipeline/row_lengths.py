@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
@@ -128,14 +129,16 @@ def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[
     assert isinstance(source, AbstractSource)
     count, start = require_length(order, call), consecutive_start(order)
     lengths, reported_at = np.empty((len(leaves), count), np.uint32), time.monotonic()
-    for first in range(0, count, _CHUNK_ROWS):
-        stop = min(first + _CHUNK_ROWS, count)
-        rows: Rows = slice(start + first, start + stop) if start is not None else rows_at(order, np.arange(first, stop))
-        for position, row in enumerate(source.gather_rows(rows), first):
-            lengths[:, position] = [_length_of(row[leaf], call) for leaf in leaves]
-        if time.monotonic() - reported_at > _REPORT_SECONDS:
-            reported_at = time.monotonic()
-            _log.info("%s has read the lengths of %d of %d rows", call, stop, count)
+    with ProgressLine(f"{call} reads the lengths of {count:,} rows", count) as progress:
+        for first in range(0, count, _CHUNK_ROWS):
+            stop = progress.done = min(first + _CHUNK_ROWS, count)
+            consecutive = slice(start + first, start + stop) if start is not None else None
+            rows: Rows = rows_at(order, np.arange(first, stop)) if consecutive is None else consecutive
+            for position, row in enumerate(source.gather_rows(rows), first):
+                lengths[:, position] = [_length_of(row[leaf], call) for leaf in leaves]
+            if time.monotonic() - reported_at > _REPORT_SECONDS:
+                reported_at = time.monotonic()
+                _log.info("%s has read the lengths of %d of %d rows", call, stop, count)
     return list(lengths)
 
 

@@ -13,6 +13,7 @@ from forebay.order.combined import has_windows
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, require_length
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.choice_methods import ChoiceMethods
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.stored_columns import read_labels
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.choices import SkippedStream, TakenStream
@@ -29,6 +30,7 @@ MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of o
 class RowMethods(ChoiceMethods):
     """A pipeline description with methods that choose and order rows. Each method returns a new pipeline."""
 
+    @accept_familiar_arguments
     def shuffle(
         self,
         *,

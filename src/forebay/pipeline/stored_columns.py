@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array
@@ -60,14 +61,15 @@ def _read_chunks(pipeline: PipelineDescription, leaves: Sequence[int], call: str
             raise PipelineError(f"{call}: {name!r} differs in length between rows. Choose fields of one shape.")
     length, first_row = require_length(order, call), consecutive_start(order)
     chunk_rows = max(1, CHUNK_NBYTES // max(1, sum(spec.nbytes for spec in pipeline.specs if not spec.ragged)))
-    for start in range(0, length, chunk_rows):
-        stop = min(start + chunk_rows, length)
-        rows: Rows = (
-            slice(first_row + start, first_row + stop)
-            if first_row is not None
-            else order.rows(0, np.arange(start, stop, dtype=np.int64)).astype(np.intp, copy=False)
-        )
-        yield start, source.gather_leaves(leaves, rows)
+    with ProgressLine(f"{call} reads {length:,} rows", length) as progress:
+        for progress.done in range(0, length, chunk_rows):
+            start, stop = progress.done, min(progress.done + chunk_rows, length)
+            rows: Rows = (
+                slice(first_row + start, first_row + stop)
+                if first_row is not None
+                else order.rows(0, np.arange(start, stop, dtype=np.int64)).astype(np.intp, copy=False)
+            )
+            yield start, source.gather_leaves(leaves, rows)
 
 
 def refuse_transforms(pipeline: PipelineDescription, call: str) -> None:

@@ -186,6 +186,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def __repr__(self) -> str:
         return f"KerasFeed({self._feed!r})"
 
+    def _repr_html_(self) -> str:
+        return self._feed._repr_html_()
+
     def __enter__(self) -> Self:
         return self
 

@@ -103,6 +103,9 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
     def __repr__(self) -> str:
         return f"FeedLoader({self._loader_feed.feed!r})"
 
+    def _repr_html_(self) -> str:
+        return self._loader_feed.feed._repr_html_()
+
 
 def open_feed_loader(
     pipeline: Pipeline,

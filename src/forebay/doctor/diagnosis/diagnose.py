@@ -44,6 +44,11 @@ class Diagnosis:
         """The first finding; None if no finding has a gain."""
         return self.findings[0] if self.findings and self.findings[0].gain else None
 
+    def __repr__(self) -> str:
+        count = len(self.findings)
+        first = f", first: {self.findings[0].rule}" if count else ""
+        return f"<Diagnosis: {count} finding{'' if count == 1 else 's'}{first}>"
+
     def share(self, finding: Finding) -> float:
         """Return the share of the step time that the best cure of the finding saves."""
         return finding.gain / self.view.step_seconds if self.view.step_seconds else 0.0

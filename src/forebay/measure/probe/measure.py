@@ -59,9 +59,9 @@ def measure_ceilings(hardware: Hardware, report: ReportProgress) -> MeasuredCeil
     # The first call of gettempdir() writes a test file, and an interrupt would leave this file behind. So call it now,
     # before the long measurements, which users interrupt.
     tempfile.gettempdir()
-    report("measuring memory ...")
+    report("measuring memory")
     host = measure_host(buffers, hardware.cores)
-    report("measuring the disk ...")
+    report("measuring the disk")
     disk, missing_disk = _measure_disk(buffers)
     device, missing_device = _measure_device(buffers, report)
     return MeasuredCeilings(host, disk, device, (*missing_disk, *missing_device))
@@ -80,7 +80,7 @@ def _measure_device(buffers: Buffers, report: ReportProgress) -> tuple[DeviceCei
         return None, ["GPU: CUDA_VISIBLE_DEVICES hides all GPUs. Unset this variable."]
     if not is_cuda_installed():
         return None, [_missing_cuda_message()]
-    report("measuring the GPU ...")
+    report("measuring the GPU")
     try:  # cuda.measure imports cuda-bindings, whose installation may be broken
         from forebay.measure.probe.cuda.measure import measure_device
 

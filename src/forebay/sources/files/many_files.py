@@ -19,6 +19,7 @@ import numpy as np
 from forebay.core import registry
 from forebay.core.chunk_policy import ChunkPolicy
 from forebay.core.decision import Decision
+from forebay.core.progress_line import ProgressLine
 from forebay.core.rows import Rows, find_parts, row_count, split_slice
 from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion, sum_counters
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, parse_nbytes
@@ -91,9 +92,10 @@ class FilesSource(AbstractSource):
         self._max_held_nbytes = max_held_nbytes
         self._prefetchers: list[DecompressAhead] = []  # one for each pass that is not closed
         files: list[_FileInfo] = []
-        for number, opener in enumerate(openers):
-            files.append(self._read_info(number, opener))
-            _validate_same_specs(files[0], files[-1])
+        with ProgressLine(f"opening {len(openers)} files", len(openers)) as progress:
+            for progress.done, opener in enumerate(openers):
+                files.append(self._read_info(progress.done, opener))
+                _validate_same_specs(files[0], files[-1])
         self.specs, self.structure = files[0].specs, files[0].structure
         self._boundaries = [0, *accumulate(file.length for file in files)]
         self._first_rows, self._files = np.asarray(self._boundaries[:-1]), files

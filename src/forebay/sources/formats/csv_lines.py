@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.rows import split_runs
 from forebay.core.spec import Array
 from forebay.errors import SourceError
@@ -60,8 +61,14 @@ class LineIndex:
 
 def scan_lines(file: MappedFile) -> LineIndex:
     """Read a file once and return an index of its lines."""
+    with ProgressLine(f"indexing {file.path}", file.nbytes) as progress:
+        return _scan_lines(file, progress)
+
+
+def _scan_lines(file: MappedFile, progress: ProgressLine) -> LineIndex:
     offsets, step, newlines, line_start = [np.zeros(1, np.int64)], _FIRST_STEP, 0, 0
     for start in range(0, file.nbytes, _SCAN_NBYTES):
+        progress.done = start
         data = np.frombuffer(file.read(start, _SCAN_NBYTES), np.uint8)
         line_starts = np.flatnonzero(data == ord("\n")) + (start + 1)
         lengths = np.diff(line_starts, prepend=line_start, append=start + len(data))

@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import TypeAlias
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.spec import format_nbytes
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile, PathName
@@ -47,7 +48,7 @@ def open_maybe_gzip(path: PathName, max_held_nbytes: int) -> ReadableFile:
 
 def _gunzip(path: Path, max_nbytes: int) -> bytes:
     try:
-        with gzip.open(path) as stream:
+        with ProgressLine(f"decompressing {path}"), gzip.open(path) as stream:
             data = stream.read(max_nbytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path} cannot be gunzipped: {error}. Write or download it again.") from error

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from forebay.core.progress_line import ProgressLine
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
 
@@ -42,11 +43,12 @@ def scan_values(file: MappedFile) -> list[LmdbValue]:
     try:
         tree = _Tree(file, _find_root(file))
         values: list[LmdbValue] = []
-        for value in tree.scan(tree.root.page, tree.root.depth):
-            # LMDB sorts keys, and each key occurs once. So a small file cannot claim many values.
-            if values and value.key <= values[-1].key:
-                raise ValueError(f"the key {value.key[:40]!r} is not in order")
-            values.append(value)
+        with ProgressLine(f"indexing {file.path}", tree.root.entries) as progress:
+            for progress.done, value in enumerate(tree.scan(tree.root.page, tree.root.depth)):
+                # LMDB sorts keys, and each key occurs once. So a small file cannot claim many values.
+                if values and value.key <= values[-1].key:
+                    raise ValueError(f"the key {value.key[:40]!r} is not in order")
+                values.append(value)
     except (struct.error, ValueError) as error:
         raise SourceError(f"{file.path} cannot be read as LMDB: {error}. Write or download it again.") from error
     if len(values) != tree.root.entries:

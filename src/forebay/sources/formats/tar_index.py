@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.errors import SourceError
 from forebay.sources.formats.gzip_file import ReadableFile
 
@@ -23,6 +24,7 @@ _BLOCK_NBYTES = 512  # bytes; tar stores headers and data in blocks of this size
 _MAX_READ_NBYTES = 1 << 20  # bytes; a longer extended header is refused
 _MAX_FIELDS = 1000  # in the extended headers of one member; each member gets a copy of the global ones
 _SEARCH_NBYTES = 1 << 20  # bytes that `_find_nonzero` reads at a time
+_PROGRESS_MEMBERS = 1024  # members between two updates of the progress line
 _LABEL_TYPES = (b"V", b"D")  # type flags of GNU tar for the label of an archive and the list of a folder; not files
 
 
@@ -77,8 +79,9 @@ def _split_name(name: str) -> tuple[str, str] | None:
 
 
 def _list_members(file: ReadableFile) -> Sequence[TarMember]:
-    members = scan_headers(file.view(), file.nbytes)
-    return _list_with_tarfile(file) if members is None else list(map(TarMember._make, members))
+    with ProgressLine(f"indexing {file.path}", file.nbytes) as progress:
+        members = scan_headers(file.view(), file.nbytes, progress)
+        return _list_with_tarfile(file) if members is None else list(map(TarMember._make, members))
 
 
 def _list_with_tarfile(file: ReadableFile) -> Sequence[TarMember]:
@@ -220,10 +223,12 @@ _RELEVANT_FIELDS = (b" path=", b" size=", b" GNU.")  # fields of an extended hea
 _POSIX_MAGIC = b"ustar\0"
 
 
-def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int, int]] | None:
+def scan_headers(
+    memory: mmap.mmap | bytes, nbytes: int, progress: ProgressLine | None = None
+) -> list[tuple[str, int, int]] | None:
     """Return name, offset and size of each file.
 
-    Return None for an unusual or damaged archive.
+    Return None for an unusual or damaged archive. `progress` shows the share of bytes that were passed.
 
     This parser lists an archive 8 to 9 times as fast as the standard library's `tarfile` (`docs/measurements.md`). It
     supports only common POSIX and GNU headers. For other archives, the caller uses `tarfile`, which reports errors too.
@@ -245,6 +250,8 @@ def scan_headers(memory: mmap.mmap | bytes, nbytes: int) -> list[tuple[str, int,
         ):
             return None
         headers.append(header)
+        if progress is not None and len(headers) % _PROGRESS_MEMBERS == 0:
+            progress.done = position
         position = start + -(-size // _BLOCK_NBYTES) * _BLOCK_NBYTES
     has_end = position + _BLOCK_NBYTES <= nbytes and _find_nonzero(memory, position, nbytes) is None
     return files if has_end and _have_valid_checksums(headers) else None

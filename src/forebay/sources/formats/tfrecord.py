@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import google_crc32c
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.rows import Rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, Tree
@@ -117,6 +118,11 @@ class RecordSource(AbstractSource):
 
 def scan_records(file: ReadableFile) -> Array:
     """Return start and stop (exclusive) of the data of each record."""
+    with ProgressLine(f"indexing {file.path}", file.nbytes) as progress:
+        return _scan_records(file, progress)
+
+
+def _scan_records(file: ReadableFile, progress: ProgressLine) -> Array:
     memory, position, verified = file.view(), 0, 0
     heads: list[bytes] = []  # of the records whose lengths are not verified yet
     spans = array("q")
@@ -124,6 +130,7 @@ def scan_records(file: ReadableFile) -> Array:
         if len(heads) == _VERIFIED_RECORDS:
             _validate_lengths(file, verified, heads)
             verified, heads = verified + len(heads), []
+            progress.done = position
         heads.append(memory[position : position + _HEAD_NBYTES])
         start = position + _HEAD_NBYTES
         stop = start + int.from_bytes(heads[-1][:8], "little")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.spec import format_nbytes
 from forebay.errors import BudgetError, SourceError, StoreError
 from forebay.sources.objects.cache_folder import CacheFolder, UnpublishedFile
@@ -48,7 +49,12 @@ def download_objects(
     if missing:
         _log.info("downloading %d objects (%s) to %s", len(missing), format_nbytes(missing_nbytes), cache.path)
     futures = {digest: threads.submit(download.provide) for digest, download in downloads.items()}
-    paths = {digest: wait_for_result(future, store.counters) for digest, future in futures.items()}
+    with ProgressLine(
+        f"downloading {len(missing)} objects ({format_nbytes(missing_nbytes)})", len(futures)
+    ) as progress:
+        paths = {}
+        for progress.done, (digest, future) in enumerate(futures.items()):
+            paths[digest] = wait_for_result(future, store.counters)
     return [paths[_digest(stored_object)] for stored_object in objects]
 
 

@@ -1,0 +1,83 @@
+"""A line on the terminal about work that takes more than two seconds."""
+
+import shutil
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from forebay.errors import escape_control_characters
+
+__all__ = ["ProgressLine"]
+
+SHOW_AFTER_SECONDS = 2.0  # shorter work shows nothing
+REDRAW_SECONDS = 0.2
+_ERASE_LINE = "\r\x1b[K"  # to the start of the line, then delete to its end
+
+
+class ProgressLine:
+    """Shows what runs, how far it has come and for how long, in one line of stderr that it removes at the end.
+
+    It shows nothing if stderr is not a terminal, in another thread than the main thread, and inside of another
+    progress line. A thread draws the line, so `done` and `text` are plain attributes that cost the work nothing.
+
+    Examples:
+        >>> with ProgressLine("indexing a.tar", total=3) as line:
+        ...     for line.done in range(3):
+        ...         pass
+    """
+
+    _shown: "ProgressLine | None" = None  # the outermost one of this process
+
+    def __init__(self, text: str, total: int | None = None) -> None:
+        self.text, self.total, self.done = text, total, 0
+        self._started_at, self._has_drawn = 0.0, False
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if ProgressLine._shown is None and _has_terminal() and threading.current_thread() is threading.main_thread():
+            ProgressLine._shown, self._started_at = self, time.monotonic()
+            self._thread = threading.Thread(target=self._run, name="forebay-progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is None:
+            return
+        ProgressLine._shown = None
+        self._ended.set()
+        self._thread.join()
+        if self._has_drawn:
+            _write(_ERASE_LINE)
+
+    def render(self, seconds: float, columns: int) -> str:
+        """Return the line after this time, shortened to the width of the terminal."""
+        share = f"{min(1.0, self.done / self.total):.0%}, " if self.total else ""
+        line = escape_control_characters(f"forebay: {self.text} ({share}{seconds:.0f} s)").replace("\n", " ")
+        return line if len(line) < columns else line[: max(0, columns - 4)] + "..."
+
+    def _run(self) -> None:
+        if self._ended.wait(SHOW_AFTER_SECONDS):
+            return
+        while not self._ended.wait(REDRAW_SECONDS):
+            self._has_drawn = True
+            _write(_ERASE_LINE + self.render(time.monotonic() - self._started_at, shutil.get_terminal_size().columns))
+
+
+def _has_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # stderr may be None or closed
+        return False
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # the terminal may close at any time
+        return

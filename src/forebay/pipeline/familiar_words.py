@@ -1,0 +1,206 @@
+"""Words of other loaders: Forebay accepts a word of equal meaning, and answers others with its own word."""
+
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from forebay.errors import PipelineError, UnknownNameError
+
+__all__ = [
+    "accept_familiar_arguments",
+    "refuse_index",
+    "refuse_keras",
+    "refuse_several_parameters",
+    "reject_attribute",
+]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_PREFETCH = "Forebay prefetches batches by itself; `explain()` of a feed shows how many. Leave prefetch() out."
+_TO_DEVICE = "A feed brings batches to the device. Write pipeline.feed('torch', device='cuda')."
+_THREADS = "Forebay chooses the number of threads; `explain()` of a feed shows it. Leave the argument out."
+_WORKERS = f"{_THREADS} For a map of pure Python code, write map(function, where='process', workers=4)."
+_PINNED = "Forebay page-locks host memory by itself if batches go to a GPU. Leave the argument out."
+_SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for a stream, shuffle(window='64MB')."
+_DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
+_ROWS = "Set the rows of a batch before feed(): pipeline.batch(32)."
+_COLLATE = "Forebay makes batches without it. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
+_STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay then reads it from the first row."
+
+# Attributes of other libraries: what to do in Forebay.
+_MODULE = {
+    "DataLoader": "Begin with fb.from_source(dataset) or fb.from_arrays(...), then .batch(32).feed('torch').",
+    "Dataset": "A dataset is a pipeline here. Begin with fb.from_arrays(...) or fb.from_files(...).",
+    "TensorDataset": "Write fb.from_arrays((x, y)).",
+    "concatenate": "Write fb.concat(first, second).",
+    "doctor": "It is a module of its own. Write `import forebay.doctor`, or run `forebay doctor train.py`.",
+    "from_numpy": "Write fb.from_arrays(array).",
+    "from_pandas": "Write fb.from_frame(frame).",
+    "from_tensor_slices": "Write fb.from_arrays((x, y)).",
+    "load_dataset": "Write fb.from_files('*.parquet'), or fb.from_source(dataset) for a loaded dataset.",
+    "sample_from_datasets": "Write fb.interleave(first, second, weights=(7, 3)).",
+    "watch": "It is in the module of the doctor. Write `from forebay.doctor import watch`.",
+    "zip": "Write fb.zip_rows(first, second).",
+}
+_PIPELINE = {
+    "as_numpy_iterator": "Iterate pipeline.feed('numpy').",
+    "cardinality": "Write len(pipeline), which counts rows before batch() and batches after it.",
+    "concatenate": "Write fb.concat(first, second).",
+    "cuda": _TO_DEVICE,
+    "element_spec": "Read pipeline.specs, or feed.specs after maps.",
+    "flat_map": "Write fb.from_generator(function), whose function yields the rows.",
+    "from_generator": "Write fb.from_generator(function).",
+    "from_tensor_slices": "Write fb.from_arrays((x, y)).",
+    "interleave": "Write fb.interleave(first, second), or fb.from_files('*.tfrecord') for many files.",
+    "make_one_shot_iterator": "Iterate pipeline.feed('tensorflow').",
+    "numpy": "Iterate pipeline.feed('numpy').",
+    "padded_batch": "Write batch(32, pad=0).",
+    "prefetch": _PREFETCH,
+    "set_format": "Choose the framework of the batches: pipeline.feed('torch').",
+    "to": _TO_DEVICE,
+    "train_test_split": "Write train, test = pipeline.split(0.8, 0.2).",
+    "with_format": "Choose the framework of the batches: pipeline.feed('torch').",
+    "with_options": "Forebay chooses threads and buffers by itself; `explain()` of a feed shows them. Leave it out.",
+    "zip": "Write fb.zip_rows(first, second).",
+}
+_FEED = {
+    "as_numpy_iterator": "Iterate pipeline.feed('numpy').",
+    "batch": f"{_DESCRIBE_FIRST}.batch(32).feed(...).",
+    "batch_size": "Read feed.batch_rows.",
+    "cache": f"{_DESCRIBE_FIRST}.cache('8GB').batch(32).feed(...).",
+    "cuda": _TO_DEVICE,
+    "map": f"{_DESCRIBE_FIRST}.map(function).batch(32).feed(...).",
+    "prefetch": _PREFETCH,
+    "repeat": f"{_DESCRIBE_FIRST}.repeat().batch(32).feed(...). Each loop over a feed is the next epoch.",
+    "shuffle": f"{_DESCRIBE_FIRST}.shuffle(seed=0).batch(32).feed(...).",
+    "take": f"{_DESCRIBE_FIRST}.batch(32).take(10).feed(...).",
+    "to": _TO_DEVICE,
+}
+_ATTRIBUTES = {"module 'forebay'": _MODULE, "a pipeline": _PIPELINE, "a feed": _FEED}
+
+# Arguments of other libraries, by the function of Forebay: what to do.
+_ARGUMENTS = {
+    "batch": {
+        "batch_size": "Write batch(32).",
+        "collate_fn": _COLLATE,
+        "deterministic": "The order of batches is always the same. Leave the argument out.",
+        "num_parallel_calls": _THREADS,
+        "num_workers": _WORKERS,
+        "pin_memory": _PINNED,
+    },
+    "cache": {"filename": "Write cache('folder') to keep rows on disk, or cache('8GB') to keep them in RAM."},
+    "feed": {
+        "batch_size": _ROWS,
+        "collate_fn": _COLLATE,
+        "drop_last": "Set it before feed(): pipeline.batch(32, drop_remainder=True).",
+        "num_workers": _WORKERS,
+        "persistent_workers": "Workers stay alive until feed.close(). Leave the argument out.",
+        "pin_memory": _PINNED,
+        "prefetch_factor": _PREFETCH.replace("prefetch()", "it"),
+        "sampler": "Choose rows before feed(): pipeline.sample(...), .select(...) or .shard('auto').",
+        "shuffle": "Set the order before feed(): pipeline.shuffle(seed=0).batch(32).",
+    },
+    "from_generator": {
+        "args": "Pass a function without arguments: from_generator(lambda: generate(argument)).",
+        "output_shapes": _STREAM_SPEC,
+        "output_signature": _STREAM_SPEC,
+        "output_types": _STREAM_SPEC,
+    },
+    "map": {
+        "batched": "Call map() after batch() for a function of batches.",
+        "deterministic": "The order of rows is always the same. Leave the argument out.",
+        "num_parallel_calls": _WORKERS,
+        "num_proc": "Write map(function, where='process', workers=4).",
+        "num_workers": _WORKERS,
+    },
+    "shuffle": {
+        "buffer_size": _SHUFFLE,
+        "reshuffle_each_iteration": "Every epoch has another order. Leave the argument out.",
+    },
+}
+# More positional arguments than the function has, and no argument at all.
+_TOO_MANY = {"shuffle": _SHUFFLE, "from_arrays": "Pass all arrays as one value: from_arrays((x, y))."}
+_NO_ARGUMENT = {"cache": "Write cache('8GB') to keep up to 8 GB in RAM, or cache('folder') to keep rows on disk."}
+# Arguments of equal meaning: the word of Forebay.
+_SYNONYMS = {("batch", "drop_last"): "drop_remainder"}
+
+
+def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function of pipelines, so that arguments of other libraries work or raise a helpful error.
+
+    Arguments that are in no table raise the usual TypeError.
+    """
+    name, code = function.__name__, inspect.unwrap(function).__code__
+    receivers = int(code.co_varnames[:1] == ("self",))
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if len(args) > code.co_argcount and name in _TOO_MANY:
+            raise PipelineError(f"{name}({_describe(args[receivers:])}): {_TOO_MANY[name]}")
+        if not args[receivers:] and not kwargs and name in _NO_ARGUMENT:
+            raise PipelineError(f"{name}() needs an argument. {_NO_ARGUMENT[name]}")
+        arguments: dict[str, Any] = {_SYNONYMS.get((name, key), key): value for key, value in kwargs.items()}
+        if len(arguments) < len(kwargs):
+            raise PipelineError(f"{name}() got two words of equal meaning: {', '.join(kwargs)}. Pass one of them.")
+        for key in arguments.keys() & _ARGUMENTS.get(name, {}).keys():
+            raise PipelineError(f"{name}({key}={reprlib.repr(arguments[key])}): {_ARGUMENTS[name][key]}")
+        return function(*args, **arguments)
+
+    return call
+
+
+def reject_attribute(owner: Any, name: str, kind: str) -> Any:
+    """Raise an error for a missing attribute: one with Forebay's word for a known name, else Python's own.
+
+    `__getattr__` calls this. A property that raises an AttributeError also leads there, and raises it again.
+    """
+    if name in _ATTRIBUTES[kind]:
+        raise UnknownNameError(f"{kind} has no {name!r}. {_ATTRIBUTES[kind][name]}")
+    if isinstance(owner, ModuleType):
+        raise AttributeError(f"{kind} has no attribute {name!r}")
+    return object.__getattribute__(owner, name)
+
+
+def refuse_index(kind: str, index: Any) -> NoReturn:
+    """Raise an error for `feed[0]` or `pipeline[0]`, which a DataLoader of PyTorch also calls."""
+    raise PipelineError(
+        f"{kind} has no rows by index, but got [{reprlib.repr(index)}]. Iterate pipeline.feed('torch') itself instead "
+        "of a DataLoader of it; for a trainer that needs a DataLoader, pass pipeline.feed('loader')."
+    )
+
+
+def refuse_keras(kind: str, caller: Any) -> None:
+    """Raise an error if the caller is Keras, which formats an object that `fit` cannot read into its error."""
+    if caller.f_globals.get("__name__", "").startswith("keras.src.trainers.data_adapters"):
+        raise PipelineError(f"Keras cannot read {kind}. Pass pipeline.feed('keras') to fit(), evaluate() or predict().")
+
+
+def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ...], unit: str) -> None:
+    """Raise an error if the function of a map takes the fields of a row or a batch as separate arguments.
+
+    `paths` are the names of the fields, `unit` is "row" or "batch".
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions in C have no signature
+        return
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [each.name for each in parameters if each.kind in positional and each.default is each.empty]
+    names = [name for name in names if name != "rng"]
+    if len(names) < 2:
+        return
+    keys = map(repr, names) if set(names) <= set(paths) else map(str, range(len(names)))
+    fields = ", ".join(f"{unit}[{key}]" for key in keys)
+    raise PipelineError(
+        f"map() passes a {unit} as one value, but the function takes {len(names)}: {', '.join(names)}. "
+        f"Write map(lambda {unit}: function({fields}))."
+    )
+
+
+def _describe(values: tuple[Any, ...]) -> str:
+    """Return short values as they are, and the types of others."""
+    return ", ".join(repr(each) if isinstance(each, int | str) else type(each).__name__ for each in values)

@@ -1,0 +1,90 @@
+"""A progress line is shown in a terminal only, after two seconds, and once at a time."""
+
+import io
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from forebay.core import progress_line
+from forebay.core.progress_line import ProgressLine
+
+
+class Terminal(io.StringIO):
+    """A stderr that is a terminal, and tells when something was drawn."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = threading.Event()
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.drawn.set()
+        return super().write(text)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    stderr = Terminal()
+    monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))  # pytest replaces sys.stderr itself
+    monkeypatch.setattr(progress_line, "SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "REDRAW_SECONDS", 0.001)
+    return stderr
+
+
+def test_it_shows_the_share_and_erases_the_line(terminal):
+    with ProgressLine("indexing a.tar", 4) as line:
+        line.done = 1
+        assert terminal.drawn.wait(10)
+    assert "\r\x1b[Kforebay: indexing a.tar (25%, 0 s)" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_short_work_shows_nothing(terminal, monkeypatch):
+    monkeypatch.setattr(progress_line, "SHOW_AFTER_SECONDS", 60.0)
+    with ProgressLine("indexing a.tar"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_an_inner_line_is_not_shown(terminal):
+    with ProgressLine("opening files"), ProgressLine("indexing a.tar"):
+        assert terminal.drawn.wait(10)
+    assert "opening files" in terminal.getvalue()
+    assert "indexing" not in terminal.getvalue()
+
+
+def test_only_the_main_thread_shows_a_line(terminal):
+    def work():
+        with ProgressLine("indexing a.tar") as line:
+            assert line._thread is None
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("stderr", [io.StringIO(), None])
+def test_nothing_is_shown_without_a_terminal(monkeypatch, stderr):
+    monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))
+    with ProgressLine("indexing a.tar") as line:
+        assert line._thread is None
+
+
+def test_a_second_line_is_shown_after_an_error_in_the_first(terminal):
+    with pytest.raises(ValueError, match="damaged"), ProgressLine("first"):
+        raise ValueError("damaged")
+    with ProgressLine("second"):
+        terminal.drawn.clear()
+        assert terminal.drawn.wait(10)
+    assert "second" in terminal.getvalue()
+
+
+def test_a_line_fits_into_the_terminal_and_has_no_control_characters():
+    line = ProgressLine("indexing \x1b[31m" + "x" * 100 + "\n.tar", 10).render(3.4, 80)
+    assert len(line) < 80
+    assert line.isprintable()
+    assert line.startswith("forebay: indexing \\x1b[31m")

@@ -1,0 +1,173 @@
+"""Words of other loaders work, or raise an error that names the word of Forebay."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.support.paths import ROOT
+
+import forebay as fb
+from forebay.errors import PipelineError, UnknownNameError
+
+X, Y = np.arange(24, dtype=np.float32).reshape(12, 2), np.arange(12)
+TUPLES = fb.from_arrays((X, Y))
+DICTS = fb.from_arrays({"x": X, "y": Y})
+ROWS = fb.from_arrays(Y)
+
+
+def first(pipeline, to="numpy"):
+    with pipeline.feed(to, device="cpu") as feed:
+        return next(feed)
+
+
+WORKING = {
+    "batch(drop_last=True)": lambda: len(ROWS.batch(5, drop_last=True).feed("numpy")) == 2,
+    "batch(drop_remainder=True)": lambda: len(ROWS.batch(5, drop_remainder=True).feed("numpy")) == 2,
+    "feed('np')": lambda: isinstance(first(ROWS.batch(2), "np"), np.ndarray),
+    "repeat().batch()": lambda: len(list(ROWS.repeat(2).batch(5).feed("numpy"))) == 5,
+    "repeat().batch() without end": lambda: len(first(ROWS.repeat().batch(30))) == 30,
+    "take(3)": lambda: first(ROWS.take(3).batch(8)).tolist() == [0, 1, 2],
+    "cache(...)": lambda: first(ROWS.cache("1MB").batch(2)).tolist() == [0, 1],
+    "len of rows": lambda: len(ROWS) == 12,
+    "len of batches": lambda: len(ROWS.batch(5)) == 3,
+    "len of a shard": lambda: len(ROWS.shard(0, 4).batch(2)) == 2,
+    "len of ready-made batches": lambda: len(fb.from_batches([X, X])) == 2,
+    "a function of a row and rng": lambda: first(ROWS.map(lambda row, rng: row).batch(2)).tolist() == [0, 1],
+    "a function with a default": lambda: first(ROWS.map(lambda row, step=1: row + step).batch(2)).tolist() == [1, 2],
+    "bool(pipeline)": lambda: bool(ROWS) and bool(fb.from_generator(lambda: iter(Y))),
+    "f-string": lambda: "Pipeline" in f"{ROWS}",
+}
+
+
+@pytest.mark.parametrize("word", WORKING)
+def test_a_word_of_equal_meaning_works(word):
+    assert WORKING[word]()
+
+
+HINTS = {
+    "shuffle(1000)": (lambda: ROWS.shuffle(1000), "shuffle(seed=0)"),
+    "shuffle(1000, seed=1)": (lambda: ROWS.shuffle(1000, seed=1), "shuffle(seed=0)"),
+    "shuffle(buffer_size=1000)": (lambda: ROWS.shuffle(buffer_size=1000), "shuffle(seed=0)"),
+    "prefetch(2)": (lambda: ROWS.prefetch(2), "Leave prefetch() out"),
+    "feed.prefetch(2)": (lambda: ROWS.batch(2).feed("numpy").prefetch(2), "Leave prefetch() out"),
+    "cache().prefetch()": (lambda: ROWS.cache().prefetch(), "cache('8GB')"),
+    "cache(...).prefetch()": (lambda: ROWS.cache("1MB").prefetch(), "Leave prefetch() out"),
+    "cache(filename=)": (lambda: ROWS.cache(filename="folder"), "cache('folder')"),
+    "from_arrays(x, y)": (lambda: fb.from_arrays(X, Y), "from_arrays((x, y))"),
+    "from_tensor_slices": (lambda: fb.from_tensor_slices((X, Y)), "fb.from_arrays((x, y))"),
+    "Dataset": (lambda: fb.Dataset, "fb.from_arrays(...)"),
+    "Dataset.from_tensor_slices": (lambda: fb.Dataset.from_tensor_slices(X), "fb.from_arrays(...)"),
+    "DataLoader": (lambda: fb.DataLoader(X), "fb.from_source(dataset)"),
+    "interleave": (lambda: ROWS.interleave(lambda x: x), "fb.interleave(first, second)"),
+    "as_numpy_iterator()": (lambda: ROWS.as_numpy_iterator(), "pipeline.feed('numpy')"),
+    "feed.as_numpy_iterator()": (lambda: ROWS.batch(2).feed("numpy").as_numpy_iterator(), "pipeline.feed('numpy')"),
+    "to('cuda')": (lambda: ROWS.to("cuda"), "device='cuda'"),
+    "feed.to('cuda')": (lambda: ROWS.batch(2).feed("numpy").to("cuda"), "device='cuda'"),
+    "feed(num_workers=4)": (lambda: ROWS.batch(2).feed("numpy", num_workers=4), "workers=4"),
+    "feed('keras', num_workers=4)": (lambda: ROWS.batch(2).feed("keras", num_workers=4), "workers=4"),
+    "batch(num_workers=4)": (lambda: ROWS.batch(2, num_workers=4), "workers=4"),
+    "map(num_workers=4)": (lambda: ROWS.map(abs, num_workers=4), "workers=4"),
+    "map(num_parallel_calls=4)": (lambda: ROWS.map(abs, num_parallel_calls=4), "workers=4"),
+    "feed(pin_memory=True)": (lambda: ROWS.batch(2).feed("numpy", pin_memory=True), "Leave the argument out"),
+    "feed(batch_size=2)": (lambda: ROWS.feed("numpy", batch_size=2), "pipeline.batch(32)"),
+    "map of two arguments": (lambda: TUPLES.map(lambda x, y: (x, y)), "function(row[0], row[1])"),
+    "map of two fields": (lambda: DICTS.map(lambda x, y: (x, y)), "function(row['x'], row['y'])"),
+    "map of two arguments of batches": (lambda: TUPLES.batch(2).map(lambda x, y: x), "function(batch[0], batch[1])"),
+    "for batch in pipeline": (lambda: list(ROWS.batch(2)), "Iterate pipeline.feed('numpy')"),
+    "pipeline[0]": (lambda: ROWS[0], "pipeline.feed('loader')"),
+    "feed[0]": (lambda: ROWS.batch(2).feed("numpy")[0], "pipeline.feed('loader')"),
+    "from_generator(output_signature=)": (lambda: fb.from_generator(iter, output_signature=1), "spec=fb.ArraySpec"),
+    "both words": (lambda: ROWS.batch(5, drop_last=True, drop_remainder=True), "Pass one of them"),
+}
+
+
+@pytest.mark.parametrize("word", HINTS)
+def test_another_word_raises_an_error_that_names_the_word_of_forebay(word):
+    call, advice = HINTS[word]
+    with pytest.raises(PipelineError) as caught:
+        call()
+    assert advice in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+ENDLESS = {
+    "a stream": fb.from_generator(lambda: iter(Y)).batch(2),
+    "repeat()": ROWS.repeat().batch(2),
+    "shard('auto')": ROWS.shard("auto").batch(2),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_a_pipeline_without_a_known_length_raises_type_error(case):
+    with pytest.raises(TypeError, match="no length"):
+        len(ENDLESS[case])
+
+
+def test_unknown_words_raise_the_errors_of_python():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        ROWS.batch(2, colour=1)
+    with pytest.raises(AttributeError, match="'Pipeline' object has no attribute 'colour'"):
+        ROWS.colour  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'forebay' has no attribute 'colour'"):
+        fb.colour  # noqa: B018
+
+
+def test_hinted_names_are_not_attributes():
+    assert not hasattr(ROWS, "prefetch")
+    assert not hasattr(fb, "Dataset")
+    assert "Dataset" not in dir(fb)
+    assert "prefetch" not in dir(ROWS)
+    with pytest.raises(UnknownNameError):
+        ROWS.prefetch  # noqa: B018
+
+
+def test_pipelines_can_still_be_copied_and_pickled():
+    pipeline = ROWS.shuffle(seed=1).batch(4)
+    for other in (copy.copy(pipeline), copy.deepcopy(pipeline), pickle.loads(pickle.dumps(pipeline))):
+        assert first(other).tolist() == first(pipeline).tolist()
+
+
+FRAMEWORKS = {
+    "torch": """
+import torch
+assert isinstance(next(pipeline.feed("pytorch", device="cpu"))[0], torch.Tensor)
+hint(lambda: next(iter(torch.utils.data.DataLoader(pipeline.feed("torch", device="cpu")))), "feed('loader')")
+hint(lambda: next(iter(torch.utils.data.DataLoader(pipeline))), "feed('loader')")
+""",
+    "keras": """
+import keras
+import tensorflow as tf
+assert tf.is_tensor(next(pipeline.feed("tf", device="cpu"))[0])
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile(loss="mse")
+hint(lambda: model.fit(pipeline.feed("tensorflow", device="cpu"), verbose=0), "pipeline.feed('keras')")
+hint(lambda: model.fit(pipeline, verbose=0), "pipeline.feed('keras')")
+hint(lambda: model.fit(pipeline.feed("keras"), validation_split=0.1, verbose=0), "validation_split")
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_trainers_get_a_hint_too(framework):
+    pytest.importorskip(framework)
+    script = """
+import numpy as np
+import forebay as fb
+
+pipeline = fb.from_arrays((np.zeros((8, 2), np.float32), np.zeros(8, np.float32))).batch(4)
+
+def hint(call, advice):
+    try:
+        call()
+    except ValueError as error:
+        assert advice in str(error), error
+    else:
+        raise AssertionError("no error")
+"""
+    command = [sys.executable, "-c", script + FRAMEWORKS[framework]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
