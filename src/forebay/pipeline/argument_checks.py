@@ -50,7 +50,8 @@ def check_place(where: Any, workers: Any) -> None:
     """Raise PipelineError if a ready-made transform, such as `fb.cast`, is sent to worker processes."""
     if where not in ("thread", "device"):
         raise PipelineError(
-            f"map(where={where!r}): Forebay chooses where a transform of its own runs, such as fb.cast(). Leave where= out."
+            f"map(where={where!r}): Forebay chooses where a transform of its own runs, such as fb.cast(). Leave where= "
+            "out."
         )
     if workers is not None:
         raise PipelineError(
