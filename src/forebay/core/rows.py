@@ -63,7 +63,7 @@ def find_parts(rows: Array, boundaries: Array) -> Array:
     """
     if len(boundaries) > _FEW_PARTS:
         return np.searchsorted(boundaries, rows, side="right") - 1
-    begun = np.zeros(len(rows), np.int8)  # parts that begin at the row or before it
+    begun = np.zeros(np.shape(rows), np.int8)  # parts that begin at the row or before it
     for boundary in boundaries:
         begun += rows >= boundary
     return begun.astype(np.intp) - 1

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.timeout(600)  # frameworks are imported
 
 
 def test_an_unknown_framework_is_refused_with_the_known_ones():
-    with pytest.raises(FrameworkError, match=r"'pytorch'. Choose one of 'numpy', 'torch'"):
-        fb.from_arrays(np.arange(10)).batch(2).feed("pytorch")
+    with pytest.raises(FrameworkError, match=r"'mxnet'. Choose one of 'numpy', 'torch'"):
+        fb.from_arrays(np.arange(10)).batch(2).feed("mxnet")
 
 
 def test_the_error_for_a_missing_framework_names_its_package():
