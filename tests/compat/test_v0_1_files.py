@@ -75,7 +75,7 @@ def test_a_state_of_0_1_resumes_with_the_same_rows_as_in_0_1(name: str, tmp_path
 def test_a_state_of_0_1_with_random_rows_resumes_with_the_same_rows_and_a_warning(tmp_path: Path) -> None:
     case, kept = CASES[RANDOM_ROWS], STATES[RANDOM_ROWS]
     with case.make(tmp_path).feed("numpy") as feed:
-        with pytest.warns(UserWarning, match="draws other random numbers"):
+        with pytest.warns(UserWarning, match="draws different random numbers"):
             feed.load_state_dict(kept["state"])
         now = rest_and_next(feed, feed, case.limit)
     for part in ("rest", "next"):
@@ -106,8 +106,8 @@ def test_a_state_of_0_1_is_refused_by_another_pipeline() -> None:
         feed.load_state_dict(STATES["arrays_at_the_start"]["state"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["keras", pytest.param("ray", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("framework", ["keras", "ray"])
 def test_a_state_of_a_framework_feed_resumes_with_the_same_rows_as_in_0_1(framework: str) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")

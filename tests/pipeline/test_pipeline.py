@@ -87,7 +87,7 @@ def test_a_batch_larger_than_the_data_is_one_short_batch():
 
 
 def test_a_shard_without_a_batch_is_refused():
-    with pytest.raises(PipelineError, match="10 rows over 20 shards give shard 15 not a single batch"):
+    with pytest.raises(PipelineError, match="10 rows are divided among 20 shards, shard 15 gets no batch of 4"):
         fb.from_arrays(np.arange(10)).shard(15, 20).batch(4).feed("numpy")
 
 

@@ -18,7 +18,10 @@ SCHEMA_VERSION = 1  # of the JSON that commands print; the file of `forebay doct
 
 
 class SafeConsole(Console):
-    """Prints spaces instead of control characters. A text in a file of others could otherwise change the terminal."""
+    """Prints spaces instead of control characters.
+
+    Otherwise, text from an untrusted file could send escape sequences to the terminal.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

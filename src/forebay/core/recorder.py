@@ -22,19 +22,19 @@ class StageTotal:
     """Sum of all time spans of one stage."""
 
     seconds: float = 0.0
-    count: int = 0  # spans, or what the caller of `add_span` counts
+    count: int = 0  # number of spans, unless `add_span` gets another count
     nbytes: int = 0  # bytes that the stage moved
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What the consumer received, up to one moment or between two."""
+    """What the consumer received until one moment, or between two moments."""
 
     batches: int
     rows: int
     nbytes: int
     errors: int  # that the consumer got in place of a batch
-    wait_seconds: float  # while no group was ready
+    wait_seconds: float  # time in which no group of batches was ready
     waits: WaitCounts
 
     def since(self, earlier: "Received") -> "Received":
@@ -53,7 +53,7 @@ class Received:
 class Recorder:
     """Adds up time spans per stage, and collects decisions and counters.
 
-    `add_span` and `note` are thread-safe and cheap enough for one call per group.
+    `add_span` and `note` are thread-safe and cheap enough for one call per group of batches.
     """
 
     batches: int = 0  # that the consumer received
@@ -76,7 +76,7 @@ class Recorder:
     def add_received(self, batches: int, rows: int, nbytes: int, wait_seconds: float) -> None:
         """Count the batches of a group. The consumer waited for the first of them; then the others were ready.
 
-        The caller holds a lock of its own.
+        This method takes no lock. The caller holds one, so that only one thread at a time calls this method.
         """
         self.batches += batches
         self._rows += rows
@@ -121,7 +121,7 @@ class Recorder:
 
 
 def describe_received(received: Received) -> dict[str, Any]:
-    """Return the numbers of `received` for `stats()`. The percentiles count all batches."""
+    """Return the numbers of `received` for `stats()`. The percentiles include batches without a wait."""
     p50, p95, p99 = received.waits.percentiles()
     return {
         "batches": received.batches,

@@ -45,12 +45,12 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
         schedule, batching = pipeline.schedule, pipeline.batching
         if batching is not None and batching.tokens is not None:
             raise PipelineError(
-                f"there is nothing to feed: {schedule.shard_count} shards have too few batches "
-                f"({schedule.pass_rows}). Use fewer tokens or fewer shards."
+                f"there is nothing to feed: the number of batches ({schedule.pass_rows}) is too small for "
+                f"{schedule.shard_count} shards. Use fewer tokens per batch or fewer shards."
             )
         raise PipelineError(
-            f"there is nothing to feed: {schedule.pass_rows} rows over {schedule.shard_count} shards give shard "
-            f"{schedule.shard_index} not a single batch of {schedule.batch_rows}. Use smaller batches or fewer shards."
+            f"there is nothing to feed: if {schedule.pass_rows} rows are divided among {schedule.shard_count} shards, "
+            f"shard {schedule.shard_index} gets no batch of {schedule.batch_rows}. Use smaller batches or fewer shards."
         )
     if pipeline.padded:
         _validate_padded_images(pipeline)
@@ -59,7 +59,10 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
 
 
 def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
-    """Raise PipelineError if batches cannot be divided among the devices, or if a CPU target lacks a device."""
+    """Raise PipelineError if the target does not suit the pipeline or the options.
+
+    It must be possible to divide each batch among the devices. If the batches do not go to a GPU, nothing may need one.
+    """
     if target.split is not None:
         _validate_split(pipeline, target.split, Cursor())
     if target.device_handoff is not None:
@@ -83,10 +86,10 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline, with variable lengths in the specs of a padded or ragged stream.
+    """Return the pipeline. If its batches are padded or ragged, the specs of a stream allow variable lengths.
 
-    Raise PipelineError if rows may differ in length but are neither padded nor ragged, or if such a stream does not
-    come directly from a generator.
+    Raise PipelineError if rows may differ in length, but the batches are neither padded nor ragged. Raise it also for
+    padded or ragged batches of a stream whose rows do not come directly from a generator.
     """
     if not pipeline.padded and any(spec.ragged for spec in pipeline.specs):
         raise PipelineError(
@@ -105,9 +108,10 @@ def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
 
 
 def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[ArraySpec], Structure]]) -> None:
-    """Raise PipelineError unless the rows of a ragged pipeline have the ragged fields, before or after a transform.
+    """Raise PipelineError if `batch(ragged=...)` does not match the fields of the rows.
 
-    `stages` has the specs before and after each transform of the host. A map on batches may make dense rows.
+    `stages` has the specs before the first host transform and after each one. A field needs to be ragged in only one of
+    them, because a map on batches may make dense rows.
     """
     fields = pipeline.batching.ragged if pipeline.batching is not None else None
     if fields is None:
@@ -126,7 +130,8 @@ def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[A
     for name, spec in found.items():
         if None in spec.shape[1:]:
             raise PipelineError(
-                f"{name!r} is {spec}, which has several variable lengths. Ragged rows have one, the first. Use pad=."
+                f"{name!r} is {spec}, which has several variable lengths. Ragged rows may differ only in the length of "
+                "the first axis. Use pad=."
             )
 
 
@@ -147,13 +152,13 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None
 
 
 def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> None:
-    """Warn if a map draws other random numbers than the version of Forebay that wrote the state."""
+    """Warn if the state is from a version of Forebay in which a map draws different random numbers."""
     drawing = [transform for transform in pipeline.transforms if isinstance(transform, Map) and transform.draws_by_row]
     if drawing and state.get("random", 1) != RANDOM_VERSION:
         warnings.warn(
-            f"the state was written by another version of Forebay, in which {drawing[0]} draws other random numbers. "
-            "The rows are the same, but from here on the map returns other values than that version. To get its "
-            "values, finish the run with that version; otherwise ignore this warning.",
+            f"another version of Forebay wrote the state. In that version, {drawing[0]} draws different random "
+            "numbers. The rows are the same, but from here on the map returns different values. To get the values of "
+            "that version, finish the run with it; otherwise ignore this warning.",
             UserWarning,
             stacklevel=3,
         )
@@ -183,9 +188,9 @@ def _validate_split(pipeline: Pipeline, split: BatchSplit, cursor: Cursor) -> No
 
 
 def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
-    """Raise PipelineError if this process would read the rows of another one.
+    """Raise PipelineError if this process would read rows that belong to another process.
 
-    One shard of one means that the data is already divided among the processes.
+    `shard(0, 1)` is always valid: the data is already divided among the processes, or all of them read the same rows.
     """
     shard = pipeline.shard_index, pipeline.shard_count
     if split.processes == 1 or shard in ((split.index, split.count), (0, 1)):
@@ -193,11 +198,12 @@ def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
     if split.count == 1:
         raise PipelineError(
             f"the sharding gives all {split.processes} processes the same rows, but this one reads shard {shard[0]} of "
-            f"{shard[1]}. Name a mesh axis for the first axis, such as PartitionSpec('data'), or use shard(0, 1)."
+            f"{shard[1]}. To divide the rows, name a mesh axis first in the spec, such as PartitionSpec('data'). "
+            "To give all processes the same rows, use shard(0, 1)."
         )
     raise PipelineError(
-        f"device= expects part {split.index} of {split.count} of the rows from this process, but it reads shard "
-        f"{shard[0]} of {shard[1]}. Use shard({split.index}, {split.count})."
+        f"this process reads shard {shard[0]} of {shard[1]}, but device= expects shard {split.index} of {split.count} "
+        f"from it. Use shard({split.index}, {split.count})."
     )
 
 
@@ -230,7 +236,7 @@ def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
 
 
 def _unit(pipeline: Pipeline) -> str:
-    """Return what a position of the schedule counts."""
+    """Return the unit of positions in the schedule, for error messages."""
     return "batches" if pipeline.batching is not None and pipeline.batching.tokens is not None else "rows"
 
 

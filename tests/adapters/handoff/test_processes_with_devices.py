@@ -57,7 +57,7 @@ def test_two_processes_feed_one_global_batch(tmp_path):
     assert "the global batch has the rows of 2 processes" in first["explain"]
     for record in (first, second):
         assert "all 2 processes the same rows" in record["errors"][0]
-        assert "expects part" in record["errors"][1]
+        assert "device= expects shard" in record["errors"][1]
 
 
 def test_an_epoch_of_two_processes_resumes_on_eight_devices_which_get_the_parts_of_their_spec(tmp_path):

@@ -50,7 +50,7 @@ def interrupted_fit(folder, step, **options):
 def backup_step(step, save_freq):
     """Return the step of the last backup before an interruption after `step`."""
     every = STEPS if save_freq == "epoch" else save_freq
-    # The interruption comes before on_epoch_end, so the backup of an epoch exists only in the next one.
+    # on_epoch_end writes the backup of an epoch. An interruption after the last step of an epoch comes before it.
     return (step - 1) // STEPS * STEPS if save_freq == "epoch" else step // every * every
 
 

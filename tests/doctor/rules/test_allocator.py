@@ -16,7 +16,7 @@ from forebay.doctor.rules.allocator import examine
 
 
 def capture_with(settings, frameworks=TORCH_GPU):
-    """Return the capture of a loop that allocates, in a process with these settings and frameworks."""
+    """Return the capture of a loop that allocates, with these settings and frameworks."""
     capture = run_with_kernels(allocating(200))
     facts = capture.facts | {"settings": settings, "frameworks": frameworks}
     if frameworks is TORCH_GPU:

@@ -1,4 +1,4 @@
-"""The bench case of packed texts: its file, its contenders and its meter."""
+"""The benchmark of packed texts: its input file, the compared packers, and the measured values."""
 
 import numpy as np
 import pytest

@@ -254,7 +254,7 @@ def test_files_that_fit_in_memory_are_in_the_page_cache_after_the_second_epoch(t
     monkeypatch.setattr(page_cache, "cached_share", lambda file: 1.0)  # independent of the real page cache
     pipeline = files_pipeline(path, **shuffle)
     with pipeline.batch(64).feed("numpy") as feed:
-        assert "from the page cache once as many rows were read as the files have" in feed.explain()
+        assert "from the page cache after the feed has read as many rows as the files have" in feed.explain()
         read = [epoch_of(feed) for _ in range(2)]
         join_thread("forebay-page-cache")
         read.append(epoch_of(feed))

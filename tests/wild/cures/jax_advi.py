@@ -1,4 +1,4 @@
-"""Do not pause for the figure."""
+"""Remove the call of `pause`, in which the script waits for its figure to be drawn."""
 
 from tests.wild.edits import drop_call
 

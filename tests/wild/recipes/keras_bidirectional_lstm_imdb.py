@@ -1,4 +1,4 @@
-"""Sequences of random word numbers in place of the IMDB reviews."""
+"""Sequences of random word indices replace the IMDB reviews."""
 
 from pathlib import Path
 

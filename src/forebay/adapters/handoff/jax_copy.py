@@ -1,4 +1,7 @@
-"""The hand-off to JAX for devices that Forebay does not write to itself, such as TPUs: JAX copies each batch."""
+"""The hand-off to JAX for devices that Forebay does not support directly, such as TPUs.
+
+Forebay fills batches in host memory, and JAX copies each batch to the device.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +19,7 @@ _PLATFORMS = {"mps": "METAL", "hip": "rocm"}  # names that users know from PyTor
 def copy_to(device: str) -> "JaxCopyHandOff | None":
     """Return the hand-off for a device that JAX fills, such as "tpu:1".
 
-    For "auto", return None if JAX uses the CPU or a GPU of NVIDIA by default.
+    For "auto", return None if JAX uses the CPU or an NVIDIA GPU by default.
     """
     if device == "auto":
         default = jax.devices()[0]
@@ -34,12 +37,18 @@ def copy_to(device: str) -> "JaxCopyHandOff | None":
 
 
 def is_nvidia(device: Any) -> bool:
-    """Return whether a device is a GPU of NVIDIA. JAX has one platform for all GPUs, and names the vendor elsewhere."""
+    """Return whether a device is an NVIDIA GPU.
+
+    JAX has one platform for all GPUs, and names the vendor elsewhere.
+    """
     return device.platform in ("gpu", "cuda") and "rocm" not in str(device.client.platform_version).lower()
 
 
 class JaxCopyHandOff(JaxHandOff):
-    """Hands off copies. JAX refers to the root, and so to the slot, until a copy is complete."""
+    """Hands off copies of the batches on a device of JAX.
+
+    JAX keeps a reference to a root until its copy is complete, so Forebay does not reuse the slot before then.
+    """
 
     def __init__(self, device: Any) -> None:
         self.device = device

@@ -13,10 +13,10 @@ __all__ = ["refuse_ignored_arguments"]
 _ADVICE = {  # argument -> what the user should do instead
     "y": "Put the targets into the pipeline: from_arrays((x, y)).",
     "sample_weight": "Put the weights into the pipeline: from_arrays((x, y, sample_weight)).",
-    "batch_size": "Set the rows of a batch in the pipeline: .batch(rows).",
+    "batch_size": "Set the batch size in the pipeline: .batch(rows).",
     "shuffle": "Set the order of rows in the pipeline: .shuffle(seed=0) before .batch(), or no .shuffle().",
     "validation_split": "Make two feeds, and pass the second one as validation_data.",
-    "validation_batch_size": "Set the rows of a batch in the pipeline of the validation feed: .batch(rows).",
+    "validation_batch_size": "Set the batch size in the pipeline of the validation feed: .batch(rows).",
 }
 
 

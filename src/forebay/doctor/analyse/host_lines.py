@@ -1,4 +1,8 @@
-"""Host time by line of the script, from samples: per step and outside of recorded calls, or of a whole run."""
+"""Host time of each line of the script, estimated from samples.
+
+For a script with a loop, this is the time per step outside of recorded calls. Without a loop, it is the time of the
+whole run.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +24,10 @@ FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """The time of one line: per step and outside of recorded calls, or in a whole run."""
+    """The host time of one line of the script.
+
+    With a loop, the time per step outside of recorded calls; without one, the time in the whole run.
+    """
 
     line: Line
     seconds: float
@@ -33,11 +40,11 @@ class HostLine:
 
 
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of the loop's thread with their seconds per step, longest first; empty without enough samples.
+    """Return the lines of the loop's thread with their seconds per step, longest first.
 
-    The seconds add up to less than `unexplained_seconds`: some samples have no line of the script, and the share of a
-    line with few samples is smaller (see `trusted_share`). If the profiled steps have few samples, those of other steps
-    of the loop count too.
+    The result is empty if there are too few samples. The seconds add up to less than `unexplained_seconds`: some
+    samples have no line of the script, and `trusted_share` reduces the time of a line, most if it has few samples. If
+    the profiled steps have few samples, those of other steps of the loop count too.
     """
     samples = unrecorded_samples(view)
     if view.steps is not None and len(samples) < ENOUGH_SAMPLES:
@@ -51,9 +58,10 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
 
 
 def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of a run without a loop, longest first; empty with a loop, or without enough samples.
+    """Return the lines of a script without a loop with their seconds, longest first.
 
-    They belong to the thread with the most sampled time. Their seconds add up to at most those of the run.
+    The result is empty if the script has a loop, or if there are too few samples. The lines are those of the thread
+    with the most sampled time. Their seconds add up to at most the duration of the run.
     """
     nanoseconds = Counter[int]()  # by thread
     for sample in view.capture.samples:
@@ -68,7 +76,7 @@ def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
 
 
 def _doubt_few_samples(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> Iterator[HostLine]:
-    """Yield the lines of these samples, each with its trusted share of the time."""
+    """Yield the lines of these samples, with their times reduced by `trusted_share`."""
     counts = Counter(view.line(sample.line) for sample in samples)
     for each in _group_by_line(view, samples, seconds_per_ns):
         share = trusted_share(counts[each.line])
@@ -106,7 +114,7 @@ def samples_inside(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Hos
 
 
 def unrecorded_samples(view: CaptureView) -> list[HostSample]:
-    """Return the samples of the loop's thread in the profiled steps, without those inside recorded calls."""
+    """Return the samples of the loop's thread in the profiled steps, outside of recorded calls."""
     steps = view.steps
     if steps is None:
         return []

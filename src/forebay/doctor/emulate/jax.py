@@ -1,4 +1,4 @@
-"""Emulations for JAX: its calls that upload, read back or wait, and their replacements."""
+"""Emulations for JAX: replacements for calls that upload data, read values back or wait for the device."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ _asarray = jnp.asarray  # the original, before any hook
 
 
 def install(emulator: Emulator) -> None:
-    """Replace the calls that this kind of emulation needs."""
+    """Replace the JAX functions that the emulation affects. They depend on `emulator.kind`."""
     emulator.settings.keep_off(emulator.patches, SWITCHES, CONTEXTS)
     leave_out_callbacks(emulator)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
@@ -41,7 +41,10 @@ def install(emulator: Emulator) -> None:
 
 
 def wait() -> None:
-    """Wait for all arrays, if JAX has initialised its devices. `live_arrays` would initialise them."""
+    """Wait for all arrays.
+
+    Do nothing if JAX has not initialised its devices yet, because `live_arrays` would initialise them.
+    """
     for array in jax.live_arrays() if xla_bridge.backends_are_initialized() else ():
         if not array.is_deleted():
             array.block_until_ready()
@@ -50,8 +53,9 @@ def wait() -> None:
 def _prepare_or_prefetch(emulator: Emulator, upload: Function) -> Function:
     """Return a hook that narrows data before uploads, or starts uploads one step early.
 
-    Which of the two depends on the kind of emulation; the other does nothing. Data of the same shape and dtype is
-    narrowed once, and later uploads get the first result; see `PreparedUploads`.
+    NARROW and PREFETCH share this hook; `prepared` acts only for NARROW, and `prefetch` only for PREFETCH. The first
+    narrowed array replaces all later data of its shape and dtype, so that only the first upload pays for narrowing.
+    The values are then wrong, but an emulation measures only the step time. See `PreparedUploads`.
     """
 
     def hook(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +118,7 @@ def _reuse_put(emulator: Emulator, put: Function) -> Function:
 
 
 def _replace_jit(emulator: Emulator, jit: Function) -> Function:
-    """Return a hook for `jax.jit` whose jitted functions get reused or narrowed arrays instead of NumPy data.
+    """Return a hook for `jax.jit` that wraps each jitted function in `_EmulatedJit`.
 
     `jax.jit` without a function returns a decorator, so the hook wraps the decorator.
     """
@@ -129,7 +133,7 @@ def _replace_jit(emulator: Emulator, jit: Function) -> Function:
 
 
 class _EmulatedJit(FunctionProxy):
-    """A jitted function whose NumPy arguments are replaced before the call."""
+    """A jitted function whose NumPy arguments are replaced by reused or narrowed arrays before the call."""
 
     def __init__(self, original: Any, emulator: Emulator) -> None:
         super().__init__(original)
@@ -157,7 +161,7 @@ def _is_usable(array: Any) -> bool:
 
 
 def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
-    """Return a hook that reads back in few calls, and else returns an earlier value; see `SkippedReads.read`."""
+    """Return a hook that skips most read-backs and returns an earlier value instead; see `SkippedReads.read`."""
 
     def hook(array: Any, *options: Any, **kwargs: Any) -> Any:
         return emulator.reads.read(partial(read, array, *options, **kwargs), name, array)

@@ -1,4 +1,4 @@
-"""Emulation of a debug setting that is off: the calls that switch it on do nothing."""
+"""Emulation of a script without a debug setting: the calls that switch the setting on do nothing."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -13,7 +13,7 @@ __all__ = ["SettingOff"]
 
 
 class SettingOff:
-    """Keeps the setting of an emulation off. Other kinds of emulation replace nothing here."""
+    """Keeps a debug setting off for emulations of the kind OFF. For other kinds, `keep_off` replaces nothing."""
 
     def __init__(self, emulation: Emulation) -> None:
         self.setting = emulation.setting if emulation.kind is EmulationKind.OFF else ""
@@ -31,8 +31,8 @@ class SettingOff:
     def _wrap(self, switch: Switch, original: Any) -> Any:
         """Return a hook that skips calls that switch the setting on or off.
 
-        If the setting is a keyword of the call, the hook makes the call with False for this keyword. Calls that leave
-        the setting as it is run as written.
+        If the setting is a keyword of the call, the hook makes the call with False for this keyword. The hook does not
+        change calls that have no effect on the setting.
         """
 
         def hook(*args: Any, **kwargs: Any) -> Any:

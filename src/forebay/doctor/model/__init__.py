@@ -1,1 +1,1 @@
-"""Data types that the stages of the doctor share, and formats of numbers."""
+"""Data types that the stages of the doctor share, and functions that format numbers for reports."""

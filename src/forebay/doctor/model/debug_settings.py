@@ -1,4 +1,4 @@
-"""The names of debug settings that act in every step, as captures record them."""
+"""The names that captures use for debug settings, which can slow down every step."""
 
 from enum import StrEnum
 
@@ -6,7 +6,10 @@ __all__ = ["DebugSetting", "variable_of"]
 
 
 class DebugSetting(StrEnum):
-    """A debug setting; the value is `LedgerEvent.api` of its SETTING events."""
+    """A debug setting.
+
+    If it is on, a capture has events of the kind `EventKind.SETTING`, with the value of this enum as their `api`.
+    """
 
     ANOMALY = "torch.autograd.set_detect_anomaly"
     DETERMINISTIC = "torch.use_deterministic_algorithms"
@@ -47,5 +50,8 @@ _VARIABLES: dict[str, str] = {
 
 
 def variable_of(setting: str) -> str:
-    """Return the environment variable that switches a setting on; the setting itself, if it is one."""
+    """Return the environment variable that switches a setting on.
+
+    If no such variable is known, return `setting`, which may itself be the name of an environment variable.
+    """
     return _VARIABLES.get(setting, setting)

@@ -46,8 +46,9 @@ def build_timeline(view: CaptureView) -> Timeline | None:
 def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
     """Return start and end of recorded steps with typical length, in nanoseconds.
 
-    If fewer than half of all steps are typical, the result has complete steps instead. MOST_OPERATIONS limits the
-    number of steps, but to no fewer than two. If the device lags behind, there are no more steps than it executed.
+    If fewer than half of all steps are typical, the result also has complete steps of other lengths. MOST_OPERATIONS
+    limits the number of steps, but to no fewer than two. If the device lags behind the host, it has not executed all
+    recorded steps. Then the result has at most as many steps as the device executed.
     """
     steps = [*pairwise(device_view.edges.tolist())]
     whole = [step for step, is_whole in zip(steps, device_view.is_whole_step, strict=True) if is_whole]
@@ -68,7 +69,7 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
     loop_calls = find_calls(device_view, steps)
     queued = (index for call in loop_calls.calls for index in call.queued_operations)
     numbers = {index: number for number, index in enumerate(queued)}  # index in the device view -> number in timeline
-    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)  # with operations of omitted steps
+    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)  # also for omitted steps
     remaining_calls, actions = deque(loop_calls.calls), []
     for intervals in steps:
         actions += [*_actions(intervals, remaining_calls, loop_calls, known_numbers), HostAction(0.0, ends_step=True)]
@@ -166,7 +167,7 @@ def _operations(
     blocks = count_blocks(device_view.operations)
     is_product = [bool(_MATRIX_PRODUCTS.search(name)) for name in device_view.names]
     for index in numbers:
-        if index >= count:  # the preparation of the copy `index - count`
+        if index >= count:  # not a device record: this index means the preparation of copy `index - count`
             seconds, line = loop_calls.preparation_ns[index - count] / 1e9, int(device_view.lines[index - count])
             yield DeviceOperation(seconds, PREPARATION_STREAM, line=line, is_pageable=True)
             continue

@@ -34,10 +34,11 @@ Change = Callable[[Timeline], Timeline]
 CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
 READ_KINDS = ("download", "sync")  # actions that wait for the device
 LAUNCHING_KINDS = ("launch", "work", "run")  # actions that may launch kernels, among other work of the host
-# Actions that only launch kernels, so that a graph replaces them. "transform": a function of jax.grad or jax.vmap.
+# Actions that only launch kernels, so that a graph replaces them. "transform" is a call of a function that jax.grad or
+# jax.vmap returned.
 QUEUEING_KINDS = ("launch", "transform")
-# A graph also replaces actions of LAUNCHING_KINDS that are not longer. Longer ones contain work of the script, which
-# remains.
+# A graph also replaces actions of LAUNCHING_KINDS that take at most this long. Longer actions contain other work of the
+# script, which a graph does not replace.
 LONGEST_LAUNCH_SECONDS = 1e-3
 
 
@@ -64,7 +65,7 @@ def remove_calls(line: int, kinds: Collection[str]) -> Change:
 
 
 def remove_work(seconds: float, kinds: Collection[str] = ("work",)) -> Change:
-    """Remove `seconds` per step of host time of these kinds, the same share of each action."""
+    """Shorten actions of these kinds by the same factor, by `seconds` per step in total."""
 
     def change(timeline: Timeline) -> Timeline:
         total_seconds = sum(action.seconds for action in timeline.actions if action.kind in kinds)
@@ -95,7 +96,7 @@ def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
     """Compute on the host, `seconds` per step, without the device: no kernels, copies or waits.
 
     `calling_share` of the launches and of the uploads remains: the framework still prepares each call, and converts its
-    arrays. Input and longer work of the script remain too.
+    arrays. Input remains too, and work of the script that takes more than LONGEST_LAUNCH_SECONDS.
     """
 
     def remaining_share(action: HostAction) -> float:
@@ -116,7 +117,10 @@ def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
 
 
 def scale_time(share: float) -> Change:
-    """Let everything take a share of its time, as in a run without its pauses."""
+    """Multiply all times of the host and of the device by `share`.
+
+    This removes time that only some steps of a run take, such as pauses.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=action.seconds * share) for action in timeline.actions]
@@ -135,7 +139,10 @@ def scale_time(share: float) -> Change:
 
 
 def defer_waits(line: int, *, every: int = 0) -> Change:
-    """Remove the read-backs and explicit waits of a line. With `every`, keep one of `every` waits."""
+    """Remove the read-backs and explicit waits of a line.
+
+    With `every=n`, keep each n-th wait.
+    """
 
     def change(timeline: Timeline) -> Timeline:
         actions, wait_count = [], 0
@@ -162,8 +169,8 @@ def remove_waits(timeline: Timeline) -> Timeline:
 def move_to_device(*lines: int, speedup: float = 10.0) -> Change:
     """Run the work of these lines on the device, without moving data to the CPU.
 
-    The change removes copies and waits. The CPU work between the two moves runs on the device. The device is assumed to
-    be `speedup` times as fast as the CPU.
+    The change removes copies and waits. The CPU work between the move to the CPU and the move back runs on the device.
+    The device is assumed to be `speedup` times as fast as the CPU.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -193,8 +200,8 @@ def _move_work_of_compiled_calls(
 ) -> None:
     """Change the CPU work of compiled calls into device work, in place.
 
-    A compiled call may copy data to the host, work on it there and copy it back. After the copy to the host, the time
-    of the call is the wait for the copy plus the CPU work. After the copy back, it contains the wait for that copy.
+    A compiled call may copy data to the host, work on it there and copy it back. The time between the two copies is the
+    wait for the first copy plus the CPU work. The time after the second copy contains the wait for that copy.
     """
     is_on_cpu, copy_seconds, cpu_seconds = False, 0.0, 0.0
     for index, action in enumerate(actions):
@@ -234,7 +241,7 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 def prefetch_input(*, producer_seconds: float) -> Change:
     """Let producers make batches during the step.
 
-    A batch takes the producers `producer_seconds`. The loop waits only if this is longer than a step.
+    The producers need `producer_seconds` per batch. The loop waits only if this is longer than a step.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -253,9 +260,9 @@ def launch_as_graph(
 ) -> Change:
     """Queue the operations of a step as one graph.
 
-    The host needs `seconds_per_operation` and `seconds_per_step`, but no more than the recorded queueing of the step.
-    The device needs `device_share` of its present time, because a compiler fuses small operations. Host work between
-    two launches that takes more than `longest_launch` seconds remains.
+    To queue a step, the host needs `seconds_per_operation` for each operation plus `seconds_per_step`, but at most the
+    recorded time. The device needs `device_share` of its present time, because a compiler fuses small operations.
+    Host work between two launches that takes more than `longest_launch` seconds remains.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -288,7 +295,7 @@ def _is_launch(action: HostAction, longest: float = LONGEST_LAUNCH_SECONDS) -> b
 
 
 def scale_launches(share: float) -> Change:
-    """Let actions that only launch kernels take a share of their time."""
+    """Multiply the time of actions that only launch kernels by `share`."""
 
     def change(timeline: Timeline) -> Timeline:
         actions = [
@@ -306,7 +313,7 @@ def is_call_of(action: HostAction, kinds: Collection[str], line: int) -> bool:
 
 
 def remove_actions(timeline: Timeline, action_indices: Collection[int]) -> Timeline:
-    """Remove the time and the waits of these actions, and the time of the operations that they queue."""
+    """Remove the time and waits of these actions, and the time of their queued operations."""
     queued = {
         operation_index for index in action_indices for operation_index in timeline.actions[index].queued_operations
     }

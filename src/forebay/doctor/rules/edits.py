@@ -1,6 +1,7 @@
-"""Edits of the script: the code of a cure with the lines at which it belongs.
+"""Edits of the script: new code, and the place in the script where it belongs.
 
-The code of a cure is text that people paste. Each part of it begins with a comment that names its place:
+The code of a cure is text that people paste into their script. Each part of it begins with a comment that names its
+place:
 
     # before line 12:
     feed = fb.from_arrays((x, y)).batch(32).feed("torch")
@@ -53,7 +54,10 @@ class Edit:
         return cls("after", loop.lineno, loop.lineno, "\n".join(lines))
 
     def keep_neighbours(self, code: ScriptCode) -> "Edit":
-        """Return the edit with the other statements of its lines. Raise ValueError if it cannot share a line."""
+        """Return an edit that keeps the other statements on its lines.
+
+        Raise ValueError if there are other statements and the new text has several lines.
+        """
         if self.statement is None or (lines := code.replace_in_lines(self.statement, self.text or "pass")) is None:
             return self
         if "\n" in self.text:
@@ -77,7 +81,7 @@ def format_edits(edits: Iterable[Edit]) -> str:
 
 
 def join_code(*codes: str) -> str:
-    """Join the codes of several cures, each made by `format_edits`, under one heading per place."""
+    """Join the code of several cures, each from `format_edits`, with one heading per place."""
     parts: dict[str, list[str]] = {}
     heading = ""
     for line in "\n".join(filter(None, codes)).split("\n"):
@@ -89,6 +93,9 @@ def join_code(*codes: str) -> str:
 
 
 def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:
-    """Return the imports that new code needs: of Forebay and, with `numpy`, of NumPy. Omit those of the script."""
+    """Return the import statements that new code needs: of Forebay and, with `numpy`, of NumPy.
+
+    Omit imports that the script already has.
+    """
     lines = [] if code.imports("forebay") else [FOREBAY_IMPORT]
     return lines + (["import numpy as np"] if numpy and not code.imports("numpy") else [])

@@ -41,7 +41,7 @@ def _settings(view: CaptureView) -> dict[str, Any]:
 
 
 def _count_threads(view: CaptureView, site: CallSite) -> int:
-    """Return the number of threads of all workers: one per worker, unless a setting says otherwise."""
+    """Return the number of threads of all workers. Without a setting, each worker has one."""
     values = [value for name in _THREAD_SETTINGS if str(value := _settings(view).get(name, "")).isdigit()]
     return count_workers(site) * max((int(value) for value in values), default=1)
 

@@ -62,7 +62,7 @@ class ReadPlan:
     decision: Decision
     alignment: int = 1  # 1: reads go through the page cache
     use_io_uring: bool = False
-    use_page_cache_later: bool = False  # whether to fill the page cache once as many rows were read as the files have
+    use_page_cache_later: bool = False  # fill the page cache after the feed has read as many rows as the files have
     buffers_nbytes: int = 0  # memory of all read buffers
     block_rows: int = 0
     block_buffers: int = 0
@@ -171,5 +171,5 @@ def _describe_choice(facts: FileFacts, unit: str) -> str:
 def _describe_method(facts: FileFacts) -> str:
     method = f"threads, because io_uring is not available ({facts.why_no_io_uring})" if facts.why_no_io_uring else ""
     cached = "" if facts.alignment else "; through the page cache, because the file system refuses direct reads"
-    later = "; from the page cache once as many rows were read as the files have, because the files fit in memory"
+    later = "; from the page cache after the feed has read as many rows as the files have, because they fit in memory"
     return f", by {method or 'io_uring'}{cached}{later if _fits_in_memory(facts) else ''}"

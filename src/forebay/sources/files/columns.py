@@ -49,7 +49,7 @@ class ColumnProtocol(Protocol):
 class MappedColumn:
     """A leaf that is one array in a mapped file."""
 
-    held_nbytes = 0  # the rows are not compressed
+    held_nbytes = 0  # a mapped file needs no memory for decompressed rows
 
     def __init__(self, array: Array) -> None:
         self.spec, self.length = ArraySpec(array.shape[1:], array.dtype), len(array)

@@ -26,7 +26,7 @@ class FilterLimits:
     """Checks the chunks of one dataset before the HDF5 library decompresses them."""
 
     def __init__(self, dataset: Any, max_nbytes: int) -> None:
-        """A chunk that cannot decompress to more than `max_nbytes` is not checked."""
+        """Check only chunks that might decompress to more than `max_nbytes`, judged by their compressed size."""
         self._dataset, self._max_nbytes = dataset, max_nbytes
         self._codes = [code for code, _ in list_filters(dataset)] if dataset.chunks else []
         self._may_grow = any(map(_is_compression, self._codes))
@@ -35,7 +35,7 @@ class FilterLimits:
         self._limit_nbytes = 2 * chunk_nbytes + _SLACK_NBYTES
 
     def validate(self, first_row: int) -> None:
-        """Raise ValueError if a chunk that begins at this row decompresses to much more than its values."""
+        """Raise ValueError if a chunk that begins at this row decompresses to many more bytes than its values need."""
         for start in self._chunk_starts(first_row) if self._may_grow else ():
             info = self._dataset.id.get_chunk_info_by_coord(start)
             applied = self._applied_codes(info.filter_mask)

@@ -77,8 +77,8 @@ class _LimitedDecoder:
             return self._decode(data)
         if self._name != "zstd":
             raise ValueError(f"it decompresses to {nbytes} bytes, and the limit for this chunk is {max_nbytes}")
-        # A Zstandard frame may not state its size; then `nbytes` is only an upper bound. If the data is longer than the
-        # buffer, the decoder raises an error.
+        # Some Zstandard frames do not state their size; then `nbytes` is only an upper bound. If the data is longer
+        # than the buffer, the decoder raises an error.
         return self._decode(data, np.empty(self._limit.decoded_nbytes, np.uint8))
 
 

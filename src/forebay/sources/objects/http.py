@@ -2,7 +2,8 @@
 
 fsspec makes the aiohttp session from the user's options. This module sends the requests itself, because the read
 methods of fsspec do not return the headers of a response. A response must have the status 206 (or 200 for a whole
-object), the requested range and the listed version: a strong or weak ETag, or else the time of the last modification.
+object), the requested range, and the version that the listing reported: a strong or weak ETag, or else the time of the
+last modification.
 """
 
 from collections.abc import Mapping
@@ -110,7 +111,10 @@ async def _read_body(response: ClientResponse, nbytes: int) -> bytes:
 
 
 def _raise_for_status(response: ClientResponse) -> None:
-    """Raise an error for each status except 200 and 206, such as for a redirect without a location."""
+    """Raise an error unless the status is 200 or 206.
+
+    aiohttp itself raises none for some other statuses, such as a redirect without a location.
+    """
     response.raise_for_status()
     if response.status not in (200, 206):
         raise ClientResponseError(
@@ -123,6 +127,9 @@ def _is_encoded(response: ClientResponse) -> bool:
 
 
 def _find_response_version(response: ClientResponse, listed: str) -> str:
-    """Return the version in a response, of the same kind as the listed version, or "" if it has none."""
+    """Return the version in a response, or "" if it has none.
+
+    The version is of the same kind as the listed version: a date or an ETag.
+    """
     is_date = listed.endswith("GMT")
     return response.headers.get("Last-Modified" if is_date else "ETag", "")

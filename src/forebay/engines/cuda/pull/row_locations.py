@@ -1,8 +1,10 @@
 """The memory from which the device reads the rows of a source.
 
-A row is in page-locked host memory, in a page-locked copy of an array edge, or in device memory. While the feed stages
-the first batches, a background thread page-locks the source step by step. Then, while the feed returns batches, the
-thread uploads the rows that the plan makes resident.
+A row is in page-locked host memory, in an edge copy, or in device memory. The edges of an array are the memory pages
+that it may share with other data. Forebay does not page-lock them, but copies their rows to its own page-locked memory.
+
+While the feed stages the first batches, a background thread page-locks the source step by step. Then, while the feed
+returns batches, the thread uploads the rows that the plan makes resident.
 """
 
 import logging
@@ -32,7 +34,7 @@ NO_EXTENTS = RowExtents.from_table(np.empty((0, 3), np.int64), row_nbytes=0, row
 
 
 class PullPlan(Protocol):
-    """The part of a plan that a pull needs."""
+    """The part of a plan that says how the device reads rows from host memory."""
 
     @property
     def pull_methods(self) -> Sequence[str]:
@@ -57,12 +59,12 @@ class LeafLocation:
     method: str  # "dma" or "kernel"
     resident_rows: int  # number of rows, from row 0 on, that the plan makes resident
     host_extents: RowExtents = NO_EXTENTS  # addresses of all rows in page-locked host memory
-    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads; of uploaded rows, in device memory
-    sample: ChangeSample | None = None  # of the array, taken before its upload
+    extents: RowExtents = NO_EXTENTS  # addresses from which the device reads: on the host, or on the device if uploaded
+    sample: ChangeSample | None = None  # some bytes of the array before its upload, to notice later changes
     # Arrays with one entry per row, only for "dma".
     row_addresses: Any = None  # host address
-    crosses_boundary: Any = None  # whether the row crosses a boundary of page-locks
-    in_edge_copy: Any = None  # whether the row is in the copy of an array edge
+    crosses_boundary: Any = None  # whether the row crosses the start or end of a page-locked range
+    in_edge_copy: Any = None  # whether the row is read from an edge copy
 
 
 class RowLocations:
@@ -82,20 +84,20 @@ class RowLocations:
             for number, (spec, method) in enumerate(zip(source.specs, plan.pull_methods, strict=True))
         ]
         self.edges = UnlockableEdges(engine.device)
-        self.boundaries: Any = np.empty(0, np.uint64)  # boundaries of page-locks, which no copy may cross
+        self.boundaries: Any = np.empty(0, np.uint64)  # ends of page-locked ranges; no copy may cross them
         self.mover: RowMover | None = None  # None until the whole source is page-locked
         self._locks = PageLockSet(process_page_locks(engine.device))
         self._resident: list[ResidentRows] = []
         self._stop = threading.Event()
-        self._start_lock = threading.Lock()  # acquired by the call of `start` that starts the thread, never released
-        self._publish_lock = threading.Lock()  # held while a leaf changes to resident rows or back
+        self._start_lock = threading.Lock()  # the first call of `start` acquires it and keeps it
+        self._publish_lock = threading.Lock()  # held while `extents` of a leaf is replaced
         self._thread = threading.Thread(target=self._locate_rows, name="forebay-lock", daemon=True)
 
     def start(self) -> None:
         """Start the background thread, unless it was started before.
 
-        Call this after the first fill is queued. The fill and the thread both page-lock memory, and the consumer waits
-        for the fill.
+        Call this after the first fill is queued. Both the fill and the thread page-lock memory. The fill must come
+        first, because the consumer waits for it.
         """
         if self._start_lock.acquire(blocking=False):
             self._thread.start()
@@ -162,7 +164,7 @@ class RowLocations:
                 self._make_resident(mover, leaf)
 
     def _lock_pages(self) -> bool:
-        """Page-lock the source step by step. Return whether this was completed before a call of `stop`."""
+        """Page-lock the source step by step. Return False if `stop` ended this early."""
         for leaf, extents in zip(self.leaves, self._extents, strict=True):
             for extent in extents:
                 start, stop = locked_span(extent, leaf.spec.nbytes)
@@ -175,7 +177,7 @@ class RowLocations:
     def _find_extents(self) -> None:
         """Set the host extents of every leaf.
 
-        For edges of arrays, these are the addresses of copies.
+        For rows on array edges, these are the addresses of the edge copies.
         """
         parts_by_leaf = [
             [part for extent in extents for part in self.edges.split(extent, leaf.spec.nbytes)]
@@ -230,6 +232,6 @@ def _row_extents(extents: Sequence[MemoryExtent], spec: ArraySpec, rows: int, ov
 
 
 def _crosses_boundary(addresses: Any, row_nbytes: int, boundaries: Any) -> Any:
-    """Return for each row whether a boundary of page-locks is inside the row."""
+    """Return for each row whether a page-locked range begins or ends inside it."""
     ends = addresses + np.uint64(row_nbytes)
     return np.searchsorted(boundaries, addresses, side="right") != np.searchsorted(boundaries, ends, side="left")

@@ -17,14 +17,15 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
-MAX_LEAVES = 64  # leaves of a batch that are examined at most
+MAX_LEAVES = 64  # maximum number of leaves of a batch that `_size_of` counts
 # Transforms of torchvision that make the same row in every epoch, and those that only contain others.
 _SAME_IN_EVERY_EPOCH = frozenset(
     {"CenterCrop", "Compose", "ConvertImageDtype", "Grayscale", "Normalize", "PILToTensor", "Pad", "Resize"}
     | {"StandardTransform", "ToDtype", "ToImage", "ToPILImage", "ToTensor"}
 )
-_RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")  # in lower case
-MAX_NESTED_DATASETS = 8  # datasets that wrap each other and are examined at most
+# Lower-case parts of names. Code that uses such a name probably draws random numbers.
+_RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")
+MAX_NESTED_DATASETS = 8  # maximum number of datasets that are examined, if datasets wrap each other
 
 
 def hook_data(hooks: TorchHooks) -> None:
@@ -72,10 +73,10 @@ def _settings_of(loader: Any) -> dict[str, Any]:
 
 
 def _facts_of(dataset: Any) -> dict[str, Any]:
-    """Return the number of rows, and whether their code seems to draw random numbers; empty for a stream.
+    """Return the number of rows of a dataset, and whether its code seems to draw random numbers.
 
-    The sampler of a DataLoader has usually asked the dataset for its length already. A dataset whose batches come from
-    its own sampler may have none.
+    Return an empty dict for a stream, and for a dataset without a length. Calling `len` rarely adds work to the script,
+    because the sampler of the DataLoader has usually called it already.
     """
     if isinstance(dataset, IterableDataset):
         return {}
@@ -90,7 +91,7 @@ def _facts_of(dataset: Any) -> dict[str, Any]:
 def _may_draw(dataset: Any) -> bool:
     """Whether the rows of a dataset may be different in each epoch: their code may draw random numbers.
 
-    Transforms that are neither functions nor known count as random.
+    A transform object of an unknown class counts as random.
     """
     function = _row_function(dataset)
     names = [*_names_of(function)]

@@ -1,4 +1,4 @@
-"""DALI with an external source, which is Python code that makes the batches, and with image files."""
+"""DALI: one loader of image files, and one of batches that Python code makes (an external source)."""
 
 import os
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ def external_source(work: Workload) -> StartEpoch:
 
 
 def image_folder(work: Workload) -> StartEpoch:
-    """Read, decode and resize image files, on the GPU where it can.
+    """Read image files, and decode and resize them on the GPU where DALI supports it.
 
-    The option "hardware_load" is the share of images for the hardware decoders, in 0 to 1.
+    The option "hardware_load" is the share of images for the hardware decoders, from 0 to 1.
     """
     make_pipeline = pipeline_def(_define_image_graph)
     threads = len(os.sched_getaffinity(0))
