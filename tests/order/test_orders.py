@@ -155,6 +155,13 @@ def test_each_pass_of_repeat_has_its_own_shuffle():
     assert passes == [rows(Shuffled(Sequential(20), 0), epoch) for epoch in (3, 4, 5)]
 
 
+@pytest.mark.parametrize("inner", [Sequential(7), Take(Sequential(9), 7), Shuffled(Sequential(7), 0)])
+def test_positions_of_many_passes_in_any_order_have_the_rows_of_their_passes(inner):
+    order, positions = Repeated(inner, None), np.random.default_rng(0).integers(0, 700, 100)
+    expected = [int(order.rows(2, np.array([position]))[0]) for position in positions]
+    assert order.rows(2, positions).tolist() == expected
+
+
 def selected(inner, numbers):
     return Selected.of_positions(inner, np.array(numbers) % inner.length)
 

@@ -13,7 +13,7 @@ from forebay.feed.transform_stage import GroupOrigin
 from forebay.order.choices import consecutive_start
 from forebay.order.device_steps import DeviceSteps
 from forebay.order.length_buckets import BucketedBatches
-from forebay.order.orders import Order, order_chain
+from forebay.order.orders import Order, Repeated, order_chain
 from forebay.order.permutation import Permutation
 from forebay.order.sampling import Sampled
 from forebay.order.schedule import ENDLESS, Cursor, Group, Schedule
@@ -21,6 +21,7 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["BatchIndex", "DeviceComputedRows", "GroupRows", "RowIndex"]
 
+PASSES_PER_CHUNK = 100  # of a repeated order; each pass of a shuffle takes about 0.1 ms
 CACHED_CHUNKS = 3  # the current chunk, the next chunk, and the previous chunk for threads that are slower
 
 
@@ -52,6 +53,7 @@ class RowIndex:
         self._first_row = consecutive_start(self._order) or 0
         # True if row numbers are consecutive.
         self._is_slice = consecutive_start(self._order) is not None and pipeline.shard_count == 1
+        chunk_rows = min([chunk_rows, *map(_rows_of_passes, order_chain(self._order))])
         self._chunk_rows = group_rows * max(1, chunk_rows // group_rows)  # a multiple, so that few groups span chunks
         self._chunks: OrderedDict[tuple[int, int, int], Any] = OrderedDict()
         is_short = self._schedule.pass_rows <= Permutation.TABLE_LENGTH
@@ -152,6 +154,12 @@ class RowIndex:
     def _first_position(self, base: int, number: int) -> int:
         """Return the global position at which a chunk begins."""
         return base + self._schedule.shard_index + number * self._chunk_rows * self._schedule.shard_count
+
+
+def _rows_of_passes(order: Order) -> int:
+    """Return the number of rows after which a chunk of this order would contain too many passes."""
+    length = order.inner.length if isinstance(order, Repeated) else None
+    return ENDLESS if length is None else max(1, PASSES_PER_CHUNK * length)
 
 
 def _sorts_all_rows(order: Order) -> bool:

@@ -276,12 +276,13 @@ class Repeated(WrappingOrder):
         first, last = int(positions.min()) // length, int(positions.max()) // length
         if first == last:
             return self.inner.rows(self._inner_epoch(epoch, first), positions - first * length)
-        passes = positions // length
+        passes, offsets = np.divmod(positions, length)
+        if self.inner.is_sequential:  # every pass has the same rows
+            return self.inner.rows(epoch, offsets)
         rows = np.empty_like(positions)
-        for number in np.unique(passes):
-            in_pass = passes == number
-            inner_epoch = self._inner_epoch(epoch, int(number))
-            rows[in_pass] = self.inner.rows(inner_epoch, positions[in_pass] - number * length)
+        by_pass = np.argsort(passes, kind="stable")
+        for part in np.split(by_pass, np.flatnonzero(np.diff(passes[by_pass])) + 1):
+            rows[part] = self.inner.rows(self._inner_epoch(epoch, int(passes[part[0]])), offsets[part])
         return rows
 
     def device_steps(self, epoch: int) -> DeviceSteps | None:
