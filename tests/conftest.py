@@ -1,8 +1,8 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the examples, the scripts of JAX, Keras and PyTorch, the cured scripts, the frequent situations, the compiler of
-PyTorch, errors and datasets of Ray, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
+the examples, the scripts of all frameworks but CuPy, pages that import a framework, the cured scripts, the frequent
+situations, the compiler of PyTorch, Ray workers, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
 """
 
 import gc
@@ -76,18 +76,14 @@ SLOW = (
 LONG = (
     "doctor/capture/hooks/test_jax.py",
     "doctor/capture/hooks/test_keras.py",
+    "doctor/capture/hooks/test_tensorflow.py",
     "doctor/capture/hooks/test_torch.py",
     "doctor/rules/test_applied_cures",
     "doctor/test_situations",
     "examples",
     "fuzz/test_fuzz",
     "pipeline/ranks/test_processes",
-    "transforms/workers/on_ray/test_connection",
-    "transforms/workers/on_ray/test_dataset",
-    "transforms/workers/on_ray/test_errors",
-    "transforms/workers/on_ray/test_lost_workers",
-    "transforms/workers/on_ray/test_pieces",
-    "transforms/workers/on_ray/test_train",
+    "transforms/workers/on_ray",
 )
 
 # A busy machine may keep a thread or a process from its core for seconds. That is no hang.

@@ -65,6 +65,7 @@ def test_demo_fits_into_80_columns():
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
+@pytest.mark.long
 def test_demo_json_contains_the_speeds():
     document = json.loads(forebay("demo", "--json").stdout)
     assert document["schema_version"] == 1

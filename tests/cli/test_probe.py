@@ -184,6 +184,7 @@ def test_json_output_equals_the_saved_probe(measured):
     assert [document] == [json.loads(path.read_text()) for path in (folder / "forebay").iterdir()]
 
 
+@pytest.mark.long
 def test_fresh_measures_again(measured):
     folder, _ = measured
     before = json.loads(forebay_probe(folder, "--json").stdout)
@@ -193,6 +194,7 @@ def test_fresh_measures_again(measured):
     assert json.loads(forebay_probe(folder, "--json").stdout) == json.loads(fresh.stdout)
 
 
+@pytest.mark.long
 def test_results_that_cannot_be_saved_are_still_shown(tmp_path):
     (tmp_path / "forebay").write_text("in the way")
     done = forebay_probe(tmp_path)

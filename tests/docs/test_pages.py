@@ -45,6 +45,7 @@ def run_script(text, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_with_a_framework_run(page, tmp_path):
     blocks = blocks_of(DOCS / f"{page}.md", "python")

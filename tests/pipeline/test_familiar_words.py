@@ -130,44 +130,24 @@ def test_pipelines_can_still_be_copied_and_pickled():
         assert first(other).tolist() == first(pipeline).tolist()
 
 
-FRAMEWORKS = {
-    "torch": """
-import torch
-assert isinstance(next(pipeline.feed("pytorch", device="cpu"))[0], torch.Tensor)
-hint(lambda: next(iter(torch.utils.data.DataLoader(pipeline.feed("torch", device="cpu")))), "feed('loader')")
-hint(lambda: next(iter(torch.utils.data.DataLoader(pipeline))), "feed('loader')")
-""",
-    "keras": """
-import keras
-import tensorflow as tf
-assert tf.is_tensor(next(pipeline.feed("tf", device="cpu"))[0])
-model = keras.Sequential([keras.layers.Dense(1)])
-model.compile(loss="mse")
-hint(lambda: model.fit(pipeline.feed("tensorflow", device="cpu"), verbose=0), "pipeline.feed('keras')")
-hint(lambda: model.fit(pipeline, verbose=0), "pipeline.feed('keras')")
-hint(lambda: model.fit(pipeline.feed("keras"), validation_split=0.1, verbose=0), "validation_split")
-""",
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_trainers_get_a_hint_too(framework):
-    pytest.importorskip(framework)
+def test_a_loader_of_pytorch_gives_a_hint():
+    pytest.importorskip("torch")
     script = """
 import numpy as np
+import torch
 import forebay as fb
 
 pipeline = fb.from_arrays((np.zeros((8, 2), np.float32), np.zeros(8, np.float32))).batch(4)
-
-def hint(call, advice):
+assert isinstance(next(pipeline.feed("pytorch", device="cpu"))[0], torch.Tensor)
+for dataset in (pipeline, pipeline.feed("torch", device="cpu")):
     try:
-        call()
+        next(iter(torch.utils.data.DataLoader(dataset)))
     except ValueError as error:
-        assert advice in str(error), error
+        assert "feed('loader')" in str(error), error
     else:
         raise AssertionError("no error")
 """
-    command = [sys.executable, "-c", script + FRAMEWORKS[framework]]
+    command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

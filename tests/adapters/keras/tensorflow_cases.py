@@ -91,3 +91,17 @@ def test_the_model_gets_the_memory_of_the_feed_without_a_copy(pipeline):
 
 def _address(tensor):
     return np.asarray(tensor).__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "advice"),
+    [
+        (lambda pipeline: pipeline.feed("tf", device="cpu"), {}, r"pipeline\.feed\('keras'\)"),
+        (lambda pipeline: pipeline, {}, r"pipeline\.feed\('keras'\)"),
+        (lambda pipeline: pipeline.feed("keras"), {"validation_split": 0.1}, "validation_split"),
+    ],
+    ids=["a feed to TensorFlow", "a pipeline", "validation_split"],
+)
+def test_fit_gives_a_hint(pipeline, data, options, advice):
+    with pytest.raises(ValueError, match=advice):
+        make_model().fit(data(pipeline), **options, verbose=0)

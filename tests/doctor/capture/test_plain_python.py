@@ -150,6 +150,7 @@ print("begun", flush=True)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [SWALLOWS, WAITS_IN_C, RAISES_IN_A_THREAD])
 def test_sigterm_ends_a_script_that_does_not_end_by_itself(write, tmp_path, text):
     with subprocess.Popen([sys.executable, *DOCTOR, write(text)], cwd=tmp_path, stdout=subprocess.PIPE) as running:
@@ -158,6 +159,7 @@ def test_sigterm_ends_a_script_that_does_not_end_by_itself(write, tmp_path, text
         assert running.wait(60) in (2, -signal.SIGTERM)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [SWALLOWS, WAITS_IN_C])
 def test_a_script_that_does_not_end_after_sigterm_is_reported(write, tmp_path, text):
     command = [sys.executable, *DOCTOR, f"--capture={tmp_path / 'run.gz'}", write(text)]
@@ -170,6 +172,7 @@ def test_a_script_that_does_not_end_after_sigterm_is_reported(write, tmp_path, t
     assert Capture.load(tmp_path / "run.gz").ended == "terminated"
 
 
+@pytest.mark.long
 def test_a_forked_child_with_its_own_sigterm_handler_does_not_end_the_doctor(write, tmp_path):
     text = (
         "import os, signal, time\n"

@@ -17,7 +17,7 @@ from tests.support.paths import DOCTOR
 
 FOLDER = DOCTOR / "scripts"
 FAULTS = [(framework, name) for framework, names in LINES.items() for name in names]
-LONG = ("jax", "keras", "torch")  # `test_applied_cures.py`, a long test, needs their captures anyway
+LONG = ("jax", "keras", "tensorflow", "torch")  # `test_applied_cures.py`, a long test, needs their captures anyway
 
 
 def scripts_of(faults):

@@ -171,7 +171,6 @@ def test_a_move_records_its_operation_and_both_devices(captures):
     assert (there.nbytes, back.nbytes) == (16_000_000, 16_000_000)
 
 
-@pytest.mark.long
 def test_the_command_saves_a_capture(tmp_path):
     script = DOCTOR / "scripts" / "tensorflow" / "placement.py"
     command = [sys.executable, "-m", "forebay", "doctor", "--capture", str(tmp_path / "kept"), str(script)]

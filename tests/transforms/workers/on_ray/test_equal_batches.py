@@ -64,7 +64,6 @@ def test_files_are_read_on_the_workers(files):
     assert "gather" not in on_ray.stats()["stages"]
 
 
-@pytest.mark.long
 def test_workers_find_files_given_by_relative_paths(files, monkeypatch):
     monkeypatch.chdir(files.parent)
     with (
@@ -74,7 +73,6 @@ def test_workers_find_files_given_by_relative_paths(files, monkeypatch):
         assert_same(taken(on_ray), taken(in_threads))
 
 
-@pytest.mark.long
 def test_rows_of_files_that_a_worker_cannot_see_are_sent_to_it(files):
     folder = os.open(files.parent, os.O_DIRECTORY)
     here_only = f"/proc/self/fd/{folder}/*.npz"  # this path does not exist in another process
@@ -87,7 +85,6 @@ def test_rows_of_files_that_a_worker_cannot_see_are_sent_to_it(files):
     assert "it cannot read them" in on_ray.explain()
 
 
-@pytest.mark.long
 def test_rows_go_to_ray_after_a_map_in_threads():
     first = fb.from_arrays(rows()).shuffle(seed=1).batch(32).map(narrow)
     with first.map(narrow, where="ray").feed() as on_ray, first.map(narrow).feed() as in_threads:
@@ -95,7 +92,6 @@ def test_rows_go_to_ray_after_a_map_in_threads():
     assert "comes first, and runs in this process" in on_ray.explain()
 
 
-@pytest.mark.long
 def test_rows_of_variable_length_are_padded_equally():
     def padded(where):
         return fb.from_arrays(rows()).map(of_any_length, where=where).batch(32, pad=-1)
@@ -104,7 +100,6 @@ def test_rows_of_variable_length_are_padded_equally():
         assert_same(taken(on_ray), taken(in_threads))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("options", [{"pad": -1}, {"ragged": True}])
 def test_rows_of_different_length_reach_ray_without_padding(options):
     texts = fb.from_ragged(np.arange(100), [0, 3, 3, 60, 61, 100])
@@ -148,7 +143,6 @@ def test_a_shard_resumes_in_mid_epoch_on_another_number_of_shards_and_rows_keep_
         assert np.array_equal(halves[1][name], leaf[5 * 32 + 1 :: 2])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("pad", [None, 0])
 def test_rows_that_fail_are_replaced_and_named_as_in_threads(pad):
     def skipping(where):
