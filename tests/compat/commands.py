@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["LONGEST_SECONDS", "ROOT", "Done", "forebay", "forebay_each", "python", "words_of"]
+__all__ = ["MAX_SECONDS", "ROOT", "Done", "forebay", "forebay_each", "python", "words_of"]
 
 ROOT = Path(__file__).parents[2]  # root of the repository; worker processes import `tests` from there
-LONGEST_SECONDS = 300
+MAX_SECONDS = 300
 # A report must not depend on the terminal, on the GPUs or on the settings of the caller.
 PLAIN = {
     "COLUMNS": "80",
@@ -57,7 +57,7 @@ def python(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
         [sys.executable, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=LONGEST_SECONDS,
+        timeout=MAX_SECONDS,
         check=False,
         cwd=cwd,
         env=os.environ | PLAIN | settings,

@@ -17,7 +17,7 @@ SITUATIONS = Path(__file__).parent / "situations"
 SNAPSHOTS = SITUATIONS / "snapshots.json"
 MODES = ("eager", "session")  # one process each; the second has no eager execution
 SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
-LONGEST_SECONDS = 600  # for all scripts of one mode
+MAX_SECONDS = 600  # for all scripts of one mode
 
 Summary = dict[str, Any]
 
@@ -47,7 +47,7 @@ def profile_situations(folder: Path, settings: dict[str, str]) -> dict[str, Summ
             cwd=SITUATIONS.parent.parent.parent,
             capture_output=True,
             text=True,
-            timeout=LONGEST_SECONDS,
+            timeout=MAX_SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]

@@ -11,7 +11,7 @@ from tests.fuzz.structures import damages_for
 __all__ = ["Case", "damage_files", "make_case"]
 
 STRUCTURE_SHARE = 0.5  # of the cases, if the structure of the file is known
-LARGEST_DAMAGED = 200_000  # bytes; larger samples are bombs, which stay as they are
+MAX_DAMAGED = 200_000  # bytes; larger samples are bombs, which stay as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def make_case(format_name: str, seed: int, index: int) -> Case:
     """Return the case of a number. The first cases of a format are its undamaged samples."""
     samples = load_samples(format_name)
     sample = samples[index % len(samples)]
-    if index < len(samples) or sum(map(len, sample.files.values())) > LARGEST_DAMAGED:
+    if index < len(samples) or sum(map(len, sample.files.values())) > MAX_DAMAGED:
         return Case(sample, sample.files)
     return damage_files(Random(f"{seed} {format_name} {index}"), sample, sample.files)
 

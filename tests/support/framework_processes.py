@@ -30,7 +30,7 @@ from forebay.doctor.model.capture import Capture
 
 __all__ = ["CASES", "SETTINGS", "TRAINERS", "Captures", "FrameworkProcesses"]
 
-LONGEST_SECONDS = 900  # timeout of a process
+MAX_SECONDS = 900  # timeout of a process
 # OMP_NUM_THREADS: on a busy machine, threads that wait for each other would make a step arbitrarily long.
 SETTINGS = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
 # The functions of the cases and scripts are small: compiling them takes longer than running them.
@@ -159,7 +159,7 @@ class FrameworkProcesses:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LONGEST_SECONDS,
+            timeout=MAX_SECONDS,
             check=False,
         )
         return f"{done.stdout}\n{name} ended with status {done.returncode}"

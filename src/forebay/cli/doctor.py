@@ -22,7 +22,7 @@ from forebay.cli.doctor_io import (
     write_outputs,
 )
 from forebay.cli.doctor_terminal import DoctorTerminal
-from forebay.doctor.analyse.steps import FEWEST_STEPS
+from forebay.doctor.analyse.steps import MIN_STEPS
 from forebay.doctor.diagnosis.compare_ranks import compare_ranks
 from forebay.doctor.diagnosis.diagnose import Diagnosis, diagnose
 from forebay.doctor.diagnosis.measured_settings import with_measured_settings
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stop", action="store_true", help="end the script when enough steps are measured")
     parser.add_argument(
         "--steps",
-        type=_parse_at_least(FEWEST_STEPS + 1),
+        type=_parse_at_least(MIN_STEPS + 1),
         default=50,
         metavar="N",
         help="steps to profile after the warm-up (default: 50)",

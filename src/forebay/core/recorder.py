@@ -103,7 +103,7 @@ class Recorder:
         with self._lock:
             self._notes[name] = (choice, why)
 
-    def add_counters(self, name: str, read_counters: Callable[[], dict[str, Any]]) -> None:
+    def register_counters(self, name: str, read_counters: Callable[[], dict[str, Any]]) -> None:
         """Register a function that returns counters. Each `capture` calls the function."""
         self._counters[name] = read_counters
 

@@ -66,7 +66,7 @@ class WaitHistogram:
 
 @dataclass(frozen=True, slots=True)
 class WaitCounts:
-    """The counts of a `WaitHistogram`, at one moment or between two."""
+    """The counts of a `WaitHistogram`, until one moment, or between two moments."""
 
     buckets: tuple[int, ...]
     ready: int  # batches for which the loop did not wait

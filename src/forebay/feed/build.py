@@ -118,7 +118,7 @@ def _build_skipped_row_log(plan: Plan, recorder: Recorder) -> SkippedRowLog | No
     if not maps:
         return None
     log = SkippedRowLog(maps)
-    recorder.add_counters("skipped_rows", log.counts)
+    recorder.register_counters("skipped_rows", log.counts)
     return log
 
 

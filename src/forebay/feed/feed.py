@@ -22,7 +22,7 @@ from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.pipeline.request import resolve_request
-from forebay.pipeline.validate import validate_cursor, warn_of_other_random_numbers
+from forebay.pipeline.validate import validate_cursor, warn_if_random_numbers_differ
 from forebay.sources.streams.batches import BatchStream
 
 __all__ = ["Epoch", "Feed"]
@@ -153,7 +153,7 @@ class Feed(FeedReports):
         """
         cursor = Cursor.from_state(state, self._fingerprint)
         validate_cursor(self._pipeline, cursor, self._plan.input.split)
-        warn_of_other_random_numbers(self._pipeline, state)
+        warn_if_random_numbers_differ(self._pipeline, state)
         self._begin_at(cursor)
 
     def set_epoch(self, epoch: int) -> None:

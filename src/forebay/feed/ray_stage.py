@@ -46,7 +46,7 @@ class RayTransformStage(TransformStage):
         self._node_id = ray.get_runtime_context().get_node_id()
         job = _make_job(plan, pipeline, worker_input[1], reads_files=cluster.row_delivery == "read")
         self._workers = RayPool(job, cluster.workers)
-        recorder.add_counters("ray", self._workers.counts)
+        recorder.register_counters("ray", self._workers.counts)
 
     def begin_pass(self) -> None:
         """Put the user's arrays into the object store, unless it has equal arrays.

@@ -10,7 +10,7 @@ from forebay.errors import escape_control_characters
 __all__ = ["Explanation", "fit_lines", "list_fields", "render_card"]
 
 COLUMNS = 80  # of a line of `repr`
-LONGEST_CARD_TEXT = 400  # characters of one cell
+MAX_CARD_TEXT_LENGTH = 400  # characters of one cell
 # Gray with an alpha value, and inherited colors, fit light and dark notebooks.
 _CARD = (
     "display:inline-block;max-width:60rem;padding:0.6rem 0.9rem;border:1px solid rgba(128,128,128,0.4);"
@@ -61,4 +61,4 @@ def render_card(title: str, subtitle: str, rows: Iterable[Decision], notes: Iter
 def _text(text: str) -> str:
     """Return a text for HTML: escaped, without control characters, and not too long."""
     safe = escape_control_characters(text)
-    return escape(safe if len(safe) <= LONGEST_CARD_TEXT else safe[: LONGEST_CARD_TEXT - 3] + "...")
+    return escape(safe if len(safe) <= MAX_CARD_TEXT_LENGTH else safe[: MAX_CARD_TEXT_LENGTH - 3] + "...")

@@ -27,7 +27,7 @@ _WORKERS = f"{_THREADS} For a map of pure Python code, write map(function, where
 _PINNED = "Forebay page-locks host memory by itself if batches go to a GPU. Leave the argument out."
 _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for a stream, shuffle(window='64MB')."
 _DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
-_ROWS = "Set the rows of a batch before feed(): pipeline.batch(32)."
+_ROWS = "Set the batch size before feed(): pipeline.batch(32)."
 _COLLATE = "Forebay makes batches without it. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
 _STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay then reads it from the first row."
 

@@ -25,7 +25,7 @@ __all__ = [
     "validate_pipeline",
     "validate_ragged_fields",
     "validate_target",
-    "warn_of_other_random_numbers",
+    "warn_if_random_numbers_differ",
     "with_ragged_specs",
 ]
 
@@ -151,7 +151,7 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None
         validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position, unit=_unit(pipeline))
 
 
-def warn_of_other_random_numbers(pipeline: Pipeline, state: dict[str, Any]) -> None:
+def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> None:
     """Warn if the state is from a version of Forebay in which a map draws different random numbers."""
     drawing = [transform for transform in pipeline.transforms if isinstance(transform, Map) and transform.draws_by_row]
     if drawing and state.get("random", 1) != RANDOM_VERSION:

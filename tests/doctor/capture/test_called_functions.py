@@ -12,7 +12,7 @@ from forebay.doctor.model.events import PYTHON_CODE
 
 gate = threading.Lock()
 event = threading.Event()
-LONGEST_SECONDS = 60  # until a thread waits in its call, on a busy machine
+MAX_SECONDS = 60  # until a thread waits in its call, on a busy machine
 
 
 def acquire_global():
@@ -46,7 +46,7 @@ def names_of():
         thread = threading.Thread(target=function)
         thread.start()
         threads.append(thread)
-        names, end = set(), time.monotonic() + LONGEST_SECONDS
+        names, end = set(), time.monotonic() + MAX_SECONDS
         while expected not in names and time.monotonic() < end:
             frame = sys._current_frames().get(thread.ident)
             line, name = functions.find(frame) if frame is not None else (-1, "")

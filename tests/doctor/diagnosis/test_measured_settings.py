@@ -16,7 +16,7 @@ from tests.support.paths import DOCTOR
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.emulations import choose_emulation
-from forebay.doctor.diagnosis.measured_settings import MOST_SETTINGS, measure_settings, with_measured_settings
+from forebay.doctor.diagnosis.measured_settings import MAX_SETTINGS, measure_settings, with_measured_settings
 from forebay.doctor.diagnosis.subprocess_run import removed_variable
 from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting, Verification
 from forebay.doctor.report.document import to_document
@@ -81,7 +81,7 @@ def test_the_number_of_measured_settings_is_limited():
     capture = loop(frameworks=JAX)
     for setting in ("jax_debug_nans", "jax_debug_infs", "jax_enable_checks", "jax_check_tracer_leaks"):
         capture = with_setting(capture, setting, 30)
-    assert len(measure_settings(diagnose(capture), lambda emulation: steps_of(*[1.0] * 6))) == MOST_SETTINGS
+    assert len(measure_settings(diagnose(capture), lambda emulation: steps_of(*[1.0] * 6))) == MAX_SETTINGS
 
 
 @pytest.mark.parametrize("fault", ["a loss read every step", "anomaly mode whose stacks were sampled"])

@@ -23,7 +23,7 @@ from forebay.core.hardware import Hardware
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.savings import Simulation
-from forebay.doctor.predict.changes import defer_waits
+from forebay.doctor.predict.changes import remove_waits_of_line
 from forebay.doctor.predict.machines import DEVICES, LINKS, find_gpu, on_other_machine, speeds_of_gpu
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps
 from forebay.doctor.predict.upload_changes import overlap_copies, remove_uploads
@@ -46,7 +46,7 @@ def finding(line, change):
     return Finding("a_rule", "something", None, 1e-3, (Cure("do it", "code", "it helps", (change,)),))
 
 
-UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, defer_waits(3))
+UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, remove_waits_of_line(3))
 
 
 def test_the_predicted_gain_contains_the_gain_of_the_cured_program():

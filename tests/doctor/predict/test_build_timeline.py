@@ -11,8 +11,8 @@ from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict import call_changes, cure_changes
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.calibrate import calibrate
-from forebay.doctor.predict.changes import defer_waits, prefetch_input
-from forebay.doctor.predict.simulate import LARGEST_ERROR
+from forebay.doctor.predict.changes import prefetch_input, remove_waits_of_line
+from forebay.doctor.predict.simulate import MAX_ERROR
 from forebay.doctor.predict.timeline import simulate_steps, steady_step_seconds
 from forebay.doctor.predict.upload_changes import overlap_copies, page_lock_copies, prefetch_uploads, remove_uploads
 
@@ -147,7 +147,7 @@ def test_removing_uploads_predicts_the_script_without_uploads():
 
 def test_removing_the_read_predicts_the_script_without_the_read():
     cured = rig.step_seconds(lambda machine: uploads_and_reads(machine, reads=False))
-    assert simulated(uploads_and_reads, defer_waits(3)) == pytest.approx(cured, rel=0.03)
+    assert simulated(uploads_and_reads, remove_waits_of_line(3)) == pytest.approx(cured, rel=0.03)
 
 
 def test_page_locking_predicts_the_script_with_page_locked_memory():
@@ -159,13 +159,13 @@ def test_combined_cures_predict_the_script_with_all_of_them():
     def program(machine):
         uploads_and_reads(machine, pinned=True, stream=COPY_STREAM, reads=False)
 
-    changes = defer_waits(3), page_lock_copies(2, bytes_per_second=55e9), overlap_copies(2)
+    changes = remove_waits_of_line(3), page_lock_copies(2, bytes_per_second=55e9), overlap_copies(2)
     assert simulated(uploads_and_reads, *changes) == pytest.approx(rig.step_seconds(program), rel=0.03)
 
 
 def test_without_the_read_the_next_call_overlaps_with_the_device():
     cured = rig.step_seconds(lambda machine: runs_like_jax(machine, reads=False))
-    assert simulated(runs_like_jax, defer_waits(3)) == pytest.approx(cured, rel=0.03)
+    assert simulated(runs_like_jax, remove_waits_of_line(3)) == pytest.approx(cured, rel=0.03)
 
 
 def test_prefetched_data_arrives_before_the_device_needs_it():
@@ -185,7 +185,7 @@ def test_calibration_adds_host_work_that_took_less_time_while_recorded():
         machine.python(500 if machine.tracing else 1200)
 
     model = calibrate(CaptureView(rig.run(program)), build_timeline(CaptureView(rig.run(program))))
-    assert model.error <= LARGEST_ERROR
+    assert model.error <= MAX_ERROR
     assert steady_step_seconds(model.timeline) == pytest.approx(rig.step_seconds(program), rel=0.02)
 
 

@@ -7,10 +7,10 @@ from tests.doctor.predict.timelines import READ, UPLOAD, median_step, steps, upl
 
 from forebay.doctor.predict.changes import (
     chain,
-    defer_waits,
     launch_as_graph,
     prefetch_input,
     remove_calls,
+    remove_waits_of_line,
     remove_work,
 )
 from forebay.doctor.predict.check_changes import check_on_device
@@ -95,13 +95,15 @@ def test_removing_half_of_the_uploads_removes_part_of_the_time():
 
 
 def test_a_deferred_read_lets_host_and_device_overlap():
-    assert median_step(defer_waits(READ)(steps(reads_back))) == pytest.approx(4.0)  # the device needs 4 s, the host 3 s
+    assert median_step(remove_waits_of_line(READ)(steps(reads_back))) == pytest.approx(
+        4.0
+    )  # the device needs 4 s, the host 3 s
 
 
 def test_reading_every_tenth_step_costs_less_than_half_of_reading_every_step():
     timeline = steps(reads_back, count=100)
-    every_step, never = sum(simulate_steps(timeline)), sum(simulate_steps(defer_waits(READ)(timeline)))
-    every_tenth = sum(simulate_steps(defer_waits(READ, every=10)(timeline)))
+    every_step, never = sum(simulate_steps(timeline)), sum(simulate_steps(remove_waits_of_line(READ)(timeline)))
+    every_tenth = sum(simulate_steps(remove_waits_of_line(READ, every=10)(timeline)))
     assert never < every_tenth < never + (every_step - never) * 0.5
 
 
@@ -237,8 +239,8 @@ CURES = [
     gather_on_device(UPLOAD, gather_bytes_per_second=1e6, making_bytes_per_second=1e3),
     prefetch_batches(UPLOAD, seconds=0.1, producer_seconds=0.1),
     prefetch_uploads(UPLOAD, bytes_per_second=1e4, producer_bytes_per_second=1e4, making_bytes_per_second=1e3),
-    chain([defer_waits(READ), remove_uploads(UPLOAD)]),
-    defer_waits(READ),
+    chain([remove_waits_of_line(READ), remove_uploads(UPLOAD)]),
+    remove_waits_of_line(READ),
     page_lock_copies(UPLOAD, bytes_per_second=1e4),
     prefetch_input(producer_seconds=0.1),
     launch_as_graph(seconds_per_operation=1e-6),

@@ -56,7 +56,7 @@ def timelines(draw):
 cures = st.one_of(
     st.builds(changes.remove_calls, st.sampled_from(LINES), st.just(KINDS)),
     st.builds(changes.remove_work, seconds),
-    st.builds(changes.defer_waits, st.sampled_from(LINES)),
+    st.builds(changes.remove_waits_of_line, st.sampled_from(LINES)),
     st.builds(lambda producer: changes.prefetch_input(producer_seconds=producer), seconds),
     st.builds(
         lambda per_operation, share: changes.launch_as_graph(seconds_per_operation=per_operation, device_share=share),

@@ -36,7 +36,7 @@ def assert_shares_add_up(view):
     assert sum(parts.values()) == pytest.approx(sum(view.step_parts.values()))
     assert all(math.isfinite(seconds) and seconds >= 0 for seconds in parts.values())
     assert sum(shares_of(parts).values()) == pytest.approx(1 if sum(parts.values()) else 0)
-    for smallest in (terminal.SMALLEST_PART, html.SMALLEST_PART):
+    for smallest in (terminal.MIN_PART, html.MIN_PART):
         shown = sum(merge_small_parts(parts, smallest).values())
         assert sum(parts.values()) * (1 - smallest) <= shown + 1e-15
         assert shown <= sum(parts.values()) + 1e-15

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.model.events import LedgerEvent
-from forebay.doctor.report.timeline import MOST_EVENTS, timeline_data
+from forebay.doctor.report.timeline import MAX_EVENTS, timeline_data
 from forebay.doctor.report.tracks import tracks_of
 
 TIMES = st.tuples(st.integers(0, 1000), st.integers(0, 100))
@@ -55,14 +55,14 @@ def test_many_events_are_shown_in_whole_steps(steps):
     timeline = timeline_data(samples.large(steps).view)
     shown = len(timeline["steps"]) - 1
     assert timeline["summary"].startswith(f"The first {shown:,} of {steps - 1:,} steps")
-    assert MOST_EVENTS - 10 <= count_drawn_events(timeline) * 6 / 5 <= MOST_EVENTS
+    assert MAX_EVENTS - 10 <= count_drawn_events(timeline) * 6 / 5 <= MAX_EVENTS
 
 
 def test_a_step_with_too_many_events_shows_the_longest():
     events = [event._replace(end=event.start + 10 + place) for place, event in enumerate(samples.short_events(30_000))]
     timeline = timeline_data(samples.diagnosis_of(samples.capture_of([*events, *samples.steps_of(20)])).view)
     assert timeline["summary"].startswith("The 20,000 longest of 30,0")
-    assert count_drawn_events(timeline) <= MOST_EVENTS
+    assert count_drawn_events(timeline) <= MAX_EVENTS
 
 
 def test_a_run_without_steps_shows_its_longest_events():

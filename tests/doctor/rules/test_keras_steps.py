@@ -14,7 +14,7 @@ from forebay.doctor.model.capture import Capture
 
 MEASURED_MS = {"make 50 steps per call, on a feed": 0.405, "make 50 steps per call": 0.776, "use a feed": 0.793}
 PLAIN_MS = 1.549  # of the script as written
-LARGEST_ERROR = 0.25  # share of the measured step time
+MAX_ERROR = 0.25  # share of the measured step time
 
 
 @cache
@@ -32,7 +32,7 @@ def test_a_prediction_is_close_to_the_measured_speedup(title):
     cure = next(cure for cure in diagnosis().main.cures if cure.title == title)
     step = diagnosis().view.step_seconds
     predicted = (step - cure.gain) / step
-    assert predicted == pytest.approx(MEASURED_MS[title] / PLAIN_MS, rel=LARGEST_ERROR)
+    assert predicted == pytest.approx(MEASURED_MS[title] / PLAIN_MS, rel=MAX_ERROR)
 
 
 def test_the_cure_names_the_arrays_and_the_batch_size_of_the_script():

@@ -17,7 +17,7 @@ _KINDS = {"mps": "GPU", "metal": "GPU", "rocm": "GPU", "hip": "GPU"}
 def copy_to(device: str) -> "TensorflowCopyHandOff | None":
     """Return the hand-off for a device that TensorFlow fills, such as "xpu:0".
 
-    For "auto", return None if TensorFlow has only CPUs, or GPUs of NVIDIA.
+    For "auto", return None if TensorFlow has only CPUs, or NVIDIA GPUs.
     """
     if device == "auto":
         kinds = [each.device_type for each in tf.config.get_visible_devices() if each.device_type != "CPU"]

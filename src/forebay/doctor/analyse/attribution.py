@@ -22,7 +22,7 @@ NO_MATCH = -1  # replaces an index if an operation has no recorded call or event
 THREAD_ID_MASK = 0xFFFFFFFF  # CUPTI records only these bits of a thread id
 CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
 NEAREST_OPS_NS = 5_000_000  # largest time between queueing an operation and its nearest OPS event
-LONGEST_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if only their sizes match
+MAX_COPY_DELAY_NS = 50_000_000  # from the start of an event to the start of its copy, if only their sizes match
 
 # Direction of a copy -> kinds of events that make such copies.
 _DIRECTIONS = {
@@ -133,7 +133,7 @@ def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent],
     """Return the index of an event for each copy. Copies and events have the same size.
 
     If there are as many events as copies and each event starts before its copy, pair them in order of time. Otherwise
-    use the latest event before the copy, or `fallback` if this event started more than LONGEST_COPY_DELAY_NS before.
+    use the latest event before the copy, or `fallback` if this event started more than MAX_COPY_DELAY_NS before.
     """
     starts, _ = _start_and_end_times(events, event_indices)
     order = np.argsort(starts, kind="stable")
@@ -142,5 +142,5 @@ def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent],
     if len(event_indices) == len(copies) and np.all(starts <= latest_starts):
         return event_indices
     positions = np.searchsorted(starts, latest_starts, "right") - 1
-    is_near = (positions >= 0) & (latest_starts - starts[positions] <= LONGEST_COPY_DELAY_NS)
+    is_near = (positions >= 0) & (latest_starts - starts[positions] <= MAX_COPY_DELAY_NS)
     return np.where(is_near, event_indices[positions], fallback)

@@ -15,7 +15,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 __all__ = ["CallSite", "CaptureView"]
 
 RUN_AHEAD_SHARE = 0.3  # of the time; rare waits that take less do not show that the loop runs ahead
-FEWEST_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
+MIN_UNPROFILED = 5  # steps; with fewer, the median of the profiled steps is more reliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,14 @@ class CaptureView:
 
     @property
     def unprofiled_seconds(self) -> tuple[float, ...]:
-        """The seconds of each unprofiled step; empty if there are fewer than FEWEST_UNPROFILED.
+        """The seconds of each unprofiled step; empty if there are fewer than MIN_UNPROFILED.
 
         Also empty if the profiled steps are those of another loop than the unprofiled ones (`steps.find_steps`).
         """
         window = self.capture.window
         is_other_loop = self.steps is not None and window.anchor is not None and self.steps.anchor != window.anchor
         unprofiled = () if is_other_loop else window.untraced
-        return unprofiled if len(unprofiled) >= FEWEST_UNPROFILED else ()
+        return unprofiled if len(unprofiled) >= MIN_UNPROFILED else ()
 
     @cached_property
     def host_parts(self) -> dict[str, float]:

@@ -15,7 +15,7 @@ from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
 __all__ = [
-    "MOST_LISTED",
+    "MAX_LISTED",
     "WITHIN_HOST",
     "Crossing",
     "CrossingTotal",
@@ -25,7 +25,7 @@ __all__ = [
     "total_consecutive",
 ]
 
-MOST_LISTED = 10_000  # crossings that a report lists one by one; it sums up the others by line
+MAX_LISTED = 10_000  # crossings that a report lists one by one; it sums up the others by line
 TO_DEVICE, TO_HOST, WITHIN_DEVICES = "host to device", "device to host", "device to device"
 WITHIN_HOST = "within the host"  # a conversion, or a copy by a framework that sees no device
 # The script calls these functions to copy or to wait. A crossing of any other function is a side effect.

@@ -32,13 +32,13 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["DeviceView", "build_device_view", "find_period"]
 
-FEWEST_STEPS = 2  # complete steps; with fewer there is no device view
-LONGEST_SWITCH_NS = 2_000  # from one operation to the next, if the next is already queued
+MIN_STEPS = 2  # complete steps; with fewer there is no device view
+MAX_SWITCH_NS = 2_000  # from one operation to the next, if the next is already queued
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
 LONG_FIRST_STEP = 8.0  # times the median step; measured with pauses: 10 and 18, without: at most 4
-MOST_COMPARED_OPERATIONS = 20_000  # in the search for the period
+MAX_COMPARED_OPERATIONS = 20_000  # in the search for the period
 EQUAL_SHARE = 0.97  # of the operations must repeat; some steps do extra work, for example to print
 DIRECTIONS: dict[int, str] = {
     CopyKind.HOST_TO_DEVICE: "host to device",
@@ -184,7 +184,7 @@ class DeviceView:
         """
         busy = self._intervals_of(~self.is_pageable)
         pauses = busy.starts[1:] - busy.ends[:-1]
-        switches = pauses[pauses <= LONGEST_SWITCH_NS]
+        switches = pauses[pauses <= MAX_SWITCH_NS]
         # A longer pause is idle time plus one switch, so every pause counts as one median switch.
         switch_ns = float(np.median(switches)) * len(pauses) if len(switches) else 0.0
         return (busy.length + switch_ns) / 1e9 / len(self)
@@ -278,10 +278,10 @@ class DeviceView:
 
 def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | None:
     """Build the view; return None if too few complete steps were recorded on the device."""
-    if capture.device is None or steps is None or len(capture.window.traced) <= FEWEST_STEPS:
+    if capture.device is None or steps is None or len(capture.window.traced) <= MIN_STEPS:
         return None
     edges = _remove_incomplete_steps(np.array(capture.window.traced, np.int64), capture.device.records)
-    return DeviceView(capture, edges, steps.thread) if len(edges) > FEWEST_STEPS else None
+    return DeviceView(capture, edges, steps.thread) if len(edges) > MIN_STEPS else None
 
 
 def find_period(operations: Any, expected: float) -> int:
@@ -290,7 +290,7 @@ def find_period(operations: Any, expected: float) -> int:
     `expected` is the mean number of recorded operations per step. The result is the period nearest to `expected`,
     between 0.8 and 3 times `expected`. It is larger than `expected` if the device lags behind the loop.
     """
-    compared = operations[:MOST_COMPARED_OPERATIONS]
+    compared = operations[:MAX_COMPARED_OPERATIONS]
     signatures = np.stack(
         [compared["kind"], compared["what"], compared["name"], compared["grid"][:, 0], compared["nbytes"] % (1 << 31)],
         axis=1,
@@ -311,11 +311,11 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
     of the median step ran in it.
     """
     durations = np.diff(edges)
-    if durations[0] > LONG_FIRST_STEP * np.median(durations) and len(durations) > FEWEST_STEPS:
+    if durations[0] > LONG_FIRST_STEP * np.median(durations) and len(durations) > MIN_STEPS:
         edges = edges[1:]
     starts = np.sort(records["start"][np.isin(records["kind"], (*KERNELS, RecordKind.MEMCPY))])
     counts = np.diff(np.searchsorted(starts, edges))
-    while len(counts) > FEWEST_STEPS and counts[-1] < WHOLE_STEP_SHARE * np.median(counts):
+    while len(counts) > MIN_STEPS and counts[-1] < WHOLE_STEP_SHARE * np.median(counts):
         edges, counts = edges[:-1], counts[:-1]
     return edges if counts.any() else edges[:0]
 

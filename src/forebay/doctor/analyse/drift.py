@@ -12,8 +12,8 @@ from forebay.doctor.model.step_history import StepBlock, StepHistory
 __all__ = ["Drift", "GrowingLine", "find_drift", "find_growing_line"]
 
 PARTS = 4  # of a run
-FEWEST_RISES = 2  # times that the step time must grow from one part to the next; other work may disturb one part
-FEWEST_BLOCKS = 6
+MIN_RISES = 2  # times that the step time must grow from one part to the next; other work may disturb one part
+MIN_BLOCKS = 6
 MIN_GROWTH = 0.2  # of the step time at the start
 MIN_PART_OF_GROWTH = 0.1  # of the whole growth must occur from one part of the run to the next; a jump occurs only once
 MIN_ORDERED = 0.8  # of all pairs of blocks: in these, the later block must have the longer steps
@@ -46,14 +46,14 @@ class GrowingLine:
 def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
     """Return the growth of the step time; None if it does not grow, or not steadily."""
     usual = [block.usual for block in _whole_blocks(blocks)]
-    if len(usual) < FEWEST_BLOCKS:
+    if len(usual) < MIN_BLOCKS:
         return None
     parts = [median(part) for part in _split(usual)]
     growth = parts[-1] - parts[0]
     pairs = list(combinations(usual, 2))
     ordered = sum(later > earlier for earlier, later in pairs)
     rises = sum(later - earlier >= MIN_PART_OF_GROWTH * growth for earlier, later in pairwise(parts))
-    is_steady = rises >= FEWEST_RISES and ordered >= MIN_ORDERED * len(pairs) and not _is_one_jump(usual)
+    is_steady = rises >= MIN_RISES and ordered >= MIN_ORDERED * len(pairs) and not _is_one_jump(usual)
     if growth <= 0 or growth < MIN_GROWTH * parts[0] or not is_steady:
         return None
     return Drift(parts[0], parts[-1], max(0.0, fmean(usual) - parts[0]), sum(block.steps for block in blocks))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.framework import is_framework_function
-from forebay.doctor.analyse.host_lines import FEWEST_SAMPLES, unrecorded_samples
+from forebay.doctor.analyse.host_lines import MIN_SAMPLES, unrecorded_samples
 from forebay.doctor.model.events import PYTHON_CODE
 
 __all__ = ["EagerTime", "eager_time"]
 
-FEWEST_SMALL = 20  # operations on small tensors in the profiled steps; fewer say too little about the time of a call
+MIN_SMALL = 20  # operations on small tensors in the profiled steps; fewer say too little about the time of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None
     """
     samples = unrecorded_samples(view)
     total = sum(sample.nanoseconds for sample in samples)
-    if len(samples) < FEWEST_SAMPLES or not total:
+    if len(samples) < MIN_SAMPLES or not total:
         return None
     lines = {event.line for site in sites for event in site.events}
     eager = sum(
@@ -57,7 +57,7 @@ def _computing(view: CaptureView, sites: Sequence[CallSite], most: float) -> flo
     """
     assert view.steps is not None
     small = sum(sum(filter(None, site.values("small"))) for site in sites)
-    if small < FEWEST_SMALL:
+    if small < MIN_SMALL:
         return None
     count = sum(sum(filter(None, site.values("count"))) for site in sites)
     inside = sum(event.seconds for site in sites for event in site.events)

@@ -11,7 +11,7 @@ from forebay.doctor.model.formatting import format_percent
 
 __all__ = ["Gauges", "gauge_remarks", "leaves_gpu_unused", "read_gauges"]
 
-LEAST_SHARE = 0.2  # of the samples; a clock that was limited in fewer samples gets no remark
+MIN_SHARE = 0.2  # of the samples; a clock that was limited in fewer samples gets no remark
 LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
 IDLE_SHARE = 0.02  # of the time; a GPU that is busy for less lowers its clock and link to save power: no remarks
 
@@ -80,7 +80,7 @@ def gauge_remarks(gauges: Gauges) -> Iterator[str]:
     if gauges.busy is not None and gauges.busy <= IDLE_SHARE:
         return
     for reason, share in gauges.held_back[:1]:
-        if share >= LEAST_SHARE and _is_clock_low(gauges):
+        if share >= MIN_SHARE and _is_clock_low(gauges):
             clocks = f"{gauges.clock_mhz:,.0f} of {gauges.most_clock_mhz:,} MHz"
             yield f"{reason} limited its clock in {format_percent(share)} of the readings ({clocks})"
     if _is_below(gauges.link_width, gauges.most_link_width):

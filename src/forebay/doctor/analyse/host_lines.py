@@ -15,11 +15,11 @@ from forebay.doctor.analyse.loop_samples import sampled_seconds, trusted_share
 from forebay.doctor.analyse.steps import RECORDED_KINDS
 from forebay.doctor.model.events import HostSample, LedgerEvent, Line
 
-__all__ = ["FEWEST_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
+__all__ = ["MIN_SAMPLES", "HostLine", "host_lines", "run_lines", "samples_inside", "unrecorded_samples"]
 
-FEWEST_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
+MIN_SAMPLES = 20  # of all lines; fewer samples are too few for an estimate per line
 ENOUGH_SAMPLES = 60  # in the profiled steps; with fewer, samples of other steps of the loop count too
-FEWEST_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
+MIN_LINE_SAMPLES = 3  # of one line; fewer may be a coincidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     """
     samples = unrecorded_samples(view)
     if view.steps is not None and len(samples) < ENOUGH_SAMPLES:
-        seconds = sampled_seconds(view, ENOUGH_SAMPLES, FEWEST_LINE_SAMPLES)
-        if seconds or len(samples) < FEWEST_SAMPLES:
+        seconds = sampled_seconds(view, ENOUGH_SAMPLES, MIN_LINE_SAMPLES)
+        if seconds or len(samples) < MIN_SAMPLES:
             return _host_lines(view, seconds)
     if not samples:
         return ()
     seconds_per_ns = unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples)
-    return tuple(sorted(_doubt_few_samples(view, samples, seconds_per_ns), key=lambda each: -each.seconds))
+    return tuple(sorted(_lines_with_trusted_time(view, samples, seconds_per_ns), key=lambda each: -each.seconds))
 
 
 def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
@@ -70,12 +70,14 @@ def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
         return ()
     (thread, total), *_ = nanoseconds.most_common(1)
     samples = [sample for sample in view.capture.samples if sample.thread == thread]
-    if len(samples) < FEWEST_SAMPLES or not total:
+    if len(samples) < MIN_SAMPLES or not total:
         return ()
     return _group_by_line(view, samples, min(1e-9, view.capture.seconds / total))
 
 
-def _doubt_few_samples(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> Iterator[HostLine]:
+def _lines_with_trusted_time(
+    view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float
+) -> Iterator[HostLine]:
     """Yield the lines of these samples, with their times reduced by `trusted_share`."""
     counts = Counter(view.line(sample.line) for sample in samples)
     for each in _group_by_line(view, samples, seconds_per_ns):
@@ -87,7 +89,7 @@ def _doubt_few_samples(view: CaptureView, samples: Iterable[HostSample], seconds
 def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per_ns: float) -> tuple[HostLine, ...]:
     functions: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     counts = Counter(sample.line for sample in samples)
-    for sample in (sample for sample in samples if counts[sample.line] >= FEWEST_LINE_SAMPLES):
+    for sample in (sample for sample in samples if counts[sample.line] >= MIN_LINE_SAMPLES):
         functions[sample.line][sample.function] += sample.nanoseconds * seconds_per_ns
     return _host_lines(view, functions)
 

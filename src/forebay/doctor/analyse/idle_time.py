@@ -39,7 +39,7 @@ LAUNCHING = "launching"  # the host launches operations, or prepares the next la
 PYTHON = "Python"  # none of the other causes
 IDLE = "idle"  # an operation was queued but had not started
 READ_BACK_CAUSE, UPLOAD_CAUSE = "device to host", "host to device"  # keys of CAUSES
-LONGEST_LAUNCH_NS = 200_000  # between two launches, shorter times count as launching and longer times as Python
+MAX_LAUNCH_NS = 200_000  # between two launches, shorter times count as launching and longer times as Python
 CALL_LATENCY_NS = 10_000  # longest time from the end of a call to the start of its operation, if the device is idle
 # Kinds of events that launch operations.
 LAUNCHES = frozenset({EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS})
@@ -104,14 +104,12 @@ def launching_intervals(starts: Any, ends: Any) -> Intervals:
     The calls are sorted by time. In a short time between two calls, the framework prepares the next operation.
     """
     previous_ends = np.concatenate([starts[:1], np.maximum.accumulate(ends)[:-1]])
-    return Intervals(
-        np.where(starts - previous_ends < LONGEST_LAUNCH_NS, np.minimum(previous_ends, starts), starts), ends
-    )
+    return Intervals(np.where(starts - previous_ends < MAX_LAUNCH_NS, np.minimum(previous_ends, starts), starts), ends)
 
 
 def _short_gaps(gaps: Intervals) -> Intervals:
     """Return the short gaps, which launches cause. Used if CUDA calls were not recorded."""
-    is_short = gaps.ends - gaps.starts < LONGEST_LAUNCH_NS
+    is_short = gaps.ends - gaps.starts < MAX_LAUNCH_NS
     return Intervals(gaps.starts[is_short], gaps.ends[is_short])
 
 

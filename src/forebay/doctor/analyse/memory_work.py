@@ -19,10 +19,10 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["MemoryWork", "find_memory_work"]
 
-SHORTEST_NS = 5_000  # neither memory nor arithmetic limits a shorter kernel
-MOST_BYTES_PER_NS = 10_000  # more than any GPU transfers; such an estimate is wrong, for example because of a cache
-MOST_THREADS, MOST_BLOCKS = 1024, 1 << 31  # per block and per kernel: limits of CUDA; a damaged record may have more
-FEWEST_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports such kernels
+MIN_NS = 5_000  # neither memory nor arithmetic limits a shorter kernel
+MAX_BYTES_PER_NS = 10_000  # more than any GPU transfers; such an estimate is wrong, for example because of a cache
+MAX_THREADS, MAX_BLOCKS = 1024, 1 << 31  # per block and per kernel: limits of CUDA; a damaged record may have more
+MIN_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports such kernels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +52,10 @@ def find_memory_work(view: CaptureView, device_view: DeviceView) -> MemoryWork:
     kinds = _kinds_of(device_view)
     durations = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
     is_copy = (operations["kind"] == RecordKind.MEMCPY) & (operations["what"] == CopyKind.DEVICE_TO_DEVICE)
-    is_large = (count_blocks(operations) >= FEWEST_BLOCKS) | is_copy | (operations["kind"] == RecordKind.MEMSET)
-    mask = np.isin(kinds, [kind.value for kind in MEMORY_BOUND]) & is_large & (durations >= SHORTEST_NS)
+    is_large = (count_blocks(operations) >= MIN_BLOCKS) | is_copy | (operations["kind"] == RecordKind.MEMSET)
+    mask = np.isin(kinds, [kind.value for kind in MEMORY_BOUND]) & is_large & (durations >= MIN_NS)
     nbytes = np.where(mask, _estimate_nbytes(view, device_view, is_copy), 0)
-    is_known = mask & (nbytes > 0) & (nbytes <= MOST_BYTES_PER_NS * durations)
+    is_known = mask & (nbytes > 0) & (nbytes <= MAX_BYTES_PER_NS * durations)
     known_ns, total_ns = int(durations[is_known].sum()), int(durations[mask].sum())
     by_kind = {
         KernelKind(kind): float(durations[mask & (kinds == kind)].sum()) / 1e9 / device_view.steps_done
@@ -88,14 +88,14 @@ def _estimate_nbytes(view: CaptureView, device_view: DeviceView, is_copy: Any) -
     operations = device_view.operations
     version = _version_of(view.capture.versions.get("torch", ""))
     blocks = count_blocks(operations)
-    threads = (count_threads(operations) // np.maximum(blocks, 1)).clip(0, MOST_THREADS)
+    threads = (count_threads(operations) // np.maximum(blocks, 1)).clip(0, MAX_THREADS)
     keys, positions = np.unique(
         np.stack([operations["name"].astype(np.int64), threads], 1), axis=0, return_inverse=True
     )
     per_block = np.array(
         [bytes_per_block(device_view.names[name], count, version) or 0 for name, count in keys.tolist()] or [0], float
     )
-    kernel_nbytes = per_block[positions.ravel()] * blocks.clip(0, MOST_BLOCKS)
+    kernel_nbytes = per_block[positions.ravel()] * blocks.clip(0, MAX_BLOCKS)
     by_name = view.capture.facts.get("kernels") or {}  # from compiled programs of JAX: kernel -> bytes per launch
     per_launch = np.array([by_name.get(name, 0) for name in device_view.names] or [0], float)
     launch_nbytes = per_launch[np.where(device_view.is_kernel, operations["name"], 0).astype(np.int64)]

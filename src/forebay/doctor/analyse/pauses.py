@@ -10,8 +10,8 @@ from forebay.doctor.model.step_history import LongStep, StepHistory
 
 __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
 
-FEWEST_OF_LINE = 2  # long steps in which a line must have been sampled
-FEWEST_WITHOUT_LINE = 6  # long steps without a line; fewer may be equally far apart by chance
+MIN_OF_LINE = 2  # long steps in which a line must have been sampled
+MIN_WITHOUT_LINE = 6  # long steps without a line; fewer may be equally far apart by chance
 MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
 MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must come on top of its time in as many usual steps
 MAX_USUAL_SHARE = 0.05  # of the time of usual steps; a frame that only long steps execute has a few stray samples there
@@ -57,7 +57,7 @@ def find_pauses(history: StepHistory) -> list[Pause]:
         return []
     groups = _group_lines(history)
     pauses = [_make_pause(history, steps, lines) for lines, steps in groups]
-    if not pauses and len(history.long_steps) >= FEWEST_WITHOUT_LINE:
+    if not pauses and len(history.long_steps) >= MIN_WITHOUT_LINE:
         pause = _make_pause(history, history.long_steps, [])
         pauses = [pause] if pause.period else []
     return sorted(pauses, key=lambda pause: -pause.seconds_per_step)
@@ -100,7 +100,7 @@ def _group_lines(history: StepHistory) -> list[tuple[list[PauseLine], list[LongS
     """
     groups: list[tuple[list[PauseLine], dict[int, LongStep]]] = []
     for line, line_steps in sorted(_exclusive_lines(history), key=lambda item: -item[0].share):
-        if len(line_steps) < FEWEST_OF_LINE:
+        if len(line_steps) < MIN_OF_LINE:
             continue
         for lines, steps in groups:
             if 2 * len(line_steps.keys() & steps.keys()) >= len(line_steps):

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.host_lines import FEWEST_SAMPLES, unrecorded_samples
+from forebay.doctor.analyse.host_lines import MIN_SAMPLES, unrecorded_samples
 from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.analyse.steps import REST
 from forebay.doctor.model.events import HostSample
@@ -40,7 +40,7 @@ def parts_of_step(view: CaptureView) -> dict[str, float]:
         nanoseconds[_phase_of(view, sample)] += sample.nanoseconds
         counts[_phase_of(view, sample)] += 1
     total = sum(nanoseconds.values())
-    if len(samples) < FEWEST_SAMPLES or not total or not (counts[BACKWARD] or counts[OPTIMIZER]):
+    if len(samples) < MIN_SAMPLES or not total or not (counts[BACKWARD] or counts[OPTIMIZER]):
         return parts
     rest = parts[REST]
     phases = {phase: rest * nanoseconds[phase] / total * trusted_share(counts[phase]) for phase in _FUNCTIONS}

@@ -13,20 +13,20 @@ from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
 __all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_steps", "split_step", "waits_in_bursts"]
 
-FEWEST_STEPS = 3  # a loop has at least this many steps
-FEWEST_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
+MIN_STEPS = 3  # a loop has at least this many steps
+MIN_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
 PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
-MOST_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
-FEWEST_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
+MAX_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
+MIN_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
 BURST_SHARE = 0.2  # of the time; if long waits for input take more, they are part of the loop
-FEWEST_BURSTS = 3  # bursts of steps in a capture, with another loop between them; or bursts of batches
-FEWEST_STEPS_OF_BURST = 3  # on average
+MIN_BURSTS = 3  # bursts of steps in a capture, with another loop between them; or bursts of batches
+MIN_STEPS_OF_BURST = 3  # on average
 LONG_PAUSES = 0.5  # share of the window between bursts; if they take more, another loop may be the one to examine
-SMALLEST_LOOP = 0.25  # share of the window that the usual steps of this loop take at least
-FEWEST_LOOP_STEPS = 10  # of another loop in the window
+MIN_LOOP = 0.25  # share of the window that the usual steps of this loop take at least
+MIN_LOOP_STEPS = 10  # of another loop in the window
 # A burst: transfers of one line in direct succession, such as those of a list of arrays. It does not mark steps.
-LONGEST_BURST_NS = 50_000_000  # duration of a burst of up to FEW_TRANSFERS transfers
-LONGEST_LARGE_BURST_NS = 5_000_000  # duration of a burst of more transfers
+MAX_BURST_NS = 50_000_000  # duration of a burst of up to FEW_TRANSFERS transfers
+MAX_LARGE_BURST_NS = 5_000_000  # duration of a burst of more transfers
 FEW_TRANSFERS = 30
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
@@ -110,10 +110,10 @@ def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: li
     lengths = np.diff([mark.end for mark in marks])
     longest_step = PAUSE_FACTOR * np.median(lengths) if len(lengths) else 0.0
     pauses = lengths[lengths > longest_step]
-    are_bursts = 0 < len(pauses) <= len(lengths) / FEWEST_STEPS_OF_BURST
+    are_bursts = 0 < len(pauses) <= len(lengths) / MIN_STEPS_OF_BURST
     if not are_bursts or pauses.sum() < LONG_PAUSES * (window.end - window.start):
         return None
-    if _count_bursts(capture.events, marks[-1], longest_step) < FEWEST_BURSTS:
+    if _count_bursts(capture.events, marks[-1], longest_step) < MIN_BURSTS:
         return None
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
@@ -121,10 +121,10 @@ def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: li
         if is_mark and event.line != marks[-1].line:
             sites.setdefault(event.site, []).append(event)
     found = [
-        of_site for of_site in sites.values() if len(of_site) > FEWEST_LOOP_STEPS and not _share_steps(of_site, marks)
+        of_site for of_site in sites.values() if len(of_site) > MIN_LOOP_STEPS and not _share_steps(of_site, marks)
     ]
     longest = max(found, key=_usual_nanoseconds, default=[])
-    is_long = longest and _usual_nanoseconds(longest) >= SMALLEST_LOOP * (window.end - window.start)
+    is_long = longest and _usual_nanoseconds(longest) >= MIN_LOOP * (window.end - window.start)
     return _make_steps(longest[0].site, longest, events) if is_long else None
 
 
@@ -164,7 +164,7 @@ def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
 
 def _longest_burst(count: int) -> int:
     """Return the nanoseconds that a burst may take. Many transfers that take longer may belong to a short loop."""
-    return LONGEST_BURST_NS if count <= FEW_TRANSFERS else LONGEST_LARGE_BURST_NS
+    return MAX_BURST_NS if count <= FEW_TRANSFERS else MAX_LARGE_BURST_NS
 
 
 def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:
@@ -182,7 +182,7 @@ def _steps_of_operations(events: Sequence[LedgerEvent]) -> Steps | None:
     starts, ends = (np.array([getattr(event, name) for event in operations], np.int64) for name in ("start", "end"))
     is_outside = compiling.covered_lengths(starts, ends) < ends - starts
     marks = _events_of_most_frequent_site(compress(operations, is_outside)) or []
-    has_enough = len(marks) >= FEWEST_OPS_EVENTS
+    has_enough = len(marks) >= MIN_OPS_EVENTS
     return _make_steps(marks[0].site, marks[int(len(marks) * WARM_UP_SHARE) :], ()) if has_enough else None
 
 
@@ -192,7 +192,7 @@ def _events_of_most_frequent_site(events: Iterable[LedgerEvent]) -> list[LedgerE
     for event in events:
         sites.setdefault(event.site, []).append(event)
     most_frequent = max(sites.values(), key=len, default=[])
-    return most_frequent if len(most_frequent) > FEWEST_STEPS else None
+    return most_frequent if len(most_frequent) > MIN_STEPS else None
 
 
 def _make_steps(
@@ -204,7 +204,7 @@ def _make_steps(
     """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]
-    if len(edges) <= FEWEST_STEPS:
+    if len(edges) <= MIN_STEPS:
         return None
     steps, events = Steps(anchor, thread, tuple(edges)), [*events]
     kinds = PARTS["device to host"] | (PARTS["waiting for input"] if waits_in_bursts(steps, events) else frozenset())
@@ -223,15 +223,15 @@ def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
     """Return the edges of the longest stretch of steps without a pause, such as the end of an epoch.
 
     Calls of a pause belong to no usual step: its validation, its checkpoint, a first compilation. If more than
-    MOST_PAUSES of the steps are long, they are part of the loop, and all edges are returned. All edges are also
+    MAX_PAUSES of the steps are long, they are part of the loop, and all edges are returned. All edges are also
     returned if each stretch is short. `lengths` are the nanoseconds of each step, without waits for the device.
     """
     long_steps = np.flatnonzero(lengths > PAUSE_FACTOR * np.median(lengths))
-    if not len(long_steps) or len(long_steps) > MOST_PAUSES * len(lengths):
+    if not len(long_steps) or len(long_steps) > MAX_PAUSES * len(lengths):
         return edges
     starts, ends = [0, *(long_steps + 1).tolist()], [*long_steps.tolist(), len(lengths)]
     start, end = max(zip(starts, ends, strict=True), key=lambda stretch: stretch[1] - stretch[0])
-    return edges[start : end + 1] if end - start >= FEWEST_STRETCH * len(lengths) else edges
+    return edges[start : end + 1] if end - start >= MIN_STRETCH * len(lengths) else edges
 
 
 def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
@@ -242,7 +242,7 @@ def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
     lengths = np.diff(steps.edges)
     waited = _waited_in_each_step(steps, events, PARTS["waiting for input"])
     is_burst = (lengths > PAUSE_FACTOR * np.median(lengths)) & (waited > lengths / 2)
-    return bool(is_burst.sum() >= FEWEST_BURSTS and lengths[is_burst].sum() > BURST_SHARE * lengths.sum())
+    return bool(is_burst.sum() >= MIN_BURSTS and lengths[is_burst].sum() > BURST_SHARE * lengths.sum())
 
 
 def split_step(steps: Steps, events: Iterable[LedgerEvent]) -> dict[str, float]:

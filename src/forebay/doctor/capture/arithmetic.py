@@ -21,8 +21,8 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 
 __all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs"]
 
-MOST_OPERATORS = 1_000_000  # of a step; more are not counted
-MOST_KERNELS = 10_000  # with the most bytes; others are omitted from the capture
+MAX_OPERATORS = 1_000_000  # of a step; more are not counted
+MAX_KERNELS = 10_000  # with the most bytes; others are omitted from the capture
 
 
 class ArithmeticRecorder:
@@ -92,7 +92,7 @@ def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
     count = 0
     for thread_records in records:
         for record in thread_records:
-            if record.kind() == "push" and count < MOST_OPERATORS:  # the start of an operator
+            if record.kind() == "push" and count < MAX_OPERATORS:  # the start of an operator
                 count += 1
                 yield record.name(), record.shapes()
 
@@ -130,7 +130,7 @@ def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
         for name, nbytes in kernel_nbytes(text).items():
             found.setdefault(name, set()).add(nbytes)
     unique = {name: nbytes.pop() for name, nbytes in found.items() if len(nbytes) == 1}
-    return dict(sorted(unique.items(), key=lambda item: -item[1])[:MOST_KERNELS])
+    return dict(sorted(unique.items(), key=lambda item: -item[1])[:MAX_KERNELS])
 
 
 def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Counter[str]:

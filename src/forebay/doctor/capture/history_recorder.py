@@ -16,7 +16,7 @@ from forebay.doctor.model.step_history import LongStep, StackFrame, StepBlock, S
 __all__ = ["HistoryRecorder"]
 
 CHUNK_STEPS = 32  # measured steps per chunk
-FEWEST_STEPS = 5  # measured steps of the last chunk; fewer have no reliable median
+MIN_STEPS = 5  # measured steps of the last chunk; fewer have no reliable median
 LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this share
 MAX_BLOCKS = 64
 MAX_LONG_STEPS = 1_000
@@ -109,7 +109,7 @@ class HistoryRecorder:
     def history(self, frames: Iterable[StackFrame]) -> StepHistory | None:
         """Return the history so far; None without steps."""
         state = self._state.copy()
-        if len(self._chunk) >= FEWEST_STEPS or (self._chunk and state.usual):
+        if len(self._chunk) >= MIN_STEPS or (self._chunk and state.usual):
             _add_chunk(state, self._chunk)
         blocks = [*state.blocks, _merge(state.open_chunks)] if state.open_chunks else state.blocks
         if not blocks:
@@ -142,7 +142,7 @@ class HistoryRecorder:
     def _discard_step(self, end: int) -> None:
         """Drop the samples of a step, but count the step, so that the positions of later long steps stay right."""
         if self._last_end:
-            if len(self._chunk) >= FEWEST_STEPS:
+            if len(self._chunk) >= MIN_STEPS:
                 self._close_chunk()
             self._state.position += 1
         while self._samples and self._samples[0][0] <= end:
@@ -151,7 +151,7 @@ class HistoryRecorder:
 
 def _add_chunk(state: _State, chunk: list[_MeasuredStep]) -> None:
     per_step = [measured.seconds / measured.steps for measured in chunk]
-    usual = median(per_step) if len(chunk) >= FEWEST_STEPS else state.usual
+    usual = median(per_step) if len(chunk) >= MIN_STEPS else state.usual
     samples: Counter[int] = Counter()
     for measured in chunk:
         if measured.is_long(usual):

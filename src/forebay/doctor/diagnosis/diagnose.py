@@ -12,9 +12,9 @@ from forebay.doctor.predict.simulate import Prediction
 from forebay.doctor.rules.finding import Finding
 from forebay.doctor.rules.registry import RULES, load_rule
 
-__all__ = ["LEAST_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
+__all__ = ["MIN_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
 
-LEAST_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
+MIN_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
 EQUAL_SHARE = 0.05  # of the step time; predictions are not exact enough to order smaller differences
 SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
@@ -89,7 +89,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
 
 
 def _saves_enough(view: CaptureView, finding: Finding) -> bool:
-    """Whether the best cure saves LEAST_SHARE of a step.
+    """Whether the best cure saves MIN_SHARE of a step.
 
     If a GPU was not recorded, each cure may save nothing. Then its largest gain counts, with a higher limit.
     """
@@ -97,7 +97,7 @@ def _saves_enough(view: CaptureView, finding: Finding) -> bool:
         return False
     if view.has_gpu and view.device is None:
         return finding.best_cure.high >= EQUAL_SHARE * view.step_seconds
-    return finding.gain >= LEAST_SHARE * view.step_seconds
+    return finding.gain >= MIN_SHARE * view.step_seconds
 
 
 def _sort_key(finding: Finding, step_seconds: float) -> tuple[float, bool, float]:

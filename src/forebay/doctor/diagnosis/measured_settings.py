@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import quantiles
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.diagnosis.diagnose import LEAST_SHARE, Diagnosis
+from forebay.doctor.diagnosis.diagnose import MIN_SHARE, Diagnosis
 from forebay.doctor.diagnosis.emulations import choose_emulation
 from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting
 from forebay.doctor.model.formatting import format_seconds_range
@@ -14,7 +14,7 @@ from forebay.doctor.rules.finding import Finding
 
 __all__ = ["Rerun", "is_measurable", "is_negligible", "measure_settings", "with_measured_settings"]
 
-MOST_SETTINGS = 3  # to measure; each one needs a run of the script
+MAX_SETTINGS = 3  # to measure; each one needs a run of the script
 
 # Runs the script with an emulation, and returns the capture, or the reason why it has no step time.
 Rerun = Callable[[Emulation], CaptureView | str]
@@ -27,7 +27,7 @@ def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSettin
         (finding, emulation)
         for finding, emulation in chosen
         if finding.rule == settings.RULE and not finding.gain and isinstance(emulation, Emulation)
-    ][:MOST_SETTINGS]
+    ][:MAX_SETTINGS]
     if not emulations:
         return ()
     baseline = rerun(Emulation(EmulationKind.NOTHING, "", 0))
@@ -82,12 +82,12 @@ def with_measured_settings(diagnosis: Diagnosis, measured: tuple[MeasuredSetting
 
 def is_measurable(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
     """Whether a setting certainly costs enough to be reported."""
-    return measurement.saved is not None and measurement.saved[0] >= LEAST_SHARE * diagnosis.view.step_seconds > 0
+    return measurement.saved is not None and measurement.saved[0] >= MIN_SHARE * diagnosis.view.step_seconds > 0
 
 
 def is_negligible(diagnosis: Diagnosis, measurement: MeasuredSetting) -> bool:
     """Whether a setting certainly costs too little to be reported."""
-    return measurement.saved is not None and measurement.saved[1] < LEAST_SHARE * diagnosis.view.step_seconds
+    return measurement.saved is not None and measurement.saved[1] < MIN_SHARE * diagnosis.view.step_seconds
 
 
 def _with_hint(finding: Finding, hint: str) -> Finding:

@@ -8,15 +8,15 @@ from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.calibrate import CalibratedTimeline, calibrate
 from forebay.doctor.predict.machines import find_gpu, on_other_machine
-from forebay.doctor.predict.simulate import LARGEST_ERROR, Prediction, predict
+from forebay.doctor.predict.simulate import MAX_ERROR, Prediction, predict
 from forebay.doctor.predict.timeline import steady_step_seconds
 from forebay.doctor.predict.unseen_device import has_unseen_device, with_slowest_device
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["Simulation"]
 
-LARGEST_USABLE_ERROR = 0.1  # of the measured step; with a larger error of the model, a cure may save nothing
-FEWEST_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
+MAX_USABLE_ERROR = 0.1  # of the measured step; with a larger error of the model, a cure may save nothing
+MIN_CURES = 2  # with fewer, `predict_all_cures` would only repeat the prediction of one cure
 
 
 class Simulation:
@@ -36,8 +36,8 @@ class Simulation:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether the simulated step differs from the measured step by at most LARGEST_ERROR."""
-        return self.model is not None and self.model.error <= LARGEST_ERROR
+        """Whether the simulated step differs from the measured step by at most MAX_ERROR."""
+        return self.model is not None and self.model.error <= MAX_ERROR
 
     @property
     def unreliable_reason(self) -> str:
@@ -65,12 +65,12 @@ class Simulation:
     def predict_all_cures(self, findings: Sequence[Finding]) -> Prediction | None:
         """Predict the step with the best cure of every finding.
 
-        Return None if fewer than FEWEST_CURES of these cures can be simulated, or without predictions (see
+        Return None if fewer than MIN_CURES of these cures can be simulated, or without predictions (see
         `unreliable_reason`).
         """
         best_cures = [finding.best_cure for finding in findings if finding.gain]
         changes = [cure.changes[0] for cure in best_cures if cure.changes]
-        if self.model is None or self.unreliable_reason or len(changes) < FEWEST_CURES:
+        if self.model is None or self.unreliable_reason or len(changes) < MIN_CURES:
             return None
         return predict(self.model.timeline, changes, measured=self.model.measured, error=self.model.error)
 
@@ -105,7 +105,7 @@ class Simulation:
             for change in cure.changes
         ]
         best, worst = min(outcome.low for outcome in outcomes), max(outcome.high for outcome in outcomes)
-        if error > LARGEST_USABLE_ERROR:  # the model misses something that may remain
+        if error > MAX_USABLE_ERROR:  # the model misses something that may remain
             worst = measured
         return replace(
             cure,

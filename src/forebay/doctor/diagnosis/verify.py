@@ -27,8 +27,8 @@ from forebay.errors import CaptureError
 __all__ = ["verify"]
 
 # The second run has a time limit, because an emulated cure may keep a loop from ending. It is the larger of these two:
-LONGEST_FACTOR = 3.0  # times the duration of the first run
-SHORTEST_LIMIT_SECONDS = 120.0
+MAX_FACTOR = 3.0  # times the duration of the first run
+MIN_LIMIT_SECONDS = 120.0
 
 
 def verify(
@@ -99,7 +99,7 @@ def _with_short_warm_up(run: RunRequest, view: CaptureView) -> RunRequest:
 
 def _time_limit(view: CaptureView) -> float:
     """Return the time limit of the second run in seconds."""
-    return max(LONGEST_FACTOR * view.capture.seconds, SHORTEST_LIMIT_SECONDS)
+    return max(MAX_FACTOR * view.capture.seconds, MIN_LIMIT_SECONDS)
 
 
 def _find_trouble(rerun: CaptureView, end: StepEnd, emulation: Emulation) -> str:

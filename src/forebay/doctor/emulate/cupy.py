@@ -1,4 +1,4 @@
-"""Emulations for CuPy: its calls that upload, read back or wait, and their replacements."""
+"""Emulations for CuPy: replacements for calls that upload data, read values back or wait for the GPU."""
 
 from collections.abc import Callable
 from functools import cache, partial

@@ -9,7 +9,7 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.emulate.batches import ResidentBatches
-from forebay.doctor.emulate.settings import SettingOff
+from forebay.doctor.emulate.settings import DisabledSetting
 from forebay.doctor.emulate.target_line import TargetLine
 from forebay.doctor.emulate.transfers import PreparedUploads, SkippedReads, UploadPrefetch, UploadReuse
 from forebay.doctor.model.emulation import Emulation
@@ -36,7 +36,7 @@ class Emulator:
         self.reads = SkippedReads(emulation, target)
         self.prepared = PreparedUploads(emulation, target)
         self.prefetch = UploadPrefetch(emulation, target)
-        self.settings = SettingOff(emulation)
+        self.settings = DisabledSetting(emulation)
         self.patches = Patches(Ledger())
         self._target = target
         self._imports = PostImportActions({name: partial(self._install, name) for name in FRAMEWORKS})

@@ -34,7 +34,7 @@ _asarray = jnp.asarray  # the original, before any hook
 
 def install(emulator: Emulator) -> None:
     """Replace the JAX functions that the emulation affects. They depend on `emulator.kind`."""
-    emulator.settings.keep_off(emulator.patches, SWITCHES, CONTEXTS)
+    emulator.settings.disable(emulator.patches, SWITCHES, CONTEXTS)
     leave_out_callbacks(emulator)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)

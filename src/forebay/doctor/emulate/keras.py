@@ -39,7 +39,7 @@ Function = Callable[..., Any]  # a function of Keras
 
 def install(emulator: Emulator) -> None:
     """Replace the functions from which `fit` takes its batches, if the emulation makes batches resident."""
-    emulator.settings.keep_off(emulator.patches, SWITCHES)
+    emulator.settings.disable(emulator.patches, SWITCHES)
     if emulator.kind is not EmulationKind.RESIDENT:
         return
     trainer = sys.modules.get("keras.src.backend.jax.trainer")

@@ -11,7 +11,7 @@ __all__ = ["install", "wait"]
 
 def install(emulator: Emulator) -> None:
     """Replace the calls that start these tools."""
-    emulator.settings.keep_off(emulator.patches, tracemalloc_switches())
+    emulator.settings.disable(emulator.patches, tracemalloc_switches())
     imports = PostImportActions({"cProfile": partial(_keep_profile_off, emulator)})
     imports.install()
     emulator.patches.add_undo(imports.remove, api="cProfile")
@@ -22,4 +22,4 @@ def wait() -> None:
 
 
 def _keep_profile_off(emulator: Emulator) -> None:
-    emulator.settings.keep_off(emulator.patches, profile_switches())
+    emulator.settings.disable(emulator.patches, profile_switches())

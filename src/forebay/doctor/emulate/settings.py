@@ -9,17 +9,17 @@ from forebay.doctor.capture.hooks.switches import ContextSwitch, Switch, first_a
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 
-__all__ = ["SettingOff"]
+__all__ = ["DisabledSetting"]
 
 
-class SettingOff:
-    """Keeps a debug setting off for emulations of the kind OFF. For other kinds, `keep_off` replaces nothing."""
+class DisabledSetting:
+    """Keeps a debug setting off for emulations of the kind OFF. For other kinds, `disable` replaces nothing."""
 
     def __init__(self, emulation: Emulation) -> None:
         self.setting = emulation.setting if emulation.kind is EmulationKind.OFF else ""
         self.replaced = 0
 
-    def keep_off(self, patches: Patches, switches: Iterable[Switch], contexts: Iterable[ContextSwitch] = ()) -> None:
+    def disable(self, patches: Patches, switches: Iterable[Switch], contexts: Iterable[ContextSwitch] = ()) -> None:
         """Replace the functions that switch the setting."""
         for switch in switches:
             if switch.setting == self.setting:

@@ -1,4 +1,4 @@
-"""Emulations for TensorFlow: its calls that upload, read back or return batches, and their replacements."""
+"""Emulations for TensorFlow: replacements for calls that upload data, read values back or return batches."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +32,7 @@ MakeHook = Callable[[Emulator, Function], Function]  # (emulator, original) -> h
 
 def install(emulator: Emulator) -> None:
     """Replace the calls that this kind of emulation needs."""
-    emulator.settings.keep_off(emulator.patches, SWITCHES)
+    emulator.settings.disable(emulator.patches, SWITCHES)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 

@@ -1,4 +1,4 @@
-"""Emulations for PyTorch: calls that upload, read back, wait or return batches, and their replacements."""
+"""Emulations for PyTorch: replacements for calls that upload data, read values back, wait or return batches."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +42,7 @@ EmulatedCall = Callable[[Emulator, Function, tuple[Any, ...], dict[str, Any]], A
 def install(emulator: Emulator) -> None:
     """Replace the calls that this kind of emulation needs."""
     hooks = TorchHooks(emulator.patches)
-    emulator.settings.keep_off(emulator.patches, (*SWITCHES, *_PROFILER_SWITCHES))
+    emulator.settings.disable(emulator.patches, (*SWITCHES, *_PROFILER_SWITCHES))
     for owner, name, call in _CALLS.get(emulator.kind, ()):
         hooks.replace(owner, name, name, partial(_EmulatedFunction, emulator=emulator, call=call))
 

@@ -21,8 +21,8 @@ from forebay.doctor.predict.timeline import DeviceEngine, DeviceOperation, HostA
 
 __all__ = ["build_timeline", "select_typical_steps"]
 
-MOST_OPERATIONS = 10_000  # per timeline; this limits the number of steps, so that a simulation is fast
-LARGEST_DEVIATION = 0.3  # share of the median step time; a typical step differs from the median by at most this
+MAX_OPERATIONS = 10_000  # per timeline; this limits the number of steps, so that a simulation is fast
+MAX_DEVIATION = 0.3  # share of the median step time; a typical step differs from the median by at most this
 COPY_CALL_SECONDS = 3e-6  # host time to queue a copy, before the call waits for the copy
 PREPARATION_STREAM = -2  # simulated stream for the preparation of data before its upload
 
@@ -46,16 +46,16 @@ def build_timeline(view: CaptureView) -> Timeline | None:
 def select_typical_steps(device_view: DeviceView) -> list[tuple[int, int]]:
     """Return start and end of recorded steps with typical length, in nanoseconds.
 
-    If fewer than half of all steps are typical, the result also has complete steps of other lengths. MOST_OPERATIONS
+    If fewer than half of all steps are typical, the result also has complete steps of other lengths. MAX_OPERATIONS
     limits the number of steps, but to no fewer than two. If the device lags behind the host, it has not executed all
     recorded steps. Then the result has at most as many steps as the device executed.
     """
     steps = [*pairwise(device_view.edges.tolist())]
     whole = [step for step, is_whole in zip(steps, device_view.is_whole_step, strict=True) if is_whole]
     median_length = median(end - start for start, end in whole)
-    largest_difference = LARGEST_DEVIATION * median_length
+    largest_difference = MAX_DEVIATION * median_length
     typical = [(start, end) for start, end in whole if abs(end - start - median_length) <= largest_difference]
-    most_steps = max(2, int(MOST_OPERATIONS * len(steps) / max(1, len(device_view.operations))))
+    most_steps = max(2, int(MAX_OPERATIONS * len(steps) / max(1, len(device_view.operations))))
     if device_view.lags_behind:
         most_steps = min(most_steps, len(device_view.operations) // device_view.period)
     return (typical if len(typical) >= len(steps) / 2 else whole)[:most_steps]

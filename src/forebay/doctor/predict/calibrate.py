@@ -22,21 +22,21 @@ from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.predict.build_timeline import select_typical_steps
 from forebay.doctor.predict.host_time import WAIT_KINDS, WORK, host_intervals
-from forebay.doctor.predict.simulate import LARGEST_ERROR
+from forebay.doctor.predict.simulate import MAX_ERROR
 from forebay.doctor.predict.timeline import DeviceOperation, Timeline, steady_step_seconds
 
 __all__ = ["CalibratedTimeline", "calibrate"]
 
 # Limits for the ratio of the time with hooks alone to the time in recorded steps. A ratio outside of these limits
 # compares different work.
-SMALLEST_RATIO = 0.3  # CUPTI makes calls at most three times as slow
-LARGEST_RATIO = 3.0  # steps with hooks alone come first; in one run, page faults made them 2.5 times as slow
+MIN_RATIO = 0.3  # CUPTI makes calls at most three times as slow
+MAX_RATIO = 3.0  # steps with hooks alone come first; in one run, page faults made them 2.5 times as slow
 # Limits for the pace, the factor on host time.
-SMALLEST_PACE = 0.5  # hooks that count every TensorFlow operation can double a step
-LARGEST_PACE = 1.5  # the machine may have been slower in the unprofiled steps
+MIN_PACE = 0.5  # hooks that count every TensorFlow operation can double a step
+MAX_PACE = 1.5  # the machine may have been slower in the unprofiled steps
 OPERATION_SECONDS = 15e-6  # host time to launch a PyTorch operation, including its share of the backward pass
 PACE_TOLERANCE = 0.002  # share of the step; the search for the pace ends at a smaller error
-MOST_TRIES = 12  # of the search for the pace
+MAX_TRIES = 12  # of the search for the pace
 MIDDLE_QUANTILES = 0.25, 0.75  # half of all steps are between these
 # An iteration of the loop is the host's own work plus its waits for the device. So short iterations show the work. The
 # shortest one may be an outlier, so this quantile stands for a short iteration.
@@ -116,7 +116,7 @@ def _recording_ratios(view: CaptureView, device_view: DeviceView) -> dict[SiteKe
     profiled = _median_seconds(view.capture.events, device_view.thread, view.steps.edges)
     recorded = _median_seconds(device_view.events, device_view.thread, device_view.edges.tolist())
     ratios = {
-        site: min(LARGEST_RATIO, max(SMALLEST_RATIO, profiled[site] / seconds))
+        site: min(MAX_RATIO, max(MIN_RATIO, profiled[site] / seconds))
         for site, seconds in recorded.items()
         if site in profiled and seconds > 0 and profiled[site] > 0 and site[0] not in WAIT_KINDS
     }
@@ -167,9 +167,9 @@ def _with_measured_pace(timeline: Timeline, measured: float, iteration_seconds: 
     of the host, because the host runs ahead. If `iteration_seconds` is shorter than `measured`, such iterations did not
     wait for the device, so they show the pace. Otherwise the pace is unknown, and the timeline stays as it is.
     """
-    if not (_relative_error(steady_step_seconds(timeline), measured) <= LARGEST_ERROR and _is_device_bound(timeline)):
+    if not (_relative_error(steady_step_seconds(timeline), measured) <= MAX_ERROR and _is_device_bound(timeline)):
         return _with_pace(timeline, _find_pace(timeline, measured))
-    if not 0 < iteration_seconds < measured * (1 - LARGEST_ERROR):
+    if not 0 < iteration_seconds < measured * (1 - MAX_ERROR):
         return timeline
     return _with_pace(timeline, _find_pace(_with_instant_device(timeline), iteration_seconds))
 
@@ -181,8 +181,8 @@ def _short_iteration_seconds(view: CaptureView) -> float:
 
 def _find_pace(timeline: Timeline, expected: float) -> float:
     """Find by bisection the pace at which a step takes `expected` seconds, within the limits of the pace."""
-    low, high, pace = SMALLEST_PACE, LARGEST_PACE, 1.0
-    for _ in range(MOST_TRIES):
+    low, high, pace = MIN_PACE, MAX_PACE, 1.0
+    for _ in range(MAX_TRIES):
         seconds = steady_step_seconds(_with_pace(timeline, pace))
         if _relative_error(seconds, expected) <= PACE_TOLERANCE:
             break
@@ -200,8 +200,8 @@ def _with_instant_device(timeline: Timeline) -> Timeline:
 
 def _is_device_bound(timeline: Timeline) -> bool:
     """Whether the device limits the step: a faster host would hardly shorten it."""
-    fastest = steady_step_seconds(_with_pace(timeline, SMALLEST_PACE))
-    return fastest > steady_step_seconds(timeline) * (1 - LARGEST_ERROR)
+    fastest = steady_step_seconds(_with_pace(timeline, MIN_PACE))
+    return fastest > steady_step_seconds(timeline) * (1 - MAX_ERROR)
 
 
 def _with_pace(timeline: Timeline, pace: float) -> Timeline:

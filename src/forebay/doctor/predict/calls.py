@@ -14,7 +14,7 @@ from forebay.doctor.predict.host_time import HostInterval
 
 __all__ = ["CudaCall", "LoopCalls", "LoopIntervals", "is_transfer"]
 
-LONGEST_LAUNCH_NS = 20_000  # nanoseconds per operation; a longer launch waits for space in the queue of the device
+MAX_LAUNCH_NS = 20_000  # nanoseconds per operation; a longer launch waits for space in the queue of the device
 
 _COPY_DIRECTIONS: dict[str, tuple[int, ...]] = {
     EventKind.UPLOAD: (CopyKind.HOST_TO_DEVICE,),
@@ -37,11 +37,11 @@ class CudaCall:
     def own_nanoseconds(self, operation_ends: Any) -> int:
         """Return the duration of the call without its waits, in nanoseconds.
 
-        A call that launches kernels counts for at most LONGEST_LAUNCH_NS per operation.
+        A call that launches kernels counts for at most MAX_LAUNCH_NS per operation.
         """
         wait_end = max((int(operation_ends[index]) for index in self.awaited_operations), default=self.start)
         own = self.end - self.start - max(0, min(wait_end, self.end) - self.start)
-        return min(own, LONGEST_LAUNCH_NS * len(self.queued_operations)) if self.launches else own
+        return min(own, MAX_LAUNCH_NS * len(self.queued_operations)) if self.launches else own
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ __all__ = [
     "Change",
     "add_work",
     "compute_on_host",
-    "defer_waits",
+    "remove_waits_of_line",
     "is_call_of",
     "launch_as_graph",
     "move_to_device",
@@ -32,14 +32,14 @@ __all__ = [
 Change = Callable[[Timeline], Timeline]
 
 CALL_SECONDS = 8e-6  # host time to queue an asynchronous copy
-READ_KINDS = ("download", "sync")  # actions that wait for the device
+WAITING_KINDS = ("download", "sync")  # actions that wait for the device
 LAUNCHING_KINDS = ("launch", "work", "run")  # actions that may launch kernels, among other work of the host
 # Actions that only launch kernels, so that a graph replaces them. "transform" is a call of a function that jax.grad or
 # jax.vmap returned.
 QUEUEING_KINDS = ("launch", "transform")
 # A graph also replaces actions of LAUNCHING_KINDS that take at most this long. Longer actions contain other work of the
 # script, which a graph does not replace.
-LONGEST_LAUNCH_SECONDS = 1e-3
+MAX_LAUNCH_SECONDS = 1e-3
 
 
 def chain(changes: Iterable[Change]) -> Change:
@@ -96,11 +96,11 @@ def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
     """Compute on the host, `seconds` per step, without the device: no kernels, copies or waits.
 
     `calling_share` of the launches and of the uploads remains: the framework still prepares each call, and converts its
-    arrays. Input remains too, and work of the script that takes more than LONGEST_LAUNCH_SECONDS.
+    arrays. Input remains too, and work of the script that takes more than MAX_LAUNCH_SECONDS.
     """
 
     def remaining_share(action: HostAction) -> float:
-        if action.kind in (*READ_KINDS, "move"):
+        if action.kind in (*WAITING_KINDS, "move"):
             return 0.0
         return calling_share if _is_launch(action) or action.kind in ("run", "upload") else 1.0
 
@@ -138,7 +138,7 @@ def scale_time(share: float) -> Change:
     return change
 
 
-def defer_waits(line: int, *, every: int = 0) -> Change:
+def remove_waits_of_line(line: int, *, every: int = 0) -> Change:
     """Remove the read-backs and explicit waits of a line.
 
     With `every=n`, keep each n-th wait.
@@ -147,7 +147,7 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
     def change(timeline: Timeline) -> Timeline:
         actions, wait_count = [], 0
         for action in timeline.actions:
-            if is_call_of(action, READ_KINDS, line):
+            if is_call_of(action, WAITING_KINDS, line):
                 wait_count += bool(action.awaited_operations)
                 is_kept = bool(every) and wait_count % every == 0
                 action = action if is_kept else replace(action, seconds=0.0, awaited_operations=())
@@ -160,7 +160,7 @@ def defer_waits(line: int, *, every: int = 0) -> Change:
 def remove_waits(timeline: Timeline) -> Timeline:
     """Remove all read-backs and explicit waits of the host."""
     actions = [
-        replace(action, seconds=0.0, awaited_operations=()) if action.kind in READ_KINDS else action
+        replace(action, seconds=0.0, awaited_operations=()) if action.kind in WAITING_KINDS else action
         for action in timeline.actions
     ]
     return timeline.with_parts(actions=actions)
@@ -256,7 +256,7 @@ def launch_as_graph(
     seconds_per_operation: float,
     device_share: float = 1.0,
     seconds_per_step: float = 0.0,
-    longest_launch: float = LONGEST_LAUNCH_SECONDS,
+    longest_launch: float = MAX_LAUNCH_SECONDS,
 ) -> Change:
     """Queue the operations of a step as one graph.
 
@@ -288,7 +288,7 @@ def launch_as_graph(
     return change
 
 
-def _is_launch(action: HostAction, longest: float = LONGEST_LAUNCH_SECONDS) -> bool:
+def _is_launch(action: HostAction, longest: float = MAX_LAUNCH_SECONDS) -> bool:
     """Whether an action only launches kernels, so that a graph replaces it."""
     is_short = action.kind in LAUNCHING_KINDS and action.seconds <= longest
     return action.kind in QUEUEING_KINDS or is_short

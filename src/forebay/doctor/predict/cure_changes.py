@@ -33,7 +33,7 @@ __all__ = [
     "check_on_device",
     "check_seconds",
     "compute_on_cpu",
-    "defer_waits",
+    "remove_waits_of_line",
     "enlarge_batch",
     "feed_from_memory",
     "hide_waits",
@@ -58,7 +58,7 @@ SMALL_GPU_BATCH_NBYTES = 1 << 20
 # The shortest time to make a batch that a prefetching thread can hide in a process that uses a GPU, in seconds.
 # Measured on the same machine with tf.data and waits of 0.2 ms (2026-11-18): prefetching made steps of 0.65 and 0.89 ms
 # longer by 0.1 and 0.3 ms.
-SHORTEST_PREFETCHED_SECONDS = 5e-4
+MIN_PREFETCHED_SECONDS = 5e-4
 FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; estimated, below the speed of a copy by one thread
 FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed; estimated
 # Speed of 16 busy processes together on the 16 cores of a virtual machine, as a share of 16 times the speed of one.
@@ -79,17 +79,17 @@ FREE_SHARE = 0.1  # of all cores; with fewer free cores, no thread can make batc
 FASTEST_LINK = 60e9  # bytes per second; no PCIe link of 16 lanes is faster
 
 
-def defer_waits(view: CaptureView, site: CallSite) -> Changes:
+def remove_waits_of_line(view: CaptureView, site: CallSite) -> Changes:
     """Wait so rarely that the waits of a site take no time.
 
     Without device records, the work of the device is unknown. At best it takes as long as the waits, so a step cannot
     become shorter than them. At worst it takes the whole step, and nothing changes.
     """
     line, wait_seconds = line_of(site), cost_of(view, site.events)
-    best_on_host = changes.chain((changes.defer_waits(line), call_changes.take_at_least(wait_seconds)))
+    best_on_host = changes.chain((changes.remove_waits_of_line(line), call_changes.take_at_least(wait_seconds)))
     return choose_outcomes(
         view,
-        lambda speeds: (changes.defer_waits(line),),
+        lambda speeds: (changes.remove_waits_of_line(line),),
         lambda: (best_on_host, call_changes.unchanged),
     )
 
@@ -138,10 +138,10 @@ def prefetch_input(
 
     Worker processes need longer, because they share the caches and the memory of the machine. With them, a batch takes
     at least the time to copy it from a worker process, and the loop needs HAND_OVER_SECONDS to receive it. A thread
-    gains nothing for batches that take less than SHORTEST_PREFETCHED_SECONDS.
+    gains nothing for batches that take less than MIN_PREFETCHED_SECONDS.
     """
     if not in_worker_processes:
-        if view.device is not None and batch_seconds < SHORTEST_PREFETCHED_SECONDS * (site.per_step or 1):
+        if view.device is not None and batch_seconds < MIN_PREFETCHED_SECONDS * (site.per_step or 1):
             return (call_changes.unchanged,)
         prefetch = changes.prefetch_input(producer_seconds=batch_seconds)
         return (prefetch,) if view.device is not None else (prefetch, changes.chain((prefetch, limit_by_cores(view))))

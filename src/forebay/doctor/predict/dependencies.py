@@ -14,10 +14,10 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["find_releases", "merge_serial_streams", "stream_gaps"]
 
-LONGEST_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon after another directly follows it
+MAX_SWITCH_NS = 2_000  # nanoseconds; an operation that starts this soon after another directly follows it
 RELEASE_NS = 100_000  # nanoseconds; an operation that starts this soon after another stream's operation waited for it
 SERIAL_SHARE = 0.9  # of the sum of the kernel times; if their union is longer, kernels run one after the other
-LONGEST_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
+MAX_LATENCY_NS = 1_000_000  # nanoseconds; a longer delay has an unrecorded cause, which is not simulated
 
 
 def merge_serial_streams(operations: Any) -> Any:
@@ -56,9 +56,9 @@ def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int
     for index in np.lexsort((starts,)).tolist():
         stream, start = int(streams[index]), int(starts[index])
         stream_free_at, stream_ends[stream] = stream_ends.get(stream, 0), int(ends[index])
-        if queue_times[index] < 0 or start <= stream_free_at + LONGEST_SWITCH_NS:
+        if queue_times[index] < 0 or start <= stream_free_at + MAX_SWITCH_NS:
             continue
-        earliest = max(stream_free_at, int(queue_times[index]) + LONGEST_SWITCH_NS)
+        earliest = max(stream_free_at, int(queue_times[index]) + MAX_SWITCH_NS)
         is_read_back = (
             operations["kind"][index] == RecordKind.MEMCPY and operations["what"][index] == CopyKind.DEVICE_TO_HOST
         )
@@ -68,7 +68,7 @@ def find_releases(operations: Any, queue_times: Any) -> dict[int, tuple[int, int
         if releasing < 0 and queue_times[index] < stream_free_at and start - stream_free_at < RELEASE_NS:
             continue  # the operation was already queued, so the delay is a gap of its stream; see `stream_gaps`
         released_at = int(ends[releasing]) if releasing >= 0 else int(queue_times[index])
-        releases[index] = releasing, min(max(0, start - released_at), LONGEST_LATENCY_NS)
+        releases[index] = releasing, min(max(0, start - released_at), MAX_LATENCY_NS)
     return releases
 
 
@@ -86,7 +86,7 @@ def stream_gaps(operations: Any, queue_times: Any) -> Any:
         stream_free_at = np.maximum.accumulate(ends[indices])[:-1]
         pauses = starts[indices][1:] - stream_free_at
         queued_at = queue_times[indices][1:]
-        is_measured = (pauses <= LONGEST_SWITCH_NS) | (
+        is_measured = (pauses <= MAX_SWITCH_NS) | (
             (queued_at >= 0) & (queued_at < stream_free_at) & (pauses < RELEASE_NS)
         )
         gaps[indices[1:][is_measured]] = np.maximum(0, pauses[is_measured])
@@ -96,7 +96,7 @@ def stream_gaps(operations: Any, queue_times: Any) -> Any:
 
 def _releasing_operation(by_end: Any, sorted_ends: Any, streams: Any, stream: int, start: int, earliest: int) -> int:
     """Return the last operation of another stream that ended from `earliest` to shortly after `start`, or -1."""
-    position = int(np.searchsorted(sorted_ends, start + LONGEST_SWITCH_NS, "right")) - 1
+    position = int(np.searchsorted(sorted_ends, start + MAX_SWITCH_NS, "right")) - 1
     while position >= 0 and sorted_ends[position] >= earliest:
         if streams[by_end[position]] != stream:
             return int(by_end[position])

@@ -18,7 +18,7 @@ from forebay.doctor.predict.host_time import WAIT_KINDS, HostInterval
 __all__ = ["add_inferred_calls", "expected_starts"]
 
 # Nanoseconds between the end of an upload call and its copy. In a longer pause, another thread prepares the data.
-SHORTEST_PREPARATION_NS = 50_000
+MIN_PREPARATION_NS = 50_000
 
 
 def expected_starts(count: int, period: int, steps: Sequence[Sequence[HostInterval]]) -> Any:
@@ -43,7 +43,7 @@ def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Loo
         if owner is not None:
             queue_time = min(start, owner.start if owner.kind in WAIT_KINDS else owner.end - 1)
             preparation = start - owner.end
-            is_prepared = owner.kind == EventKind.UPLOAD and preparation > SHORTEST_PREPARATION_NS
+            is_prepared = owner.kind == EventKind.UPLOAD and preparation > MIN_PREPARATION_NS
             if is_prepared and not device_view.lags_behind:
                 loop_calls.preparation_ns[index] = preparation
         else:

@@ -31,7 +31,7 @@ MEASURED_ON = "NVIDIA H200"
 GATHER_BYTES_PER_SECOND = 1.3e12  # a kernel selects rows of 400 bytes in the memory of an H200
 HOST_COPY_BYTES_PER_SECOND = 8.8e9  # one thread copies between host arrays
 LAUNCH_SECONDS = 2.5e-6  # host time per kernel launch
-SHORTEST_SCALED_SECONDS = 5e-6  # neither arithmetic nor memory limits a shorter kernel
+MIN_SCALED_SECONDS = 5e-6  # neither arithmetic nor memory limits a shorter kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +176,15 @@ def _scale_operation(
 ) -> DeviceOperation:
     """Scale a copy by the ratio of the links, or a kernel by its factor.
 
-    Kernels up to SHORTEST_SCALED_SECONDS stay as they are, and no kernel becomes shorter than that.
+    Kernels up to MIN_SCALED_SECONDS stay as they are, and no kernel becomes shorter than that.
     """
     if operation.engine != "compute":
         factor = before.pinned / after.pinned if not operation.is_pageable else before.pageable / after.pageable
         return replace(operation, seconds=operation.seconds * factor)
-    if operation.seconds <= SHORTEST_SCALED_SECONDS:
+    if operation.seconds <= MIN_SCALED_SECONDS:
         return operation
     factor = factors[0 if operation.is_matrix_product else 1]
-    return replace(operation, seconds=max(SHORTEST_SCALED_SECONDS, operation.seconds * factor))
+    return replace(operation, seconds=max(MIN_SCALED_SECONDS, operation.seconds * factor))
 
 
 def _validate_name(name: str, table: dict[str, Any], kind: str) -> str:

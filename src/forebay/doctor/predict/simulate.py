@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from forebay.doctor.predict.changes import LAUNCHING_KINDS, Change
 from forebay.doctor.predict.timeline import Timeline, least_step_seconds, steady_step_seconds
 
-__all__ = ["LARGEST_ERROR", "WARM_CACHE_FACTOR", "GAIN_UNCERTAINTY", "Prediction", "predict"]
+__all__ = ["MAX_ERROR", "WARM_CACHE_FACTOR", "GAIN_UNCERTAINTY", "Prediction", "predict"]
 
-LARGEST_ERROR = 0.03  # share of the measured step; a model with a larger error is not reliable
+MAX_ERROR = 0.03  # share of the measured step; a model with a larger error is not reliable
 # Uncertainty in addition to the error of the model, from measurements of cured scripts. The smaller of the two applies.
 STEP_UNCERTAINTY = 0.1  # share of the predicted step
 GAIN_UNCERTAINTY = 0.2  # share of the gain
-LEAST_GAIN_SHARE = 1e-6  # of the step; a smaller gain is a rounding error of the simulation
-LARGEST_ERROR_SHARE = 0.5  # of the gain; the error of the model makes a prediction at most this uncertain
+MIN_GAIN_SHARE = 1e-6  # of the step; a smaller gain is a rounding error of the simulation
+MAX_ERROR_SHARE = 0.5  # of the gain; the error of the model makes a prediction at most this uncertain
 # If a cure makes the loop sleep less or copy less pageable memory, the CPU caches stay warm. The same Python work then
 # takes between this share of its time and all of it. Eight scripts of tests/doctor/cures were recorded with and without
 # the cure: the work took two thirds of its time in three scripts (read-backs in JAX, uploads of 32 MiB per step in
@@ -32,7 +32,7 @@ class Prediction:
 
     @property
     def is_reliable(self) -> bool:
-        return self.error <= LARGEST_ERROR
+        return self.error <= MAX_ERROR
 
 
 def predict(
@@ -58,10 +58,10 @@ def predict(
     at_best = _with_warm_caches(changed) if _keeps_caches_warm(timeline, changed) else changed
     fast = steady_step_seconds(at_best) * factor
     gain = max(0.0, measured - fast)
-    if 0 <= gain <= measured * LEAST_GAIN_SHARE and fast <= measured:
+    if 0 <= gain <= measured * MIN_GAIN_SHARE and fast <= measured:
         return Prediction(measured, measured, measured, model_error)
     uncertainty = min(slow * STEP_UNCERTAINTY, gain * GAIN_UNCERTAINTY)
-    uncertainty += min(slow * model_error, gain * LARGEST_ERROR_SHARE)
+    uncertainty += min(slow * model_error, gain * MAX_ERROR_SHARE)
     low = max(fast - uncertainty, least_step_seconds(at_best) * factor)
     return Prediction(measured, low, max(fast, min(measured, slow + uncertainty)), model_error)
 

@@ -18,7 +18,7 @@ from forebay.core.json_checks import (
     row,
     text,
 )
-from forebay.doctor.diagnosis.diagnose import LEAST_SHARE, SEVERE_SHARE
+from forebay.doctor.diagnosis.diagnose import MIN_SHARE, SEVERE_SHARE
 from forebay.doctor.report.document import SCHEMA_VERSION
 from forebay.errors import CaptureError
 
@@ -60,7 +60,7 @@ _DOCUMENT = record(
 )
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
 # --fail-on of the command -> the second run is worse if its steps are longer by at least this share.
-_SLOWER_SHARES = {"moderate": LEAST_SHARE, "severe": SEVERE_SHARE}
+_SLOWER_SHARES = {"moderate": MIN_SHARE, "severe": SEVERE_SHARE}
 _AT_LEAST_AS_SEVERE = {"moderate": ("moderate", "severe"), "severe": ("severe",)}
 
 

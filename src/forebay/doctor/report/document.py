@@ -10,7 +10,7 @@ from statistics import quantiles
 from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.crossings import MOST_LISTED, Crossing, CrossingTotal, crossings_of, split_crossings
+from forebay.doctor.analyse.crossings import MAX_LISTED, Crossing, CrossingTotal, crossings_of, split_crossings
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, read_gauges
 from forebay.doctor.analyse.host_lines import HostLine, host_lines, run_lines
 from forebay.doctor.analyse.memory import MemoryUsage, memory_usage
@@ -200,7 +200,7 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
 
 
 def _crossing_log(view: CaptureView) -> dict[str, Any]:
-    listed, totals = split_crossings(crossings_of(view), MOST_LISTED)
+    listed, totals = split_crossings(crossings_of(view), MAX_LISTED)
     return {"crossings": [*map(_crossing, listed)], "others": [*map(_crossing_total, totals)]}
 
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from forebay.core.spec import format_nbytes
-from forebay.doctor.analyse.crossings import MOST_LISTED, crossings_of, split_crossings
+from forebay.doctor.analyse.crossings import MAX_LISTED, crossings_of, split_crossings
 from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.analyse.memory import memory_usage
 from forebay.doctor.analyse.phases import parts_of_step
@@ -41,13 +41,13 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["render_card", "render_page", "save_page"]
 
-MOST_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
-MOST_HOST_LINES = 50  # rows of the table; the JSON document lists all lines
-MOST_FINDINGS = 40  # on the page; the JSON document lists all findings
-MOST_CARD_CROSSINGS = 20  # rows of a card
-LONGEST_CROSSING_TEXT = 100  # characters of a line; the table of crossings has up to 10,000 rows
-LONGEST_TEXT = 400  # characters; longer texts of the profiled script are shortened, but not the code of cures
-SMALLEST_PART = 0.0005  # share of a step; the page shows only the sum of smaller parts, which would read 0%
+MAX_TRANSFERS = 300  # rows of the table; the JSON document lists all transfers
+MAX_HOST_LINES = 50  # rows of the table; the JSON document lists all lines
+MAX_FINDINGS = 40  # on the page; the JSON document lists all findings
+MAX_CARD_CROSSINGS = 20  # rows of a card
+MAX_CROSSING_TEXT_LENGTH = 100  # characters of a line; the table of crossings has up to 10,000 rows
+MAX_TEXT_LENGTH = 400  # characters; longer texts of the profiled script are shortened, but not the code of cures
+MIN_PART = 0.0005  # share of a step; the page shows only the sum of smaller parts, which would read 0%
 
 _ASSETS = Path(__file__).parent / "page"
 
@@ -56,19 +56,19 @@ def render_page(diagnosis: Diagnosis) -> str:
     """Return the whole report as HTML."""
     transfers, of_step = transfers_of(diagnosis.view), step_lines(diagnosis.view)
     lines = of_step.lines or run_lines(diagnosis.view)
-    crossings, crossing_totals = split_crossings(crossings_of(diagnosis.view), MOST_LISTED)
+    crossings, crossing_totals = split_crossings(crossings_of(diagnosis.view), MAX_LISTED)
     script = "\n".join(_read_asset(name) for name in ("page.js", "timeline.js"))
     return _TEMPLATES.get_template("report.html").render(
         _template_values(diagnosis),
-        transfers=transfers[:MOST_TRANSFERS],
-        more_transfers=max(0, len(transfers) - MOST_TRANSFERS),
-        host_lines=lines[:MOST_HOST_LINES],
-        other_seconds=of_step.other_seconds + sum(each.seconds for each in of_step.lines[MOST_HOST_LINES:]),
+        transfers=transfers[:MAX_TRANSFERS],
+        more_transfers=max(0, len(transfers) - MAX_TRANSFERS),
+        host_lines=lines[:MAX_HOST_LINES],
+        other_seconds=of_step.other_seconds + sum(each.seconds for each in of_step.lines[MAX_HOST_LINES:]),
         unknown_seconds=of_step.unknown_seconds,
-        more_host_lines=max(0, len(lines) - MOST_HOST_LINES),
+        more_host_lines=max(0, len(lines) - MAX_HOST_LINES),
         crossings=crossings,
-        LONGEST_CROSSING_TEXT=LONGEST_CROSSING_TEXT,
-        MOST_TRANSFERS=MOST_TRANSFERS,
+        MAX_CROSSING_TEXT_LENGTH=MAX_CROSSING_TEXT_LENGTH,
+        MAX_TRANSFERS=MAX_TRANSFERS,
         crossing_totals=crossing_totals,
         timeline=_to_script_json(timeline_data(diagnosis.view)),
         style=Markup(_read_asset("report.css")),  # nosec B704  # a file of this package
@@ -88,8 +88,8 @@ def render_card(diagnosis: Diagnosis) -> str:
     crossings = crossings_of(diagnosis.view) if diagnosis.view.steps is None else []
     return _TEMPLATES.get_template("card.html").render(
         _template_values(diagnosis),
-        crossings=crossings[:MOST_CARD_CROSSINGS],
-        more_crossings=max(0, len(crossings) - MOST_CARD_CROSSINGS),
+        crossings=crossings[:MAX_CARD_CROSSINGS],
+        more_crossings=max(0, len(crossings) - MAX_CARD_CROSSINGS),
         style=Markup(_read_asset("card.css")),  # nosec B704  # a file of this package
     )
 
@@ -128,8 +128,8 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
         "side_notes": side_notes,
         "memory": memory_usage(view),
         "parts": _make_step_parts(parts_of_step(view)),
-        "findings": diagnosis.findings[:MOST_FINDINGS],
-        "more_findings": max(0, len(diagnosis.findings) - MOST_FINDINGS),
+        "findings": diagnosis.findings[:MAX_FINDINGS],
+        "more_findings": max(0, len(diagnosis.findings) - MAX_FINDINGS),
         "outcomes": lambda finding: _cure_outcomes(diagnosis, finding),
         "colors": COLOR_LABELS,
         "best_outcome": next(iter(_cure_outcomes(diagnosis, diagnosis.main)), None) if diagnosis.main else None,
@@ -138,7 +138,7 @@ def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _make_step_parts(parts: dict[str, float]) -> list[StepPart]:
     """Return the parts of a step that are large enough to draw."""
-    shown = merge_small_parts(parts, SMALLEST_PART)
+    shown = merge_small_parts(parts, MIN_PART)
     shares = shares_of(shown)
     starts = accumulate(shares.values(), initial=0.0)
     return [
@@ -172,7 +172,7 @@ def _read_asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _shorten(text: object, length: int = LONGEST_TEXT) -> str:
+def _shorten(text: object, length: int = MAX_TEXT_LENGTH) -> str:
     return truncate(str(text), length)
 
 

@@ -49,10 +49,10 @@ __all__ = [
     "format_headline",
 ]
 
-LONGEST_ERROR = 80  # characters of an error; the script has already printed the whole error
+MAX_ERROR_LENGTH = 80  # characters of an error; the script has already printed the whole error
 # Share of the step time. The report mentions it if profiled steps are shorter than unprofiled steps by more than this,
 # or if steps recorded on the device differ from the step time by more than this.
-LARGEST_DEVIATION = 0.25
+MAX_DEVIATION = 0.25
 _RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
 GPU_UNUSED = "The script computes on the CPU only, although PyTorch sees a GPU; nothing else slows it down"
@@ -232,7 +232,7 @@ def _describe_overhead(view: CaptureView, overhead: float) -> str:
     assert view.steps is not None
     average = fmean if view.input_comes_in_bursts else median
     shorter = 1 - view.profiled_seconds / average(view.unprofiled_seconds)
-    if shorter > LARGEST_DEVIATION:
+    if shorter > MAX_DEVIATION:
         return f"Step times vary widely: profiled steps were {format_percent(shorter)} shorter"
     if overhead >= 0.0005:  # reads 0.1% or more
         return f"Profiling made steps {format_percent(overhead)} slower"
@@ -244,7 +244,7 @@ def describe_parts(diagnosis: Diagnosis) -> str:
     device, step = diagnosis.view.device, diagnosis.view.step_seconds
     if device is None:
         return f"Parts of the mean profiled step ({format_seconds(sum(diagnosis.view.host_parts.values()))}):"
-    differs = abs(device.seconds - step) > LARGEST_DEVIATION * step
+    differs = abs(device.seconds - step) > MAX_DEVIATION * step
     duration = f", which took {format_seconds(device.seconds)} each" if differs else ""
     return f"Parts of a step, from {format_count(len(device), 'step')} recorded on the device{duration}:"
 
@@ -327,7 +327,7 @@ def describe_early_end(diagnosis: Diagnosis) -> str:
     ended = to_one_line(diagnosis.view.capture.ended)
     if ended == "done":
         return ""
-    error = truncate(ended.rstrip(".: "), LONGEST_ERROR)
+    error = truncate(ended.rstrip(".: "), MAX_ERROR_LENGTH)
     event = f"was {ended}" if ended in ("interrupted", "terminated", STILL_RUNNING) else f"ended with {error}"
     stop = "" if event.endswith(".") else "."
     return f"The script {event}{stop} This report covers the run up to that point."

@@ -13,7 +13,7 @@ __all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_me
 
 # `describe_memory` omits the copies of an array, and the graph constants, if they occupy fewer bytes in total. The HTML
 # page does not omit them.
-FEWEST_NOTED_NBYTES = 1 << 20
+MIN_NOTED_NBYTES = 1 << 20
 
 
 def describe_memory(view: CaptureView) -> str:
@@ -22,10 +22,10 @@ def describe_memory(view: CaptureView) -> str:
     peaks = ", ".join(_describe_peak(level) for level in usage.levels if level.peak_nbytes)
     parts = [f"peak use: {peaks}"] if peaks else []
     parts += [
-        describe_data_copies(largest) for largest in usage.data_copies[:1] if largest.held_nbytes >= FEWEST_NOTED_NBYTES
+        describe_data_copies(largest) for largest in usage.data_copies[:1] if largest.held_nbytes >= MIN_NOTED_NBYTES
     ]
     constant_nbytes = sum(constants.total_nbytes for constants in usage.graph_constants)
-    if constant_nbytes >= FEWEST_NOTED_NBYTES:
+    if constant_nbytes >= MIN_NOTED_NBYTES:
         parts.append(f"{format_nbytes(constant_nbytes)} are constants in graphs")
     return "; ".join(parts)
 

@@ -46,17 +46,17 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["ROWS", "WIDTH", "render"]
 
 WIDTH = 80  # columns
-LEAST_WIDTH = 50  # columns
+MIN_WIDTH = 50  # columns
 ROWS = 40  # lines of the report; other findings that do not fit are only in the HTML page and the JSON document
 # Limits of what the report shows:
-MOST_NOTES = 3  # sentences about missing data
-MOST_EVIDENCE = 3  # sentences of the main finding
-MOST_CURES = 2  # of the main finding
-MOST_CODE = 20  # lines of code per cure
-MOST_GPUS = 2
-MOST_HOST_LINES = 3
-SMALLEST_HOST_LINE = 0.05  # share of a step; the report shows only the sum of shorter lines
-SMALLEST_PART = 0.005  # share of a step; the report shows only the sum of smaller parts
+MAX_NOTES = 3  # sentences about missing data
+MAX_EVIDENCE = 3  # sentences of the main finding
+MAX_CURES = 2  # of the main finding
+MAX_CODE = 20  # lines of code per cure
+MAX_GPUS = 2
+MAX_HOST_LINES = 3
+MIN_HOST_LINE = 0.05  # share of a step; the report shows only the sum of shorter lines
+MIN_PART = 0.005  # share of a step; the report shows only the sum of smaller parts
 
 _TERMINAL_COLORS = {  # color name of colors.py -> Rich style
     "input": "yellow",
@@ -71,7 +71,7 @@ _TERMINAL_COLORS = {  # color name of colors.py -> Rich style
 
 def render(diagnosis: Diagnosis, *, width: int = WIDTH) -> Text:
     """Render the report as one text. `width` is the number of columns of the terminal."""
-    return join_lines(_render_lines(diagnosis, max(LEAST_WIDTH, min(WIDTH, width))))
+    return join_lines(_render_lines(diagnosis, max(MIN_WIDTH, min(WIDTH, width))))
 
 
 def _render_lines(diagnosis: Diagnosis, width: int, *, by_line: bool = True) -> list[Text]:
@@ -121,13 +121,13 @@ def _render_main_finding(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     yield from _wrap_paragraphs(describe_verification(diagnosis), width)
     yield Text()
     yield from _render_source_line(diagnosis, finding, width, indent=2)
-    yield from _wrap_paragraphs([describe_cost(diagnosis, finding), *finding.evidence[:MOST_EVIDENCE]], width, indent=2)
-    for cure in finding.cures_by_gain[:MOST_CURES]:
+    yield from _wrap_paragraphs([describe_cost(diagnosis, finding), *finding.evidence[:MAX_EVIDENCE]], width, indent=2)
+    for cure in finding.cures_by_gain[:MAX_CURES]:
         yield Text()
         yield from _render_cure(diagnosis, cure, width)
-        yield from islice(wrap_code(cure.code, width, indent=6), MOST_CODE)
-    if len(finding.cures) > MOST_CURES:
-        yield Text(f"  {format_count(len(finding.cures) - MOST_CURES, 'more cure')}: use --html FILE.", style="dim")
+        yield from islice(wrap_code(cure.code, width, indent=6), MAX_CODE)
+    if len(finding.cures) > MAX_CURES:
+        yield Text(f"  {format_count(len(finding.cures) - MAX_CURES, 'more cure')}: use --html FILE.", style="dim")
 
 
 def _render_cure(diagnosis: Diagnosis, cure: Cure, width: int) -> Iterator[Text]:
@@ -142,7 +142,7 @@ def _render_step(diagnosis: Diagnosis, width: int, *, by_line: bool) -> Iterator
     yield from wrap_lines(Text(describe_parts(diagnosis), style="dim"), width)
     all_parts = parts_of_step(view)
     total = sum(all_parts.values()) or 1.0
-    parts = merge_small_parts(all_parts, SMALLEST_PART)
+    parts = merge_small_parts(all_parts, MIN_PART)
     name_width = max(map(len, parts), default=0)
     for name, seconds in parts.items():
         bar_width = width - name_width - 19  # the other columns and the spaces take 19 characters
@@ -159,8 +159,8 @@ def _render_step(diagnosis: Diagnosis, width: int, *, by_line: bool) -> Iterator
 def _render_step_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     """Yield the longest lines of a step, and the rest, so that all shares add up to the step."""
     view, found = diagnosis.view, step_lines(diagnosis.view)
-    longest = [each for each in found.lines if each.seconds >= SMALLEST_HOST_LINE * view.step_seconds]
-    longest = longest[:MOST_HOST_LINES]
+    longest = [each for each in found.lines if each.seconds >= MIN_HOST_LINE * view.step_seconds]
+    longest = longest[:MAX_HOST_LINES]
     if not longest:
         return
     yield Text("Time of the loop in a step, by line:", style="dim")
@@ -178,11 +178,11 @@ def _render_run_lines(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
         return
     yield Text()
     yield Text("Time of the run, by line:", style="dim")
-    for each in lines[:MOST_HOST_LINES]:
+    for each in lines[:MAX_HOST_LINES]:
         yield from _render_time(_describe_line(diagnosis, each.line), each.seconds, seconds, width)
-    others = sum(each.seconds for each in lines[MOST_HOST_LINES:])
+    others = sum(each.seconds for each in lines[MAX_HOST_LINES:])
     if others:
-        count = format_count(len(lines) - MOST_HOST_LINES, "other line")
+        count = format_count(len(lines) - MAX_HOST_LINES, "other line")
         yield from _render_time(count, others, seconds, width)
     yield from _render_time("no line of the script", seconds - sum(each.seconds for each in lines), seconds, width)
 
@@ -204,7 +204,7 @@ def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
     """Return the lines about memory and GPUs."""
     notes = {
         "Memory": side_notes.describe_memory(diagnosis.view),
-        "GPU": "\n".join(side_notes.describe_gpus(diagnosis.view)[:MOST_GPUS]),
+        "GPU": "\n".join(side_notes.describe_gpus(diagnosis.view)[:MAX_GPUS]),
     }
     lines = [
         line
@@ -262,9 +262,9 @@ def _render_missing_data(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
         return
     yield Text()
     yield Text("Not measured", style="bold")
-    yield from _wrap_paragraphs(notes[:MOST_NOTES], width, indent=2, style="yellow")
-    if len(notes) > MOST_NOTES:
-        yield Text(f"  {format_count(len(notes) - MOST_NOTES, 'more note')}: use --html FILE.", style="dim")
+    yield from _wrap_paragraphs(notes[:MAX_NOTES], width, indent=2, style="yellow")
+    if len(notes) > MAX_NOTES:
+        yield Text(f"  {format_count(len(notes) - MAX_NOTES, 'more note')}: use --html FILE.", style="dim")
 
 
 def _wrap_paragraphs(

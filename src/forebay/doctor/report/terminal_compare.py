@@ -19,15 +19,15 @@ from forebay.doctor.report.terminal_layout import (
 __all__ = ["render_comparison"]
 
 WIDTH = 80  # columns
-LEAST_WIDTH = 60  # columns
-MOST_FINDINGS = 6  # findings shown in each group: resolved, new, remaining
-MOST_DIFFERENCES = 4  # environment differences shown
-SMALLEST_CHANGE = 0.005  # share of the longer step; the report omits shorter parts and smaller changes
+MIN_WIDTH = 60  # columns
+MAX_FINDINGS = 6  # findings shown in each group: resolved, new, remaining
+MAX_DIFFERENCES = 4  # environment differences shown
+MIN_CHANGE = 0.005  # share of the longer step; the report omits shorter parts and smaller changes
 
 
 def render_comparison(comparison: Comparison, names: tuple[str, str], *, width: int = WIDTH) -> Text:
     """Render the comparison as one text. `names` are the files of the two runs."""
-    width = max(LEAST_WIDTH, min(WIDTH, width))
+    width = max(MIN_WIDTH, min(WIDTH, width))
     return join_lines(
         [*_render_head(names, width), *_render_step(comparison, width), *_render_findings(comparison, width)]
     )
@@ -49,14 +49,14 @@ def _render_step(comparison: Comparison, width: int) -> Iterator[Text]:
             width,
         )
     if comparison.differences:
-        differences = "; ".join(comparison.differences[:MOST_DIFFERENCES])
-        omitted = len(comparison.differences) - MOST_DIFFERENCES
+        differences = "; ".join(comparison.differences[:MAX_DIFFERENCES])
+        omitted = len(comparison.differences) - MAX_DIFFERENCES
         sentence = f"The environment differs too: {differences}{f'; and {omitted} more' if omitted > 0 else ''}."
         yield from wrap_lines(Text(to_one_line(sentence), style="yellow"), width)
     yield Text()
     # The three columns of times take 34 characters: 11 + 11 + 12.
     yield Text(f"{'  part of a step':<{width - 34}}{'before':>11}{'after':>11}{'change':>12}", style="dim")
-    smallest = SMALLEST_CHANGE * max(comparison.before["step_seconds"], comparison.after["step_seconds"])
+    smallest = MIN_CHANGE * max(comparison.before["step_seconds"], comparison.after["step_seconds"])
     for change in comparison.parts:
         if max(change.before or 0.0, change.after or 0.0) > smallest:
             yield _render_row(change, smallest, width)
@@ -105,12 +105,12 @@ def _render_group(
         yield Text(empty_sentence, style="dim")
         return
     yield Text(format_count(len(findings), noun), style=f"bold {style}")
-    for finding, earlier_cost in findings[:MOST_FINDINGS]:
+    for finding, earlier_cost in findings[:MAX_FINDINGS]:
         cost = Text(f"{earlier_cost}{format_seconds(finding['seconds_per_step'])}")
         yield from place_left_and_right(Text(to_one_line(finding["title"])), cost, width, indent=2, hang=2)
         yield from _render_source_line(finding, width)
-    if len(findings) > MOST_FINDINGS:
-        yield Text(f"  and {len(findings) - MOST_FINDINGS} more", style="dim")
+    if len(findings) > MAX_FINDINGS:
+        yield Text(f"  and {len(findings) - MAX_FINDINGS} more", style="dim")
 
 
 def _render_source_line(finding: Document, width: int) -> Iterator[Text]:

@@ -29,9 +29,9 @@ from forebay.doctor.report.terminal_layout import fit_width, fit_width_left, wra
 
 __all__ = ["render_crossings"]
 
-MOST_ROWS = 20  # the page and the JSON document have a row for each crossing
-MOST_ROWS_BESIDE_LOOP = 5  # in the report of a script with a loop
-MOST_TOTALS = 3  # rows of totals
+MAX_ROWS = 20  # the page and the JSON document have a row for each crossing
+MAX_ROWS_BESIDE_LOOP = 5  # in the report of a script with a loop
+MAX_TOTALS = 3  # rows of totals
 _DIRECTIONS = {
     "host to device": "to device",
     "device to host": "to host",
@@ -46,7 +46,7 @@ def render_crossings(view: CaptureView, width: int, *, most_lines: int) -> list[
 
     If there is a loop, these are the crossings outside of it that reach a device.
     """
-    crossings, most = crossings_of(view), MOST_ROWS if view.steps is None else MOST_ROWS_BESIDE_LOOP
+    crossings, most = crossings_of(view), MAX_ROWS if view.steps is None else MAX_ROWS_BESIDE_LOOP
     reaching = [each for each in crossings if each.direction != WITHIN_HOST]
     has_device = any(each.direction for each in reaching)
     if view.steps is not None and not has_device:
@@ -71,10 +71,10 @@ def _render_lines(
     totals = total_by_line(crossings[sum(total.count for _, total in groups) :])
     if totals:
         lines.append(Text(f"  {format_count(sum(total.count for total in totals), 'more crossing')}:", style="dim"))
-    for total in totals[:MOST_TOTALS]:
+    for total in totals[:MAX_TOTALS]:
         lines += _render_row(view, total, "", width, show_count=True)
-    if len(totals) > MOST_TOTALS:
-        hint = f"{format_count(len(totals) - MOST_TOTALS, 'more line')}: use --html FILE or --json FILE."
+    if len(totals) > MAX_TOTALS:
+        hint = f"{format_count(len(totals) - MAX_TOTALS, 'more line')}: use --html FILE or --json FILE."
         lines.append(Text(f"  {hint}", style="dim"))
     return lines
 

@@ -12,11 +12,11 @@ from forebay.doctor.report.colors import color_of_kind
 from forebay.doctor.report.device_events import all_events
 from forebay.doctor.report.tracks import tracks_of
 
-__all__ = ["MOST_EVENTS", "timeline_data"]
+__all__ = ["MAX_EVENTS", "timeline_data"]
 
-MOST_EVENTS = 20_000  # a browser draws them smoothly, and they add half a megabyte to the page
+MAX_EVENTS = 20_000  # a browser draws them smoothly, and they add half a megabyte to the page
 TICK_NS = 100  # nanoseconds; the unit of all times in the timeline data
-LONGEST_TEXT = 160  # characters of a source line or an API name
+MAX_TEXT_LENGTH = 160  # characters of a source line or an API name
 
 SiteKey = tuple[str, str, int]  # `LedgerEvent.site`: kind, API and line
 
@@ -63,17 +63,17 @@ def _step_edges(view: CaptureView) -> tuple[list[int], int]:
 def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple[Sequence[LedgerEvent], str]:
     """Return the events to draw, and a sentence that describes them.
 
-    These are all events or, beyond MOST_EVENTS, the events of as many whole steps as fit, from `edges[0]` on. If not
+    These are all events or, beyond MAX_EVENTS, the events of as many whole steps as fit, from `edges[0]` on. If not
     even one step fits, these are its longest events. Without steps, these are the longest events of the run.
     """
-    if len(events) <= MOST_EVENTS:
+    if len(events) <= MAX_EVENTS:
         return events, f"All {format_count(len(events), 'event')} of the run."
     if len(edges) < 2:
         return _longest_events(events), _describe_longest(len(events), "the run")
     by_end = sorted((event for event in events if event.end > edges[0]), key=lambda event: event.end)
     ends = [event.end for event in by_end]
     counts = [bisect_right(ends, edge) for edge in edges[1:]]  # number of events up to the end of each step
-    step_count = sum(count <= MOST_EVENTS for count in counts)
+    step_count = sum(count <= MAX_EVENTS for count in counts)
     if not step_count:
         return _longest_events(by_end[: counts[0]]), _describe_longest(counts[0], "one step")
     event_count = counts[step_count - 1]
@@ -82,11 +82,11 @@ def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple
 
 
 def _longest_events(events: Sequence[LedgerEvent]) -> Sequence[LedgerEvent]:
-    return sorted(events, key=lambda event: event.start - event.end)[:MOST_EVENTS]
+    return sorted(events, key=lambda event: event.start - event.end)[:MAX_EVENTS]
 
 
 def _describe_longest(count: int, period: str) -> str:
-    return f"The {MOST_EVENTS:,} longest of {format_count(count, 'event')} of {period}."
+    return f"The {MAX_EVENTS:,} longest of {format_count(count, 'event')} of {period}."
 
 
 def _encode_row(events: Sequence[LedgerEvent], zero: int, sites: dict[SiteKey, int]) -> dict[str, list[int]]:
@@ -106,7 +106,7 @@ def _describe_site(view: CaptureView, site: SiteKey) -> dict[str, str]:
     return {
         "kind": kind,
         "color": color_of_kind(kind),
-        "api": truncate(to_one_line(api), LONGEST_TEXT),
+        "api": truncate(to_one_line(api), MAX_TEXT_LENGTH),
         "place": format_location(line, view.capture.script) if line else "",
-        "text": truncate(to_one_line(line.text), LONGEST_TEXT) if line else "",
+        "text": truncate(to_one_line(line.text), MAX_TEXT_LENGTH) if line else "",
     }

@@ -25,9 +25,9 @@ from forebay.doctor.rules.wording import source_text
 __all__ = ["examine"]
 
 MIN_REPORTED_SHARE = 0.03  # of a step
-LEAST_INACTIVE_SHARE = 0.25  # of the reserved memory; smaller fragmentation is usual
-LEAST_RESERVED_SHARE = 0.5  # of the memory of the device; below it, there is room for other tensors
-LEAST_SAVED_SHARE = 0.5  # of the time of allocations: the least that a cure saves if some of them may remain
+MIN_INACTIVE_SHARE = 0.25  # of the reserved memory; smaller fragmentation is usual
+MIN_RESERVED_SHARE = 0.5  # of the memory of the device; below it, there is room for other tensors
+MIN_SAVED_SHARE = 0.5  # of the time of allocations: the least that a cure saves if some of them may remain
 _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 
@@ -94,8 +94,8 @@ def _warning(view: CaptureView, retries: int) -> Finding:
 
 def _is_severe(found: Fragmentation) -> bool:
     """Whether much of the reserved memory is free, but in pieces between tensors, on a device that is rather full."""
-    is_full = found.reserved_nbytes >= LEAST_RESERVED_SHARE * found.total_nbytes
-    return is_full and found.inactive_nbytes >= LEAST_INACTIVE_SHARE * found.reserved_nbytes
+    is_full = found.reserved_nbytes >= MIN_RESERVED_SHARE * found.total_nbytes
+    return is_full and found.inactive_nbytes >= MIN_INACTIVE_SHARE * found.reserved_nbytes
 
 
 def _fragmentation_warnings(view: CaptureView, found: Fragmentation) -> Iterator[Finding]:
@@ -158,7 +158,7 @@ def _cures(view: CaptureView, seconds: float, emptying: HostLine | None) -> Iter
 def _cure(title: str, code: str, seconds: float, removes_all: bool) -> Cure:
     if not seconds:
         return Cure(title, code, basis="The time of the retries was not recorded")
-    shares = (1.0,) if removes_all else (1.0, LEAST_SAVED_SHARE)
+    shares = (1.0,) if removes_all else (1.0, MIN_SAVED_SHARE)
     basis = "The calls that allocate and free memory are removed" + ("" if removes_all else ", or half of them")
     return Cure(title, code, basis=basis, changes=tuple(remove_cuda_calls(seconds * share) for share in shares))
 

@@ -26,7 +26,7 @@ from forebay.doctor.rules.wording import (
 __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step"
-SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
+MIN_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
 # Python makes the batches of a generator while the loop also runs Python. Measured with TensorFlow on a machine with an
 # H200 (2026-11-18): steps of 0.93 ms with batches of 9 KB took 1.37 ms with a feed of the same batches.
 SHORT_STEP_SECONDS = 2e-3
@@ -40,7 +40,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     Data that the loop computes from a value that it has read back cannot be converted early.
     """
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
-    is_large = nbytes_per_call(site) >= SMALLEST_NBYTES or is_python_data(site)
+    is_large = nbytes_per_call(site) >= MIN_NBYTES or is_python_data(site)
     converts = site.in_loop and is_copy(site) and not is_asynchronous and is_large
     is_reported = converts and cost_of(view, site.events) >= MIN_REPORTED_SHARE * view.step_seconds
     return is_reported and not uses_read_values(view, site)

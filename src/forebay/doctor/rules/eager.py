@@ -17,10 +17,10 @@ from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_com
 from forebay.doctor.rules.precedence import sites_for
 from forebay.doctor.rules.wording import location
 
-__all__ = ["FEWEST_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
+__all__ = ["MIN_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
 
-FEWEST_OPERATIONS = 50  # per step; the rule reports fewer only in the cases that `recognises` lists
-FEWEST_OF_JAX = 3  # per step, for operations of JAX: most loops of JAX also make compiled calls
+MIN_OPERATIONS = 50  # per step; the rule reports fewer only in the cases that `recognises` lists
+MIN_OF_JAX = 3  # per step, for operations of JAX: most loops of JAX also make compiled calls
 TRANSFORM_SHARE = 0.5  # share of a step; if JAX transforms functions for so long, fewer operations are enough
 MIN_CALLING_SHARE = 0.05  # of a step, for operations of JAX; if calling takes less, they mainly compute
 MIN_REPORTED_SHARE = 0.1  # of a step; less time in calls is not reported; XProf has the same limit for eager execution
@@ -33,16 +33,16 @@ LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the loop calls many operations one by one, and this takes a reportable share.
 
-    The loop must call at least FEWEST_OPERATIONS per step and nothing compiled, with three exceptions. If JAX
+    The loop must call at least MIN_OPERATIONS per step and nothing compiled, with three exceptions. If JAX
     transforms functions for TRANSFORM_SHARE of a step, any number is enough. If no call marks a step, one OPS event
     counts as a step. Its number of operations is then arbitrary, so the rule requires short operations instead. In
-    JAX, where the loop may also make compiled calls, FEWEST_OF_JAX are enough.
+    JAX, where the loop may also make compiled calls, MIN_OF_JAX are enough.
     """
     sites = list(view.sites_of(EventKind.OPS))
     count, (least, most) = sum(map(operations_per_step, sites)), calling_seconds(view, sites)
-    if framework_of(view, site.api) == "jax" and count >= FEWEST_OF_JAX and most >= _reported_seconds(view):
+    if framework_of(view, site.api) == "jax" and count >= MIN_OF_JAX and most >= _reported_seconds(view):
         return least >= MIN_CALLING_SHARE * view.step_seconds
-    is_eager = count >= FEWEST_OPERATIONS or (_is_step_inferred(view) and _are_short(view, sites))
+    is_eager = count >= MIN_OPERATIONS or (_is_step_inferred(view) and _are_short(view, sites))
     is_eager = is_eager or _transform_share(view, sites) >= TRANSFORM_SHARE
     return is_eager and not _compiled_calls(view) and least >= _reported_seconds(view)
 
@@ -226,7 +226,7 @@ def _compile_code(view: CaptureView, sites: Sequence[CallSite], framework: str) 
 
 def _title(view: CaptureView, total: float) -> str:
     transform = next((site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop), None)
-    if transform is None or total >= FEWEST_OPERATIONS:
+    if transform is None or total >= MIN_OPERATIONS:
         where = " outside of jax.jit" if _compiled_calls(view) else ""
         return f"{total:.0f} operations per step are called one by one from Python{where}"
     name = next((name for name in transform.values("function") if name), "a function")

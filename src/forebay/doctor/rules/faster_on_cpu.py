@@ -20,10 +20,10 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-LONGEST_KERNEL_NS = 6_000  # nanoseconds; a longer kernel is not small
-MOST_THREADS = 8_192  # per kernel; a thread processes about one number
-MOST_BUSY_SHARE = 0.5  # of the time; a busier device has enough work
-MOST_NBYTES = 256 << 10  # bytes transferred per step; more is not small work
+MAX_KERNEL_NS = 6_000  # nanoseconds; a longer kernel is not small
+MAX_THREADS = 8_192  # per kernel; a thread processes about one number
+MAX_BUSY_SHARE = 0.5  # of the time; a busier device has enough work
+MAX_NBYTES = 256 << 10  # bytes transferred per step; more is not small work
 SMALL_SHARE = 0.95  # of the kernels must be small
 
 
@@ -46,11 +46,11 @@ def _is_small(device_view: DeviceView) -> bool:
     """
     kernels = device_view.kernels
     has_graph = (kernels["kind"] == RecordKind.GRAPH_TRACE).any()
-    if not len(kernels) or has_graph or device_view.busy_share > MOST_BUSY_SHARE:
+    if not len(kernels) or has_graph or device_view.busy_share > MAX_BUSY_SHARE:
         return False
     durations = kernels["end"].astype(np.int64) - kernels["start"].astype(np.int64)
-    is_small = (durations <= LONGEST_KERNEL_NS) & (count_threads(kernels) <= MOST_THREADS)
-    return bool(is_small.mean() >= SMALL_SHARE) and sum(copies.nbytes for copies in device_view.copies) <= MOST_NBYTES
+    is_small = (durations <= MAX_KERNEL_NS) & (count_threads(kernels) <= MAX_THREADS)
+    return bool(is_small.mean() >= SMALL_SHARE) and sum(copies.nbytes for copies in device_view.copies) <= MAX_NBYTES
 
 
 def _numbers_per_step(device_view: DeviceView) -> float:

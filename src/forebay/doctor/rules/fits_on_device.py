@@ -17,8 +17,8 @@ from forebay.doctor.rules.wording import feed_code
 __all__ = ["examine", "recognises"]
 
 FREE_SHARE = 0.5  # of the free device memory that the data may take; the step may need the other half
-LEAST_SHARE = 0.5  # of the uploads must repeat earlier data
-FEWEST_EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
+MIN_SHARE = 0.5  # of the uploads must repeat earlier data
+MIN_EPOCHS = 1.5  # how often the script must upload the data; fewer uploads prove no second epoch
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -60,16 +60,16 @@ def _data_nbytes(view: CaptureView, site: CallSite) -> int:
     """Return the bytes of all data that the line uploads; 0 without repetition.
 
     Equal keys of uploads show repeated data. Without enough equal keys, the data is the largest object that the script
-    builds, such as a dataset, if the line uploads at least FEWEST_EPOCHS times as many bytes.
+    builds, such as a dataset, if the line uploads at least MIN_EPOCHS times as many bytes.
     """
     uploads = _uploads(view, site)
     sizes = {(e.detail or {}).get("key"): e.nbytes for e in uploads if (e.detail or {}).get("key")}
     counts = Counter((event.detail or {}).get("key") for event in uploads)
     repeated = sum(count for key, count in counts.items() if key and count >= 2)
-    if repeated >= LEAST_SHARE * len(uploads) and repeated:
+    if repeated >= MIN_SHARE * len(uploads) and repeated:
         return sum(sizes.values())
     largest = max((event.nbytes for event in view.events_of(EventKind.BUILD)), default=0)
-    return largest if largest and sum(event.nbytes for event in uploads) >= FEWEST_EPOCHS * largest else 0
+    return largest if largest and sum(event.nbytes for event in uploads) >= MIN_EPOCHS * largest else 0
 
 
 def _uploads(view: CaptureView, site: CallSite) -> list[LedgerEvent]:

@@ -15,7 +15,7 @@ from forebay.doctor.rules.wording import location
 
 __all__ = ["examine"]
 
-MOST_NAMED = 3  # breaks in the evidence
+MAX_NAMED = 3  # breaks in the evidence
 _CODE = (
     'TORCH_LOGS="graph_breaks" python train.py   # shows each break with its reason\n'
     "torch.compile(step, fullgraph=True)         # raises an error at the first break\n"
@@ -54,7 +54,7 @@ def _name_breaks(view: CaptureView, lines: list[Line | None], breaks: list[Ledge
     """Return the places of the first breaks, with their reasons if PyTorch reports them."""
     reasons = {_break_of(event): str((event.detail or {}).get("break_reason") or "") for event in breaks}
     places = []
-    for line, reason in list(zip(lines, reasons.values(), strict=True))[:MOST_NAMED]:
+    for line, reason in list(zip(lines, reasons.values(), strict=True))[:MAX_NAMED]:
         place = location(view, line, "a line of a library")
         places.append(f"{place} ({reason})" if reason else place)
     more = len(lines) - len(places)

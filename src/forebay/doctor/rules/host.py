@@ -22,7 +22,7 @@ __all__ = ["examine"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of a step, for calls of one kind that most steps do not need
 MIN_LINE_SHARE = 0.01  # of a step, for one line of such calls
-MOST_EDITED_LINES = 4  # whose edits a cure shows
+MAX_EDITED_LINES = 4  # whose edits a cure shows
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
 
 
@@ -91,7 +91,7 @@ def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: 
     seconds = sum(_seconds_of(each, avoidable) for each in lines)
     lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
     fitted = [_fitted_code(view, each.line, avoidable) for each in lines]
-    if len(lines) > 1 and (len(lines) > MOST_EDITED_LINES or not all(fitted)):
+    if len(lines) > 1 and (len(lines) > MAX_EDITED_LINES or not all(fitted)):
         fitted = []  # the gain is that of all lines
     cure = Cure(
         avoidable.cure,

@@ -34,15 +34,15 @@ STORED_ROWS_CURE = "make all rows once, and use a feed"  # title of the cure
 # A batch of this size or less is made of small rows. To receive a batch from a worker process takes the loop 0.1 to
 # 1 ms (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
 SMALL_BATCH_NBYTES = 64 << 10
-MOST_STORED_NBYTES = 4 << 30  # of all rows of a dataset that a script may make once and keep
+MAX_STORED_NBYTES = 4 << 30  # of all rows of a dataset that a script may make once and keep
 STORED_SHARE = 0.1  # of the memory of the host, for these rows; while they are stacked, they need twice as much
-SHORTEST_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
+MIN_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
 # The same for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. On the virtual machine of an H200, 16
 # workers made a step of 12 ms slower, which waited 8 ms for a batch of 0.3 MB. A step of 23 ms became 2.1 times faster.
-SHORTEST_PAYING_GPU_WAIT = 10e-3
-LEAST_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
+MIN_PAYING_GPU_WAIT = 10e-3
+MIN_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
-LEAST_GENERATOR_SHARE = 0.1
+MIN_GENERATOR_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     wait = cost_of(view, site.events)
     costs = [(_cost_on_any_thread(view, stage_site), stage_site) for stage_site in view.sites_of(EventKind.PREPARE)]
     cost, slowest = max(costs, key=lambda pair: pair[0], default=(0.0, None))
-    least_share = LEAST_GENERATOR_SHARE if "generator" in site.values("loader") else LEAST_SHARE
+    least_share = MIN_GENERATOR_SHARE if "generator" in site.values("loader") else MIN_SHARE
     if slowest is not None and cost >= least_share * wait and cost > 0:
         assert view.steps is not None
         yields_batches = slowest.api == KERAS_GENERATOR and not any(site.values("batch_rows"))
@@ -118,7 +118,7 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
         return False
     nbytes = nbytes_per_call(site) / max(per_batch) * max(rows)
     memory = view.capture.machine.get("memory_nbytes") or 0
-    return bool(nbytes <= min(MOST_STORED_NBYTES, STORED_SHARE * memory))
+    return bool(nbytes <= min(MAX_STORED_NBYTES, STORED_SHARE * memory))
 
 
 def worker_settings(view: CaptureView) -> dict[str, str]:
@@ -131,8 +131,8 @@ def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
     per_batch = wait / site.per_step if site.per_step else 0.0
     nbytes = nbytes_per_call(site)
     if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
-        return per_batch >= SHORTEST_PAYING_GPU_WAIT
-    return nbytes > SMALL_BATCH_NBYTES or per_batch >= SHORTEST_PAYING_WAIT
+        return per_batch >= MIN_PAYING_GPU_WAIT
+    return nbytes > SMALL_BATCH_NBYTES or per_batch >= MIN_PAYING_WAIT
 
 
 def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:

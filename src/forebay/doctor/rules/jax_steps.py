@@ -16,19 +16,19 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-LONGEST_STEP_SECONDS = 2e-3  # in a longer step, a call takes little of the time
-LEAST_SHARE = 0.6  # of the step in which the device does not compute
+MAX_STEP_SECONDS = 2e-3  # in a longer step, a call takes little of the time
+MIN_SHARE = 0.6  # of the step in which the device does not compute
 WAITS = (EventKind.DOWNLOAD, EventKind.SYNC, EventKind.INPUT)  # a loop that waits in every step needs other cures
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding if a step is one short call of a compiled function, and the device is idle most of the time."""
     call = _only_call(view)
-    if call is None or view.device is None or not 0 < view.step_seconds <= LONGEST_STEP_SECONDS:
+    if call is None or view.device is None or not 0 < view.step_seconds <= MAX_STEP_SECONDS:
         return
     computing = seconds_per_step(view.device, view.device.working)
     overhead = max(0.0, view.step_seconds - computing)
-    if overhead < LEAST_SHARE * view.step_seconds:
+    if overhead < MIN_SHARE * view.step_seconds:
         return
     outside = max(0.0, view.step_seconds - cost_of(view, call.events))
     yield Finding(

@@ -20,9 +20,9 @@ from forebay.doctor.rules.wording import feed_code, feed_fits
 __all__ = ["examine", "is_reported"]
 
 FIT = "Model.fit"  # API name of a step of Keras
-LONGEST_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
-LEAST_DEVICE_SHARE = 0.4  # of the step; a smaller overhead is not reported: the device computes during a part of it
-LEAST_HOST_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
+MAX_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
+MIN_DEVICE_SHARE = 0.4  # of the step; a smaller overhead is not reported: the device computes during a part of it
+MIN_HOST_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -48,16 +48,16 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def is_reported(view: CaptureView) -> bool:
     """Whether this rule explains the time of the steps."""
-    if view.steps is None or view.steps.anchor[1] != FIT or view.step_seconds > LONGEST_STEP_SECONDS:
+    if view.steps is None or view.steps.anchor[1] != FIT or view.step_seconds > MAX_STEP_SECONDS:
         return False
     is_tensorflow = view.capture.facts.get("keras_backend") == "tensorflow"
     has_single_steps = keras_setting(view, "steps_per_execution") in (1, None)
     if not is_tensorflow or keras_setting(view, "run_eagerly") or not has_single_steps:
         return False
     if view.device is not None:
-        return _overhead_seconds(view) >= LEAST_DEVICE_SHARE * view.step_seconds
+        return _overhead_seconds(view) >= MIN_DEVICE_SHARE * view.step_seconds
     has_calls = any(site.in_loop for site in view.sites_of(EventKind.RUN))
-    return not view.has_gpu and has_calls and _overhead_seconds(view) >= LEAST_HOST_SHARE * view.step_seconds
+    return not view.has_gpu and has_calls and _overhead_seconds(view) >= MIN_HOST_SHARE * view.step_seconds
 
 
 def _overhead_seconds(view: CaptureView) -> float:

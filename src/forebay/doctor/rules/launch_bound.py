@@ -25,8 +25,8 @@ from forebay.doctor.rules.precedence import sites_for
 __all__ = ["examine"]
 
 MIN_REPORTED_SHARE = 0.15  # of a step
-FEWEST_LAUNCHES = 50  # per step; the rule does not report fewer
-LONGEST_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
+MIN_LAUNCHES = 50  # per step; the rule does not report fewer
+MAX_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -43,9 +43,9 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         return
     launching = view.step_parts.get(LAUNCHING, 0.0)
     if (
-        device_view.kernels_per_step < FEWEST_LAUNCHES
+        device_view.kernels_per_step < MIN_LAUNCHES
         or launching < MIN_REPORTED_SHARE * view.step_seconds
-        or _median_kernel_seconds(device_view) > LONGEST_KERNEL_SECONDS
+        or _median_kernel_seconds(device_view) > MAX_KERNEL_SECONDS
     ):
         return
     yield _finding(view, device_view, launching)

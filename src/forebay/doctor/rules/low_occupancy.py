@@ -26,9 +26,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MOST_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
+MAX_BLOCKS = 16  # per kernel; half the number of multiprocessors of the smallest training GPU
 MIN_REPORTED_SHARE = 0.2  # of a step
-SHORTEST_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
+MIN_NS = 20_000  # nanoseconds; for shorter kernels, the launch matters more than the number of blocks
 BASIS = "at most 15/16 of the time of these kernels, if their work can run in parallel; otherwise nothing"
 
 
@@ -54,7 +54,7 @@ def _mask_few_blocks(device_view: DeviceView) -> Any:
     durations = operations["end"].astype(np.int64) - operations["start"].astype(np.int64)
     is_kernel = np.isin(operations["kind"], (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL))
     blocks = count_blocks(operations)
-    few_blocks_mask = is_kernel & (blocks > 0) & (blocks <= MOST_BLOCKS) & (durations >= SHORTEST_NS)
+    few_blocks_mask = is_kernel & (blocks > 0) & (blocks <= MAX_BLOCKS) & (durations >= MIN_NS)
     return few_blocks_mask & ~mask_kernels_named(device_view, COLLECTIVE.search)
 
 
@@ -64,8 +64,8 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
     share = format_percent(cost / view.step_seconds)
     api = next((site.api for site in view.sites_of(EventKind.RUN, EventKind.OPS, EventKind.UPLOAD)), "")
     code = _CODE.get(framework_of(view, api), _CODE["torch"])
-    # At best, MOST_BLOCKS times as many blocks share the work of each kernel. At worst, nothing changes.
-    changes = shrink_kernels(_has_few_blocks, least_share=1 / MOST_BLOCKS, most_share=1.0)
+    # At best, MAX_BLOCKS times as many blocks share the work of each kernel. At worst, nothing changes.
+    changes = shrink_kernels(_has_few_blocks, least_share=1 / MAX_BLOCKS, most_share=1.0)
     return Finding(
         rule="low_occupancy",
         title=f"Kernels of {format_count(int(np.median(blocks)), 'block')} leave "
@@ -84,8 +84,8 @@ def _finding(view: CaptureView, device_view: DeviceView, few_blocks_mask: Any, c
 
 def _has_few_blocks(operation: DeviceOperation) -> bool:
     """Whether `_mask_few_blocks` contains this operation of a timeline."""
-    is_long = operation.seconds * 1e9 >= SHORTEST_NS
-    return is_long and 0 < operation.blocks <= MOST_BLOCKS and not COLLECTIVE.search(operation.name)
+    is_long = operation.seconds * 1e9 >= MIN_NS
+    return is_long and 0 < operation.blocks <= MAX_BLOCKS and not COLLECTIVE.search(operation.name)
 
 
 _CODE = {

@@ -19,8 +19,8 @@ from forebay.doctor.rules.wording import GRAPH_ITERATOR_CODE, SESSION, batch_row
 
 __all__ = ["examine"]
 
-SMALLEST_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
-FEWEST_SAMPLES = 10  # in all gaps; fewer do not show what runs in them
+MIN_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
+MIN_SAMPLES = 10  # in all gaps; fewer do not show what runs in them
 MIN_REPORTED_SHARE = 0.1  # of a step; from this share on, TraceML calls a loop input-bound
 _FRAMEWORK_WORK = frozenset(
     {EventKind.STEP, EventKind.INPUT, EventKind.RUN, EventKind.DOWNLOAD, EventKind.SYNC, EventKind.OPS}
@@ -54,7 +54,7 @@ def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
     One line may make several calls: `torch.from_numpy(batch).to(device)` copies only in its second one.
     """
     same_line = [other for other in view.sites_of(EventKind.UPLOAD) if other.line == site.line]
-    return any(nbytes_per_call(other) >= SMALLEST_NBYTES for other in same_line)
+    return any(nbytes_per_call(other) >= MIN_NBYTES for other in same_line)
 
 
 def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -> bool:
@@ -65,7 +65,7 @@ def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -
     of PyTorch on the CPU may be computation.
     """
     samples = samples_inside(view, gaps)
-    if len(samples) >= FEWEST_SAMPLES:
+    if len(samples) >= MIN_SAMPLES:
         return sum(is_framework_function(sample.function) for sample in samples) <= len(samples) / 2
     functions = [each for host_line in host_lines(view) for each in host_line.functions]
     if functions:

@@ -15,13 +15,13 @@ from forebay.doctor.rules.wording import calls_per_step, feed_code, feed_fits, n
 
 __all__ = ["examine", "recognises"]
 
-FEWEST_UPLOADS = 8  # per step; the rule does not report fewer
-LARGEST_NBYTES = 64 << 10  # bytes per upload; in larger uploads, copying takes longer than the call
+MIN_UPLOADS = 8  # per step; the rule does not report fewer
+MAX_NBYTES = 64 << 10  # bytes per upload; in larger uploads, copying takes longer than the call
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the site makes many small copies per step."""
-    return is_copy(site) and calls_per_step(site) >= FEWEST_UPLOADS and nbytes_per_call(site) < LARGEST_NBYTES
+    return is_copy(site) and calls_per_step(site) >= MIN_UPLOADS and nbytes_per_call(site) < MAX_NBYTES
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

@@ -33,12 +33,12 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MIN_SHARE_OF_DEVICE_TIME = 0.5
-LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
+MIN_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
 MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is not offered
 # The time of a fused kernel, as a multiple of the longest of the kernels that it replaces: at best and at worst.
 FUSED_TIMES = 1.0, 2.0
 NARROW_SHARES = 0.5, 1.0  # of the time in 16 bits: at best half; at worst autocast keeps these kernels in float32
-MOST_CURES = 3
+MAX_CURES = 3
 WITHOUT_BFLOAT16 = ("v100", "t4")
 
 
@@ -48,9 +48,9 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if device_view is None or not view.step_seconds:
         return
     work = find_memory_work(view, device_view)
-    if work.share < MIN_SHARE_OF_DEVICE_TIME or work.device_seconds < LEAST_COMPUTING_SHARE * view.step_seconds:
+    if work.share < MIN_SHARE_OF_DEVICE_TIME or work.device_seconds < MIN_COMPUTING_SHARE * view.step_seconds:
         return
-    cures = tuple(_cures(view, work))[:MOST_CURES]
+    cures = tuple(_cures(view, work))[:MAX_CURES]
     if cures:
         yield _finding(view, device_view, work, cures)
 

@@ -10,9 +10,9 @@ from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
 
-MOST_USED_SHARE = 0.9  # of the memory; the rule reports a larger share at the peak, as the torch profiler does
+MAX_USED_SHARE = 0.9  # of the memory; the rule reports a larger share at the peak, as the torch profiler does
 # Steps until memory is full; the rule reports growth that leaves fewer. A run of a few hours has this many steps.
-FEWEST_STEPS_LEFT = 100_000
+MIN_STEPS_LEFT = 100_000
 
 _LESS_MEMORY_CODE = {
     "torch": "with torch.autocast('cuda', dtype=torch.bfloat16): ...   # or torch.utils.checkpoint",
@@ -36,9 +36,9 @@ def examine(view: CaptureView) -> Iterator[Finding]:
             if level.place == HOST
             else _LESS_MEMORY_CODE.get(level.framework or "", "batch_size //= 2")
         )
-        if level.share > MOST_USED_SHARE:
+        if level.share > MAX_USED_SHARE:
             yield _full_finding(where, level, code)
-        elif level.growth_nbytes and _steps_left(level) < FEWEST_STEPS_LEFT:
+        elif level.growth_nbytes and _steps_left(level) < MIN_STEPS_LEFT:
             yield _growth_finding(where, level)
 
 

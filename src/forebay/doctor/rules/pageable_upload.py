@@ -19,7 +19,7 @@ from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cu
 
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
 
-SMALLEST_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller uploads
+MIN_NBYTES = 1 << 20  # bytes per call; the rule does not report smaller uploads
 PAGEABLE_BYTES_PER_SECOND = 8e9  # the largest speed of uploads from pageable memory, with 16 PCIe lanes
 PINNING_BASIS = "the CPU copy is removed, and the upload may overlap computation"
 
@@ -31,12 +31,12 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 def is_pageable(site: CallSite) -> bool:
     """Whether the calls of the site upload much data from pageable memory."""
-    return is_on_device(site) and False in site.values("pinned") and nbytes_per_call(site) >= SMALLEST_NBYTES
+    return is_on_device(site) and False in site.values("pinned") and nbytes_per_call(site) >= MIN_NBYTES
 
 
 def _moves_batch(view: CaptureView, site: CallSite) -> bool:
     """Whether an operation moves its tf.data batch, which is in pageable memory, to the device."""
-    if site.kind is not EventKind.MOVE or nbytes_per_call(site) < SMALLEST_NBYTES:
+    if site.kind is not EventKind.MOVE or nbytes_per_call(site) < MIN_NBYTES:
         return False
     is_upload = any(map(is_device, site.values("target"))) and not any(map(is_device, site.values("source")))
     return is_upload and any(

@@ -10,7 +10,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, framework_of, is_asynchronous
 from forebay.doctor.model.formatting import format_seconds
-from forebay.doctor.predict.cure_changes import defer_waits
+from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, fit_read
@@ -54,7 +54,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     if framework_of(view, site.api) == "keras":
         # Keras reads in its own loop; the script can only make Keras read less often.
         title = "let Keras read its losses less often"
-        return (Cure(title, fit_more_steps(view), READ_BASIS, defer_waits(view, site)),)
+        return (Cure(title, fit_more_steps(view), READ_BASIS, remove_waits_of_line(view, site)),)
     readback_cure = Cure(
         "receive results later, in order, without a wait",
         fit_read(view, site, later=True)
@@ -63,14 +63,14 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
         "readback.put(loss, tag=step)                  # in the loop: does not wait\n"
         "for step, value in readback.ready(): ...      # results that have arrived; readback.drain() after the loop",
         READ_BASIS,
-        defer_waits(view, site),
+        remove_waits_of_line(view, site),
     )
     framework = feed_framework(view, site.api)
     if framework not in _SUM_CODE:  # Keras runs the loop, so the script cannot sum in it
         return (readback_cure,)
     code = fit_read(view, site, later=False) or _SUM_CODE[framework]
     title = "sum on the device, read every hundredth step"
-    return Cure(title, code, READ_BASIS, defer_waits(view, site)), readback_cure
+    return Cure(title, code, READ_BASIS, remove_waits_of_line(view, site)), readback_cure
 
 
 def _other_waits(view: CaptureView, site: CallSite) -> Iterator[str]:

@@ -17,11 +17,11 @@ from forebay.doctor.rules.wording import calls_per_step, most_frequent_function,
 
 __all__ = ["examine", "recognises"]
 
-FEWEST_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
+MIN_BUILDS = 3  # builds in the profiled steps; fewer are normal, such as one per epoch
 ITERATOR = "iterator"  # of a loader; creating it starts the workers
 PIPELINES = frozenset({"Dataset", "DataLoader", ITERATOR})
 PIPELINES_PER_CALL = 2  # Keras builds an iterator at the start of an epoch and another at its end
-LEAST_CALLS_PER_STEP = 0.9  # of Keras; with fewer, a call may handle several batches
+MIN_CALLS_PER_STEP = 0.9  # of Keras; with fewer, a call may handle several batches
 KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
@@ -88,7 +88,7 @@ def _handles_one_batch(build: CallSite) -> bool:
     """Whether Keras builds a pipeline for each batch."""
     is_keras = _built_object(build) == ITERATOR and build.api in KERAS_CALLS
     per_step = _keras_calls_per_step(build) if build.api == "Model.fit" else calls_per_step(build)
-    return is_keras and per_step >= LEAST_CALLS_PER_STEP
+    return is_keras and per_step >= MIN_CALLS_PER_STEP
 
 
 def _keras_calls_per_step(build: CallSite) -> float:
@@ -160,13 +160,13 @@ def _changes(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> 
 
 
 def _is_repeated(build: CallSite) -> bool:
-    """Whether a line builds the same function, or objects without a function name, at least FEWEST_BUILDS times.
+    """Whether a line builds the same function, or objects without a function name, at least MIN_BUILDS times.
 
     A call of `fit` builds one object per epoch and per validation. These do not count if the script calls `fit` only
     once or twice.
     """
-    is_in_few_fits = 0 < len({*build.values("fit")}) < FEWEST_BUILDS  # "fit" is the number of the `fit` call
-    return most_frequent_function(build)[1] >= FEWEST_BUILDS and not is_in_few_fits
+    is_in_few_fits = 0 < len({*build.values("fit")}) < MIN_BUILDS  # "fit" is the number of the `fit` call
+    return most_frequent_function(build)[1] >= MIN_BUILDS and not is_in_few_fits
 
 
 def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:

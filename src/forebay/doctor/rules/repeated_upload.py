@@ -17,15 +17,15 @@ from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nby
 
 __all__ = ["examine", "recognises"]
 
-FEWEST_UPLOADS = 3  # of the same data; fewer may be a coincidence
-SMALLEST_NBYTES = 1 << 10  # bytes; smaller uploads are single numbers
-LEAST_SHARE = 0.5  # of the calls on the line must repeat data
+MIN_UPLOADS = 3  # of the same data; fewer may be a coincidence
+MIN_NBYTES = 1 << 10  # bytes; smaller uploads are single numbers
+MIN_SHARE = 0.5  # of the calls on the line must repeat data
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether at least half of the uploads of the site repeat data, and are not single numbers."""
     repeated = len(_repeated_uploads(site))
-    return repeated >= LEAST_SHARE * len(site.events) and repeated > 0 and nbytes_per_call(site) >= SMALLEST_NBYTES
+    return repeated >= MIN_SHARE * len(site.events) and repeated > 0 and nbytes_per_call(site) >= MIN_NBYTES
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
@@ -35,13 +35,13 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _repeated_uploads(site: CallSite) -> list[LedgerEvent]:
-    """Return the uploads of data that was uploaded before, and at least FEWEST_UPLOADS times in all."""
+    """Return the uploads of data that was uploaded before, and at least MIN_UPLOADS times in all."""
     counts = Counter(key for key in site.values("key") if key)
     seen: set[object] = set()
     repeated = []
     for event in site.events:
         key = (event.api, (event.detail or {}).get("key"))
-        if key in seen and counts[key[1]] >= FEWEST_UPLOADS:
+        if key in seen and counts[key[1]] >= MIN_UPLOADS:
             repeated.append(event)
         seen.add(key)
     return repeated

@@ -18,7 +18,7 @@ from forebay.doctor.rules.wording import most_frequent_function
 
 __all__ = ["examine", "recognises"]
 
-FEWEST_COMPILATIONS = 3  # of one function in the profiled steps; the smaller last batch of an epoch causes one
+MIN_COMPILATIONS = 3  # of one function in the profiled steps; the smaller last batch of an epoch causes one
 
 _REASONS = {
     "shape": "the shapes of its arguments change",
@@ -35,7 +35,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     """
     middle = (view.steps.start + view.steps.end) / 2 if view.steps else 0
     is_recurring = any(event.end > middle for event in site.events)
-    return is_recurring and most_frequent_function(site)[1] >= FEWEST_COMPILATIONS
+    return is_recurring and most_frequent_function(site)[1] >= MIN_COMPILATIONS
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

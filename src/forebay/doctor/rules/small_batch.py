@@ -18,10 +18,10 @@ from forebay.doctor.rules.precedence import sites_for
 
 __all__ = ["examine"]
 
-LARGEST_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
+MAX_NBYTES = 16 << 10  # bytes of data per step; a step with more is not small
 FEW_ROWS = 8  # per batch, at most
 MIN_REPORTED_SHARE = 0.6  # of a step; fixed costs with a smaller share are not reported
-LONGEST_STEP_SECONDS = 5e-3  # if even the shortest step takes longer, computation takes most of it
+MAX_STEP_SECONDS = 5e-3  # if even the shortest step takes longer, computation takes most of it
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
 
@@ -37,8 +37,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     nbytes, rows = _nbytes_per_step(view), _batch_rows(view)
     has_few_rows = 0 < rows <= FEW_ROWS
     fixed = min(view.step_seconds, unexplained_seconds(view) + (_compiled_seconds(view) if has_few_rows else 0.0))
-    is_small = 0 < nbytes <= LARGEST_NBYTES and (view.has_gpu or has_few_rows)
-    if is_small and fixed >= MIN_REPORTED_SHARE * view.step_seconds and _shortest_step(view) <= LONGEST_STEP_SECONDS:
+    is_small = 0 < nbytes <= MAX_NBYTES and (view.has_gpu or has_few_rows)
+    if is_small and fixed >= MIN_REPORTED_SHARE * view.step_seconds and _shortest_step(view) <= MAX_STEP_SECONDS:
         yield _finding(view, nbytes, rows, fixed)
 
 

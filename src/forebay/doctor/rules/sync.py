@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.predict.cure_changes import defer_waits
+from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.loop_edits import every_hundredth_step
@@ -36,7 +36,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
                     fit_line(view, site.line, every_hundredth_step)
                     or f"if step % 100 == 0:\n    {statement}   # or once after the loop",
                     READ_BASIS,
-                    defer_waits(view, site),
+                    remove_waits_of_line(view, site),
                 ),
             ),
             evidence=(

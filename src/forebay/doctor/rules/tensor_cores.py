@@ -29,7 +29,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 __all__ = ["examine"]
 
 MIN_REPORTED_SHARE = 0.1  # of a step
-LEAST_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
+MIN_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step waits for something else
 LONG_KERNEL_SECONDS = 100e-6  # computation, not memory, limits a kernel this long
 
 
@@ -51,7 +51,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if (
         device_view is None
         or not view.step_seconds
-        or seconds_per_step(device_view, device_view.computing) < LEAST_COMPUTING_SHARE * view.step_seconds
+        or seconds_per_step(device_view, device_view.computing) < MIN_COMPUTING_SHARE * view.step_seconds
     ):
         return
     for kind in _SLOW_PRODUCTS:

@@ -7,7 +7,7 @@ from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.compile_cures import CallingTime, compile_step
-from forebay.doctor.rules.eager import FEWEST_OPERATIONS, calling_seconds, operations_per_step
+from forebay.doctor.rules.eager import MIN_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import sites_for
@@ -16,7 +16,7 @@ __all__ = ["examine", "recognises"]
 
 # Without compiled calls in the loop, at least this share of all operations must be tiny operations of one line. If not,
 # `eager` may report them.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
@@ -30,7 +30,7 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     tiny = operations_per_step(site, "tiny")
     total = sum(operations_per_step(other) for other in view.sites_of(EventKind.OPS))
     has_compiled_call = any(run.in_loop for run in view.sites_of(EventKind.RUN))
-    return tiny >= FEWEST_OPERATIONS and (has_compiled_call or tiny >= LEAST_SHARE * total)
+    return tiny >= MIN_OPERATIONS and (has_compiled_call or tiny >= MIN_SHARE * total)
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:

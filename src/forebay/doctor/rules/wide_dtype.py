@@ -17,13 +17,13 @@ from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
 __all__ = ["CONVERT_ONCE", "examine", "recognises"]
 
 CONVERT_ONCE = "convert the array once"  # title of the cure that `verify` can emulate
-SMALLEST_NBYTES = 64 << 10  # bytes per call; labels and step numbers are smaller and do not matter
+MIN_NBYTES = 64 << 10  # bytes per call; labels and step numbers are smaller and do not matter
 DOUBLE = ("float", 64)  # float64 as `dtype_bits` returns it: kind and bits
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the site uploads large arrays in a wider dtype than needed."""
-    is_large = site.in_loop and nbytes_per_call(site) >= SMALLEST_NBYTES and not is_python_data(site)
+    is_large = site.in_loop and nbytes_per_call(site) >= MIN_NBYTES and not is_python_data(site)
     return is_large and _bits(site) is not None
 
 

@@ -14,7 +14,7 @@ __all__ = ["WrongRowsError", "check_rows", "make_numbered_rows", "sum_first_elem
 SEED = 20240608  # arbitrary, but the same in every process
 BLOCK_NBYTES = 32 << 20  # size of the random block
 ROW_ID_NBYTES = 4  # bytes of the row number in a uint8 row
-LARGEST_EXACT = 1 << 24  # float32 represents all whole numbers up to this one
+MAX_EXACT = 1 << 24  # float32 represents all whole numbers up to this one
 
 
 class WrongRowsError(Exception):
@@ -67,9 +67,9 @@ def _random_rows(rows: int, width: int, dtype: np.dtype[Any]) -> np.ndarray[Any,
 
 
 def _check_exact(rows: int) -> None:
-    if rows > LARGEST_EXACT:
+    if rows > MAX_EXACT:
         raise ValueError(
-            f"{rows} rows cannot be numbered in float32, which is not exact beyond {LARGEST_EXACT}. Use fewer rows."
+            f"{rows} rows cannot be numbered in float32, which is not exact beyond {MAX_EXACT}. Use fewer rows."
         )
 
 

@@ -29,14 +29,14 @@ class FilterLimits:
         """Check only chunks that might decompress to more than `max_nbytes`, judged by their compressed size."""
         self._dataset, self._max_nbytes = dataset, max_nbytes
         self._codes = [code for code, _ in list_filters(dataset)] if dataset.chunks else []
-        self._may_grow = any(map(_is_compression, self._codes))
+        self._has_compression = any(map(_is_compression, self._codes))
         chunk_nbytes = int(np.prod(dataset.chunks or (1,), dtype=object)) * dataset.dtype.itemsize
         # A tolerance: filters before the compression may add bytes, as scaleoffset adds a header.
         self._limit_nbytes = 2 * chunk_nbytes + _SLACK_NBYTES
 
     def validate(self, first_row: int) -> None:
         """Raise ValueError if a chunk that begins at this row decompresses to many more bytes than its values need."""
-        for start in self._chunk_starts(first_row) if self._may_grow else ():
+        for start in self._chunk_starts(first_row) if self._has_compression else ():
             info = self._dataset.id.get_chunk_info_by_coord(start)
             applied = self._applied_codes(info.filter_mask)
             if any(map(_is_compression, applied)) and self._largest_nbytes(info.size, applied) > self._max_nbytes:

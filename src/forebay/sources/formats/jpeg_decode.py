@@ -50,7 +50,7 @@ _TURNS: dict[int, Callable[[Array], Array]] = {
 }
 _SCAN_MARKER, _APP1_MARKER = 0xDA, 0xE1  # of JPEG: the pixels begin; EXIF or XMP data
 _MARKERS_WITHOUT_LENGTH = (0x01, *range(0xD0, 0xD9))
-_SMALLEST_SCALED = 64  # pixels; the last pixel of a scaled image covers fewer pixels, which shows in smaller images
+_MIN_SCALED = 64  # pixels; the last pixel of a scaled image covers fewer pixels, which shows in smaller images
 
 
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
@@ -174,7 +174,7 @@ class JpegDecoder(ImageDecoder):
         """Return the smallest n/8 of the size, up to 8/8, from which the image can be made smaller, not larger."""
         scales = [wanted / length for wanted, length in zip(target, size, strict=True)]
         wanted_scales = [max(scales)] * 2 if self._options.resize == "crop" else scales
-        is_small = min(size) < _SMALLEST_SCALED
+        is_small = min(size) < _MIN_SCALED
         eighths = 8 if is_small else min(8, max(-(-8 * wanted // 1) for wanted in wanted_scales))
         height, width = (int(-(-length * eighths // 8)) for length in size)
         return height, width

@@ -81,7 +81,7 @@ class ImageFiller:
         self._decoders: dict[int, tuple[DeviceDecoder, threading.Lock]] = {}  # by the handle of their stream
         self._lock = threading.Lock()
         self._device_images = self._host_images = 0
-        recorder.add_counters("decoded_images", self._counters)
+        recorder.register_counters("decoded_images", self._counters)
 
     def begin_pass(self) -> None:
         """Do nothing, because no rows are kept."""

@@ -29,7 +29,7 @@ WARM_UP_CALLS = 3  # calls before the first trace starts; they compile the funct
 EARLY_CALLS = 6  # traced calls of the warm-up; the profiled steps start at the eleventh call
 MAX_CALLS = 150  # a trace stops after this many traced calls
 MAX_NS = 15_000_000_000  # a trace stops after 15 s
-LONGEST_RATIO = 3  # to the longest traced call of a function; longer calls contain a compilation or a pause
+MAX_RATIO = 3  # to the longest traced call of a function; longer calls contain a compilation or a pause
 KEPT_CALLS = 20_000  # calls without a trace; earlier ones get no waits
 API = "waits inside compiled functions"
 # This module is imported on first use, because some versions of TensorFlow lack the private modules that it imports.
@@ -158,7 +158,7 @@ class InputWaits:
             for function in templates
         }
         for call in self._other_calls:
-            if call.length <= LONGEST_RATIO * longest.get(call.function, -1):
+            if call.length <= MAX_RATIO * longest.get(call.function, -1):
                 self._write_reads(call, next(templates[call.function]), {"estimated": True})
         self._reads, self._traced_calls = [], []
         self._other_calls.clear()

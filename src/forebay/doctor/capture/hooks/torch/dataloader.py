@@ -48,7 +48,7 @@ class _LoaderLines:
     def describe_loader(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         self._of_loaders[args[0]] = self._lines.current_line()
         dataset = getattr(args[0], "dataset", None)
-        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_facts_of(dataset)}
+        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_describe_dataset(dataset)}
 
     def describe_iterator(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         line = self._of_loaders.get(args[0], -1)
@@ -72,7 +72,7 @@ def _settings_of(loader: Any) -> dict[str, Any]:
     }
 
 
-def _facts_of(dataset: Any) -> dict[str, Any]:
+def _describe_dataset(dataset: Any) -> dict[str, Any]:
     """Return the number of rows of a dataset, and whether its code seems to draw random numbers.
 
     Return an empty dict for a stream, and for a dataset without a length. Calling `len` rarely adds work to the script,
@@ -84,11 +84,11 @@ def _facts_of(dataset: Any) -> dict[str, Any]:
         rows = len(dataset)
     except Exception:  # code of the script; it may raise anything
         return {}
-    is_random = any(_may_draw(nested) for nested in _nested_datasets(dataset))
+    is_random = any(_may_be_random(nested) for nested in _nested_datasets(dataset))
     return {"dataset_rows": rows, "random_rows": is_random}
 
 
-def _may_draw(dataset: Any) -> bool:
+def _may_be_random(dataset: Any) -> bool:
     """Whether the rows of a dataset may be different in each epoch: their code may draw random numbers.
 
     A transform object of an unknown class counts as random.
