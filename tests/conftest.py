@@ -1,8 +1,9 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
-`pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"` leaves out
-the examples, the scripts of all frameworks but CuPy, pages that import a framework, the cured scripts, the frequent
-situations, the compiler of PyTorch, Ray workers, the Keras cases on JAX and PyTorch, backups of fits, and Orbax.
+`pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"`, the
+command of the README, leaves out the examples, the scripts of all frameworks but CuPy, pages that import a framework,
+cured scripts, frequent situations, the compiler of PyTorch, Ray workers, browsers, contenders of `forebay bench`,
+memory over many epochs, the Keras cases on JAX and PyTorch, backups of fits, and Orbax. A long test is also slow.
 """
 
 import gc
@@ -38,7 +39,6 @@ FIRST = (
 SLOW = (
     "cli",
     "compat/test_v0_1_files",
-    "doctor/capture/hooks/test_tensorflow",
     "doctor/capture/test_plain_python",
     "doctor/capture/test_session_history",
     "doctor/capture/test_step_monitor",
@@ -46,20 +46,13 @@ SLOW = (
     "doctor/diagnosis/test_measured_settings",
     "doctor/diagnosis/test_verify",
     "doctor/predict/test_recorded_captures",
-    "doctor/report/test_browser",
     "doctor/rules/test_recorded_faults",
-    "doctor/test_situations",
     "engines/cuda/pull/test_queueing",
     "engines/cuda/pull/test_row_puller",
     "engines/cuda/test_multi_device_feed",
-    "examples",
     "feed/test_faults_in_",
-    "feed/test_memory",
     "gpu",
-    "measure/bench/test_bench_command",
     "measure/bench/test_disk",
-    "measure/bench/test_run",
-    "pipeline/ranks/test_processes",
     "pipeline/ranks/test_ray_train",
     "sources/direct/test_feeds",
     "sources/formats/test_arrow_damage",
@@ -68,7 +61,6 @@ SLOW = (
     "sources/formats/test_tfrecord",
     "sources/objects/test_s3",
     "sources/test_fuzz",
-    "transforms/workers/on_ray",
     "transforms/workers/test_process_handle",
     "transforms/workers/test_process_pool",
 )
@@ -78,10 +70,14 @@ LONG = (
     "doctor/capture/hooks/test_keras.py",
     "doctor/capture/hooks/test_tensorflow.py",
     "doctor/capture/hooks/test_torch.py",
+    "doctor/report/test_browser",
     "doctor/rules/test_applied_cures",
     "doctor/test_situations",
     "examples",
+    "feed/test_memory",
     "fuzz/test_fuzz",
+    "measure/bench/test_bench_command",
+    "measure/bench/test_run",
     "pipeline/ranks/test_processes",
     "transforms/workers/on_ray",
 )
@@ -123,10 +119,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         waits = "framework_processes" in getattr(item, "fixturenames", ())
         if waits:
             item.add_marker(pytest.mark.timeout(1000))  # the test may run a framework process
-        if waits or _relative(item.path).startswith(SLOW):
-            item.add_marker(pytest.mark.slow)
         if _relative(item.path).startswith(LONG):
             item.add_marker(pytest.mark.long)
+        if waits or _relative(item.path).startswith(SLOW) or item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=_turn)
 
 

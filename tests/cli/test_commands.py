@@ -146,6 +146,7 @@ def test_output_to_a_full_disk_fails_with_a_message():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_full_disk_does_not_lose_bench_results():
     chosen = ["--case", "handoff", "--contender", "torch.from_numpy"]
     done = forebay("bench", "--quick", "--repeats", "1", *chosen, "--save", "/dev/full")

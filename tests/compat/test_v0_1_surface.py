@@ -91,7 +91,6 @@ def test_every_error_has_its_old_base_classes(name: str, now: Any) -> None:
     assert set(OLD["light"]["errors"][name]) <= set(now["errors"][name])
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_the_surface_for_keras_and_ray_exists_and_accepts_its_old_arguments(now_with_frameworks: Any) -> None:
     old, new = OLD["frameworks"], now_with_frameworks

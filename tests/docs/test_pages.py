@@ -44,7 +44,6 @@ def run_script(text, folder):
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_with_a_framework_run(page, tmp_path):

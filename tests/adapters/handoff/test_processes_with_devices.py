@@ -12,7 +12,7 @@ JAX = Path(__file__).with_name("jax_process.py")
 TENSORFLOW = Path(__file__).with_name("tensorflow_worker.py")
 ROWS = 192
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 def run_jax(folder, count, devices, **job):

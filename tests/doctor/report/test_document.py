@@ -14,7 +14,7 @@ from forebay.doctor.report.document import SCHEMA_VERSION, to_document
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "cured"]
-SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.slow), "crossings_beside_a_loop"]
+SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.long), "crossings_beside_a_loop"]
 OBJECTS = [SCHEMA, *(part for part in SCHEMA["$defs"].values() if "properties" in part)]
 
 

@@ -14,7 +14,7 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.html import render_card, render_page, save_page
 
 SAMPLES = ["ordinary", "crowded", "healthy", "no_loop", "no_framework", "hostile", "interrupted", "streaming"]
-SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.slow), "crossings_beside_a_loop"]
+SAMPLES += ["few_crossings", pytest.param("many_crossings", marks=pytest.mark.long), "crossings_beside_a_loop"]
 LARGEST = 2_000_000  # bytes per page
 VOID = {"meta", "link", "br", "img"}
 
