@@ -184,7 +184,7 @@ def test_a_state_of_0_1_resumes_with_a_warning_if_a_map_draws_numbers_of_rows():
     pipeline = fb.from_arrays(np.arange(37)).shuffle(seed=3).map(draw, seed=5).map(jitter).batch(4)
     with pipeline.feed("numpy") as feed:
         next(feed)
-        with pytest.warns(UserWarning, match=r"map\(draw, rows\) draws other .* finish the run with that version"):
+        with pytest.warns(UserWarning, match=r"map\(draw, rows\) draws different .* finish the run with it"):
             feed.load_state_dict(old_state(feed))
         assert received(feed) == expected_epochs("shuffled")[0][4:]
         with warnings.catch_warnings(action="error"):
