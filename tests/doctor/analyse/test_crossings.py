@@ -161,6 +161,7 @@ def test_consecutive_crossings_of_a_line_have_one_total():
     assert [(first.start, total.count) for first, total in total_consecutive(found)] == [(0, 2), (2e-3, 1), (3e-3, 1)]
 
 
+@pytest.mark.slow
 @given(captures)
 def test_totals_of_any_capture_contain_every_crossing_once(capture):
     view = CaptureView(capture)
