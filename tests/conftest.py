@@ -1,9 +1,7 @@
 """Test tiers, framework processes, and a clean process state for every file of tests.
 
 `pytest -m "not slow"` runs the fast tier: no framework process, no cluster, no browser. `-m "not long"`, the
-command of the README, leaves out the examples, the scripts of all frameworks but CuPy, pages that import a framework,
-cured scripts, frequent situations, the compiler of PyTorch, Ray workers, browsers, contenders of `forebay bench`,
-memory over many epochs, the Keras cases on JAX and PyTorch, backups of fits, and Orbax. A long test is also slow.
+command of the README, leaves out the files in LONG and the tests with that marker. `.ci/run` runs them afterwards.
 """
 
 import gc
@@ -45,8 +43,6 @@ SLOW = (
     "doctor/capture/test_session_history",
     "doctor/capture/test_step_monitor",
     "doctor/diagnosis/test_compare_ranks",
-    "doctor/diagnosis/test_measured_settings",
-    "doctor/diagnosis/test_verify",
     "doctor/predict/test_recorded_captures",
     "doctor/rules/test_recorded_faults",
     "engines/cuda/decode",
@@ -76,16 +72,22 @@ SLOW = (
     "transforms/workers/test_process_handle",
     "transforms/workers/test_process_pool",
 )
-# Folders and files of the long tier.
+# Folders and files that repeat a law on another framework, run whole scripts, or take longer than most. They are slow
+# tests too.
 LONG = (
+    "adapters/test_script_end",
     "doctor/capture/hooks/test_jax.py",
     "doctor/capture/hooks/test_keras.py",
     "doctor/capture/hooks/test_tensorflow.py",
     "doctor/capture/hooks/test_torch.py",
+    "doctor/diagnosis/test_measured_settings",
+    "doctor/diagnosis/test_verify",
     "doctor/report/test_browser",
     "doctor/rules/test_applied_cures",
     "doctor/test_situations",
+    "engines/cuda/pull/test_row_puller_streams",
     "examples",
+    "feed/test_faults_in_scripts",
     "feed/test_memory",
     "fuzz/test_fuzz",
     "measure/bench/test_bench_command",
