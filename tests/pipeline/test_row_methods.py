@@ -210,6 +210,13 @@ def test_the_choice_of_rows_is_explained(pipeline, expected):
         assert all(text in feed.plan.decisions[0].why for text in expected)
 
 
+@pytest.mark.parametrize("method", ["repeat", "take", "skip"])
+def test_how_rows_are_drawn_is_explained_once(method):
+    drawn = TEN.sample(weights=np.ones(10), rows=4)
+    with getattr(drawn, method)(2).batch(2).feed("numpy") as feed:
+        assert feed.plan.decisions[0].why.count("drawn by weight") == 1
+
+
 def test_the_window_of_a_stream_counts_as_memory_wherever_it_is():
     window = STREAM.shuffle(seed=0, window=800)
     plans = [pipeline.batch(2).feed("numpy").plan for pipeline in (window, window.skip(2), window.take(5).repeat(2))]

@@ -44,8 +44,7 @@ def _stream_decision(pipeline: PipelineDescription) -> Decision:
 
 def _why_order(pipeline: PipelineDescription, order: Order) -> str:
     """Return how the rows are arranged, without `take`, `skip` and `repeat`."""
-    while isinstance(order, Take | Repeated | Span):
-        order = order.inner
+    order = _arrangement(order)
     if isinstance(order, BucketedBatches):
         return _why_bucketed(pipeline, order)
     if isinstance(order, Shuffled):
@@ -68,6 +67,12 @@ def _why_order(pipeline: PipelineDescription, order: Order) -> str:
         f"blocks come in random order, and the rows of {order.open_blocks} blocks ({format_nbytes(open_nbytes)}) are "
         f"mixed at a time: rows of one block stay within {order.max_row_distance} positions of each other"
     )
+
+
+def _arrangement(order: Order) -> Order:
+    while isinstance(order, Take | Repeated | Span):
+        order = order.inner
+    return order
 
 
 def _why_sampled(order: Sampled) -> str:
@@ -109,7 +114,8 @@ def _why_parts(pipeline: PipelineDescription, parts: Sequence[OrderPart]) -> str
 
 
 def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
-    """Yield a note for each order that leaves out rows."""
+    """Yield a note for each order that selects, splits, packs or draws rows."""
+    arrangement = _arrangement(order)  # `_why_order` describes it
     for link in order_chain(order):
         if isinstance(link, Selected):
             yield f"{link.length} of {link.inner.length} rows were selected"
@@ -122,7 +128,7 @@ def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
                 f"{link.inner.length} texts packed into {link.length} rows of {link.row_length} tokens, "
                 f"{link.fill:.1%} full; the table has {format_nbytes(link.table.nbytes)}"
             )
-        elif isinstance(link, Sampled) and link is not order:
+        elif isinstance(link, Sampled) and link is not arrangement:
             yield _why_sampled(link)
 
 
