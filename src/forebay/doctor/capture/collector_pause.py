@@ -1,8 +1,8 @@
 """A pause of the garbage collector while a sampler reads the stacks of other threads.
 
-Before Python 3.12, allocating a frame object may run the collector. A finalizer then lets the sampled thread continue,
-which frees the frame that is being read, and the process crashes. Since Python 3.12 the collector runs only between
-bytecodes, so no pause is needed.
+Before Python 3.12, allocating a frame object may run the collector. A finalizer may then release the interpreter lock.
+The sampled thread continues and frees the frame that the sampler is reading, and the process crashes. Since Python 3.12
+the collector runs only between bytecodes, so no pause is needed.
 """
 
 import gc

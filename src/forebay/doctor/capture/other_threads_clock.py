@@ -1,4 +1,4 @@
-"""Readings of CPU time while steps are recorded: how much the other threads of the process compute.
+"""Readings of CPU time while steps are recorded: how many cores other threads than the loop's keep busy.
 
 On a CPU, JAX computes in its own threads. Their CPU time shows whether they may limit a step.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 __all__ = ["OtherThreadsClock"]
 
 INTERVAL_NS = 10_000_000  # between two readings; a reading takes about 1 us
-MAX_READINGS = 2000  # of a run; at least 20 seconds
+MAX_READINGS = 2000  # per run; they cover at least 20 seconds
 
 
 class _Reading(NamedTuple):
@@ -35,9 +35,9 @@ class OtherThreadsClock:
         self._readings.append(_Reading(now, get_ident(), time.process_time(), time.thread_time()))
 
     def other_cores(self, start: int, end: int) -> float | None:
-        """Return how many cores the other threads kept busy from `start` to `end`; None without enough readings.
+        """Return how many cores the other threads kept busy from `start` to `end`.
 
-        The thread with the most readings in this time is that of the loop.
+        The thread with the most readings in this time is that of the loop. Return None if it has fewer than two.
         """
         inside = [reading for reading in self._readings if start <= reading.time <= end]
         threads = [reading.thread for reading in inside]

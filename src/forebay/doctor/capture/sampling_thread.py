@@ -16,7 +16,8 @@ STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 class SamplingThread:
     """Calls `sample` between `start` and `stop`, with the garbage collector paused where Python needs this.
 
-    `sample` returns the seconds until its next call. An error of it ends the thread and is passed to `on_failure`.
+    `sample` returns the seconds until its next call. If it raises an error, the thread passes the error to
+    `on_failure` and ends.
     """
 
     def __init__(self, sample: Callable[[], float], on_failure: Callable[[Exception], None]) -> None:
@@ -42,7 +43,7 @@ class SamplingThread:
             self._end_signal.acquire(timeout=STOP_SECONDS)
 
     def forget(self) -> None:
-        """Undo what the thread has changed. Call this in a forked process, which has no such thread."""
+        """Undo what the thread has changed. Call this in a forked process, which has no sampling thread."""
         self._is_running = False
         self._collector_pause.resume()
 

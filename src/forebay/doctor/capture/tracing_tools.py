@@ -18,7 +18,7 @@ _MONITORS = (0, 1)  # ids of debuggers and of coverage tools in `sys.monitoring`
 
 
 def record_tools(ledger: Ledger, start: int) -> None:
-    """Record the tools that are active on this thread, as on since `start`, in nanoseconds."""
+    """Record each tool that is active on this thread as on from `start` (nanoseconds) until now."""
     for setting in sorted(active_tools()):
         ledger.append((EventKind.SETTING, setting.value, -1), start, perf_counter_ns())
 

@@ -13,7 +13,7 @@ __all__ = ["leave_out_callbacks"]
 
 
 def leave_out_callbacks(emulator: Emulator) -> None:
-    """Replace the functions that add a callback on the target line, if the emulation leaves them out."""
+    """Replace the function that adds a callback, if the emulation leaves out such callbacks on the target line."""
     for api, owner, name in (
         ("jax.debug.print", jax.debug, "print"),
         ("jax.debug.callback", jax.debug, "callback"),
