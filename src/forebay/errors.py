@@ -7,8 +7,8 @@
     ├── SourceError (ValueError)            a source cannot be opened or read, or has no rows
     │   ├── SourceChangedError (OSError)    a file was deleted or changed after the pipeline opened it
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
-    ├── TransformError (ValueError)         the output of a map is invalid, a map failed too often, or one_hot got
-    │                                       labels outside of its classes
+    ├── TransformError (ValueError)         a map returned invalid data or failed too often, or one_hot got
+    │                                       invalid labels
     ├── StateError (ValueError)             a feed cannot resume from a state dict: damaged, or of another pipeline
     ├── BudgetError (ValueError)            a budget is too small for the data that it must hold
     ├── FrameworkError (ImportError)        a framework is unknown, or a needed package is not installed
@@ -94,7 +94,7 @@ class StoreError(SourceError, OSError):
 
 
 class TransformError(ForebayError, ValueError):
-    """The output of a map is invalid, a map failed too often, or one_hot got invalid labels."""
+    """A map returned invalid data or failed too often, or one_hot got invalid labels."""
 
 
 class StateError(ForebayError, ValueError):

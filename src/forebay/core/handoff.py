@@ -194,7 +194,7 @@ class SparseTensorHandOff(Protocol):
 
 
 def compact_rows(values: Any, columns: Any, counts: Any) -> tuple[Any, Any, Any]:
-    """Return the three arrays of a CSR matrix on the host: values, columns and row starts.
+    """Return the three arrays of a CSR matrix in host memory: values, columns, row starts.
 
     The arguments are those of `SparseTensorHandOff.to_sparse`, as NumPy arrays.
     """

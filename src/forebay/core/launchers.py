@@ -132,9 +132,10 @@ def _read_tensorflow() -> ReportedRank | None:
 
 
 def _read_tf_config() -> ReportedRank | None:
-    """Return the rank from the variable TF_CONFIG, or None if it is unset or has no known task.
+    """Return the rank from the variable TF_CONFIG.
 
-    TF_CONFIG has the form {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}.
+    Return None if it is unset or has no known task. TF_CONFIG has the form
+    {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}.
     """
     config = os.environ.get("TF_CONFIG")
     if not config:

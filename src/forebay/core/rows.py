@@ -41,7 +41,7 @@ def row_numbers(rows: Rows) -> Sequence[int]:
 
 
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the rows at positions `start` to `stop - 1`, or to the end of `rows`."""
+    """Return the rows at positions `start` to `stop - 1`, or fewer at the end."""
     if not isinstance(rows, slice):
         return rows[start:stop]
     return slice(rows.start + start, min(rows.start + stop, rows.stop))

@@ -224,7 +224,10 @@ class AbstractSource(PipelineInput):
 
     @property
     def plan_version(self) -> int:
-        """A number that grows when a feed needs a new plan, for example once all rows are cached."""
+        """A number that grows when a feed needs a new plan.
+
+        For example, a feed needs one once all rows are cached.
+        """
         return 0
 
     @property

@@ -92,7 +92,7 @@ class WaitCounts:
         return WaitCounts(buckets, self.ready - earlier.ready, self.seconds - earlier.seconds, max_seconds)
 
     def percentiles(self, shares: Sequence[float] = (0.5, 0.95, 0.99)) -> list[float]:
-        """Return, for each share, the wait in seconds that this share of the batches does not exceed."""
+        """Return, for each share, the wait (seconds) that this share of batches does not exceed."""
         targets = [max(1, math.ceil(share * self.batches)) for share in shares]
         return [self._nth(target) for target in targets]
 

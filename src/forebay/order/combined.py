@@ -214,7 +214,7 @@ class Interleaved:
 
 
 def has_windows(order: Order) -> bool:
-    """Return whether an order, or a part of it, has windows or packed rows as its rows."""
+    """Return whether an order, or a part of it, is of windows or packed rows."""
     links = list(order_chain(order))
     parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
     return any(isinstance(link, Windows | Packed) for link in links) or any(has_windows(part.order) for part in parts)

@@ -44,7 +44,10 @@ MAX_TABLE_ROWS = 1 << 24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthBuckets:
-    """The positions and the batches of each bucket. Buckets are sorted by the length of their rows."""
+    """The positions and the batches of each bucket.
+
+    Buckets are sorted by the length of their rows.
+    """
 
     tokens: int  # budget of a batch: its number of rows, times the length of its longest row
     # The positions of the first bucket, then of the second, and so on. Inside of a bucket, they ascend.
@@ -164,7 +167,7 @@ class BucketedBatches(WrappingOrder):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables of the order, including the tables of two epochs of a shuffle."""
+        """Bytes of the tables of the order, including those of two epochs of a shuffle."""
         has_epochs = self.shuffle is not None and self.epochs is not None
         return self.buckets.nbytes * (1 + _CACHED_EPOCHS if has_epochs else 1)
 
@@ -249,9 +252,10 @@ class _EpochTables:
         self._lock = threading.Lock()
 
     def find(self, epoch: int) -> tuple[PositionTable, Array]:
-        """Return two tables of an epoch: its inner positions by bucket, and the batch at each position.
+        """Return two tables of an epoch.
 
-        The inner positions of a bucket are in the order in which its batches contain them.
+        The first has the inner positions by bucket; in a bucket, they are in the order in which its batches contain
+        them. The second has the batch at each position.
         """
         found = self._epochs.get(epoch)
         if found is not None:

@@ -307,5 +307,5 @@ def _sort_by_length(lengths: Array, counts: Array) -> Array:
 
 
 def _index_dtype(length: int) -> type[np.integer[Any]]:
-    """Return a dtype for numbers up to `length`: 32 bits if possible, which halves the memory."""
+    """Return a dtype for numbers up to `length`: 32 bits if possible, to save memory."""
     return np.uint32 if length < 2**32 else np.int64

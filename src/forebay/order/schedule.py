@@ -185,7 +185,7 @@ class Schedule:
         return Cursor(cursor.epoch, cursor.passes, position, done_batches, cursor.stream, cursor.stream_position)
 
     def incomplete_step_rows(self, cursor: Cursor) -> int:
-        """Return the number of rows of all shards in an incomplete last step of the cursor's pass.
+        """Return the rows of all shards in an incomplete last step of the cursor's pass.
 
         Return 0 if the last step is full or does not belong to the epoch.
         """
@@ -227,7 +227,7 @@ class Schedule:
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
-        """Return whether each shard moves a row from its last full batch to the last step.
+        """Return whether each shard moves a row from its previous batch to the last step.
 
         This is so if the last step would have fewer rows than there are shards, and if each shard can move a row.
         """

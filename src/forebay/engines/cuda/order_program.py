@@ -64,9 +64,10 @@ def _append_steps(instructions: list[list[int]], steps: DeviceSteps, table_point
 
 
 def _append_parts(instructions: list[list[int]], step: Branch | Mix, table_pointer: Callable[[Array], int]) -> None:
-    """Append a branch or a mix, one entry for each part, and then the steps of the parts.
+    """Append a branch or a mix.
 
-    The last word of an entry is the index of the first instruction of the part.
+    This is one entry for each part, and then the steps of the parts. The last word of an entry is the index of the
+    first instruction of the part.
     """
     entries: Sequence[Sequence[int]]
     if isinstance(step, Mix):

@@ -64,7 +64,7 @@ class _ResizeJob(ctypes.Structure):
 
 
 class ImageFiller:
-    """Fills slots with the images and other leaves of a source. Several threads may use it."""
+    """Fills slots with images and other leaves of a source. Several threads may use it."""
 
     all_resident = False
 
@@ -91,7 +91,7 @@ class ImageFiller:
         return False
 
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
-        """Read and decode the images of these rows, and gather their other leaves, into the slot."""
+        """Decode the images of these rows into the slot, and gather the other leaves."""
         began = time.perf_counter()
         numbers = rows.numbers()
         contents = self._images.read(numbers)

@@ -160,7 +160,7 @@ def load_nvjpeg() -> _Library:
 
 
 def _paths() -> Iterator[str]:
-    """Yield the places of the library: first NVIDIA's packages, then the search path of the system."""
+    """Yield paths of the library: in NVIDIA's packages, then in the system's search path."""
     package = find_spec("nvidia")
     folders = list(package.submodule_search_locations or ()) if package is not None else []
     yield from (str(path) for folder in folders if (path := Path(folder, _FOLDER, _LIBRARY)).is_file())

@@ -63,7 +63,7 @@ class ResidentRows:
             publish(self._extents_with_resident(stop))
 
     def _extents_with_resident(self, rows: int) -> RowExtents:
-        """Return the extents of all rows: the first `rows` on the device, the others on the host."""
+        """Return the extents of all rows; the first `rows` rows are on the device."""
         host = self._host_extents
         resident = np.array([[0, self._pointer, self._stride]], np.int64)
         if rows >= host.rows:
