@@ -29,7 +29,9 @@ __all__ = ["Epoch", "Feed"]
 
 
 class Feed(FeedReports):
-    """Batches of a pipeline as arrays of a framework. Each loop over it is the next epoch.
+    """Batches of a pipeline as arrays of a framework.
+
+    Each loop over a feed is the next epoch.
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -43,7 +45,7 @@ class Feed(FeedReports):
         self._options, self._recorder = options, Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
         self._reports = RegularReports()
-        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
+        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
@@ -259,7 +261,10 @@ class Epoch:
         return received_all and cursor.passes + 1 == pipeline.passes
 
     def close(self) -> None:
-        """End the epoch early. The next `iter(feed)` starts the following epoch, if a batch was requested."""
+        """End the epoch early.
+
+        If a batch was requested, the next `iter(feed)` starts the following epoch, else this one.
+        """
         self._progress.end()
 
     def _advance(self) -> None:
@@ -304,7 +309,7 @@ class Epoch:
             raise
 
     def _begin_group(self, slot: Slot, requested_at: float) -> None:
-        """Hand off all batches of a group at once, in half the time of single hand-offs."""
+        """Hand off all batches of a group at once, which takes half the time."""
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
         if self._feed._skipped_rows is not None:
