@@ -77,7 +77,7 @@ class PipelineError(ForebayError, ValueError):
 class UnknownNameError(PipelineError, AttributeError):
     """A pipeline, a feed or the module has no such attribute.
 
-    If the name belongs to another library, the message names the attribute to use instead.
+    The name belongs to another library, and the message says what to write instead.
     """
 
 

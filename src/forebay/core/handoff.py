@@ -173,10 +173,10 @@ class SparseHandOff(Protocol):
     """
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
-        """Return rows of `width` numbers, most of which are 0.
+        """Return rows of `width` numbers.
 
-        The number in row i and column `columns[i, j]` is `values[i, j]`. If a column occurs several times in a row, its
-        values are equal.
+        The number in row i and column `columns[i, j]` is `values[i, j]`; all other numbers are 0. If a column occurs
+        several times in a row, its values are equal.
         """
         ...
 

@@ -84,7 +84,7 @@ class WaitCounts:
     def since(self, earlier: "WaitCounts") -> "WaitCounts":
         """Return the counts after an earlier moment.
 
-        Its `max_seconds` is not exact: it is the upper bound of the highest bucket that counted a wait.
+        Its `max_seconds` is not exact: the longest wait is at most this long. It is the upper bound of a bucket.
         """
         buckets = tuple(now - before for now, before in zip(self.buckets, earlier.buckets, strict=True))
         highest = max((number for number, count in enumerate(buckets) if count), default=None)

@@ -197,8 +197,8 @@ class Interleaved:
     def _rotation(self, epoch: int) -> int:
         """Return the index of the period in the table with which this epoch begins.
 
-        So all epochs share one table. The epoch skips the periods before this one. In each of them, the number of
-        positions of a part is its weight.
+        So all epochs share one table. `_pattern_rows` subtracts the positions that a part has in the periods before
+        this one: its weight for each period.
         """
         assert self.seed is not None
         return derive_key(self.seed, epoch, _PATTERN_KEY) % (len(self._shuffled_pattern) // self._period)

@@ -73,7 +73,7 @@ class DrawAlias:
 class Branch:
     """Continue with the first part whose `stop` is above the number.
 
-    First subtract the `start` of this part, which may be negative.
+    Before that, subtract the `start` of this part, which may be negative.
     """
 
     starts: tuple[int, ...]

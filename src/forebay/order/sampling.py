@@ -1,8 +1,8 @@
 """Weighted sampling: `Sampled`, an order that draws positions of its inner order by weight.
 
 With replacement, each position is an independent draw from an alias table, in constant time. Without replacement, every
-position of the inner order gets a random sort key in each epoch, and the epoch has the positions with the smallest sort
-keys (Efraimidis and Spirakis, 2006).
+position of the inner order with a weight above 0 gets a random sort key in each epoch, and the epoch has the positions
+with the smallest sort keys (Efraimidis and Spirakis, 2006).
 
 All random numbers are hashes of an epoch key, which is derived from the seed and the epoch, and a position. The module
 uses only integer arithmetic and the basic float operations, which IEEE 754 rounds equally on every machine. So an order
@@ -103,9 +103,9 @@ class AliasTable:
 
     The table has at least one bucket per weight, all of the same size. Bucket i belongs to weight i. A random number
     selects a bucket and a point in it. If the point is below the bucket's threshold, the draw returns the index of the
-    bucket, else the bucket's alias, which is the index of another weight. The number of buckets is a power of two, so
-    that random bits select all buckets equally often. The entry of a bucket has the alias in the upper 32 bits and the
-    threshold in the lower 32 bits, so that a draw reads memory once.
+    bucket, else the bucket's alias, which is usually the index of another weight. The number of buckets is a power of
+    two, so that random bits select all buckets equally often. The entry of a bucket has the alias in the upper 32 bits
+    and the threshold in the lower 32 bits, so that a draw reads memory once.
     """
 
     def __init__(self, weights: Weights) -> None:

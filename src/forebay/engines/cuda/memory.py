@@ -191,7 +191,7 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def wait_for_arrival(self) -> None:
-        """Block this thread until the rows have arrived, as they have in a closed slot."""
+        """Block this thread until the rows have arrived. Those of a closed slot have arrived."""
         with self.close_lock, self.device:
             if not self.closed:
                 self.arrival_event.wait()

@@ -107,7 +107,7 @@ class PageLocks:
                 self._drop_users(to_release)
 
     def _split_by_locks(self, start: int, stop: int) -> list[tuple[int, int, _LockedRange | None]]:
-        """Return the locked ranges that overlap this range, and the gaps between them.
+        """Return the locked ranges that overlap this range, and its gaps without a lock.
 
         They are sorted by address. For a gap, the third value is None.
         """
