@@ -1,8 +1,10 @@
 """The shape of the package: few top-level entries, no import cycle, small files, unique class names."""
 
 from collections import defaultdict
+from os.path import commonprefix
 
 import grimp
+import pytest
 from tests.support.parsing import source_facts
 from tests.support.paths import ROOT
 
@@ -36,10 +38,48 @@ def test_functions_have_few_positional_parameters():
     assert many == set()
 
 
-def test_no_modules_import_each_other():
+def test_no_modules_import_each_other(imports):
     """Imports inside functions count too."""
-    graph = grimp.build_graph("forebay", exclude_type_checking_imports=True, cache_dir=None)
-    left = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
-    while free := {module for module, imported in left.items() if not imported & left.keys()}:
-        left = {module: imported for module, imported in left.items() if module not in free}
-    assert sorted(left) == []
+    assert (
+        _members_of_cycles({module: imports.find_modules_directly_imported_by(module) for module in imports.modules})
+        == []
+    )
+
+
+def test_no_sibling_packages_import_each_other(imports):
+    """An import of a module counts as an import of each package that contains the module."""
+    siblings = defaultdict(lambda: defaultdict(set))  # package -> its member -> the members that this one imports
+    for importer in imports.modules:
+        for imported in imports.find_modules_directly_imported_by(importer):
+            parent, *members = _siblings_of(importer, imported)
+            if len(members) == 2:
+                siblings[parent][members[0]].add(members[1])
+    cycles = {parent: _members_of_cycles(members) for parent, members in siblings.items()}
+    assert {parent: members for parent, members in cycles.items() if members} == {}
+
+
+def test_no_rule_imports_the_table_of_rules(imports):
+    """The table imports rules by name, so these imports would be cycles that the graph does not show."""
+    table = "forebay.doctor.rules.registry"
+    importers = imports.find_modules_that_directly_import(table)
+    assert sorted(module for module in importers if module.startswith("forebay.doctor.rules.")) == []
+
+
+@pytest.fixture(scope="module")
+def imports():
+    return grimp.build_graph("forebay", exclude_type_checking_imports=True, cache_dir=None)
+
+
+def _siblings_of(importer, imported):
+    """Return the innermost common package of two modules, and its members that contain each of them."""
+    names = [importer.split("."), imported.split(".")]
+    depth = len(commonprefix(names))
+    return [".".join(names[0][:depth]), *(name[depth] for name in names if len(name) > depth)]
+
+
+def _members_of_cycles(imported_by_member):
+    """Return the members of cycles, and those that import them."""
+    left = {member: set(imported) for member, imported in imported_by_member.items()}
+    while free := {member for member, imported in left.items() if not imported & left.keys()}:
+        left = {member: imported for member, imported in left.items() if member not in free}
+    return sorted(left)
