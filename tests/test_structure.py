@@ -1,7 +1,7 @@
 """The shape of the package: few top-level entries, no import cycle, small files, unique class names."""
 
 from collections import defaultdict
-from os.path import commonprefix
+from itertools import takewhile
 
 import grimp
 import pytest
@@ -73,7 +73,7 @@ def imports():
 def _siblings_of(importer, imported):
     """Return the innermost common package of two modules, and its members that contain each of them."""
     names = [importer.split("."), imported.split(".")]
-    depth = len(commonprefix(names))
+    depth = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
     return [".".join(names[0][:depth]), *(name[depth] for name in names if len(name) > depth)]
 
 
