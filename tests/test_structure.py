@@ -8,10 +8,15 @@ import pytest
 from tests.support.parsing import source_facts
 from tests.support.paths import ROOT
 
+from forebay.core import registry
+
 PACKAGE = ROOT / "src" / "forebay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_ENTRIES, MAX_LINES, MAX_PARAMETERS = 13, 350, 6
+MIN_LINES = 60  # of a module that only one other module imports
 FAMILIES = {"HostCopier"}  # the same role, once for each framework
+# Packages with one module for each member of a family. Most families are tables of the registry.
+FAMILY_PACKAGES = {"forebay.measure.bench.cases"}
 
 
 def test_the_top_level_has_few_entries():
@@ -22,6 +27,29 @@ def test_the_top_level_has_few_entries():
 def test_no_file_is_long():
     lines = {path.relative_to(PACKAGE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
     assert {file: count for file, count in lines.items() if count > MAX_LINES} == {}
+
+
+def test_a_small_module_has_several_importers(imports):
+    """A small module that only one other module imports belongs into that module."""
+    loaded_by_name = {target.partition(":")[0] for target in registry.all_targets()}
+    small = {
+        module: sorted(importers)
+        for module in imports.modules - loaded_by_name
+        if len(importers := imports.find_modules_that_directly_import(module)) == 1
+        and not _is_in_family(module)
+        and _count_lines(module) < MIN_LINES
+    }
+    assert small == {}
+
+
+def _is_in_family(module):
+    return any(module.startswith(f"{package}.") for package in FAMILY_PACKAGES)
+
+
+def _count_lines(module):
+    """Return the lines of a module. A package counts as long, because it has no importer of its own."""
+    path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    return len(path.read_text().splitlines()) if path.exists() else MIN_LINES
 
 
 def test_class_names_are_unique():
