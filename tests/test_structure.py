@@ -1,5 +1,6 @@
 """The shape of the package: few top-level entries, no import cycle, small files, unique class names."""
 
+import re
 from collections import defaultdict
 from itertools import takewhile
 
@@ -51,6 +52,12 @@ def _count_lines(module):
     """Return the lines of a module. A package counts as long, because it has no importer of its own."""
     path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
     return len(path.read_text().splitlines()) if path.exists() else MIN_LINES
+
+
+def test_the_number_of_examples_comes_from_the_profiles():
+    literal = re.compile(r"max_examples\s*=\s*[0-9]")
+    files = [path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py") if literal.search(path.read_text())]
+    assert files == ["support/profiles.py"]
 
 
 def test_class_names_are_unique():
