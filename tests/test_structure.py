@@ -68,10 +68,10 @@ def test_class_names_are_unique():
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in FAMILIES} == {}
 
 
-def test_functions_have_few_positional_parameters():
-    found = {path.relative_to(PACKAGE).as_posix(): source_facts(path).positional_parameters for path in FILES}
+def test_functions_have_few_parameters():
+    found = {path.relative_to(PACKAGE).as_posix(): source_facts(path).parameters for path in FILES}
     many = {f"{file}: {name}" for file, counts in found.items() for name in counts if counts[name] > MAX_PARAMETERS}
-    assert many == set()
+    assert many == {"adapters/keras/keras_feed.py: KerasFeed.__init__"}  # the options of feed("keras")
 
 
 def test_no_modules_import_each_other(imports):

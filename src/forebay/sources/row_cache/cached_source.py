@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,13 +17,23 @@ from forebay.errors import SpecError
 from forebay.sources.lookahead import GroupItems, group_key
 from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
 
-__all__ = ["CachedSource", "TransformInto"]
+__all__ = ["CachedSource", "RowTransform", "TransformInto"]
 
 # Bytes of temporary arrays. With fewer, decoder threads would often wait for the last image of a piece.
 PIECE_NBYTES = 16 << 20
 
 # Transforms the leaves of rows, and writes the results to arrays.
 TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RowTransform:
+    """How cached rows follow from the rows of a source."""
+
+    specs: tuple[ArraySpec, ...]  # of the cached rows
+    structure: Structure
+    apply: TransformInto | None = None  # None: the cached rows are those of the source
+    calls_user_code: bool = False  # whether `apply` calls functions of the user
 
 
 class CachedSource(AbstractSource):
@@ -35,20 +46,14 @@ class CachedSource(AbstractSource):
         self,
         inner: AbstractSource,
         store: StoredRows,
-        specs: Sequence[ArraySpec],
-        structure: Structure,
+        transform: RowTransform,
         *,
-        transform: TransformInto | None,
-        calls_user_code: bool,
         used_rows: int,
     ) -> None:
-        """`used_rows` is the number of different rows that the pipeline uses.
-
-        `calls_user_code` says whether the transform calls functions of the user.
-        """
-        self._inner, self._store, self._transform, self._used_rows = inner, store, transform, used_rows
-        self._calls_user_code = calls_user_code
-        self.specs, self.structure = tuple(specs), structure
+        """`used_rows` is the number of different rows that the pipeline uses."""
+        self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
+        self._calls_user_code = calls_user_code = transform.calls_user_code
+        self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
         # If an epoch may complete the cache, do not fill groups of the next epoch: it gets a new plan.
