@@ -65,6 +65,8 @@ def test_a_cache_without_all_rows_has_no_memory_extents():
 class Prefetching(ArraySource):
     """Records the rows that it is told to prefetch, and the rows that are gathered."""
 
+    can_prefetch = True
+
     def __init__(self, tree):
         super().__init__(tree)
         self.announced, self.gathered, self.closed = [], [], 0

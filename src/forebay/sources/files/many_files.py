@@ -79,6 +79,7 @@ class FilesSource(AbstractSource):
     """The rows of many files, one file after the other."""
 
     immutable = True
+    can_prefetch = True
 
     def __init__(self, openers: Sequence["_FileOpener"], *, max_open: int, max_held_nbytes: int) -> None:
         self._pool = SourcePool(openers, max_open=max_open, max_held_nbytes=max_held_nbytes)

@@ -42,6 +42,8 @@ class CachedSource(AbstractSource):
     Rows that do not belong to the set of `StoredRows` are computed each time.
     """
 
+    can_prefetch = True
+
     def __init__(
         self,
         inner: AbstractSource,
@@ -65,7 +67,7 @@ class CachedSource(AbstractSource):
         self.decompressed_nbytes = inner.decompressed_nbytes
         self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
         self._piece_rows = 1 << 62  # an inner source that prefetches must be asked for the rows that it prefetched
-        if type(inner).prefetch is AbstractSource.prefetch:
+        if not inner.can_prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
             self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
         self._planned_reads: list[_PlannedReads] = []
