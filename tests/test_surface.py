@@ -127,7 +127,6 @@ def test_every_module_has_a_docstring():
         "forebay.core.shared_memory",
         "forebay.adapters.upload.upload_once",
         "forebay.adapters.readback.readback",
-        "forebay.adapters.readback.all_finite",
     ],
 )
 def test_docstring_examples_run(name):

@@ -8,8 +8,7 @@ for batch in fb.from_arrays({"image": x, "label": y}).shuffle(seed=0).batch(256)
 import sys as _sys
 import typing as _typing
 
-from forebay.adapters.readback.all_finite import all_finite
-from forebay.adapters.readback.readback import Readback
+from forebay.adapters.readback.readback import Readback, all_finite
 from forebay.adapters.upload.upload_once import forget, upload_once
 from forebay.core.ragged import Ragged
 from forebay.core.spec import ArraySpec

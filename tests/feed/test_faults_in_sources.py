@@ -110,6 +110,8 @@ def test_a_file_that_vanishes_before_it_is_opened_is_named(tmp_path):
 class FailingPrefetch(ArraySource):
     """A source whose prefetch raises an error."""
 
+    can_prefetch = True
+
     def prefetch(self, upcoming):
         raise OSError("the server is gone")
 

@@ -6,6 +6,7 @@ import itertools
 import pickle
 import threading
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def test_a_second_iterator_ends_the_first():
 
 def test_a_group_is_not_reused_between_taking_and_handing_it_off():
     feed = fb.from_arrays(np.arange(200_000)).batch(1000).feed("numpy", host_bytes="4MiB")
-    hand_off, slow, found = feed._hand_off.hand_off, [], []
+    hand_off, slow, found = feed._parts.hand_off.hand_off, [], []
 
     class Slow:
         def hand_off(self, roots):
@@ -36,7 +37,7 @@ def test_a_group_is_not_reused_between_taking_and_handing_it_off():
                 threading.Event().wait(0.2)
             return hand_off(roots)
 
-    feed._hand_off = Slow()
+    feed._parts = replace(feed._parts, hand_off=Slow())
     iterator = iter(feed)
 
     def consume():

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_a_failed_request_spends_the_epoch():
 
     feed = fb.from_arrays(np.arange(4)).batch(2).feed("numpy")
     feed.set_epoch(5)
-    feed._hand_off = type("Failing", (), {"hand_off": staticmethod(fail)})()
+    feed._parts = replace(feed._parts, hand_off=type("Failing", (), {"hand_off": staticmethod(fail)})())
     with pytest.raises(ValueError, match="array"):
         next(iter(feed))
     iter(feed)

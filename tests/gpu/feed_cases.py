@@ -298,7 +298,7 @@ def photos(tmp_path_factory):
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
 def test_images_that_the_device_decodes_equal_those_of_pillow(framework, photos, resize):
-    nvjpeg = pytest.importorskip("forebay.engines.cuda.decode.nvjpeg")
+    nvjpeg = pytest.importorskip("forebay.engines.cuda.nvjpeg")
     try:
         nvjpeg.load_nvjpeg()
     except ImportError:

@@ -1,6 +1,5 @@
-"""Combined pipelines: the rows of a NumPy model, on any shards and after any resume; and clear refusals."""
+"""Combined pipelines: the rows of a NumPy model, on any shards and after any resume."""
 
-import json
 from itertools import zip_longest
 
 import numpy as np
@@ -8,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tests.pipeline.combined_pipelines import PAIR, ROWS, epoch_of, resumed
 from tests.support.received import rows_of
 
 import forebay as fb
-from forebay.errors import PipelineError, SpecError, StateError
+from forebay.errors import PipelineError, SpecError
 from forebay.pipeline.combine import concat, interleave, zip_rows
 from forebay.pipeline.ray_request import _row_delivery
 
@@ -45,19 +45,6 @@ def combined(draw, depth=2):
     if change is None:
         return made
     return {"shuffle": made.shuffle(seed=3), "take": made.take(17), "repeat": made.repeat(2)}[change]
-
-
-def epoch_of(pipeline, epoch=0):
-    """Return the rows of one epoch in one batch after the other."""
-    with pipeline.batch(7).feed("numpy") as feed:
-        feed.set_epoch(epoch)
-        return rows_of(feed)
-
-
-def resumed(pipeline, state):
-    feed = pipeline.feed("numpy")
-    feed.load_state_dict(json.loads(json.dumps(state)))
-    return feed
 
 
 @given(first=simple_pipelines(), second=simple_pipelines(first=100), epoch=st.integers(0, 3))
@@ -190,122 +177,10 @@ def test_maps_receive_combined_rows():
     assert sorted(epoch_of(mixed)[:4]) == [0, 2, 20, 22]
 
 
-PAIR = [fb.from_arrays(np.arange(10)), fb.from_arrays(np.arange(20))]
-BASE = interleave(*PAIR, weights=(2, 1))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        interleave(*PAIR, weights=(1, 1)),
-        interleave(*PAIR, weights=(2, 1), stop="all"),
-        interleave(*PAIR, weights=(2, 1), stop=BASE.order.length),
-        interleave(*PAIR, weights=(2, 1), seed=0),
-        interleave(*PAIR[::-1], weights=(2, 1)),
-        interleave(PAIR[0], PAIR[1].shuffle(seed=0), weights=(2, 1)),
-        interleave(PAIR[0], PAIR[1].take(19), weights=(2, 1)),
-        concat(*PAIR),
-        concat(*PAIR[::-1]),
-    ],
-)
-def test_a_state_of_another_combination_is_refused(other):
-    state = BASE.batch(2).feed("numpy").state_dict()
-    resumed(interleave(*PAIR, weights=(4, 2)).batch(3), state)
-    with pytest.raises(StateError, match="another pipeline"):
-        other.batch(2).feed("numpy").load_state_dict(state)
-
-
-ROWS = fb.from_arrays(np.arange(10))
-
-
-@pytest.mark.parametrize("combine", [concat, interleave, zip_rows])
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (fb.from_generator(lambda: iter([np.int64(1)])), "is a stream.*Combine the rows inside the generator"),
-        (fb.from_batches([np.arange(3)]), "ready-made batches.*Combine the rows in the loader"),
-        (ROWS.map(abs), r"map\(abs, rows\).*Call map\(\) after"),
-        (ROWS.map(fb.cast("float32")), r"cast\(.*Call map\(\) after"),
-        (ROWS.batch(4), r"batch\(4\).*Call batch\(\) after"),
-        (ROWS.batch(4).repeat(2), r"batch\(4\).*Call batch\(\) after"),
-        (ROWS.shard(0, 2), r"sharded. Call shard\(\) after"),
-        (ROWS.shard("auto"), r"sharded. Call shard\(\) after"),
-        (np.arange(3), "pipeline 2 is a ndarray. Pass pipelines"),
-        ([ROWS, ROWS], r"Remove the brackets: \w+\(\*pipelines\)"),
-    ],
-)
-def test_pipelines_that_cannot_be_combined_are_refused(combine, other, message):
-    with pytest.raises(PipelineError, match=message):
-        combine(ROWS, other)
-
-
-@pytest.mark.parametrize("combine", [concat, interleave, zip_rows])
-def test_no_pipeline_is_refused(combine):
-    with pytest.raises(PipelineError, match="got no pipeline"):
-        combine()
-
-
-@pytest.mark.parametrize("combine", [concat, interleave])
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (np.arange(3.0), r"'array' is int64\[\] in pipeline 1 and float64\[\] in pipeline 2.*astype\('int64'\)"),
-        (np.zeros((3, 2), int), r"int64\[\] in pipeline 1 and int64\[2\]"),
-        ({"x": np.arange(3)}, r"array \(a single array\) and pipeline 2 has x \(dict\)"),
-    ],
-)
-def test_rows_of_other_specs_are_refused_with_the_field_and_both_specs(combine, other, message):
-    with pytest.raises(SpecError, match=message):
-        combine(ROWS, fb.from_arrays(other))
-
-
-@pytest.mark.parametrize(
-    "weights", [(1,), (1, 2, 3), (1, 0), (1, -2), (1, float("nan")), (1, float("inf")), (1, "2"), (1, True), 3, "ab"]
-)
-def test_weights_that_are_not_one_positive_number_per_pipeline_are_refused(weights):
-    with pytest.raises(PipelineError, match="weights="):
-        interleave(ROWS, ROWS, weights=weights)
-
-
-@pytest.mark.parametrize("stop", ["last", 0, -1, 2.5, None, True])
-def test_other_ends_are_refused(stop):
-    with pytest.raises(PipelineError, match="stop="):
-        interleave(ROWS, ROWS, stop=stop)
-
-
-@pytest.mark.parametrize("seed", ["1", 1.5, True])
-def test_seeds_that_are_no_whole_numbers_are_refused(seed):
-    with pytest.raises(PipelineError, match="seed="):
-        interleave(ROWS, ROWS, seed=seed)
-
-
 def test_numpy_numbers_are_accepted():
     mixed = interleave(ROWS, ROWS, weights=np.array([0.75, 0.25], np.float32), stop=np.int64(4), seed=np.int32(1))
     assert mixed.order.weights == (3, 1)
     assert len(epoch_of(mixed)) == 4
-
-
-def test_endless_pipelines_are_refused_where_nothing_would_follow():
-    with pytest.raises(PipelineError, match=r"pipeline 1 never ends.*Pass a count"):
-        concat(ROWS.repeat(), ROWS)
-    with pytest.raises(PipelineError, match=r"pipeline 2 repeats without a count. Leave out"):
-        interleave(ROWS, ROWS.repeat(), stop="all")
-    assert epoch_of(concat(ROWS, ROWS.repeat()).take(25)) == [*range(10), *range(10), *range(5)]
-    assert len(epoch_of(interleave(ROWS, ROWS.repeat(), weights=(1, 4)))) >= 46
-    assert len(epoch_of(interleave(ROWS.repeat(), ROWS.repeat()).take(99))) == 99
-
-
-def test_zip_refuses_other_lengths_orders_and_equal_names():
-    with pytest.raises(PipelineError, match=r"pipeline 1 has 10, pipeline 2 has 7. Use take"):
-        zip_rows(ROWS, ROWS.take(7))
-    with pytest.raises(PipelineError, match="pipeline 2 has endless rows"):
-        zip_rows(ROWS, ROWS.repeat())
-    with pytest.raises(PipelineError, match=r"different orders \(natural, shuffled\).*or shuffle rows"):
-        zip_rows(ROWS, ROWS.shuffle(seed=1))
-    with pytest.raises(PipelineError, match="or shuffle rows"):
-        zip_rows(ROWS.shuffle(seed=2), ROWS.shuffle(seed=1))
-    with pytest.raises(PipelineError, match=r"two fields that are both named 'x'. Rename"):
-        zip_rows(fb.from_arrays({"x": np.arange(3)}), fb.from_arrays({"x": np.arange(3)}))
 
 
 def test_explain_names_the_parts_and_their_orders():
@@ -353,13 +228,6 @@ def test_states_of_zipped_windows_differ_by_where_the_windows_begin():
     assert first.fingerprint != second.fingerprint
     with pytest.raises(PipelineError, match="choose, window or shuffle rows"):
         zip_rows(series.window(3).take(49), series.window(3, stride=2))
-
-
-@pytest.mark.parametrize("combine", [concat, interleave, zip_rows])
-def test_combined_windows_have_no_windows(combine):
-    windows = fb.from_arrays(np.arange(20)).window(3)
-    with pytest.raises(PipelineError, match="consecutive rows"):
-        combine(windows, windows).window(2)
 
 
 def test_the_seed_of_interleave_is_the_seed_of_later_maps_even_if_it_is_0():

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.profiles import MANY_EXAMPLES
 
 from forebay.errors import ForebayError, SourceError
 from forebay.sources.formats.csv import open_csv, open_txt
@@ -24,11 +25,7 @@ from forebay.sources.formats.npz import open_npz
 from forebay.sources.formats.tfrecord import masked_crc, open_tfrecord
 from forebay.sources.formats.webdataset import open_webdataset
 
-fuzz = settings(
-    max_examples=200,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+fuzz = settings(MANY_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 ARRAY = np.arange(24, dtype="f4").reshape(8, 3)
 

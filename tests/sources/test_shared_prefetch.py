@@ -17,6 +17,8 @@ from forebay.sources.shared_prefetch import SharedPrefetch
 class Prefetching(AbstractSource):
     """A source that records the groups to prefetch and the gathered groups. A thread reads the former."""
 
+    can_prefetch = True
+
     def __init__(self, length, *, row_nbytes=4, limit=None):
         self.specs, self.structure = (ArraySpec((row_nbytes,), "u1"),), Structure(None)
         self._length, self._limit = length, limit

@@ -60,7 +60,7 @@ _KERAS_BACKUPS = f"{_KERAS_FEED}/backup_cases.py"
 # The doctor's files come first: some of them look at a framework before Keras has added its dtypes to NumPy.
 CASES = {
     "torch": (
-        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "untouched", "settings")),
+        *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "optimizer", "untouched", "settings")),
         "doctor/capture/torch_arithmetic_cases.py",
         "adapters/loader/loader_cases.py",
         *(f"doctor/emulate/torch_{part}_cases.py" for part in ("transfer", "batch", "setting")),

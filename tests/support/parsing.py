@@ -1,6 +1,7 @@
 """Parsing of Python source in tests."""
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ class SourceFacts:
 
     docstring: str | None
     classes: tuple[str, ...]
-    positional_parameters: dict[str, int]  # by function, without `self` and `cls`
+    parameters: dict[str, int]  # by function; see `_count_parameters`
     strings: frozenset[str]
 
 
@@ -30,14 +31,25 @@ def source_facts(path: Path) -> SourceFacts:
     """Parse a file once for all tests. The syntax trees of the whole package would slow down garbage collections."""
     tree = parse(path.read_text())
     nodes = list(ast.walk(tree))
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return SourceFacts(
         docstring=ast.get_docstring(tree),
         classes=tuple(node.name for node in nodes if isinstance(node, ast.ClassDef)),
-        positional_parameters={node.name: _count_positional(node.args) for node in functions},
+        parameters=dict(_count_parameters(tree, "")),
         strings=frozenset(node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is str),
     )
 
 
-def _count_positional(arguments: ast.arguments) -> int:
-    return len([each for each in [*arguments.posonlyargs, *arguments.args] if each.arg not in ("self", "cls")])
+def _count_parameters(node: ast.AST, owner: str) -> Iterator[tuple[str, int]]:
+    """Yield the qualified name of each function, and how many parameters it has besides `self` and `cls`.
+
+    Keyword-only parameters of public functions do not count, because they are the options of the user. Those of
+    constructors and of private functions count.
+    """
+    for child in ast.iter_child_nodes(node):
+        name = f"{owner}.{getattr(child, 'name', '')}".strip(".")
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = child.args
+            parameters = [*arguments.posonlyargs, *arguments.args]
+            parameters += arguments.kwonlyargs if child.name.startswith("_") else ()
+            yield name, len([each for each in parameters if each.arg not in ("self", "cls")])
+        yield from _count_parameters(child, name)

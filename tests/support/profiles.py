@@ -7,7 +7,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["FEW_EXAMPLES"]
+__all__ = ["FEW_EXAMPLES", "MANY_EXAMPLES"]
 
 # A busy machine may pause for a second, so no example has a deadline.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -18,3 +18,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # For properties whose single example takes a large part of a second.
 FEW_EXAMPLES = settings(max_examples=max(10, settings.default.max_examples // 10))
+# For properties whose example takes some milliseconds, and finds something only rarely, such as damaged files.
+MANY_EXAMPLES = settings(max_examples=max(200, settings.default.max_examples))

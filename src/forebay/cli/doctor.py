@@ -32,8 +32,7 @@ from forebay.doctor.predict.machines import validate_machine
 from forebay.doctor.report.compare import Document, compare, read_document, validate_document
 from forebay.doctor.report.document import to_document
 from forebay.doctor.report.terminal import render
-from forebay.doctor.report.terminal_compare import render_comparison
-from forebay.doctor.report.terminal_ranks import render_ranks
+from forebay.doctor.report.terminal_compare import render_comparison, render_ranks
 from forebay.errors import CaptureError, ForebayError
 
 __all__ = ["add_arguments", "run"]

@@ -118,6 +118,7 @@ _OTHER_TARGETS = (
     "forebay.adapters.readback.cuda:DeviceReader",
     "forebay.adapters.upload.cuda:CudaUploader",
     "forebay.adapters.upload.tensorflow:EagerScopeUploader",
+    "forebay.doctor.capture.hooks.tensorflow.host_trace",
     "forebay.doctor.capture.hooks.torch.dynamo:hook_dynamo",
     "forebay.doctor.diagnosis.subprocess_run",  # run with python -m
     "forebay.doctor.keras_callback:KerasWatch",

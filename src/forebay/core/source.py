@@ -156,6 +156,7 @@ class AbstractSource(PipelineInput):
     encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
     # Returns a source with the same rows and `encoded_images`, if a device may decode the images instead of the host.
     for_device_decoder: Callable[[], "AbstractSource"] | None = None
+    can_prefetch: bool = False  # whether `prefetch` may read rows; `gather` should then get the rows that it announced
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
     scratch_row_nbytes: int = 0  # bytes of temporary memory that `gather` needs for each row
     max_scratch_nbytes: int = 1 << 62  # upper limit of the temporary memory of one `gather`

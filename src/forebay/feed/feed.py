@@ -3,7 +3,6 @@
 import operator
 import sys
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -11,11 +10,9 @@ from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
 from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
-from forebay.feed.progress import Progress
+from forebay.feed.epoch import Epoch, EpochFeed, Progress
 from forebay.feed.reports import FeedReports, RegularReports
 from forebay.feed.runner import Runner
-from forebay.feed.slot import Slot
-from forebay.feed.slot_exchange import reject_stop_iteration
 from forebay.order.schedule import Cursor
 from forebay.pipeline.familiar_words import refuse_index, refuse_keras, reject_attribute
 from forebay.pipeline.options import FeedOptions
@@ -23,9 +20,8 @@ from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.pipeline.request import resolve_request
 from forebay.pipeline.validate import validate_cursor, warn_if_random_numbers_differ
-from forebay.sources.streams.batches import BatchStream
 
-__all__ = ["Epoch", "Feed"]
+__all__ = ["Feed"]
 
 
 class Feed(FeedReports):
@@ -48,13 +44,10 @@ class Feed(FeedReports):
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
-        # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
         self._lock = threading.Lock()
 
     def _use_parts(self, parts: FeedParts) -> None:
-        self._plan, self._runner, self._skipped_rows = parts.plan, parts.runner, parts.skipped_rows
-        self._hand_off, self._device_transforms = parts.hand_off, parts.device_transforms
-        self._build_tree, self._plan_version = parts.build_tree, parts.plan_version
+        self._parts, self._plan, self._runner, self._plan_version = parts, parts.plan, parts.runner, parts.plan_version
         self._finalizer = weakref.finalize(self, Runner.close, parts.runner)
 
     @property
@@ -123,7 +116,8 @@ class Feed(FeedReports):
         progress.end()
         generation = runner.continue_epoch() if can_continue else runner.restart(start)
         self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
-        return Epoch(self, self._progress, generation)
+        feed = EpochFeed(self._pipeline, self._parts, self._reports, self.stats, self._lock)
+        return Epoch(feed, self._progress, generation)
 
     @property
     def next_cursor(self) -> Cursor:
@@ -210,127 +204,3 @@ class Feed(FeedReports):
         plan_input = self._plan.input
         length = "?" if self.batches is None else self.batches
         return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_size})"
-
-
-class Epoch:
-    """An iterator over one epoch of a feed. Several threads may call `next` on it."""
-
-    def __init__(self, feed: Feed, progress: Progress, generation: int) -> None:
-        self._feed = feed  # keeps the feed alive during the iteration
-        self._progress, self._generation, progress.is_unused = progress, generation, True
-        self._runner, self._recorder, self._reports = feed._runner, feed._recorder, feed._reports
-        self._hand_off, self._device_transforms = feed._hand_off.hand_off, feed._device_transforms
-        self._build_tree = feed._build_tree
-        self._row_nbytes = sum(spec.nbytes for spec in feed._plan.input.specs) if feed._plan.input.fixed_size else None
-        self._shard_index = feed._pipeline.shard_index
-        self._is_host = not feed._runner.engine.is_device
-        self._lock = feed._lock
-        self._started_at, self._nbytes = time.perf_counter(), 0
-        # True if no group follows the current one; False for a stream, whose end is unknown.
-        self._is_last_group = feed._pipeline.indexed and feed._schedule.is_over(progress.cursor)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Tree:
-        while True:
-            try:
-                batch = self._progress.ready.pop()  # list.pop is atomic, so this needs no lock
-            except IndexError:
-                pass  # leave the except block: later errors must not have this IndexError as their context
-            else:
-                return batch if self._is_host else self._take_on_device(batch)
-            with self._lock:
-                if not self._progress.ready:
-                    self._advance()
-            if self._reports.active:
-                self._reports.run_due(self._feed.stats)
-
-    @property
-    def spent(self) -> bool:
-        """True from the last batch until StopIteration. Always False if the length is unknown."""
-        progress = self._progress
-        return (self._is_last_group or self._has_received_all) and not progress.ready and not progress.is_over
-
-    @property
-    def _has_received_all(self) -> bool:
-        """True if the loader has a length and this shard has received its last batch."""
-        pipeline, cursor = self._feed._pipeline, self._progress.cursor
-        length = pipeline.source.length if isinstance(pipeline.source, BatchStream) else None
-        received_all = length is not None and cursor.position + self._shard_index >= length
-        return received_all and cursor.passes + 1 == pipeline.passes
-
-    def close(self) -> None:
-        """End the epoch early.
-
-        If a batch was requested, the next `iter(feed)` starts the following epoch, else this one.
-        """
-        self._progress.end()
-
-    def _advance(self) -> None:
-        """Take the next group from the runner, or raise StopIteration after the last one."""
-        progress = self._progress
-        if progress.is_finished:
-            raise StopIteration
-        if progress.is_over:
-            raise FeedError(
-                "this iteration has ended: by an error, or by close(), load_state_dict(), set_epoch() or a newer "
-                "iter(feed). Use the newer iterator, or start one. To start it after the last received batch, call "
-                "feed.load_state_dict(feed.state_dict()) before."
-            )
-        progress.is_unused = False
-        requested_at = time.perf_counter()
-        try:
-            slot = None if self._is_last_group else self._runner.take(self._generation)
-            if slot is not None:
-                self._begin_group(slot, requested_at)
-                return
-        except BaseException as error:
-            progress.end()
-            self._recorder.add_error()
-            reject_stop_iteration(error)
-            raise
-        progress.end()
-        progress.is_finished = True
-        self._recorder.add_span("epoch", time.perf_counter() - self._started_at, nbytes=self._nbytes)
-        raise StopIteration
-
-    def _take_on_device(self, batch: tuple[Slot, list[Any], Any]) -> Tree:
-        """Return a batch on a device, after the device transforms."""
-        slot, leaves, context = batch
-        try:
-            self._runner.engine.hand_out(slot.memory)
-            transforms = self._device_transforms
-            return self._build_tree(leaves) if transforms is None else transforms(leaves, context)
-        except BaseException as error:
-            self._progress.fail(batch)
-            self._recorder.add_error()
-            reject_stop_iteration(error)
-            raise
-
-    def _begin_group(self, slot: Slot, requested_at: float) -> None:
-        """Hand off all batches of a group at once, which takes half the time."""
-        group, batch_rows = slot.group, slot.layout.batch_rows
-        assert group is not None
-        if self._feed._skipped_rows is not None:
-            self._feed._skipped_rows.add(slot.skipped_rows, group.rows)
-        batches = slot.batches[: group.batches]
-        last_rows = group.rows - (group.batches - 1) * batch_rows
-        if last_rows < batch_rows:
-            batches[-1] = [root[:last_rows] for root in batches[-1]]
-        build_tree, hand_off = self._build_tree, self._hand_off
-        ready: list[Any]
-        if self._is_host:
-            ready = [build_tree(hand_off(roots)) for roots in reversed(batches)]
-        else:  # the device transforms run later, on the stream of the thread that takes the batch
-            schedule = None if self._device_transforms is None else self._feed._schedule
-            contexts = [schedule and slot.batch_context(batch, schedule) for batch in range(len(batches))]
-            ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
-        parts = slot.layout.parts(group.rows) if self._row_nbytes is None else ()
-        nbytes = group.rows * (self._row_nbytes or 0) + sum(part_nbytes for _, part_nbytes in parts)
-        self._recorder.add_received(group.batches, group.rows, nbytes, time.perf_counter() - requested_at)
-        if self._progress.is_over:
-            raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
-        self._is_last_group = group.ends_epoch
-        self._nbytes += nbytes
-        self._progress.begin_group(group.cursor, ready)

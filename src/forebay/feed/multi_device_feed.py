@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.feed.feed import Epoch, Feed
+from forebay.feed.epoch import Epoch
+from forebay.feed.feed import Feed
 from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline

@@ -17,7 +17,7 @@ from forebay.core.rows import Rows, row_count
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource
-from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
 from forebay.transforms.ops import Transform, apply_all
 from forebay.transforms.outputs import describe_transforms, write_leaves

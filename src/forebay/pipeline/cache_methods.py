@@ -19,7 +19,7 @@ from forebay.pipeline.description import Batching, PipelineDescription
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
 from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
-from forebay.sources.row_cache.cached_source import CachedSource
+from forebay.sources.row_cache.cached_source import CachedSource, RowTransform
 from forebay.sources.row_cache.stored_rows import RamRows, StoredRows
 from forebay.transforms.augmentations import draws_by_row
 from forebay.transforms.batch_context import BatchContext
@@ -76,15 +76,13 @@ class CacheMethods(PipelineDescription):
         specs = infer_specs(replace(self, batching=Batching(1, False, None)), self.transforms)
         request = _CacheRequest(source, specs, _used_rows(order, len(source)))
         store = request.open_store(place, version)
-        cached = CachedSource(
-            source,
-            store,
+        row_transform = RowTransform(
             specs.specs,
             specs.structure,
-            transform=functools.partial(_transform_into, specs) if specs.transforms else None,
+            functools.partial(_transform_into, specs) if specs.transforms else None,
             calls_user_code=any(isinstance(transform, Map) for transform in specs.transforms),
-            used_rows=request.used_count,
         )
+        cached = CachedSource(source, store, row_transform, used_rows=request.used_count)
         cached.cached_transforms = source.cached_transforms + len(specs.transforms)
         cached.identify = functools.partial(_identify_cached, source, specs.transforms, version)
         return replace(self, source=cached, transforms=(), file_recipe=None)

@@ -13,11 +13,11 @@ from forebay.order.orders import Sequential
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.arrays import ArraySource
-from forebay.sources.files.many_files import open_files
-from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.sources.foreign import adapt_source
 from forebay.sources.frame_columns import library_of_frame
 from forebay.sources.frames import FrameSource
+from forebay.sources.open_paths import open_paths
 from forebay.sources.ragged_arrays import RaggedArraySource, has_ragged_leaves
 from forebay.sources.ragged_arrow import open_lists
 from forebay.sources.sparse import SparseSource, has_sparse_leaf
@@ -153,7 +153,7 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
         **options: The options of the format and of the object store, as listed above.
     """
     files = files if isinstance(files, str | Path) else list(files)
-    source = open_files(files, spec=spec, **options)
+    source = open_paths(files, spec=spec, **options)
     recipe = FileSourceRecipe(files, spec, options, source.version)
     source.identify = recipe.identify
     return replace(_from_indexed(source), file_recipe=recipe)

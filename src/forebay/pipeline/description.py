@@ -11,7 +11,7 @@ from forebay.core.spec import ArraySpec, Structure
 from forebay.order.orders import Order
 from forebay.order.schedule import ENDLESS, Schedule
 from forebay.pipeline.ranks import Rank
-from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Map, Transform
 from forebay.transforms.padding import RaggedFields, Unpadded

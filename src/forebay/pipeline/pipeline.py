@@ -23,7 +23,7 @@ from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.overview import pipeline_card, pipeline_repr
 from forebay.pipeline.pack_methods import PackMethods
 from forebay.pipeline.ranks import detect_rank, refuse_undivided_rows
-from forebay.sources.files.recipe import FileSourceRecipe
+from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Cast, Map, OneHot, Scale, Transform

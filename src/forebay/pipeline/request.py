@@ -71,6 +71,10 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
     cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
     threads_read = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
+    if sparse_batches is None:
+        output = output_specs(specs, device_transforms, target.hand_off)
+    else:
+        output = sparse_batches.specs, sparse_batches.structure
     plan_input = PlanInput(
         framework=target.hand_off.name,
         engine=target.engine.name,
@@ -97,7 +101,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         device=device,
         device_transforms=device_transforms,
         reading=_read_plan(pipeline, specs.batch_rows, host_nbytes) if threads_read and fixed_size else None,
-        output=output_specs(specs, device_transforms, target.hand_off),
+        output=output,
         cluster=cluster,
         offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
         tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
@@ -109,8 +113,6 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         max_scratch_nbytes=source.max_scratch_nbytes if isinstance(source, AbstractSource) else 0,
         split=target.split,
     )
-    if sparse_batches is not None:
-        plan_input = replace(plan_input, output=(sparse_batches.specs, sparse_batches.structure))
     return FeedRequest(pipeline, target, specs, plan_input, sparse_batches)
 
 

@@ -92,6 +92,8 @@ class CombinedSource(AbstractSource):
 class JoinedSource(CombinedSource):
     """The rows of several sources, one source after the other. All sources have the same specs and structure."""
 
+    can_prefetch = True
+
     def __init__(self, parts: Sequence[AbstractSource]) -> None:
         # Replace a part that is itself a JoinedSource by its parts, so that one gather reads all of them.
         flat = [inner for part in parts for inner in (part.parts if isinstance(part, JoinedSource) else (part,))]
@@ -144,6 +146,8 @@ class JoinedSource(CombinedSource):
 
 class ZippedSource(CombinedSource):
     """Rows that have the leaves of one row of every part. It is as long as its shortest part."""
+
+    can_prefetch = True
 
     def __init__(self, parts: Sequence[AbstractSource], structure: Structure) -> None:
         super().__init__(parts)

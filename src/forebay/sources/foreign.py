@@ -55,6 +55,8 @@ class ForeignSource(AbstractSource):
     It reads most optional attributes once, when it is made.
     """
 
+    can_prefetch = True
+
     def __init__(self, source: Source) -> None:
         self._source: Any = source
         self.specs, self.structure = source.specs, source.structure

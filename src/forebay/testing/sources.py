@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forebay.core.rows import Rows, row_count
-from forebay.core.source import MemoryRegion, Source
+from forebay.core.source import AbstractSource, MemoryRegion, Source
 from forebay.core.spec import Array, Tree
 from forebay.sources.foreign import adapt_source
 
@@ -51,6 +51,10 @@ class SourceTests:
 
     def test_it_implements_the_source_protocol(self, source: Source) -> None:
         assert isinstance(source, Source)
+
+    def test_it_declares_whether_it_can_prefetch(self, source: Source) -> None:
+        if isinstance(source, AbstractSource) and type(source).prefetch is not AbstractSource.prefetch:
+            assert source.can_prefetch
 
     def test_it_has_the_expected_number_of_rows(self, source: Source, expected: list[Array]) -> None:
         assert [len(source)] * len(expected) == [len(leaf) for leaf in expected]

@@ -12,8 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from forebay.adapters.readback.all_finite import all_finite
-from forebay.adapters.readback.readback import Readback
+from forebay.adapters.readback.readback import Readback, all_finite
 from forebay.errors import SpecError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]

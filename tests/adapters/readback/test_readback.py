@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from forebay.adapters.readback import numpy as numpy_readback
-from forebay.adapters.readback.all_finite import all_finite
-from forebay.adapters.readback.readback import Readback, Result
+from forebay.adapters.readback.readback import Readback, Result, all_finite
 from forebay.errors import BudgetError, FeedClosedError, SpecError
 
 

@@ -3,8 +3,7 @@
 import pytest
 from tests.doctor.capture.test_hlo_flops import DOT, W, X, computation, module
 
-from forebay.doctor.capture.arithmetic import bytes_of_kernels
-from forebay.doctor.capture.hlo_bytes import kernel_nbytes
+from forebay.doctor.capture.arithmetic import bytes_of_kernels, kernel_nbytes
 
 NUMBERS = 64 * 32  # in each array
 FUSION = "ROOT %loop_add_fusion.2 = f32[64,32]{1,0} fusion(%x.1, %x.1), kind=kLoop, calls=%fused"

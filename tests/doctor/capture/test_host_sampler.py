@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from forebay.doctor.capture import collector_pause, host_sampler, sampling_thread
+from forebay.doctor.capture import host_sampler, sampling_thread
 from forebay.doctor.capture.host_sampler import HostSampler
 from forebay.doctor.capture.source_lines import SourceLines
 
@@ -65,7 +65,7 @@ class CollectorLines(SourceLines):
 
 @pytest.mark.parametrize("pauses", [True, False])
 def test_the_collector_pauses_only_while_python_3_11_is_sampled(monkeypatch, pauses):
-    monkeypatch.setattr(collector_pause, "IS_NEEDED", pauses)
+    monkeypatch.setattr(sampling_thread, "NEEDS_PAUSE", pauses)
     lines = CollectorLines()
     functions_of(HostSampler(lines, pytest.fail), lambda: time.sleep(0.01))
     assert lines.was_enabled == {not pauses}

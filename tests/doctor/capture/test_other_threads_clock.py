@@ -2,16 +2,16 @@
 
 import pytest
 
-from forebay.doctor.capture import other_threads_clock
-from forebay.doctor.capture.other_threads_clock import INTERVAL_NS, OtherThreadsClock
+from forebay.doctor.capture import thread_readings
+from forebay.doctor.capture.thread_readings import INTERVAL_NS, OtherThreadsClock
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock of a loop that is busy all the time, while other threads keep half a core busy."""
     readings = {"now": 0}
-    monkeypatch.setattr(other_threads_clock.time, "process_time", lambda: 1.5 * readings["now"] / 1e9)
-    monkeypatch.setattr(other_threads_clock.time, "thread_time", lambda: readings["now"] / 1e9)
+    monkeypatch.setattr(thread_readings.time, "process_time", lambda: 1.5 * readings["now"] / 1e9)
+    monkeypatch.setattr(thread_readings.time, "thread_time", lambda: readings["now"] / 1e9)
     clock = OtherThreadsClock()
 
     def read(now):
@@ -38,7 +38,7 @@ def test_without_two_readings_nothing_is_known(clock):
 
 
 def test_the_number_of_readings_is_limited(clock, monkeypatch):
-    monkeypatch.setattr(other_threads_clock, "MAX_READINGS", 3)
+    monkeypatch.setattr(thread_readings, "MAX_READINGS", 3)
     clock, read = clock
     for number in range(10):
         read(number * INTERVAL_NS)
@@ -48,6 +48,6 @@ def test_the_number_of_readings_is_limited(clock, monkeypatch):
 def test_readings_of_another_thread_do_not_mix_with_those_of_the_loop(clock, monkeypatch):
     clock, read = clock
     for number in range(6):
-        monkeypatch.setattr(other_threads_clock, "get_ident", lambda number=number: 2 if number == 5 else 1)
+        monkeypatch.setattr(thread_readings, "get_ident", lambda number=number: 2 if number == 5 else 1)
         read(number * INTERVAL_NS)
     assert clock.other_cores(0, 5 * INTERVAL_NS) == pytest.approx(0.5)

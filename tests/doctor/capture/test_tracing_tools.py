@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from forebay.doctor.capture.ledger import Ledger
-from forebay.doctor.capture.tracing_tools import active_tools, record_tools
+from forebay.doctor.capture.thread_readings import active_tools, record_tools
 from forebay.doctor.model.events import EventKind
 
 

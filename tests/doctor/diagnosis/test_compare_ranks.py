@@ -20,7 +20,7 @@ from forebay.doctor.diagnosis.compare_ranks import compare_ranks
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.report.document import to_document
-from forebay.doctor.report.terminal_ranks import render_ranks
+from forebay.doctor.report.terminal_compare import render_ranks
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
 pytestmark = pytest.mark.timeout(600)  # two processes import a framework

@@ -8,11 +8,11 @@ from tests.doctor.device_rig import ApiCall
 from tests.doctor.rules.device_faults import allocating, run_with_kernels
 from tests.support.paths import DOCTOR
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules.allocator import examine
+from forebay.doctor.rules.registry import view_for_rules
 
 
 def capture_with(settings, frameworks=TORCH_GPU):
@@ -26,7 +26,7 @@ def capture_with(settings, frameworks=TORCH_GPU):
 
 
 def codes(capture):
-    return [cure.code for finding in examine(CaptureView(capture)) for cure in finding.cures]
+    return [cure.code for finding in examine(view_for_rules(capture)) for cure in finding.cures]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_cured_step_takes_the_busy_time_of_the_device():
 
 
 def test_allocations_are_no_calls_that_queue_work():
-    device_view = CaptureView(run_with_kernels(allocating(200))).device
+    device_view = view_for_rules(run_with_kernels(allocating(200))).device
     assert set(device_view.calls["what"].tolist()) == {ApiCall.LAUNCH_KERNEL}
 
 
@@ -84,7 +84,7 @@ def readings(*retries, steps=(0, 60, 70, 130)):
 
 def test_retries_in_the_loop_are_a_warning_if_their_cost_is_unknown():
     capture = loop(download("Tensor.item", 0.1), frameworks=TORCH_GPU, facts={"memory": readings(0, 2, 3, 14)})
-    (warning,) = examine(CaptureView(capture))
+    (warning,) = examine(view_for_rules(capture))
     assert warning.title == "PyTorch emptied its cache of device memory 12 times in the loop"
     assert warning.seconds == 0
     assert warning.cures[0].code.startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
@@ -93,4 +93,4 @@ def test_retries_in_the_loop_are_a_warning_if_their_cost_is_unknown():
 @pytest.mark.parametrize("retries", [(0, 5, 5, 5), (0, None, None, None), (0, 0, 0, 0)])
 def test_without_retries_after_the_first_steps_there_is_no_finding(retries):
     capture = loop(download("Tensor.item", 0.1), frameworks=TORCH_GPU, facts={"memory": readings(*retries)})
-    assert [*examine(CaptureView(capture))] == []
+    assert [*examine(view_for_rules(capture))] == []

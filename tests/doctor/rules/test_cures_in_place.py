@@ -7,16 +7,16 @@ from tests.doctor.captures import TORCH, TORCH_GPU, batch, build, loop, prepare,
 from tests.doctor.rules.device_faults import ADD16, PLAIN, allocating, computing, run_with_kernels, tiny
 from tests.doctor.rules.test_memory_bound import ADAM, LAYOUT, step_of
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.rules import host, input_bound, launch_bound, loader, memory_bound, settings, tensor_cores
+from forebay.doctor.rules.registry import view_for_rules
 
 MiB = 1 << 20
 
 
 def cures(rule, capture):
-    return [cure for finding in rule.examine(CaptureView(capture)) for cure in finding.cures]
+    return [cure for finding in rule.examine(view_for_rules(capture)) for cure in finding.cures]
 
 
 def titles(rule, capture):
@@ -93,7 +93,7 @@ def test_emptying_the_cache_is_one_finding():
 
 def test_emptying_the_cache_without_recorded_calls_is_a_finding_of_the_host():
     capture = sampled(loop(frameworks=TORCH_GPU), (5, "torch.cuda.memory.empty_cache", 1))
-    assert [finding.line.number for finding in host.examine(CaptureView(capture))] == [5]
+    assert [finding.line.number for finding in host.examine(view_for_rules(capture))] == [5]
 
 
 def test_other_work_on_the_line_that_empties_the_cache_is_reported():
@@ -107,7 +107,7 @@ def test_a_variable_that_makes_the_loop_allocate_is_one_finding(microseconds, ru
     capture = run_with_kernels(allocating(microseconds))
     capture = replace(capture, facts=capture.facts | {"settings": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}})
     assert {finding.rule for finding in diagnose(capture).findings} & {"allocator", "settings"} == rules
-    assert bool([*settings.examine(CaptureView(capture))]) == ("settings" in rules)
+    assert bool([*settings.examine(view_for_rules(capture))]) == ("settings" in rules)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_variable_that_makes_the_loop_allocate_is_one_finding(microseconds, ru
 def test_workers_are_offered_if_receiving_a_batch_costs_less_than_the_wait(nbytes, milliseconds, pays):
     waiting = batch(ms=milliseconds, line=9, workers=0, nbytes=nbytes, batch_rows=32)
     capture = loop(waiting.containing(prepare("row", milliseconds * 0.9)), frameworks=TORCH)
-    (finding,) = loader.examine(CaptureView(capture))
+    (finding,) = loader.examine(view_for_rules(capture))
     assert ("use workers" in [cure.title for cure in finding.cures]) == pays
     assert any("torch.randperm(len(data)).split(32)" in cure.code for cure in finding.cures) != pays
     assert finding.title.startswith("DataLoader has no workers" if pays else "DataLoader makes small batches")

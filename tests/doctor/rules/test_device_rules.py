@@ -7,12 +7,12 @@ from tests.doctor.captures import OTHER, TENSORFLOW_GPU, batch, loop, prepare
 from tests.doctor.device_rig import run
 from tests.doctor.rules.device_faults import FEW, MB, NCCL, PLAIN, computing, feeding, run_with_kernels, tiny
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.savings import Simulation
+from forebay.doctor.rules.registry import view_for_rules
 
 
 def finding(capture, rule):
-    view = CaptureView(capture)
+    view = view_for_rules(capture)
     (found,) = import_module(f"forebay.doctor.rules.{rule}").examine(view)
     return Simulation.from_view(view).with_predicted_gain(found)
 
@@ -78,7 +78,7 @@ def test_preparation_during_computation_does_not_count():
 
 def test_lower_precision_is_no_cure_if_the_device_waits():
     examine = import_module("forebay.doctor.rules.tensor_cores").examine
-    assert [*examine(CaptureView(run_with_kernels(computing(800, host_us=5_000), PLAIN)))] == []
+    assert [*examine(view_for_rules(run_with_kernels(computing(800, host_us=5_000), PLAIN)))] == []
 
 
 def test_only_long_matrix_products_have_a_guaranteed_gain():

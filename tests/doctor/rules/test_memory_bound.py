@@ -7,12 +7,12 @@ from tests.doctor.captures import JAX, TENSORFLOW_GPU
 from tests.doctor.rules.device_faults import ADD, ADD16, FUSION, GELU, TF32, run_with_kernels, waiting
 from tests.support.paths import DOCTOR
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.kernel_kinds import is_unfused_update
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.rules.memory_bound import examine
+from forebay.doctor.rules.registry import view_for_rules
 
 ADAM = (
     "_ZN2at6native54_GLOBAL__N__f8a10d72_21_ForeachPointwiseOp_cu_ef478fac25multi_tensor_apply_kernelI"
@@ -40,17 +40,17 @@ def step_of(*kernels, gpu=H200, **facts):
 
 
 def titles(capture):
-    return [cure.title for finding in examine(CaptureView(capture)) for cure in finding.cures]
+    return [cure.title for finding in examine(view_for_rules(capture)) for cure in finding.cures]
 
 
 def evidence(capture):
-    (finding,) = examine(CaptureView(capture))
+    (finding,) = examine(view_for_rules(capture))
     return finding.evidence
 
 
 def test_the_evidence_states_shares_and_estimates():
     capture = step_of((ADD, 47), (GELU, 47), (TF32, 53), arithmetic={"flops_per_step": 2e10, "source": "shapes"})
-    (finding,) = examine(CaptureView(capture))
+    (finding,) = examine(view_for_rules(capture))
     assert finding.title == "Memory-bound kernels take 64% of the device's time"
     kinds, bandwidth, arithmetic = finding.evidence
     assert kinds == "They take 94.0 us per step: elementwise 100%."
@@ -128,7 +128,7 @@ def without_torch(capture):
 )
 def test_the_cure_is_code_of_the_framework(frameworks, code):
     capture = step_of(("cupy_add__float32_float32_float32", 47), frameworks=frameworks)
-    (finding,) = examine(CaptureView(without_torch(capture)))
+    (finding,) = examine(view_for_rules(without_torch(capture)))
     assert finding.cures[0].code.startswith(code)
 
 
@@ -142,7 +142,7 @@ def test_a_fusion_is_predicted_to_take_at_least_as_long_as_its_longest_kernel():
 
 def test_without_torch_the_cure_saves_no_launches():
     capture = step_of((ADD, 400), (GELU, 600), frameworks={"cupy": {"gpus": 1}})
-    (finding,) = examine(CaptureView(without_torch(capture)))
+    (finding,) = examine(view_for_rules(without_torch(capture)))
     assert "launches" not in finding.cures[0].basis
 
 

@@ -12,11 +12,10 @@ from tests.doctor.any_captures import captures, events
 from tests.doctor.captures import LOOP, MS, capture_of
 from tests.support.parsing import parse
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.diagnosis.diagnose import EQUAL_SHARE, RULES, diagnose
 from forebay.doctor.model.events import LedgerEvent
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.registry import view_for_rules
 
 
 def findings(view):
@@ -29,7 +28,7 @@ def _examine(view, rule):
 
 @given(captures)
 def test_no_rule_raises_or_promises_more_than_the_step_time(capture):
-    view = CaptureView(capture)
+    view = view_for_rules(capture)
     found = findings(view)
     step = view.step_seconds
     assert all(finding.cures and 0 <= finding.seconds <= step for finding in found)
@@ -38,15 +37,15 @@ def test_no_rule_raises_or_promises_more_than_the_step_time(capture):
 
 @given(captures)
 def test_every_finding_has_readable_text(capture):
-    found = findings(CaptureView(capture))
+    found = findings(view_for_rules(capture))
     assert all(finding.rule in RULES and finding.title and finding.evidence for finding in found)
     assert all(cure.title and cure.code and cure.basis for finding in found for cure in finding.cures)
 
 
 @given(captures)
 def test_no_event_belongs_to_two_rules(capture):
-    view = CaptureView(capture)
-    events_of_rules = [id(event) for rule in RULES for site in sites_for(view, rule) for event in site.events]
+    view = view_for_rules(capture)
+    events_of_rules = [id(event) for rule in RULES for site in view.sites_for(rule) for event in site.events]
     assert len(events_of_rules) == len(set(events_of_rules))
 
 
@@ -55,7 +54,7 @@ def test_findings_are_sorted_by_gain_and_no_rule_fails(capture):
     diagnosis = diagnose(capture)
     # A gain counts half if the cure changes the training. Nearly equal gains may come in any order.
     gains = [finding.gain / (1 + finding.changes_training) for finding in diagnosis.findings]
-    tolerance = EQUAL_SHARE * CaptureView(capture).step_seconds
+    tolerance = EQUAL_SHARE * view_for_rules(capture).step_seconds
     assert all(later <= earlier + tolerance for earlier, later in pairwise(gains))
     assert diagnosis.failures == ()
 
@@ -67,7 +66,7 @@ def test_a_diagnosis_is_deterministic(capture):
 
 @given(capture=captures, some=st.lists(events, max_size=20), more=st.lists(events, max_size=20))
 def test_more_events_cost_no_less_and_at_most_the_step(capture, some, more):
-    view = CaptureView(capture)
+    view = view_for_rules(capture)
     assert 0 <= cost_of(view, some) <= view.step_seconds
     assert cost_of(view, [*some, *some]) == cost_of(view, some)
     assert cost_of(view, [*some, *more]) >= cost_of(view, some) * (1 - 1e-9)
@@ -89,4 +88,4 @@ def test_no_rule_computes_the_gain_of_a_cure(rule):
 
 @given(captures)
 def test_a_rule_leaves_gains_to_the_simulation(capture):
-    assert all(cure.gain == 0 for finding in findings(CaptureView(capture)) for cure in finding.cures)
+    assert all(cure.gain == 0 for finding in findings(view_for_rules(capture)) for cure in finding.cures)

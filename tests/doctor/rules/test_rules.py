@@ -27,10 +27,10 @@ from tests.doctor.captures import (
 )
 from tests.doctor.rules.rule_captures import FAULTS, NEAR_MISSES, WARNINGS
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import RULES, diagnose
 from forebay.doctor.diagnosis.savings import Simulation
 from forebay.doctor.rules.precedence import PRECEDENCE
+from forebay.doctor.rules.registry import view_for_rules
 
 HEALTHY = {
     "nothing but computing": loop(),
@@ -58,7 +58,7 @@ HEALTHY = {
 
 
 def findings(capture, rule):
-    view = CaptureView(capture)
+    view = view_for_rules(capture)
     found = import_module(f"forebay.doctor.rules.{rule}").examine(view)
     return [*map(Simulation.from_view(view).with_predicted_gain, found)]
 
@@ -209,7 +209,7 @@ def test_occasional_events_cost_their_share_of_the_run():
     """Compilation takes 300 ms for every 50 ms of steps; without it the run is 7 times as fast."""
     rule, capture, _ = FAULTS["a value compiled as a constant, every fifth step"]
     (finding,) = findings(capture, rule)
-    step = CaptureView(capture).step_seconds
+    step = view_for_rules(capture).step_seconds
     assert step / (step - finding.seconds) == pytest.approx(7, rel=0.1)
 
 

@@ -6,12 +6,12 @@ import pytest
 from tests.doctor import device_rig as rig
 from tests.doctor.captures import STEP_LINE, TORCH, batch, build, loop, prepare, script
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.emulations import choose_emulation
 from forebay.doctor.model.emulation import EmulationKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, workers_pay
+from forebay.doctor.rules.registry import view_for_rules
 
 SCRIPT = script(
     "loader = DataLoader(images, batch_size=50)",
@@ -68,7 +68,7 @@ def test_workers_of_a_loop_with_a_gpu_must_save_more_than_a_hand_over(us, nbytes
         machine.launch(500)
         machine.synchronize()
 
-    view = CaptureView(rig.run(program))
+    view = view_for_rules(rig.run(program))
     (site,) = view.sites_of(EventKind.INPUT)
     events = tuple(event._replace(nbytes=nbytes) for event in site.events)
     assert workers_pay(view, replace(site, events=events), us / 1e6) is pays

@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-from importlib.resources import files
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +12,7 @@ from tests.support.fake_device import Copies, Device, Stream, workspace
 
 from forebay.engines.cuda import row_mover
 from forebay.engines.cuda.copy_plan import Destination, RowExtents
+from forebay.engines.cuda.driver import read_kernels
 from forebay.engines.cuda.kernel_workspace import MAX_BUCKETS
 from forebay.engines.cuda.row_mover import PIECE_NBYTES, LeafGather, RowMover
 from forebay.feed.row_index import DeviceComputedRows
@@ -33,8 +33,8 @@ def mover(device, monkeypatch):
 
 
 def fields_in_kernel_source(struct):
-    """Return name and size of the fields of a struct in gather.cu."""
-    text = re.sub(r"//.*", "", files("forebay.engines.cuda").joinpath("gather.cu").read_text())
+    """Return name and size of the fields of a struct in gather.cu or sort.cu."""
+    text = re.sub(r"//.*", "", read_kernels("gather.cu").decode())
     body = re.search(rf"struct {struct} \{{(.*?)\}};", text, re.DOTALL)[1]
     return [field for line in body.split(";") if line.strip() for field in fields_in_line(line.strip())]
 
@@ -55,7 +55,7 @@ def test_structs_match_the_kernel_source(struct):
 
 @pytest.mark.parametrize("name", ["MAX_BUCKETS"])
 def test_constants_match_the_kernel_source(name):
-    text = files("forebay.engines.cuda").joinpath("gather.cu").read_text()
+    text = read_kernels("gather.cu").decode()
     assert int(re.search(rf"const uint {name} = (\d+);", text)[1]) == getattr(row_mover, name)
 
 
@@ -145,7 +145,7 @@ def test_long_rows_on_the_device_use_bulk_copies(mover, device, row_nbytes, on_d
 
 
 def test_a_piece_fits_into_a_stage_of_the_bulk_kernel():
-    source = files("forebay.engines.cuda").joinpath("gather.cu").read_text()
+    source = read_kernels("gather.cu").decode()
     assert int(re.search(r"STAGE_NBYTES = (\d+)", source)[1]) == PIECE_NBYTES
 
 

@@ -1,7 +1,6 @@
 """Order programs: the instructions that are assembled from the steps of an order."""
 
 import re
-from importlib.resources import files
 
 import numpy as np
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.device_orders import device_orders
 from tests.support.fake_cuda import kernels
 
+from forebay.engines.cuda.driver import read_kernels
 from forebay.engines.cuda.order_program import INSTRUCTION_WORDS, PROGRAM_NBYTES, Operation, assemble
 from forebay.order.device_steps import count_steps
 
@@ -21,7 +21,7 @@ class AnyMemory:
 
 
 def kernel_source():
-    return files("forebay.engines.cuda").joinpath("gather.cu").read_text()
+    return read_kernels("gather.cu").decode()
 
 
 def test_operations_have_the_numbers_of_the_kernel():

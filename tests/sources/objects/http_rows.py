@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from forebay.sources.files.many_files import open_files
+from forebay.sources.open_paths import open_paths
 
 ROWS = np.arange(30_000, dtype="f4").reshape(-1, 3)  # 120 KB, because the first request reads 16 KiB for the header
 
 
 def open_rows(server, path="/a.npy", **options):
-    return open_files(server.url + path, **options)
+    return open_paths(server.url + path, **options)
 
 
 def read_all(source):

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.objects.scripted_server import ScriptedServer
 
 from forebay.errors import BudgetError, SourceChangedError, StoreError
-from forebay.sources.files.many_files import open_files
+from forebay.sources.open_paths import open_paths
 
 TEXT = "".join(f"{row},{row}\n" for row in range(1000)).encode()
 
@@ -20,7 +20,7 @@ def server():
 
 
 def rows_of(server, cache, path="/a.csv", **options):
-    source = open_files(server.url + path, cache=cache, **options)
+    source = open_paths(server.url + path, cache=cache, **options)
     out = [np.empty((len(source), 2))]
     source.gather(slice(0, len(source)), out)
     source.close()

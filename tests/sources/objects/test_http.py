@@ -8,8 +8,8 @@ from tests.sources.objects.http_rows import ROWS, open_rows, read_all
 from tests.sources.objects.scripted_server import ScriptedServer, empty_reply
 
 from forebay.errors import SourceError, StoreError
-from forebay.sources.files.many_files import open_files
 from forebay.sources.objects import http, retry
+from forebay.sources.open_paths import open_paths
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_no_error_shows_the_credentials_of_a_url(server, status):
     server.change = lambda request, reply: empty_reply(status)
     url = server.url.replace("://", "://me:pass-word@") + "/a.npy?X-Amz-Signature=sig-nature&token=to-ken"
     with pytest.raises(StoreError) as caught:
-        open_files(url, attempts=1, storage_options={"headers": {"Authorization": "Bearer bear-er"}})
+        open_paths(url, attempts=1, storage_options={"headers": {"Authorization": "Bearer bear-er"}})
     error, shown = caught.value, []
     while error is not None:
         shown.append(f"{error!s} {error!r}")

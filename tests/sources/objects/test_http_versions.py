@@ -9,7 +9,7 @@ from tests.sources.objects.http_rows import ROWS, change_ranges, open_rows, read
 from tests.sources.objects.scripted_server import empty_reply
 
 from forebay.errors import SourceChangedError
-from forebay.sources.files.many_files import open_files
+from forebay.sources.open_paths import open_paths
 
 MONDAY, TUESDAY = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
 
@@ -79,7 +79,7 @@ def test_answers_in_another_order_are_refused(server):
         return replies[-1]
 
     server.change = record
-    source = open_files([f"{server.url}/a.npy", f"{server.url}/b.npy"], connections=1)
+    source = open_paths([f"{server.url}/a.npy", f"{server.url}/b.npy"], connections=1)
     server.change = lambda request, reply: (record(request, reply), replies[-2])[1]
     with pytest.raises(SourceChangedError):
         source.gather(slice(0, 2 * len(ROWS)), [np.empty((2 * len(ROWS), 3), "f4")])

@@ -10,7 +10,7 @@ from tests.sources.objects.faulty_proxy import CUT, FLIP, RESET, SHORT, STALL, r
 
 import forebay as fb
 from forebay.errors import BudgetError, SourceChangedError, SourceError, SpecError, StoreError
-from forebay.sources.files.many_files import open_files
+from forebay.sources.open_paths import open_paths
 from forebay.testing.sources import assert_rows
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (300, 64, 512), dtype="u1")  # 9.8 MB: two blocks
@@ -25,7 +25,7 @@ def npz_bytes(tree):
 
 
 def open_source(bucket, pattern, **options):
-    return open_files(bucket.url(pattern), storage_options=bucket.options, **options)
+    return open_paths(bucket.url(pattern), storage_options=bucket.options, **options)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_ranges_are_large_and_requested_once_per_epoch(bucket, images):
 
 
 def test_scattered_rows_of_large_objects_are_read_alone(bucket, images):
-    source = open_files(images, storage_options=bucket.options, ahead_bytes="16MB")
+    source = open_paths(images, storage_options=bucket.options, ahead_bytes="16MB")
     assert_rows(source, np.asarray([200, 3, 100]), [IMAGES])
     assert {stop - start for start, stop in bucket.proxy.ranges if start > 0} == {32768}
 
@@ -157,7 +157,7 @@ def test_an_epoch_left_early_is_followed_by_a_whole_one(bucket, images):
 
 
 def test_a_changed_byte_is_detected_by_the_checksum_of_the_store(bucket):
-    source = open_files(bucket.put_npy("small.npy", SMALL), storage_options=bucket.options)
+    source = open_paths(bucket.put_npy("small.npy", SMALL), storage_options=bucket.options)
     bucket.proxy.faults.append(FLIP)
     assert_rows(source, slice(0, 20), [SMALL])
     assert source.counters()["retries"] == 1
@@ -169,7 +169,7 @@ def test_a_store_that_is_busy_at_first_is_retried(bucket, images):
 
 
 def test_an_object_that_stays_truncated_is_named(bucket, images):
-    source = open_files(images, storage_options=bucket.options, attempts=2)
+    source = open_paths(images, storage_options=bucket.options, attempts=2)
     bucket.proxy.faults.extend([SHORT] * 8)
     with pytest.raises(
         StoreError, match=r"cannot read bytes 128 to 8388736 of s3://shared/images\.npy: .* or wrong response"
@@ -206,7 +206,7 @@ def test_a_truncated_upload_is_refused_with_both_sizes(bucket):
     with pytest.raises(
         SourceError, match=r"truncated: float64 rows of shape \(20, 3\) need 608 bytes, but the object has 300"
     ):
-        open_files(bucket.put("cut.npy", file.getvalue()[:300]), storage_options=bucket.options)
+        open_paths(bucket.put("cut.npy", file.getvalue()[:300]), storage_options=bucket.options)
 
 
 def test_objects_with_different_rows_are_refused(bucket):
@@ -220,7 +220,7 @@ def test_a_missing_bucket_is_reported(bucket):
     with pytest.raises(
         StoreError, match=r"cannot list s3://nowhere-at-all/a\.npy: .*the bucket or object does not exist"
     ):
-        open_files("s3://nowhere-at-all/a.npy", storage_options=bucket.options)
+        open_paths("s3://nowhere-at-all/a.npy", storage_options=bucket.options)
 
 
 def test_a_glob_without_matches_is_reported(bucket):
@@ -244,7 +244,7 @@ def test_expired_credentials_are_reported(bucket):
 def test_an_unreachable_host_is_reported(bucket):
     options = bucket.options | {"client_kwargs": {"endpoint_url": "http://127.0.0.1:9", "region_name": "us-east-1"}}
     with pytest.raises(StoreError, match="the store cannot be reached"):
-        open_files(bucket.url("a.npy"), storage_options=options)
+        open_paths(bucket.url("a.npy"), storage_options=options)
 
 
 def test_a_folder_is_refused_with_a_glob_to_pass(bucket):
@@ -257,7 +257,7 @@ def test_a_folder_is_refused_with_a_glob_to_pass(bucket):
 
 def test_an_unknown_option_is_refused_with_the_known_ones(bucket, images):
     with pytest.raises(SourceError, match=r"\.npy files have no option 'members'\. Their options are spec"):
-        open_files(images, storage_options=bucket.options, members=["x"])
+        open_paths(images, storage_options=bucket.options, members=["x"])
 
 
 def test_a_download_needs_a_cache_folder(bucket):
@@ -278,7 +278,7 @@ def test_compressed_members_are_downloaded_once(bucket, tmp_path):
 
 def test_an_object_that_is_listed_twice_is_downloaded_once(bucket, tmp_path):
     url = bucket.put_npy("a.npy", np.asfortranarray(SMALL))
-    source = open_files([url] * 4, storage_options=bucket.options, cache=tmp_path)
+    source = open_paths([url] * 4, storage_options=bucket.options, cache=tmp_path)
     assert_rows(source, slice(0, 80), [np.concatenate([SMALL] * 4)])
 
 
@@ -287,7 +287,7 @@ def test_the_version_in_the_url_is_read(bucket):
     url = bucket.put_npy("a.npy", SMALL)
     older = bucket.client.head_object(Bucket=bucket.name, Key="a.npy")["VersionId"]
     bucket.put_npy("a.npy", SMALL + 1)
-    source = open_files(f"{url}?versionId={older}", storage_options=bucket.options)
+    source = open_paths(f"{url}?versionId={older}", storage_options=bucket.options)
     assert_rows(source, slice(0, 20), [SMALL])
 
 

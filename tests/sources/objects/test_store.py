@@ -8,7 +8,7 @@ from tests.sources.objects.faulty_proxy import refuse
 
 import forebay as fb
 from forebay.errors import FrameworkError, SourceChangedError, SourceError, StoreError
-from forebay.sources.files.many_files import open_files
+from forebay.sources.open_paths import open_paths
 from forebay.testing.sources import SourceTests, assert_rows
 
 ARRAY = np.arange(60.0).reshape(20, 3)
@@ -19,7 +19,7 @@ class TestPlainFilesBehindRam(SourceTests):
         for part in range(3):
             np.save(tmp_path / f"{part}.npy", ARRAY + part)
         expected = np.concatenate([ARRAY, ARRAY + 1, ARRAY + 2])
-        return open_files(str(tmp_path / "*.npy"), ram_bytes="1MB"), expected
+        return open_paths(str(tmp_path / "*.npy"), ram_bytes="1MB"), expected
 
 
 class TestBigEndianRecordsInMemory(SourceTests):
@@ -27,7 +27,7 @@ class TestBigEndianRecordsInMemory(SourceTests):
         records = np.array([(i, (i, i + 1)) for i in range(30)], [("label", "u1"), ("point", ">f4", (2,))])
         fsspec.filesystem("memory").pipe("/records.bin", records.tobytes())
         spec = {"label": "uint8", "point": fb.ArraySpec((2,), "float32")}
-        source = open_files("memory://records.bin", spec=spec, byteorder="big")
+        source = open_paths("memory://records.bin", spec=spec, byteorder="big")
         return source, {"label": records["label"], "point": records["point"].astype("f4")}
 
 
@@ -35,7 +35,7 @@ class TestSingleBigEndianLeafInMemory(SourceTests):
     def make_source(self, tmp_path):
         points = np.arange(60, dtype=">f4").reshape(30, 2)
         fsspec.filesystem("memory").pipe("/points.bin", points.tobytes())
-        source = open_files("memory://points.bin", spec={"point": fb.ArraySpec((2,), "float32")}, byteorder="big")
+        source = open_paths("memory://points.bin", spec={"point": fb.ArraySpec((2,), "float32")}, byteorder="big")
         return source, {"point": points.astype("f4")}
 
 
@@ -43,14 +43,14 @@ class TestLongBigEndianRows(SourceTests):
     def make_source(self, tmp_path):
         rows = np.arange(30_000, dtype=">f4").reshape(20, 1500)
         np.save(tmp_path / "rows.npy", rows)
-        return open_files(tmp_path / "rows.npy", ram_bytes="1MB"), rows.astype("f4")
+        return open_paths(tmp_path / "rows.npy", ram_bytes="1MB"), rows.astype("f4")
 
 
 class TestGlobInMemory(SourceTests):
     def make_source(self, tmp_path):
         files = fsspec.filesystem("memory")
         files.pipe({"/parts/1.npy": npy_bytes(ARRAY[:7]), "/parts/2.npy": npy_bytes(ARRAY[7:])})
-        return open_files("memory://parts/*.npy"), ARRAY
+        return open_paths("memory://parts/*.npy"), ARRAY
 
 
 class TestUncompressedNpzBehindDiskCache(SourceTests):
@@ -58,14 +58,14 @@ class TestUncompressedNpzBehindDiskCache(SourceTests):
         tree = {"x": np.arange(80, dtype="i2").reshape(40, 2), "y": np.arange(40, dtype="u1"), "z": np.zeros((40, 0))}
         np.savez(tmp_path / "1.npz", **{name: leaf[:15] for name, leaf in tree.items()})
         np.savez(tmp_path / "2.npz", **{name: leaf[15:] for name, leaf in tree.items()})
-        return open_files(f"file://{tmp_path}/*.npz", cache=tmp_path / "cache", cache_bytes="1MB"), tree
+        return open_paths(f"file://{tmp_path}/*.npz", cache=tmp_path / "cache", cache_bytes="1MB"), tree
 
 
 class TestLargeRowsInSeveralBlocks(SourceTests):
     def make_source(self, tmp_path):
         array = np.random.default_rng(0).integers(0, 255, (100, 100_000), dtype="u1")
         np.save(tmp_path / "a.npy", array)
-        return open_files(f"file://{tmp_path}/a.npy", ahead_bytes="4MB"), array
+        return open_paths(f"file://{tmp_path}/a.npy", ahead_bytes="4MB"), array
 
 
 @pytest.fixture
@@ -76,17 +76,17 @@ def http_url(bucket):
 
 @pytest.mark.slow
 def test_rows_are_read_over_http(http_url):
-    assert_rows(open_files(http_url), slice(0, 20), [ARRAY])
+    assert_rows(open_paths(http_url), slice(0, 20), [ARRAY])
 
 
 def test_a_refused_signed_url_is_reported_without_its_signature(bucket, http_url):
     bucket.proxy.refusals.extend([refuse(403, "AccessDenied")] * 9)
     with pytest.raises(StoreError, match=r"Signature=\*\*\*'?\)?: access was denied"):
-        open_files(f"{http_url}?X-Amz-Signature=abcdef")
+        open_paths(f"{http_url}?X-Amz-Signature=abcdef")
 
 
 def test_an_object_that_changes_behind_http_is_named(bucket, http_url):
-    source = open_files(http_url)
+    source = open_paths(http_url)
     bucket.put_npy("a.npy", ARRAY + 1)
     with pytest.raises(SourceChangedError, match=r"a\.npy was replaced or deleted"):
         source.gather(slice(0, 20), [np.empty((20, 3))])
@@ -95,7 +95,7 @@ def test_an_object_that_changes_behind_http_is_named(bucket, http_url):
 def test_an_object_that_changes_in_memory_is_named():
     memory = fsspec.filesystem("memory")
     memory.pipe("/a.npy", npy_bytes(ARRAY))
-    source = open_files("memory://a.npy")
+    source = open_paths("memory://a.npy")
     memory.pipe("/a.npy", npy_bytes(ARRAY + 1))
     with pytest.raises(SourceChangedError, match=r"memory://.*a\.npy was replaced or deleted"):
         source.gather(slice(0, 20), [np.empty((20, 3))])
@@ -104,8 +104,8 @@ def test_an_object_that_changes_in_memory_is_named():
 def test_blocks_on_disk_are_not_read_from_the_store_again(tmp_path):
     np.save(tmp_path / "a.npy", ARRAY)
     url = f"file://{tmp_path}/a.npy"
-    assert_rows(open_files(url, cache=tmp_path / "cache"), slice(0, 20), [ARRAY])
-    again = open_files(url, cache=tmp_path / "cache")
+    assert_rows(open_paths(url, cache=tmp_path / "cache"), slice(0, 20), [ARRAY])
+    again = open_paths(url, cache=tmp_path / "cache")
     assert_rows(again, slice(0, 20), [ARRAY])
     # Opening reads the header, at most once the size of this small file. The blocks would add the size again.
     assert again.counters()["fetched_nbytes"] < (tmp_path / "a.npy").stat().st_size * 2
@@ -114,40 +114,40 @@ def test_blocks_on_disk_are_not_read_from_the_store_again(tmp_path):
 
 def test_a_cache_that_cannot_be_written_loses_no_row(tmp_path):
     np.save(tmp_path / "a.npy", ARRAY)
-    source = open_files(f"file://{tmp_path}/a.npy", cache=tmp_path / "a.npy")
+    source = open_paths(f"file://{tmp_path}/a.npy", cache=tmp_path / "a.npy")
     assert_rows(source, slice(0, 20), [ARRAY])
     assert "read-only" in [decision.choice for decision in source.decisions()]
 
 
 def test_a_pipeline_accepts_one_kind_of_store():
     with pytest.raises(SourceError, match="several kinds of stores: memory and s3"):
-        open_files(["memory://a.npy", "s3://bucket/b.npy"])
+        open_paths(["memory://a.npy", "s3://bucket/b.npy"])
 
 
 @pytest.mark.parametrize("option", ["connections", "attempts"])
 def test_counts_below_one_are_refused(option):
     with pytest.raises(SourceError, match=f"{option}=0 is not a positive integer"):
-        open_files("memory://rows.npy", **{option: 0})
+        open_paths("memory://rows.npy", **{option: 0})
 
 
 def test_options_that_are_not_a_dict_are_refused_without_showing_their_value():
     with pytest.raises(SourceError, match=r"storage_options is a str\. Pass a dict\.$"):
-        open_files("memory://rows.npy", storage_options="secret")
+        open_paths("memory://rows.npy", storage_options="secret")
 
 
 def test_an_unknown_protocol_is_reported():
     with pytest.raises(StoreError, match=r"cannot open nonsense://a\.npy"):
-        open_files("nonsense://a.npy")
+        open_paths("nonsense://a.npy")
 
 
 def test_a_missing_package_is_reported():
     with pytest.raises(FrameworkError, match=r"gdrive:// needs a package that is not installed"):
-        open_files("gdrive://a.npy")
+        open_paths("gdrive://a.npy")
 
 
 def test_a_closed_source_raises(tmp_path):
     np.save(tmp_path / "a.npy", ARRAY)
-    source = open_files(f"file://{tmp_path}/a.npy")
+    source = open_paths(f"file://{tmp_path}/a.npy")
     source.close()
     with pytest.raises(SourceError, match="the source was closed"):
         source.gather(slice(0, 4), [np.empty((4, 3))])

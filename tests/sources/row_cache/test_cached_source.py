@@ -6,7 +6,7 @@ import numpy as np
 
 from forebay.core.spec import ArraySpec
 from forebay.sources.arrays import ArraySource
-from forebay.sources.row_cache.cached_source import CachedSource
+from forebay.sources.row_cache.cached_source import CachedSource, RowTransform
 from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout
 from forebay.sources.row_cache.stored_rows import RamRows
 from forebay.testing import SourceTests
@@ -16,15 +16,7 @@ TREE = {"x": np.arange(120.0).reshape(40, 3), "label": np.arange(40) % 7}
 
 def cached(store, inner=None):
     inner = inner or ArraySource(TREE)
-    return CachedSource(
-        inner,
-        store,
-        inner.specs,
-        inner.structure,
-        transform=None,
-        calls_user_code=False,
-        used_rows=len(inner),
-    )
+    return CachedSource(inner, store, RowTransform(tuple(inner.specs), inner.structure), used_rows=len(inner))
 
 
 class TestRowsInRam(SourceTests):
@@ -72,6 +64,8 @@ def test_a_cache_without_all_rows_has_no_memory_extents():
 
 class Prefetching(ArraySource):
     """Records the rows that it is told to prefetch, and the rows that are gathered."""
+
+    can_prefetch = True
 
     def __init__(self, tree):
         super().__init__(tree)
@@ -121,9 +115,13 @@ def test_rows_that_were_stored_after_the_plan_are_read_as_planned():
 def test_slices_are_announced_as_the_row_numbers_that_a_transform_reads():
     inner = Prefetching(TREE)
     store = RamRows(inner.specs, 40, None, 40)
-    copy_rows = {"transform": lambda leaves, out: [np.copyto(*pair) for pair in zip(out, leaves, strict=True)]}
-    options = {"calls_user_code": True, "used_rows": 40}
-    source = CachedSource(inner, store, inner.specs, inner.structure, **copy_rows, **options)
+
+    def copy_rows(leaves, out):
+        for target, leaf in zip(out, leaves, strict=True):
+            np.copyto(target, leaf)
+
+    transform = RowTransform(tuple(inner.specs), inner.structure, copy_rows, calls_user_code=True)
+    source = CachedSource(inner, store, transform, used_rows=40)
     source.prefetch(iter([slice(0, 3)]))
     gather(source, slice(0, 3), 3)
     assert inner.gathered == inner.announced == [[0, 1, 2]]

@@ -1,4 +1,4 @@
-"""The kernels of `gather.cu`, in NumPy. They check every address that they read or write."""
+"""The kernels of `gather.cu` and `sort.cu`, in NumPy. They check every address that they read or write."""
 
 import ctypes
 from types import SimpleNamespace

@@ -10,7 +10,7 @@ import simplejpeg
 from PIL import Image
 from tests.support.fake_cuda.machine import Work
 
-from forebay.engines.cuda.decode import nvjpeg
+from forebay.engines.cuda import nvjpeg
 
 __all__ = ["FakeNvjpeg", "install_nvjpeg"]
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from forebay.core.spec import Tree
 from forebay.errors import FeedClosedError
-from forebay.feed.feed import Epoch, Feed
+from forebay.feed.epoch import Epoch
+from forebay.feed.feed import Feed
 from forebay.order.schedule import ENDLESS, Cursor, Schedule
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline

@@ -1,4 +1,4 @@
-"""`Readback`: copies results to the host, in order, without blocking the training loop.
+"""`Readback` copies results to the host, and `all_finite` checks arrays, without blocking the training loop.
 
 `float(loss)` blocks the program until the device has done all queued work. Then the device is idle until the program
 queues more work. A `Readback` queues the copy after the work that computes the result, and the program continues. Later
@@ -7,10 +7,12 @@ the program takes the results that have arrived.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+import numpy as np
 
 from forebay.adapters.readback.base import (
     HostCopier,
@@ -21,9 +23,9 @@ from forebay.adapters.readback.base import (
     unwrap_variable,
 )
 from forebay.core.spec import Tree, flatten, format_nbytes, parse_nbytes
-from forebay.errors import BudgetError, FeedClosedError
+from forebay.errors import BudgetError, FeedClosedError, SpecError
 
-__all__ = ["Readback", "Result"]
+__all__ = ["Readback", "Result", "all_finite"]
 
 
 class Result(NamedTuple):
@@ -158,6 +160,34 @@ class Readback:
         return taken
 
 
+def all_finite(tree: Tree) -> Any:
+    """Return whether all numbers in a tree of arrays are finite.
+
+    The result is one boolean on the device of the arrays. Only reading it waits for the device; pass it to a `Readback`
+    to avoid the wait.
+
+    Args:
+        tree: An array or a tree of arrays of one framework. Integers are always finite. None, the gradient of an unused
+            variable, is ignored.
+
+    Examples:
+        >>> import numpy as np
+        >>> bool(all_finite({"loss": np.float32(0.5), "grads": [np.zeros(3), np.array([1.0, np.nan])]}))
+        False
+    """
+    leaves = [unwrap_variable(leaf) for leaf in flatten(list(tree) if isinstance(tree, Iterator) else tree)[0]]
+    leaves = [leaf for leaf in leaves if not _is_none(leaf)]
+    frameworks = sorted({framework_of(leaf) for leaf in leaves})
+    if not frameworks:
+        return np.bool_(True)
+    if len(frameworks) > 1:
+        raise SpecError(
+            f"the tree has arrays of {' and '.join(frameworks)}, and the result is an array of only one "
+            "framework. Call all_finite once for each framework."
+        )
+    return framework_module(frameworks[0]).all_finite(leaves)
+
+
 @dataclass(frozen=True, slots=True)
 class _ArrivedResult:
     """A result on the host, or the error of its copy."""
@@ -191,3 +221,8 @@ class _PendingResult:
             error.add_note(f"while reading back the result that was put with tag={self.tag!r}")
             return _ArrivedResult(Result(self.tag, None), error=error)
         return _ArrivedResult(Result(self.tag, self.build_tree(arrays)), sum(array.nbytes for array in arrays))
+
+
+def _is_none(leaf: Any) -> bool:
+    """Return whether a leaf is None or a list of None, such as missing gradients."""
+    return leaf is None or (isinstance(leaf, list) and all(map(_is_none, leaf)))

@@ -1,4 +1,6 @@
-"""Counts the floating-point operations (FLOPs) of a training step, for the model FLOPs utilisation.
+"""Counts the floating-point operations (FLOPs) of a training step, and the bytes of kernels of XLA.
+
+The FLOPs give the model FLOPs utilisation.
 
 PyTorch: in one step, before the steps that are recorded on the device, a profiler of PyTorch records the shapes of all
 operators. It makes this step longer by some microseconds per operator. The profiler does not use CUPTI, and compiled
@@ -9,6 +11,7 @@ JAX: after the recorded steps, the doctor reads the compiled programs that the l
 TensorFlow: hooks count the FLOPs of each graph when TensorFlow traces it.
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +20,16 @@ from threading import get_ident
 from typing import Any
 
 from forebay.doctor.capture.device.ledger import active_profiler
-from forebay.doctor.capture.hlo_bytes import kernel_nbytes
 from forebay.doctor.capture.hlo_flops import UnknownFlopsError, count_hlo_flops
+from forebay.doctor.capture.hlo_module import Computation, HloModule, Instruction, parse_module
 from forebay.doctor.capture.op_flops import Shapes, count_flops
 from forebay.doctor.model.events import EventKind, LedgerEvent
 
-__all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs"]
+__all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_of_programs", "kernel_nbytes"]
 
+_CALLS = re.compile(r"calls=%?([\w.\-]+)")
+_SLICING = frozenset({"slice", "dynamic-slice", "gather"})  # opcodes that read a part of their first operand
+_UPDATE = "dynamic-update-slice"  # writes a part of its first operand, in place
 MAX_OPERATORS = 1_000_000  # of one step; further operators are not counted
 MAX_KERNELS = 10_000  # the capture has only this many kernels, those that read and write the most bytes
 
@@ -144,6 +150,53 @@ def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
             found.setdefault(name, set()).add(nbytes)
     unique = {name: nbytes.pop() for name, nbytes in found.items() if len(nbytes) == 1}
     return dict(sorted(unique.items(), key=lambda item: -item[1])[:MAX_KERNELS])
+
+
+def kernel_nbytes(text: str) -> dict[str, int]:
+    """Return the bytes of each fusion of a module, by the name of its kernel.
+
+    A kernel has the name of its fusion. It reads its operands and writes its result. If it only slices an operand, it
+    reads the slices. If it updates a slice of an operand in place, it writes the slice.
+    """
+    module = parse_module(text)
+    return {
+        re.sub(r"[.\-]", "_", fusion.name): _fusion_nbytes(fusion, instructions, module)
+        for instructions in module.computations.values()
+        for fusion in instructions.values()
+        if fusion.opcode == "fusion"
+    }
+
+
+def _fusion_nbytes(fusion: Instruction, instructions: Computation, module: HloModule) -> int:
+    match = _CALLS.search(fusion.attributes)
+    body = module.computations.get(match[1], {}) if match else {}
+    parameters = {each.arguments.strip(): each for each in body.values() if each.opcode == "parameter"}
+    read = 0
+    for position, name in enumerate(fusion.operands):
+        operand_nbytes = instructions[name].nbytes if name in instructions else 0
+        parameter = parameters.get(str(position))
+        read += operand_nbytes if parameter is None else min(operand_nbytes, _read_nbytes(parameter, body))
+    return read + _written_nbytes(fusion, body)
+
+
+def _read_nbytes(parameter: Instruction, body: Computation) -> int:
+    """Return the bytes of a parameter that the body of a fusion reads."""
+    users = [each for each in body.values() if parameter.name in each.operands]
+    if any(_reads_all(each, parameter) for each in users):
+        return parameter.nbytes
+    return sum(each.nbytes for each in users if each.opcode in _SLICING)
+
+
+def _reads_all(user: Instruction, parameter: Instruction) -> bool:
+    is_first = bool(user.operands) and user.operands[0] == parameter.name
+    return not (is_first and (user.opcode in _SLICING or user.opcode == _UPDATE))
+
+
+def _written_nbytes(fusion: Instruction, body: Computation) -> int:
+    root = next((each for each in body.values() if each.is_root), None)
+    if root is None or root.opcode != _UPDATE or len(root.operands) < 2 or root.operands[1] not in body:
+        return fusion.nbytes
+    return body[root.operands[1]].nbytes
 
 
 def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Counter[str]:

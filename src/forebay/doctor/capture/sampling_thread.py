@@ -4,12 +4,16 @@ It is not a `threading.Thread`, so that the script does not see it in `threading
 """
 
 import _thread
+import gc
+import sys
 from collections.abc import Callable
 
-from forebay.doctor.capture.collector_pause import CollectorPause
+__all__ = ["CollectorPause", "SamplingThread"]
 
-__all__ = ["SamplingThread"]
-
+# Before Python 3.12, allocating a frame object may run the collector. A finalizer may then release the interpreter
+# lock. The sampled thread continues and frees the frame that the sampler is reading, and the process crashes. Since
+# Python 3.12 the collector runs only between bytecodes, so no pause is needed.
+NEEDS_PAUSE = sys.version_info < (3, 12)
 STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
 
@@ -56,3 +60,24 @@ class SamplingThread:
             self._on_failure(error)
         finally:
             self._end_signal.release()
+
+
+class CollectorPause:
+    """Pauses the garbage collector inside a `with` statement, which should take less than 0.1 ms."""
+
+    def __init__(self) -> None:
+        self._is_paused = False
+
+    def __enter__(self) -> None:
+        if NEEDS_PAUSE and gc.isenabled():
+            self._is_paused = True
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        self.resume()
+
+    def resume(self) -> None:
+        """Let the collector run again, if this object has paused it. A forked process must call this."""
+        if self._is_paused:
+            self._is_paused = False
+            gc.enable()

@@ -21,14 +21,13 @@ from forebay.doctor.capture.gpu_sampler import GpuSampler
 from forebay.doctor.capture.host_sampler import HostSampler
 from forebay.doctor.capture.ledger import Ledger, NextReport, SiteKey
 from forebay.doctor.capture.memory_samples import MemorySampler
-from forebay.doctor.capture.other_threads_clock import OtherThreadsClock
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.capture.post_import import PostImportActions
 from forebay.doctor.capture.process_facts import BusyCoreMeter, process_facts
 from forebay.doctor.capture.source_excerpt import excerpt_files
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.capture.step_monitor import StepMonitor, steps_per_measurement
-from forebay.doctor.capture.tracing_tools import record_tools
+from forebay.doctor.capture.thread_readings import OtherThreadsClock, record_tools
 from forebay.doctor.model.capture import STILL_RUNNING, Capture, Window
 from forebay.doctor.model.redaction import describe_error
 

@@ -10,7 +10,8 @@ from forebay.doctor.model.emulation import Verification
 from forebay.doctor.predict.machines import gpu_name
 from forebay.doctor.predict.simulate import Prediction
 from forebay.doctor.rules.finding import Finding
-from forebay.doctor.rules.registry import RULES, load_rule
+from forebay.doctor.rules.precedence import RuleView
+from forebay.doctor.rules.registry import RULES, load_rule, view_for_rules
 
 __all__ = ["MIN_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
 
@@ -32,7 +33,7 @@ class OtherMachine:
 class Diagnosis:
     """The findings of one capture."""
 
-    view: CaptureView
+    view: RuleView
     findings: tuple[Finding, ...]  # largest gain first, about equal gains in the order of `_sort_key`
     failures: tuple[str, ...] = ()  # a sentence for each rule that failed, and one if the simulation failed
     verification: Verification | None = None  # only with --verify
@@ -66,7 +67,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     If `device` or `link` is set, also predict the step time on that GPU or link. They accept the values of --as and
     --link.
     """
-    view = CaptureView(capture)
+    view = view_for_rules(capture)
     candidates: list[Finding] = []
     failures: list[str] = []
     for rule in rules:

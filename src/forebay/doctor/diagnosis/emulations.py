@@ -1,13 +1,13 @@
 """The choice of the emulation and of the target line for a finding's cure."""
 
-from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.capture_view import CallSite
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.emulation import Emulation, EmulationKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, WORKERS_CURES, count_cores
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import calls_per_step
 
 __all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
@@ -44,7 +44,7 @@ _REASONS_AGAINST_EMULATION = {  # by rule
 }
 
 
-def choose_emulation(view: CaptureView, finding: Finding) -> Emulation | str:
+def choose_emulation(view: RuleView, finding: Finding) -> Emulation | str:
     """Return the emulation of a finding's cure, or the reason why there is none."""
     if finding.rule == settings.RULE:
         return _choose_setting(view, finding)
@@ -67,7 +67,7 @@ def find_workers_cure(finding: Finding) -> Cure | None:
     return next((cure for cure in finding.cures if cure.title in WORKERS_CURES), None)
 
 
-def _choose_setting(view: CaptureView, finding: Finding) -> Emulation | str:
+def _choose_setting(view: RuleView, finding: Finding) -> Emulation | str:
     """Return the emulation that keeps a setting off, or the reason why there is none."""
     setting = settings.find_setting(view, finding)
     if setting in settings.NOT_EMULATED or setting == "tf.py_function":
@@ -76,13 +76,13 @@ def _choose_setting(view: CaptureView, finding: Finding) -> Emulation | str:
     return Emulation(EmulationKind.OFF, file, number, setting=setting)
 
 
-def _find_site(view: CaptureView, finding: Finding) -> CallSite | None:
+def _find_site(view: RuleView, finding: Finding) -> CallSite | None:
     """Return the call site of the finding's rule whose cost is closest to the finding's.
 
     If possible, the site is on the line of the finding. The finding of a loader may name the line that builds the
     loader; the loop waits on another line.
     """
-    sites = sites_for(view, finding.rule)
+    sites = view.sites_for(finding.rule)
     candidates = [site for site in sites if site.line == finding.line] or sites
     return min(candidates, key=lambda site: abs(cost_of(view, site.events) - finding.seconds), default=None)
 

@@ -21,6 +21,7 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind, Verificatio
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.model.redaction import without_arguments
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wide_dtype import CONVERT_ONCE
 from forebay.errors import CaptureError
 
@@ -52,7 +53,7 @@ def verify(
     return replace(_verify_cure(view, finding, rerun), settings=measured)
 
 
-def _verify_cure(view: CaptureView, finding: Finding, rerun: Rerun) -> Verification:
+def _verify_cure(view: RuleView, finding: Finding, rerun: Rerun) -> Verification:
     emulation = choose_emulation(view, finding)
     if isinstance(emulation, str):
         return Verification(trouble=f"this cure cannot be emulated, because {emulation}")

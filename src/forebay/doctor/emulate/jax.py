@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.experimental
 import numpy as np
 from jax import numpy as jnp
 from jax._src import xla_bridge
@@ -15,7 +16,6 @@ from forebay.doctor.capture.hooks.jax.jit import is_tracing
 from forebay.doctor.capture.hooks.jax.settings import CONTEXTS, SWITCHES
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.emulate.jax_callbacks import leave_out_callbacks
 from forebay.doctor.model.emulation import EmulationKind
 
 __all__ = ["install", "wait"]
@@ -35,7 +35,7 @@ _asarray = jnp.asarray  # the original, before any hook
 def install(emulator: Emulator) -> None:
     """Replace the JAX functions that the emulation affects. They depend on `emulator.kind`."""
     emulator.settings.disable(emulator.patches, SWITCHES, CONTEXTS)
-    leave_out_callbacks(emulator)
+    _leave_out_callbacks(emulator)
     for owner, name, make_hook in _CALLS.get(emulator.kind, ()):
         emulator.patches.replace(owner, name, partial(make_hook, emulator), api=name)
 
@@ -187,6 +187,46 @@ def _skip_wait(emulator: Emulator, wait: Function) -> Function:
     def hook(*args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else kwargs.get("x")
         return emulator.reads.wait(partial(wait, *args, **kwargs), "block_until_ready", first)
+
+    return hook
+
+
+def _leave_out_callbacks(emulator: Emulator) -> None:
+    """Replace the function that adds a callback, if the emulation leaves out such callbacks on the target line."""
+    for api, owner, name in (
+        ("jax.debug.print", jax.debug, "print"),
+        ("jax.debug.callback", jax.debug, "callback"),
+    ):
+        if emulator.settings.setting == api:
+            emulator.patches.replace(owner, name, partial(_leave_out, emulator), api=name)
+    for api, owner, name in (
+        ("jax.pure_callback", jax, "pure_callback"),
+        ("jax.experimental.io_callback", jax.experimental, "io_callback"),
+    ):
+        if emulator.settings.setting == api:
+            emulator.patches.replace(owner, name, partial(_return_zeros, emulator), api=name)
+
+
+def _leave_out(emulator: Emulator, original: Any) -> Any:
+    """Return a hook that does nothing on the target line."""
+
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        if not args or not emulator.is_target_calling():
+            return original(*args, **kwargs)
+        emulator.settings.replaced += 1
+        return None
+
+    return hook
+
+
+def _return_zeros(emulator: Emulator, original: Any) -> Any:
+    """Return a hook that returns zeros of the declared shapes, because the callback does not run."""
+
+    def hook(callback: Any, result_shape_dtypes: Any, *args: Any, **kwargs: Any) -> Any:
+        if not emulator.is_target_calling():
+            return original(callback, result_shape_dtypes, *args, **kwargs)
+        emulator.settings.replaced += 1
+        return jax.tree_util.tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), result_shape_dtypes)
 
     return hook
 

@@ -1,10 +1,11 @@
-"""The terminal report that compares two runs: step time, parts of a step, and findings."""
+"""The terminal reports that compare two runs (step time, parts of a step, findings) or the ranks of one run."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from rich.text import Text
 
+from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_count, format_seconds, to_one_line
 from forebay.doctor.report.compare import Comparison, Document, TimeChange
@@ -16,13 +17,16 @@ from forebay.doctor.report.terminal_layout import (
     wrap_lines,
 )
 
-__all__ = ["render_comparison"]
+__all__ = ["render_comparison", "render_ranks"]
 
 WIDTH = 80  # columns
 MIN_WIDTH = 60  # columns
 MAX_FINDINGS = 6  # findings shown in each group: resolved, new, remaining
 MAX_DIFFERENCES = 4  # environment differences shown
 MIN_CHANGE = 0.005  # share of the longer step; the report omits shorter parts and smaller changes
+# Limits of what the report of ranks shows. The JSON document lists all ranks and remarks.
+MAX_RANKS = 16
+MAX_REMARKS = 6
 
 
 def render_comparison(comparison: Comparison, names: tuple[str, str], *, width: int = WIDTH) -> Text:
@@ -119,3 +123,38 @@ def _render_source_line(finding: Document, width: int) -> Iterator[Text]:
     location = fit_width_left(to_one_line(str(Line(Path(finding["file"]).name, finding["line"], ""))), width // 2)
     text = fit_width(to_one_line(finding["text"] or ""), width - 4 - len(location) - 2)
     yield Text.assemble("    ", (location, "cyan"), f"  {text}" if text else "")
+
+
+def render_ranks(ranks: RankComparison, *, width: int = WIDTH) -> Text:
+    """Render the table and the remarks. `terminal.render` renders the slowest rank's report."""
+    return join_lines(_render_rank_lines(ranks, max(MIN_WIDTH, min(WIDTH, width))))
+
+
+def _render_rank_lines(ranks: RankComparison, width: int) -> Iterator[Text]:
+    yield Text(f"{format_count(len(ranks.ranks), 'rank')}. Rank {ranks.slowest.number} is the slowest.", style="bold")
+    yield Text("  rank       step      input  collective  main finding", style="dim")
+    for rank in ranks.ranks[:MAX_RANKS]:
+        yield _render_rank(rank, width)
+    if len(ranks.ranks) > MAX_RANKS:
+        yield Text(
+            f"  {format_count(len(ranks.ranks) - MAX_RANKS, 'more rank')}. Use --json FILE to see all.", style="dim"
+        )
+    for remark in ranks.remarks[:MAX_REMARKS]:
+        yield from wrap_lines(Text(to_one_line(f"{remark}."), style="yellow"), width, indent=2, hang=2)
+    if len(ranks.remarks) > MAX_REMARKS:
+        yield Text(
+            f"  {format_count(len(ranks.remarks) - MAX_REMARKS, 'more remark')}. Use --json FILE to see all.",
+            style="dim",
+        )
+    if not ranks.remarks:
+        yield Text("  No rank differs from the others.", style="green")
+    yield Text()
+
+
+def _render_rank(rank: RankSummary, width: int) -> Text:
+    """Return the row of one rank. A dash marks a value that was not measured."""
+    collective = "-" if rank.collective_seconds is None else format_seconds(rank.collective_seconds)
+    step = format_seconds(rank.step_seconds) if rank.step_seconds else "-"
+    numbers = f"  {rank.number:>4}  {step:>9}  {format_seconds(rank.input_seconds):>9}  {collective:>10}  "
+    main = rank.diagnosis.main
+    return Text(numbers + fit_width(main.rule if main else "none", width - len(numbers)))

@@ -11,7 +11,7 @@ from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_convers
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed, fit_line, uses_read_values
 from forebay.doctor.rules.loop_edits import change_arrays
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import (
     GRAPH_ITERATOR_CODE,
     SESSION,
@@ -47,9 +47,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return is_reported and not uses_read_values(view, site)
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "conversion_in_loop"):
+    for site in view.sites_for("conversion_in_loop"):
         cost = cost_of(view, site.events)
         data_kind = "Python lists" if is_python_data(site) else "new host data"
         amount = format_nbytes(nbytes_per_call(site))

@@ -24,7 +24,7 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_line_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed
-from forebay.doctor.rules.precedence import PRECEDENCE, sites_for
+from forebay.doctor.rules.precedence import PRECEDENCE, RuleView
 from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine"]
@@ -34,7 +34,7 @@ WAIT_NS = 20_000  # nanoseconds; a kernel that starts this soon after the end of
 BASIS = "the copies overlap the computation"
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield a finding if uploads without overlap take a reportable share of a step."""
     device_view = view.device
     if device_view is None or not view.step_seconds:
@@ -48,12 +48,12 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         yield _finding(view, device_view, copies, cost, seconds_per_step(device_view, uploads))
 
 
-def _unexplained_copies(view: CaptureView, device_view: DeviceView) -> Any:
+def _unexplained_copies(view: RuleView, device_view: DeviceView) -> Any:
     """Return a mask of the copies to the device that no other rule explains."""
     operations = device_view.operations
     copies = (operations["kind"] == RecordKind.MEMCPY) & (operations["what"] == CopyKind.HOST_TO_DEVICE)
     explained_lines = [
-        event.line for rule in PRECEDENCE[EventKind.UPLOAD] for site in sites_for(view, rule) for event in site.events
+        event.line for rule in PRECEDENCE[EventKind.UPLOAD] for site in view.sites_for(rule) for event in site.events
     ]
     return copies & ~np.isin(device_view.lines, [*{*explained_lines} - {-1}])
 

@@ -14,7 +14,7 @@ from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Lin
 from forebay.doctor.predict.compile_cures import CallingTime, compile_eager_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_compile, keras_setting
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import location
 
 __all__ = ["MIN_OPERATIONS", "calling_seconds", "examine", "operations_per_step", "recognises"]
@@ -176,9 +176,9 @@ def _call_seconds(view: CaptureView, site: CallSite) -> float:
     return CALL_SECONDS.get(framework_of(view, site.api), min(CALL_SECONDS.values()))
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding for all operations of the step."""
-    sites = sites_for(view, "eager")
+    sites = view.sites_for("eager")
     if not sites:
         return
     main_site = max(sites, key=lambda site: (round(operations_per_step(site)), site.seconds))

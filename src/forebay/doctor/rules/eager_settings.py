@@ -11,7 +11,7 @@ from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules.eager import calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_keras_compile
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.setting_spans import find_span, switch_off
 
 __all__ = ["EAGER_SETTINGS", "active_eager_settings", "eager_finding"]
@@ -55,10 +55,10 @@ def active_eager_settings(view: CaptureView) -> Iterator[tuple[str, Line | None]
             yield setting, None
 
 
-def eager_finding(view: CaptureView, setting: str, line: Line | None) -> Finding:
+def eager_finding(view: RuleView, setting: str, line: Line | None) -> Finding:
     """Return the finding for a setting that disables compilation."""
     eager = EAGER_SETTINGS[setting]
-    sites = sites_for(view, "settings", EventKind.OPS)
+    sites = view.sites_for("settings", EventKind.OPS)
     count = sum(map(operations_per_step, sites))
     least, seconds = calling_seconds(view, sites) if sites else (0.0, _python_seconds(view))
     basis = "at most the time in compiled calls and outside of recorded events"

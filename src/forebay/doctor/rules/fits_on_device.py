@@ -11,7 +11,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.predict import upload_cures
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_keep_on_device
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import feed_code
 
 __all__ = ["examine", "recognises"]
@@ -27,9 +27,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return free > 0 and 0 < _data_nbytes(view, site) <= FREE_SHARE * free
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "fits_on_device"):
+    for site in view.sites_for("fits_on_device"):
         cost = cost_of(view, site.events)
         total, free = format_nbytes(_data_nbytes(view, site)), format_nbytes(_free_nbytes(view, site))
         framework, changes = feed_framework(view, site.api), upload_cures.keep_on_device(view, site)

@@ -9,13 +9,13 @@ from forebay.doctor.analyse.host_lines import HostLine, host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules import allocator, made_in_loop
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, AvoidableCall
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, fit_removal
 from forebay.doctor.rules.loop_edits import every_nth_step
 from forebay.doctor.rules.pauses import reported_lines
-from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine"]
@@ -34,7 +34,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     explained = reported_lines(view) | growing_lines(view)
     lines = [each for each in host_lines(view) if each.line not in explained]
     yield from _avoidable_findings(view, lines)
-    if not lines or any(True for _ in load_rule("made_in_loop").examine(view)):
+    if not lines or any(True for _ in made_in_loop.examine(view)):
         return
     recorded = {site.line for site in view.sites if site.in_loop and site.kind != EventKind.STEP}
     for host_line in lines:
@@ -56,7 +56,7 @@ def _avoidable_findings(view: CaptureView, lines: Sequence[HostLine]) -> Iterato
 
 def _lines_that_empty_cache(view: CaptureView) -> set[Line | None]:
     """Return the lines whose calls of `empty_cache` the rule `allocator` reports."""
-    return {finding.line for finding in load_rule("allocator").examine(view)}
+    return {finding.line for finding in allocator.examine(view)}
 
 
 def _only_empties_cache(host_line: HostLine, avoidable: AvoidableCall) -> bool:

@@ -10,7 +10,7 @@ from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import check_on_device, check_seconds
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.read_edits import check_on_device as reduce_on_device
 from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
@@ -25,9 +25,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return site.in_loop and nbytes_per_call(site) >= LARGE_NBYTES and is_asynchronous(view, site)
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "host_check"):
+    for site in view.sites_for("host_check"):
         cost = cost_of(view, site.events)
         amount = format_nbytes(nbytes_per_call(site))
         yield Finding(

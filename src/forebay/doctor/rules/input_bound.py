@@ -38,7 +38,7 @@ from forebay.doctor.rules.input_producers import (
     workers_pay,
 )
 from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map_in_parallel
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
 __all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises", "stored_rows_cures"]
@@ -64,9 +64,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "input_bound"):
+    for site in view.sites_for("input_bound"):
         wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
         reason = _STAGE_REASONS.get(stage.name, f"the stage {stage.name!r} is slow")
         yield Finding(

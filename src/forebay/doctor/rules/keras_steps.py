@@ -15,6 +15,7 @@ from forebay.doctor.predict.compile_cures import group_keras_steps, run_keras_st
 from forebay.doctor.rules import small_batch
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, keras_setting
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import feed_code, feed_fits
 
 __all__ = ["examine", "is_reported"]
@@ -25,7 +26,7 @@ MIN_DEVICE_SHARE = 0.4  # of the step; a smaller overhead is not reported: the d
 MIN_HOST_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield a finding if Keras runs short steps one by one, and calling them takes a reportable part of a step."""
     if not is_reported(view):
         return

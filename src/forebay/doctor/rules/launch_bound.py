@@ -20,7 +20,7 @@ from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_keras_compile, fit_line, fit_more_steps, keras_setting
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine"]
 
@@ -29,7 +29,7 @@ MIN_LAUNCHES = 50  # per step; the rule does not report fewer
 MAX_KERNEL_SECONDS = 50e-6  # limit for the median kernel, as in HTA; a longer kernel hides the next launch
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield a finding if launches of short operations take a reportable share of a step.
 
     If `settings`, `tiny_ops`, `eager` or `keras_steps` reports the operations, that rule explains the same time.
@@ -38,7 +38,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if (
         device_view is None
         or keras_steps.is_reported(view)
-        or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager"))
+        or any(view.sites_for(rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager"))
     ):
         return
     launching = view.step_parts.get(LAUNCHING, 0.0)

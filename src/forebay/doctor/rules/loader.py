@@ -26,7 +26,7 @@ from forebay.doctor.rules.input_producers import (
 )
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
 from forebay.doctor.rules.pipeline_edits import batch_before_map, prefetch_dataset
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
@@ -45,11 +45,11 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return waits and (_has_no_workers(view, site) or _has_no_prefetch(site))
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site, and one per large shuffle buffer."""
-    for site in sites_for(view, "loader", EventKind.INPUT):
+    for site in view.sites_for("loader", EventKind.INPUT):
         yield _prefetch_finding(view, site) if _has_no_prefetch(site) else _workers_finding(view, site)
-    for site in sites_for(view, "loader", EventKind.UPLOAD):
+    for site in view.sites_for("loader", EventKind.UPLOAD):
         yield _pinning_finding(view, site)
     yield from _shuffle_buffer_findings(view)
 

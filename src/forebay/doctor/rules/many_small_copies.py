@@ -10,7 +10,7 @@ from forebay.doctor.predict.upload_cures import merge_uploads, prefetch_with_fee
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.loop_edits import convert_all_elements
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import calls_per_step, feed_code, feed_fits, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
@@ -24,9 +24,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return is_copy(site) and calls_per_step(site) >= MIN_UPLOADS and nbytes_per_call(site) < MAX_NBYTES
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "many_small_copies"):
+    for site in view.sites_for("many_small_copies"):
         cost, count = cost_of(view, site.events), calls_per_step(site)
         basis = f"{count:.0f} calls become one, after the host has assembled the rows"
         framework = feed_framework(view, site.api)

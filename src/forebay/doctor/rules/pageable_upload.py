@@ -14,7 +14,7 @@ from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, has_excerpt
 from forebay.doctor.rules.loop_edits import pin_array
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, keeping_fits, nbytes_per_call
 
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
@@ -44,9 +44,9 @@ def _moves_batch(view: CaptureView, site: CallSite) -> bool:
     )
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "pageable_upload"):
+    for site in view.sites_for("pageable_upload"):
         cost = cost_of(view, site.events)
         gigabytes_per_second = site.nbytes / cost / 1e9 if cost else 0.0
         amount = format_nbytes(nbytes_per_call(site))

@@ -11,7 +11,7 @@ from forebay.doctor.predict import cure_changes
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.pageable_upload import PAGEABLE_BYTES_PER_SECOND
 from forebay.doctor.rules.placement_edits import fit_placement
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import frequency, nbytes_per_call
 
 __all__ = ["examine", "recognises"]
@@ -29,13 +29,13 @@ def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
     return is_upload and any(0 < nbytes_per_call(site) <= nbytes_per_call(batch) for batch in batches)
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per pair of devices.
 
     One misplaced operation causes several moves between the same devices: of its data, its results and its gradients.
     """
     pairs: dict[frozenset[str], list[CallSite]] = {}
-    for site in sites_for(view, "placement"):
+    for site in view.sites_for("placement"):
         pairs.setdefault(frozenset(_devices(site)), []).append(site)
     for sites in pairs.values():
         yield _finding(view, sorted(sites, key=lambda site: site.events[0].start))

@@ -1,7 +1,7 @@
 """Assignment of each call site to the most specific rule that recognises it.
 
-A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`. `sites_for(view, rule)` returns the sites
-that were assigned to a rule.
+A rule in `PRECEDENCE` defines `recognises(view, site)` and `examine(view)`. `RuleView.sites_for(rule)` returns the
+sites that were assigned to a rule.
 
 The other rules need no assignment. `made_in_loop` explains Python code before uploads. `small_batch` and `launch_bound`
 explain the time of Python and of launches, unless `settings`, `tiny_ops` or `eager` explains the operations of the
@@ -9,14 +9,14 @@ loop. `constants` and `out_of_memory` only warn. The remaining rules read the ke
 `view.device`.
 """
 
-from collections.abc import Iterable, Iterator
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.model.capture import Capture
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.rules.registry import load_site_rule
 
-__all__ = ["PRECEDENCE", "sites_for"]
+__all__ = ["PRECEDENCE", "RuleView"]
 
 PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific first
     EventKind.UPLOAD: (
@@ -38,30 +38,34 @@ PRECEDENCE: dict[EventKind, tuple[str, ...]] = {  # rule ids, most specific firs
     EventKind.OPS: ("settings", "tiny_ops", "eager"),
 }
 
-# View -> rule id -> sites. Each view is assigned once.
-_sites_by_rule: WeakKeyDictionary[CaptureView, dict[str, list[CallSite]]] = WeakKeyDictionary()
+Recognise = Callable[[CaptureView, CallSite], bool]
 
 
-def sites_for(view: CaptureView, rule: str, *kinds: EventKind) -> list[CallSite]:
-    """Return the sites that were assigned to a rule, most time first.
+class RuleView(CaptureView):
+    """A capture view that assigns each call site to at most one rule."""
 
-    Calls of one kind on one line are one site. Without `kinds`, the result has sites of all kinds.
-    """
-    if view not in _sites_by_rule:
-        _sites_by_rule[view] = _assign_sites(view)
-    sites = [site for site in _sites_by_rule[view].get(rule, []) if not kinds or site.kind in kinds]
-    return sorted(_merge_by_line(sites), key=lambda site: -site.seconds)
+    def __init__(self, capture: Capture, recognisers: Mapping[str, Recognise]) -> None:
+        """Create a view for rules. `recognisers` has the function `recognises` of each rule in `PRECEDENCE`."""
+        super().__init__(capture)
+        self._recognisers = recognisers
 
+    def sites_for(self, rule: str, *kinds: EventKind) -> list[CallSite]:
+        """Return the sites that were assigned to a rule, most time first.
 
-def _assign_sites(view: CaptureView) -> dict[str, list[CallSite]]:
-    """Return the sites of each rule."""
-    sites: dict[str, list[CallSite]] = {}
-    for site in _loop_sites(view):
-        for rule in PRECEDENCE.get(site.kind, ()):
-            if load_site_rule(rule).recognises(view, site):
-                sites.setdefault(rule, []).append(site)
-                break
-    return sites
+        Calls of one kind on one line are one site. Without `kinds`, the result has sites of all kinds.
+        """
+        sites = [site for site in self._sites_by_rule.get(rule, []) if not kinds or site.kind in kinds]
+        return sorted(_merge_by_line(sites), key=lambda site: -site.seconds)
+
+    @cached_property
+    def _sites_by_rule(self) -> dict[str, list[CallSite]]:
+        sites: dict[str, list[CallSite]] = {}
+        for site in _loop_sites(self):
+            for rule in PRECEDENCE.get(site.kind, ()):
+                if self._recognisers[rule](self, site):
+                    sites.setdefault(rule, []).append(site)
+                    break
+        return sites
 
 
 def _loop_sites(view: CaptureView) -> Iterator[CallSite]:

@@ -14,7 +14,7 @@ from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, fit_read
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import frequency
 
 __all__ = ["READ_BASIS", "examine", "recognises"]
@@ -32,9 +32,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return site.in_loop and is_asynchronous(view, site)
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "read_back"):
+    for site in view.sites_for("read_back"):
         cost = cost_of(view, site.events)
         yield Finding(
             rule="read_back",
@@ -73,12 +73,12 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     return Cure(title, code, READ_BASIS, remove_waits_of_line(view, site)), readback_cure
 
 
-def _other_waits(view: CaptureView, site: CallSite) -> Iterator[str]:
+def _other_waits(view: RuleView, site: CallSite) -> Iterator[str]:
     """Yield a sentence about other waits in the step.
 
     If the script removes only one wait, the loop may wait longer at the next one.
     """
-    waits = [other for rule in ("read_back", "host_check", "sync") for other in sites_for(view, rule)]
+    waits = [other for rule in ("read_back", "host_check", "sync") for other in view.sites_for(rule)]
     others = [other for other in waits if other.line != site.line]
     if others:
         names = sorted({f"line {other.line.number}" if other.line else other.api for other in others})

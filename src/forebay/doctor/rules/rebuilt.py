@@ -12,7 +12,7 @@ from forebay.doctor.predict.cure_changes import Changes, call_on_batches, remove
 from forebay.doctor.rules.build_edits import call_on_batch, keep_iterator
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_build_once, fit_line
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import calls_per_step, most_frequent_function, source_text
 
 __all__ = ["examine", "recognises"]
@@ -59,13 +59,13 @@ def _causes(site: CallSite) -> frozenset[str]:
     return _CAUSES.get(site.kind, frozenset())
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per build site.
 
     Later work is what `_causes` lists. It counts only once, for the first build site that causes it.
     """
-    builds = sorted(sites_for(view, "rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
-    unused = [site for kind in _CAUSES for site in sites_for(view, "rebuilt", kind)]
+    builds = sorted(view.sites_for("rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
+    unused = [site for kind in _CAUSES for site in view.sites_for("rebuilt", kind)]
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
     keras_calls = [build for build in builds if _handles_one_batch(build)]
     if keras_calls:

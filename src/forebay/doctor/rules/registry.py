@@ -1,16 +1,15 @@
-"""The table of all rules, and functions that import a rule by its id.
-
-The rules import `precedence`, and `precedence` calls the rules. Importing rules on first use avoids an import cycle.
-"""
+"""The table of all rules, and functions that import them by their ids. No rule imports this module."""
 
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Protocol, cast
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.model.capture import Capture
 from forebay.doctor.rules.finding import Finding
+from forebay.doctor.rules.precedence import PRECEDENCE, RuleView
 
-__all__ = ["RULES", "Rule", "SiteRule", "load_rule", "load_site_rule"]
+__all__ = ["RULES", "Rule", "SiteRule", "load_rule", "view_for_rules"]
 
 RULES = {  # rule id: module; findings with equal gains are reported in this order
     "input_bound": "forebay.doctor.rules.input_bound",
@@ -56,7 +55,7 @@ RULES = {  # rule id: module; findings with equal gains are reported in this ord
 class Rule(Protocol):
     """A module that looks for one cause of lost time, or for one reason to warn."""
 
-    def examine(self, view: CaptureView) -> Iterable[Finding]:
+    def examine(self, view: RuleView) -> Iterable[Finding]:
         """Return the findings of this rule in a capture."""
 
 
@@ -71,5 +70,7 @@ def load_rule(rule: str) -> Rule:
     return cast("Rule", import_module(RULES[rule]))
 
 
-def load_site_rule(rule: str) -> SiteRule:
-    return cast("SiteRule", import_module(RULES[rule]))
+def view_for_rules(capture: Capture) -> RuleView:
+    """Return the view of a capture that all rules examine."""
+    site_rules = {rule for rules in PRECEDENCE.values() for rule in rules}
+    return RuleView(capture, {rule: cast("SiteRule", load_rule(rule)).recognises for rule in site_rules})

@@ -12,7 +12,7 @@ from forebay.doctor.model.events import LedgerEvent
 from forebay.doctor.predict.upload_cures import remove_uploads
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_conversion
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import SESSION, calls_per_step, frequency, nbytes_per_call, source_text
 
 __all__ = ["examine", "recognises"]
@@ -28,9 +28,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return repeated >= MIN_SHARE * len(site.events) and repeated > 0 and nbytes_per_call(site) >= MIN_NBYTES
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "repeated_upload"):
+    for site in view.sites_for("repeated_upload"):
         yield _finding(view, site, cost_of(view, _repeated_uploads(site)))
 
 

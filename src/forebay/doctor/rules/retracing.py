@@ -13,7 +13,7 @@ from forebay.doctor.rules.build_edits import build_once, pass_arrays
 from forebay.doctor.rules.compile_edits import retrace_less
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import most_frequent_function
 
 __all__ = ["examine", "recognises"]
@@ -38,9 +38,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return is_recurring and most_frequent_function(site)[1] >= MIN_COMPILATIONS
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "retracing"):
+    for site in view.sites_for("retracing"):
         cost, reason = cost_of(view, site.events), _main_reason(site)
         name, count = most_frequent_function(site)
         because = f", because {_REASONS[reason]}" if reason in _REASONS else ""

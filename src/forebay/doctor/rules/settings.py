@@ -14,9 +14,10 @@ from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.events import STORED_STACK, EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import remove_work
+from forebay.doctor.rules import allocator
 from forebay.doctor.rules.eager_settings import active_eager_settings, eager_finding
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.registry import load_rule
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.setting_effects import EFFECTS, VARIABLES
 from forebay.doctor.rules.setting_spans import SettingSpan, find_span, switch_off
 from forebay.doctor.rules.wording import frequency
@@ -49,17 +50,17 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return site.kind is EventKind.OPS and any(True for _ in active_eager_settings(view))
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per setting that was on, and one per callback that takes much time."""
     yield from (active.finding for active in _active_settings(view))
 
 
-def find_setting(view: CaptureView, finding: Finding) -> str:
+def find_setting(view: RuleView, finding: Finding) -> str:
     """Return the setting of a finding of this rule; empty if there is none."""
     return next((active.setting for active in _active_settings(view) if active.finding.title == finding.title), "")
 
 
-def _active_settings(view: CaptureView) -> Iterator[_ActiveSetting]:
+def _active_settings(view: RuleView) -> Iterator[_ActiveSetting]:
     if not view.step_seconds:
         return
     for setting, effect in EFFECTS.items():
@@ -111,7 +112,7 @@ def _active_variables(view: CaptureView) -> Iterator[str]:
 
 
 def _allocator_cures(view: CaptureView) -> Iterator[Cure]:
-    return (cure for finding in load_rule("allocator").examine(view) for cure in finding.cures)
+    return (cure for finding in allocator.examine(view) for cure in finding.cures)
 
 
 def _variable_finding(name: str) -> Finding:

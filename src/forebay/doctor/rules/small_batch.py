@@ -14,7 +14,7 @@ from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.input_edits import change_batch_size
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine"]
 
@@ -25,14 +25,14 @@ MAX_STEP_SECONDS = 5e-3  # if even the shortest step takes longer, computation t
 GROWTH_FACTOR = 8  # factor on the batch size that the cure proposes
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield a finding if a step has little data and large fixed costs.
 
     Fixed costs are the time outside of events; with few rows, also the time in compiled calls. Without a GPU, the time
     outside of events may be computation, so the rule then requires few rows.
     """
     # If `settings`, `tiny_ops` or `eager` reports the operations of the loop, that rule explains the same time.
-    if not view.step_seconds or any(sites_for(view, rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
+    if not view.step_seconds or any(view.sites_for(rule, EventKind.OPS) for rule in ("settings", "tiny_ops", "eager")):
         return
     nbytes, rows = _nbytes_per_step(view), _batch_rows(view)
     has_few_rows = 0 < rows <= FEW_ROWS

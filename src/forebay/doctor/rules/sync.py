@@ -8,7 +8,7 @@ from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.loop_edits import every_nth_step
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.read_back import READ_BASIS
 from forebay.doctor.rules.wording import frequency, source_text
 
@@ -20,9 +20,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return site.in_loop
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "sync"):
+    for site in view.sites_for("sync"):
         cost = cost_of(view, site.events)
         statement = source_text(site.line, f"{site.api}()")
         yield Finding(

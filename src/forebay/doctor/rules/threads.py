@@ -10,7 +10,7 @@ from forebay.doctor.predict.cure_changes import launch_without_waiting, shorten_
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.input_bound import MODERATE
 from forebay.doctor.rules.input_producers import count_cores, count_workers
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine", "recognises"]
 
@@ -24,11 +24,11 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return waits and _count_threads(view, site) >= MANY_THREADS_PER_CORE * count_cores(view)
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per harmful setting."""
     if not view.step_seconds:
         return
-    for site in sites_for(view, "threads", EventKind.INPUT):
+    for site in view.sites_for("threads", EventKind.INPUT):
         yield _threads_finding(view, site)
     if _settings(view).get("CUDA_LAUNCH_BLOCKING") == "1" and view.has_gpu:
         yield _blocking_finding(view)

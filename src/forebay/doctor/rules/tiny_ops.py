@@ -10,7 +10,7 @@ from forebay.doctor.predict.compile_cures import CallingTime, compile_step
 from forebay.doctor.rules.eager import MIN_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_more_steps, keras_setting
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine", "recognises"]
 
@@ -33,9 +33,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return tiny >= MIN_OPERATIONS and (has_compiled_call or tiny >= MIN_SHARE * total)
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "tiny_ops"):
+    for site in view.sites_for("tiny_ops"):
         tiny, count = operations_per_step(site, "tiny"), operations_per_step(site)
         least, most = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
         framework = framework_of(view, site.api)

@@ -11,7 +11,7 @@ from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.loop_edits import change_arrays
-from forebay.doctor.rules.precedence import sites_for
+from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import feed_code, frequency, nbytes_per_call
 
 __all__ = ["CONVERT_ONCE", "examine", "recognises"]
@@ -27,9 +27,9 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
     return is_large and _bits(site) is not None
 
 
-def examine(view: CaptureView) -> Iterator[Finding]:
+def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per site."""
-    for site in sites_for(view, "wide_dtype"):
+    for site in view.sites_for("wide_dtype"):
         before, after = _bits(site) or (64, 32)
         cost = cost_of(view, site.events)
         excess = cost * (1 - after / before)

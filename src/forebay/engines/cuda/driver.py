@@ -18,7 +18,20 @@ from cuda.bindings import nvrtc
 from forebay.engines.cuda.driver_calls import check_result, cuda_error, fast_driver_calls
 from forebay.errors import DeviceError
 
-__all__ = ["Device", "Event", "Kernel", "Stream", "address_of", "compile_kernels", "is_capturing", "make_stream_wait"]
+__all__ = [
+    "Device",
+    "Event",
+    "Kernel",
+    "Stream",
+    "address_of",
+    "compile_kernels",
+    "is_capturing",
+    "make_stream_wait",
+    "read_kernels",
+]
+
+# Files that continue the text of another one and are compiled with it, because each compilation delays the first epoch.
+_CONTINUATIONS = {"gather.cu": ("sort.cu",)}
 
 RELAXED_CAPTURE = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _EVENT_FLAGS = int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING) | int(cu.CUevent_flags.CU_EVENT_BLOCKING_SYNC)
@@ -286,10 +299,15 @@ def address_of(array: Any) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def read_kernels(source: str) -> bytes:
+    """Return the text of a .cu file and of the files that continue it."""
+    folder = files("forebay.engines.cuda")
+    return b"\n".join(folder.joinpath(name).read_bytes() for name in (source, *_CONTINUATIONS.get(source, ())))
+
+
 def compile_kernels(source: str, architecture: str) -> bytes:
     """Compile one .cu file to machine code for an architecture such as "90"."""
-    text = files("forebay.engines.cuda").joinpath(source).read_bytes()
-    program = _check_nvrtc(nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))[0]
+    program = _check_nvrtc(nvrtc.nvrtcCreateProgram(read_kernels(source), source.encode(), 0, [], []))[0]
     options = [f"--gpu-architecture=sm_{architecture}".encode(), b"--std=c++17"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:

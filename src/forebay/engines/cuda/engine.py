@@ -20,9 +20,9 @@ from typing import Any
 
 from forebay.core.handoff import DeviceHandOff, StreamMarker
 from forebay.core.spec import DEVICE_ALIGNMENT, align
-from forebay.engines.cuda.decode.nvjpeg import why_no_nvjpeg
 from forebay.engines.cuda.driver import Device, Event, Stream, is_capturing
 from forebay.engines.cuda.memory import CudaMemory
+from forebay.engines.cuda.nvjpeg import why_no_nvjpeg
 from forebay.engines.cuda.page_locks import PageLocks
 
 __all__ = ["CudaEngine", "RunAheadLimit", "device_at", "process_page_locks"]

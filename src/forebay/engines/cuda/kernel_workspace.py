@@ -13,7 +13,7 @@ from forebay.engines.cuda.order_program import PROGRAM_NBYTES
 
 __all__ = ["MAX_BUCKETS", "KernelWorkspace"]
 
-MAX_BUCKETS = 4096  # buckets into which kernels sort rows by address; the same number as in gather.cu
+MAX_BUCKETS = 4096  # buckets into which kernels sort rows by address; the same number as in sort.cu
 EXTENT_NBYTES = 24  # bytes of one entry of an extent table: three int64
 
 

@@ -96,7 +96,7 @@ class _NarrowJob(ctypes.Structure):
 
 
 class _SortJob(ctypes.Structure):
-    """The struct `SortJob` of gather.cu, where the fields are documented."""
+    """The struct `SortJob` of sort.cu, where the fields are documented."""
 
     _fields_ = (
         ("rows", ctypes.c_void_p),

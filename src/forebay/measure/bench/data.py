@@ -1,7 +1,7 @@
 """The data of a case: arrays, files and generated rows, identical in every process."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +17,11 @@ from forebay.measure.bench.uncached_file import write_uncached_file
 __all__ = [
     "MIX_WEIGHTS",
     "PACKING_ROWS",
+    "BucketSampler",
     "TextSource",
+    "bucket_bounds",
     "generate_rows",
+    "list_images",
     "make_array",
     "make_series",
     "make_texts",
@@ -35,6 +38,7 @@ JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos i
 JPEG_QUALITY = 86  # makes files of 55 KB
 CLASSES = 10
 TEXT_MEDIAN = 300  # tokens; texts have a lognormal length with a sigma of 1, as web pages have about
+BUCKET_GROWTH = 1.1  # of the bounds from bucket to bucket of texts
 MIX_WEIGHTS = (5, 3, 2)  # of the three sources that loaders mix
 PACKING_ROWS = 64  # rows that packers keep open at a time, if they do not know all lengths
 
@@ -110,6 +114,45 @@ def make_series(work: Workload) -> np.ndarray[Any, Any]:
 def make_texts(work: Workload) -> Ragged:
     """Make texts of different length: numbers above 0. Most are short, and a few are long."""
     return _random_texts(work.rows, int(work.options["longest"]), work.dtype)
+
+
+class BucketSampler:
+    """Yields the row numbers of each batch of texts: shuffled rows of one bucket, and shuffled batches."""
+
+    def __init__(self, work: Workload) -> None:
+        lengths = make_texts(work).lengths
+        bounds, tokens = bucket_bounds(int(lengths.max())), int(work.options["tokens"])
+        numbers = np.searchsorted(bounds, lengths)
+        self._buckets = [(np.flatnonzero(numbers == number), tokens // bound) for number, bound in enumerate(bounds)]
+        self._generator = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return sum(-(-len(rows) // size) for rows, size in self._buckets)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches: list[list[int]] = []
+        for rows, size in self._buckets:
+            shuffled = self._generator.permutation(rows).tolist()
+            batches += [shuffled[start : start + size] for start in range(0, len(shuffled), size)]
+        return (batches[number] for number in self._generator.permutation(len(batches)))
+
+
+def bucket_bounds(longest: int) -> Sequence[int]:
+    """Return the largest length of each bucket.
+
+    The longest text of a bucket is at most a tenth longer than the shortest.
+    """
+    bounds = [longest]
+    while bounds[-1] > 1:
+        bounds.append(min(bounds[-1] - 1, int(bounds[-1] / BUCKET_GROWTH)))
+    return bounds[::-1]
+
+
+def list_images(work: Workload) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """Return the paths of all images, and the numbers of their folders."""
+    paths = sorted(Path(work.path).glob("*/*.jpg"))
+    names = sorted({path.parent.name for path in paths})
+    return list(map(str, paths)), np.asarray([names.index(path.parent.name) for path in paths])
 
 
 def generate_rows(work: Workload) -> Iterator[np.ndarray[Any, Any]]:

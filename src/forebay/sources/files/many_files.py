@@ -6,7 +6,6 @@ their specs. For formats with one row per file, such as images, the opener makes
 """
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from forebay.sources.files.decompress_ahead import DecompressAhead
 from forebay.sources.files.held_budget import DEFAULT_HELD_NBYTES
 from forebay.sources.files.match_spec import describe_leaves
 from forebay.sources.files.open_pool import SourcePool
-from forebay.sources.files.paths import Paths, are_read_as_objects, expand_paths, format_suffix
+from forebay.sources.files.paths import Paths, expand_paths, format_suffix
 from forebay.sources.foreign import adapt_source, find_multi_file_opener
 from forebay.sources.part_gather import PartGather, join_extents
 
@@ -56,11 +55,6 @@ def open_files(
     A `.npz`, Parquet, Arrow, HDF5 or Zarr file that needs more than `max_held_bytes` at once is refused. Without
     `max_held_bytes`, one such file may need up to half of the memory of this machine.
     """
-    paths = paths if isinstance(paths, str | os.PathLike) else list(paths)
-    if are_read_as_objects(paths, options):
-        open_local = partial(open_files, max_open_files=max_open_files, max_held_bytes=max_held_bytes)
-        remote: AbstractSource = registry.load_object_opener()(paths, open_local=open_local, spec=spec, **options)
-        return remote
     files = expand_paths(paths)
     openers = [registry.load_source_opener(format_suffix(file)) for file in files]
     for file, opener in zip(files, openers, strict=True):
@@ -85,6 +79,7 @@ class FilesSource(AbstractSource):
     """The rows of many files, one file after the other."""
 
     immutable = True
+    can_prefetch = True
 
     def __init__(self, openers: Sequence["_FileOpener"], *, max_open: int, max_held_nbytes: int) -> None:
         self._pool = SourcePool(openers, max_open=max_open, max_held_nbytes=max_held_nbytes)

@@ -67,6 +67,7 @@ class NpzSource(AbstractSource):
     """A source whose leaves are the members of one archive."""
 
     immutable = True
+    can_prefetch = True
 
     def __init__(self, file: MappedFile, members: Sequence["_Member"], names: Sequence[str], spec: Tree | None) -> None:
         self._length = common_length(file.path, [member.length for member in members], names)

@@ -34,6 +34,7 @@ class ObjectsSource(AbstractSource):
 
     # Objects are assumed not to change. If the store reports versions, reading a changed object raises an error.
     immutable = True
+    can_prefetch = True
 
     def __init__(
         self,

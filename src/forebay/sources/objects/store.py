@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from fsspec.core import has_magic, url_to_fs
 
+from forebay.core.redact import Redactor
 from forebay.errors import FrameworkError, SourceChangedError, SourceError, StoreError
 from forebay.sources.objects.range_backends import FsspecRangeBackend, RangeBackend, RangeResponse
-from forebay.sources.objects.redact import Redactor
 from forebay.sources.objects.retry import RequestCounters, Retry
 from forebay.sources.objects.store_errors import StoreFault, classify, describe_cause
 from forebay.sources.objects.stored_object import StoredObject, find_md5, find_version

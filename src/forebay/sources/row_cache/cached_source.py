@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from forebay.errors import SpecError
 from forebay.sources.lookahead import GroupItems, group_key
 from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
 
-__all__ = ["CachedSource", "TransformInto"]
+__all__ = ["CachedSource", "RowTransform", "TransformInto"]
 
 # Rows are computed in pieces whose temporary arrays have this number of bytes. With smaller pieces, decoder threads
 # would often wait for the last image of a piece.
@@ -26,30 +27,36 @@ PIECE_NBYTES = 16 << 20
 TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class RowTransform:
+    """How cached rows follow from the rows of a source."""
+
+    specs: tuple[ArraySpec, ...]  # of the cached rows
+    structure: Structure
+    apply: TransformInto | None = None  # None: the cached rows are those of the source
+    calls_user_code: bool = False  # whether `apply` calls functions of the user
+
+
 class CachedSource(AbstractSource):
     """Rows of another source after transforms. A row is computed when it is first gathered.
 
     Rows that `StoredRows` never stores are computed each time.
     """
 
+    can_prefetch = True
+
     def __init__(
         self,
         inner: AbstractSource,
         store: StoredRows,
-        specs: Sequence[ArraySpec],
-        structure: Structure,
+        transform: RowTransform,
         *,
-        transform: TransformInto | None,
-        calls_user_code: bool,
         used_rows: int,
     ) -> None:
-        """`used_rows` is the number of different rows that the pipeline uses.
-
-        `calls_user_code` says whether the transform calls functions of the user.
-        """
-        self._inner, self._store, self._transform, self._used_rows = inner, store, transform, used_rows
-        self._calls_user_code = calls_user_code
-        self.specs, self.structure = tuple(specs), structure
+        """`used_rows` is the number of different rows that the pipeline uses."""
+        self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
+        self._calls_user_code = calls_user_code = transform.calls_user_code
+        self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
         # A feed fills groups of the next epoch in advance if `immutable` is True. Do not allow this if an epoch may
@@ -64,7 +71,7 @@ class CachedSource(AbstractSource):
         self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
         # No pieces: an inner source that prefetches finds prefetched rows only by the row numbers of a whole group.
         self._piece_rows = 1 << 62
-        if type(inner).prefetch is AbstractSource.prefetch:
+        if not inner.can_prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
             self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
         self._planned_reads: list[_PlannedReads] = []

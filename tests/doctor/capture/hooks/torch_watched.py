@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from forebay.doctor.capture.hooks.torch import install
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 
-__all__ = ["RecordedEvents", "watched"]
+__all__ = ["RecordedEvents", "optimizer_of", "watched"]
 
 
 class RecordedEvents:
@@ -41,3 +43,10 @@ def watched() -> Iterator[RecordedEvents]:
         yield RecordedEvents(ledger)
     finally:
         patches.restore()
+
+
+def optimizer_of(*shape: int) -> torch.optim.SGD:
+    """Return an optimizer of one parameter that has a gradient."""
+    parameter = torch.nn.Parameter(torch.ones(shape))
+    parameter.grad = torch.ones(shape)
+    return torch.optim.SGD([parameter], lr=0.1)

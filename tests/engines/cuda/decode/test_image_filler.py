@@ -14,7 +14,8 @@ from tests.support.fake_cuda.nvjpeg import install_nvjpeg
 
 import forebay as fb
 from forebay.core.encoded_images import find_source_box
-from forebay.engines.cuda.decode import device_decoder, image_filler, nvjpeg
+from forebay.engines.cuda import nvjpeg
+from forebay.engines.cuda.decode import device_decoder, image_filler
 from forebay.errors import FrameworkError, PipelineError, SourceError
 
 SIZE = (16, 20)

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import Patches, make_hook
 from forebay.doctor.model.events import FEED_API, EventKind
-from forebay.feed.feed import Epoch
+from forebay.feed.epoch import Epoch
 from forebay.transforms.ops import Map
 
 __all__ = ["install"]
@@ -29,7 +29,7 @@ def _describe_batch(descriptions: WeakKeyDictionary[Any, Description], batch: An
     The result is cached, because all batches of an epoch share it. The bytes are those of a full batch.
     """
     if epoch not in descriptions:
-        plan = epoch._feed.plan
+        plan = epoch.plan
         plan_input = plan.input
         nbytes = plan_input.batch_rows * sum(spec.nbytes for spec in plan_input.specs)
         detail = {"loader": "forebay", "workers": plan.processes or None, "prefetch": plan.slots}

@@ -9,9 +9,9 @@ import numpy as np
 
 from forebay.core.encoded_images import EncodedImages
 from forebay.core.spec import Array
-from forebay.engines.cuda.decode.nvjpeg import JpegHeader, Nvjpeg
 from forebay.engines.cuda.driver import Event, Stream
 from forebay.engines.cuda.engine import CudaEngine
+from forebay.engines.cuda.nvjpeg import JpegHeader, Nvjpeg
 
 __all__ = ["DecodedImages", "DeviceDecoder"]
 

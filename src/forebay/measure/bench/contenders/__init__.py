@@ -96,10 +96,12 @@ CONTENDERS: dict[str, Contender] = {
         _contender(
             "images_tf", "tensorflow:image_folder", "tensorflow", "PIL", install="pip install tensorflow pillow"
         ),
-        _contender("images_torch_pillow", "images:pillow_loader", "torch", "PIL", install="pip install torch pillow"),
+        _contender(
+            "images_torch_pillow", "torch:pillow_data_loader", "torch", "PIL", install="pip install torch pillow"
+        ),
         _contender(
             "images_torchvision",
-            "images:torchvision_loader",
+            "torch:torchvision_data_loader",
             "torch",
             "torchvision",
             "PIL",
@@ -107,16 +109,16 @@ CONTENDERS: dict[str, Contender] = {
         ),
         _contender(
             "images_threads",
-            "images:simplejpeg_threads",
+            "simplejpeg:decoder_threads",
             "PIL",
             "simplejpeg",
             "cv2",
             install="pip install 'forebay[images]'",
         ),
-        _contender("lengths_loop", "lengths:numpy_loop"),
+        _contender("lengths_loop", "numpy:pad_rows"),
         _contender("lengths_forebay", "forebay:feed"),
-        _contender("lengths_tf", "lengths:tf_buckets", "tensorflow"),
-        _contender("lengths_torch", "lengths:torch_buckets", "torch"),
+        _contender("lengths_tf", "tensorflow:length_buckets", "tensorflow"),
+        _contender("lengths_torch", "torch:bucket_data_loader", "torch"),
         _contender("disk_fio", "disk:fio"),
         _contender("disk_plain", "disk:preadv_threads"),
         _contender("disk_feed", "forebay:disk_feed"),

@@ -6,11 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from forebay.measure.bench.data import PACKING_ROWS, TextSource, generate_rows, map_in_python, open_array
+from forebay.measure.bench.data import (
+    PACKING_ROWS,
+    BucketSampler,
+    TextSource,
+    generate_rows,
+    make_texts,
+    map_in_python,
+    open_array,
+)
 from forebay.measure.bench.model import Skip, StartEpoch, Workload
 from forebay.measure.bench.proc_stats import available_nbytes
 
-__all__ = ["convert_ready_batches", "copy_rows", "first_fit_rows", "take_batches"]
+__all__ = ["convert_ready_batches", "copy_rows", "first_fit_rows", "pad_rows", "take_batches"]
 
 ALIGNMENT = 64  # bytes; TensorFlow and JAX need no copy of memory with this alignment
 
@@ -90,6 +98,21 @@ class _PackedRow:
 
 def _stack_rows(rows: list[_PackedRow]) -> dict[str, Any]:
     return {name: np.stack([getattr(row, name) for row in rows]) for name in ("tokens", "segment_ids", "positions")}
+
+
+def pad_rows(work: Workload) -> StartEpoch:
+    """Pad the batches of the sampler in one thread. This is the baseline."""
+    texts, sampler = make_texts(work), BucketSampler(work)
+
+    def epoch() -> Iterator[np.ndarray[Any, Any]]:
+        for rows in sampler:
+            batch = [texts.values[texts.offsets[row] : texts.offsets[row + 1]] for row in rows]
+            padded = np.zeros((len(batch), max(map(len, batch))), batch[0].dtype)
+            for target, text in zip(padded, batch, strict=True):
+                target[: len(text)] = text
+            yield padded
+
+    return epoch
 
 
 def convert_ready_batches(work: Workload, convert: Callable[[np.ndarray[Any, Any]], Any]) -> StartEpoch:

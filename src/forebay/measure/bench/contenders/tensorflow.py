@@ -1,4 +1,4 @@
-"""TensorFlow: tf.data on arrays, generators and image files, and the conversion of one batch."""
+"""TensorFlow: tf.data on arrays, generators, texts and image files, and the conversion of one batch."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from forebay.measure.bench.contenders.numpy import convert_ready_batches
-from forebay.measure.bench.data import MIX_WEIGHTS, generate_rows, make_array, make_series
+from forebay.measure.bench.data import MIX_WEIGHTS, bucket_bounds, generate_rows, make_array, make_series, make_texts
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "convert_to_tensor",
     "from_generator",
     "image_folder",
+    "length_buckets",
     "sample_from_datasets",
     "tensor_slices",
     "timeseries",
@@ -23,6 +24,7 @@ __all__ = [
 # The other contenders shuffle all rows. tf.data would need seconds to fill a buffer of all rows, so its users choose a
 # smaller buffer, which is also less work.
 SHUFFLE_WINDOW_ROWS = 4096
+SHUFFLE_WINDOW_TEXTS = 10_000  # elements; tf.data shuffles within such a buffer
 
 
 def tensor_slices(work: Workload) -> StartEpoch:
@@ -91,6 +93,21 @@ def image_folder(work: Workload) -> StartEpoch:
         for _ in dataset:  # one epoch fills the cache before the measurement
             pass
     return lambda: dataset
+
+
+def length_buckets(work: Workload) -> StartEpoch:
+    """Let tf.data shuffle in a buffer, fill buckets and pad."""
+    texts, tokens = make_texts(work), int(work.options["tokens"])
+    bounds = bucket_bounds(int(texts.lengths.max()))
+    ragged = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_splits(texts.values, texts.offsets))
+    rows = ragged.map(lambda text: text)  # turns each row into a plain tensor
+    dataset = rows.shuffle(SHUFFLE_WINDOW_TEXTS, seed=0).bucket_by_sequence_length(
+        lambda text: tf.shape(text)[0],
+        bucket_boundaries=[bound + 1 for bound in bounds[:-1]],
+        bucket_batch_sizes=[tokens // bound for bound in bounds],
+    )
+    prefetched = dataset.prefetch(tf.data.AUTOTUNE)
+    return lambda: prefetched
 
 
 def convert_to_tensor(work: Workload) -> StartEpoch:

@@ -1,9 +1,12 @@
-"""PyTorch: DataLoader in three configurations, and the conversion of one batch."""
+"""PyTorch: DataLoader with rows, texts and image files, and the conversion of one batch."""
 
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -15,18 +18,32 @@ from torch.utils.data import (
 )
 
 from forebay.measure.bench.contenders.numpy import convert_ready_batches
-from forebay.measure.bench.data import generate_rows, make_array, make_series, make_weights, map_in_python
+from forebay.measure.bench.data import (
+    BucketSampler,
+    generate_rows,
+    list_images,
+    make_array,
+    make_series,
+    make_texts,
+    make_weights,
+    map_in_python,
+)
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = [
     "TorchBatchDataset",
     "batched_data_loader",
+    "bucket_data_loader",
     "data_loader",
     "from_numpy",
     "iterable_data_loader",
+    "pillow_data_loader",
     "sampled_data_loader",
+    "torchvision_data_loader",
     "window_data_loader",
 ]
+
+LoadImage: TypeAlias = Callable[[str, tuple[int, ...]], Any]  # (path, shape of the row) -> tensor
 
 
 def data_loader(work: Workload) -> StartEpoch:
@@ -74,6 +91,37 @@ def iterable_data_loader(work: Workload) -> StartEpoch:
     return lambda: loader
 
 
+def bucket_data_loader(work: Workload) -> StartEpoch:
+    """Use a DataLoader with a batch sampler, and `pad_sequence` as its collate function."""
+    texts, workers = make_texts(work), int(work.options["workers"])
+    rows = torch.split(torch.from_numpy(texts.values), texts.lengths.tolist())
+    loader = DataLoader(
+        rows,
+        batch_sampler=BucketSampler(work),
+        collate_fn=_pad_batch,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
+    return lambda: loader
+
+
+def pillow_data_loader(work: Workload) -> StartEpoch:
+    """Decode and resize with Pillow in the workers of a DataLoader."""
+    return _image_data_loader(work, _load_with_pillow)
+
+
+def torchvision_data_loader(work: Workload) -> StartEpoch:
+    """Decode and resize with torchvision in the workers of a DataLoader."""
+    return _image_data_loader(work, _load_with_torchvision)
+
+
+def _image_data_loader(work: Workload, load: LoadImage) -> StartEpoch:
+    workers = len(os.sched_getaffinity(0))
+    dataset = ImageFolderDataset(work, load)
+    loader = DataLoader(dataset, batch_size=work.batch, shuffle=True, num_workers=workers, persistent_workers=True)
+    return lambda: loader
+
+
 def from_numpy(work: Workload) -> StartEpoch:
     """Call `torch.from_numpy` on a ready-made batch, the cheapest conversion for a PyTorch user."""
     return convert_ready_batches(work, torch.from_numpy)
@@ -115,3 +163,37 @@ class TorchGeneratorDataset(IterableDataset[Any]):  # type: ignore[misc]  # torc
 
     def __iter__(self) -> Iterator[Any]:
         return generate_rows(self._work)
+
+
+class ImageFolderDataset:
+    """A dataset of image files."""
+
+    def __init__(self, work: Workload, load: LoadImage) -> None:
+        self._paths, self._labels = list_images(work)
+        self._load, self._shape = load, work.shape
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, row: int) -> tuple[Any, int]:
+        return self._load(self._paths[row], self._shape), int(self._labels[row])
+
+
+def _load_with_pillow(path: str, shape: tuple[int, ...]) -> Any:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        resized = image.convert("RGB").resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(resized))
+
+
+def _load_with_torchvision(path: str, shape: tuple[int, ...]) -> Any:
+    from torchvision.io import ImageReadMode, decode_image
+    from torchvision.transforms.v2.functional import resize
+
+    return resize(decode_image(path, ImageReadMode.RGB), list(shape[:2]))
+
+
+def _pad_batch(texts: list[Any]) -> Any:
+    """Pad the texts of a batch. Unlike a lambda, this can be pickled for the workers."""
+    return pad_sequence(texts, batch_first=True)

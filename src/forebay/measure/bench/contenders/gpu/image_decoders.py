@@ -19,7 +19,7 @@ __all__ = ["nvimgcodec", "nvjpeg"]
 
 def nvjpeg(work: Workload) -> StartEpoch:
     """Call the hardware decoders with nvJPEG, as Forebay does."""
-    from forebay.engines.cuda.decode.nvjpeg import Nvjpeg
+    from forebay.engines.cuda.nvjpeg import Nvjpeg
 
     torch.zeros(1, device="cuda")  # makes a CUDA context
     decoder = Nvjpeg(is_gray=False)

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.core.redact import redact_text
 from forebay.core.source import AbstractSource
 from forebay.core.spec import ArraySpec, Tree
 from forebay.errors import SourceChangedError, SourceError
-from forebay.sources.files.many_files import open_files
 from forebay.sources.files.paths import Paths, are_read_as_objects, expand_paths, has_url, stamp_files
-from forebay.sources.objects.redact import redact_text
+from forebay.sources.open_paths import open_paths
 
 __all__ = ["FileSourceRecipe"]
 
@@ -58,7 +58,7 @@ class FileSourceRecipe:
 
         An empty `version` is not compared.
         """
-        source = open_files(self.paths, spec=self.spec, **self.options)
+        source = open_paths(self.paths, spec=self.spec, **self.options)
         if self.version and source.version != self.version:
             source.close()
             raise SourceChangedError(f"{self} was replaced after the feed was made. Make the pipeline again.")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.sources.files.recipe import FileSourceRecipe
-from forebay.sources.objects.redact import Redactor, redact_text, redact_url
+from forebay.core.redact import Redactor, redact_text, redact_url
+from forebay.sources.file_recipe import FileSourceRecipe
 from forebay.sources.objects.stored_object import StoredObject
 
 SECRETS = st.text("abcXYZ019-_.~+/=@%!:", min_size=8, max_size=40)
