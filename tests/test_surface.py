@@ -196,6 +196,13 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_commands_of_a_page_make_a_clone_and_an_environment(page):
+    commands = "\n".join(re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)).splitlines()
+    wanted = [line for line in commands if re.match(r"git clone|cd |python3 -m venv|pip install", line)]
+    assert [line.split(" ")[0] for line in wanted[:4]] == ["git", "cd", "python3", "pip"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "package",
