@@ -101,3 +101,13 @@ def test_the_tutorial_shows_what_the_doctor_prints(command, output):
         check=True,
     )
     assert done.stdout.rstrip() == output.rstrip()
+
+
+def test_the_page_of_the_doctor_shows_a_part_of_what_the_doctor_prints():
+    (shown,) = re.findall(
+        r"^```\n\$ forebay doctor read_back_replay.py\n(.*?)^```", (DOCS / "doctor.md").read_text(), re.S | re.M
+    )
+    recording = ROOT / "tests" / "doctor" / "recorded" / "tensorflow" / "read_back_replay.gz"
+    command = [sys.executable, "-m", "forebay", "doctor", str(recording)]
+    printed = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line for line in shown.splitlines() if line.rstrip() not in printed] == ["  ..."]
