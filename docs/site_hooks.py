@@ -24,6 +24,7 @@ from forebay.pipeline.options import FeedOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = {  # page of the repository: page of the site
+    "AGENTS.md": "assistants.md",
     "ARCHITECTURE.md": "how-it-works.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
