@@ -32,7 +32,7 @@ def find_source_box(size: tuple[Any, Any], target: tuple[int, int]) -> tuple[Any
 
     The size may be numbers, or arrays of the heights and widths of many images.
 
-    >>> tuple(map(float, find_source_box((375, 500), (224, 224))))
+    >>> tuple(round(float(number), 6) for number in find_source_box((375, 500), (224, 224)))
     (0.0, 62.5, 375.0, 375.0)
     """
     scale = np.maximum(target[0] / size[0], target[1] / size[1])
@@ -44,7 +44,7 @@ def crop_to_aspect_ratio(size: tuple[int, int], target: tuple[int, ...]) -> tupl
     """Return the rows and columns in the centre of an image that have the aspect ratio of the target.
 
     >>> crop_to_aspect_ratio((375, 500), (224, 224))
-    (slice(0, 375, None), slice(62, 438, None))
+    (slice(0, 375, None), slice(63, 437, None))
     """
     scale = max(wanted / length for wanted, length in zip(target, size, strict=True))
     rows, columns = (_centre(length, wanted / scale) for wanted, length in zip(target, size, strict=True))
