@@ -25,7 +25,7 @@ from forebay.pipeline.options import FeedOptions
 ROOT = Path(__file__).parent.parent
 PAGES = {  # page of the repository: page of the site
     "AGENTS.md": "assistants.md",
-    "ARCHITECTURE.md": "how-it-works.md",
+    "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",

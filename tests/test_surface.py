@@ -250,6 +250,10 @@ print("imported")
     assert run(script).strip() == "imported"
 
 
+def test_the_page_for_users_about_how_it_works_is_short():
+    assert len((ROOT / "docs" / "how-it-works.md").read_text().splitlines()) <= 120
+
+
 DOCUMENTS = [
     ROOT / "AGENTS.md",
     ROOT / "ARCHITECTURE.md",

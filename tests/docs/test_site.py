@@ -19,6 +19,7 @@ MAIN_PAGES = [
     "cli.html",
     "rules.html",
     "how-it-works.html",
+    "architecture.html",
     "api/pipeline.html",
     "why-is-my-gpu-idle.html",
 ]
