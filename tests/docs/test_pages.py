@@ -16,6 +16,7 @@ DOCS = ROOT / "docs"
 PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
 ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
     "questions": "parts of scripts; `examples/` has whole ones",
+    "recipes": "tests/docs/test_recipes.py",
     "ray": "files that all machines of a cluster share",
     "remote": "a bucket",
     "tour": "tests/test_surface.py",
