@@ -35,7 +35,9 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         >>> model = keras.Sequential([keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
         >>> callback = KerasWatch(html="report.html", warm_up=5, steps=20)
-        >>> history = model.fit(np.ones((400, 2)), np.ones(400), batch_size=2, callbacks=[callback], verbose=0)
+        >>> x, y = np.ones((400, 2)), np.ones(400)
+        >>> history = model.fit(x, y, batch_size=2, callbacks=[callback], verbose=0)  # doctest: +ELLIPSIS
+        forebay doctor...
         >>> callback.diagnosis.view.step_seconds > 0
         True
     """

@@ -139,7 +139,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         Examples:
             >>> import numpy as np, keras, forebay as fb
             >>> feed = fb.from_arrays((np.ones((8, 2)), np.ones(8))).batch(4).feed("keras")
-            >>> model = keras.Sequential([keras.layers.Dense(1)])
+            >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
             >>> model.compile("sgd", "mse")
             >>> backup = feed.backup_and_restore("backup", save_freq=1)
             >>> history = model.fit(feed, epochs=2, callbacks=[backup], verbose=0)
