@@ -157,7 +157,9 @@ def describe_rules() -> str:
 def rule_summary(module: str) -> str:
     """Return the first line of the docstring of a rule."""
     path = ROOT.joinpath("src", *module.split(".")).with_suffix(".py")
-    return cell((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0])
+    summary = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+    summary = re.sub(r"^The rule (for|that warns about) ", "", summary)
+    return cell(summary[:1].upper() + summary[1:])
 
 
 def show_scripts(links: re.Match[str]) -> str:
