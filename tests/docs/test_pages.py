@@ -15,10 +15,10 @@ DOCS = ROOT / "docs"
 # Pages whose examples share their variables. All examples for CuPy need a GPU.
 PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
 ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
-    "questions": "parts of scripts; `examples/` has whole ones",
+    "questions": "tests/docs/test_parts_of_pages.py",
     "recipes": "tests/docs/test_recipes.py",
-    "ray": "files that all machines of a cluster share",
-    "remote": "a bucket",
+    "ray": "tests/transforms/workers/on_ray/test_page.py",
+    "remote": "tests/sources/objects/test_page.py",
     "tour": "tests/test_surface.py",
     "trainers": "tests/adapters/trainers",
     "why-is-my-gpu-idle": "the tests of the tutorial below",
