@@ -272,7 +272,7 @@ def test_every_file_that_a_document_names_exists(document):
         *re.findall(r"\]\(([\w./-]+\.(?:md|py|png))(?:#[\w-]+)?\)", text),
     }
     places = (ROOT, ROOT / "src" / "forebay", document.parent)
-    examples = {"train.py", "before.json", "after.json", "now.json", "main.json"}
+    examples = {"train.py", "train_ddp.py", "before.json", "after.json", "now.json", "main.json"}
     missing = [name for name in sorted(named - examples) if not any((place / name).exists() for place in places)]
     templates = [name for name in missing if re.search(r"[A-Z]{4,}", name)]
     assert missing == templates
