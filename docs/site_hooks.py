@@ -24,7 +24,8 @@ from forebay.pipeline.options import FeedOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = {  # page of the repository: page of the site
-    "ARCHITECTURE.md": "how-it-works.md",
+    "AGENTS.md": "assistants.md",
+    "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
@@ -33,6 +34,7 @@ PAGES = {  # page of the repository: page of the site
 }
 STATIC = "repository"  # folder of the site for other linked files, such as scripts
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
+SCRIPTS = re.compile(r"^\[With the fault\]\(\.\./(\S+)\), \[without it\]\(\.\./(\S+)\)$", re.MULTILINE)
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
 
 
@@ -52,6 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for marker, generate in GENERATED.items():
         if marker in markdown:
             markdown = markdown.replace(marker, generate())
+    markdown = SCRIPTS.sub(show_scripts, markdown)
 
     def replace(match: re.Match[str]) -> str:
         uri = site_uri(page.file.src_uri, match["target"])
@@ -147,14 +150,22 @@ def cell(text: str | None) -> str:
 
 
 def describe_rules() -> str:
-    rows = [f"| `{name}` | {rule_summary(module)} |" for name, module in RULES.items()]
+    rows = [f"| [`{name}`](#{name}) | {rule_summary(module)} |" for name, module in RULES.items()]
     return "\n".join(["| rule | what it looks for |", "|---|---|", *rows])
 
 
 def rule_summary(module: str) -> str:
     """Return the first line of the docstring of a rule."""
     path = ROOT.joinpath("src", *module.split(".")).with_suffix(".py")
-    return cell((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0])
+    summary = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+    summary = re.sub(r"^The rule (for|that warns about) ", "", summary)
+    return cell(summary[:1].upper() + summary[1:])
+
+
+def show_scripts(links: re.Match[str]) -> str:
+    """Return the code of a faulty script and of the same script without the fault, in place of the links to them."""
+    blocks = zip(("With the fault", "Without it"), links.groups(), strict=True)
+    return "\n\n".join(f"**{title}:**\n\n```python\n{(ROOT / path).read_text()}```" for title, path in blocks)
 
 
 GENERATED = {"<!-- generated: commands -->": describe_commands, "<!-- generated: rules -->": describe_rules}

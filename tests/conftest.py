@@ -65,6 +65,7 @@ SLOW = (
     "sources/formats/test_webdataset",
     "sources/formats/test_zarr",
     "sources/objects/test_http",
+    "sources/objects/test_page",
     "sources/objects/test_s3",
     "sources/objects/test_store",
     "sources/test_fuzz",

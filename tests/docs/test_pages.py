@@ -15,9 +15,10 @@ DOCS = ROOT / "docs"
 # Pages whose examples share their variables. All examples for CuPy need a GPU.
 PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
 ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
-    "questions": "parts of scripts; `examples/` has whole ones",
-    "ray": "files that all machines of a cluster share",
-    "remote": "a bucket",
+    "questions": "tests/docs/test_parts_of_pages.py",
+    "recipes": "tests/docs/test_recipes.py",
+    "ray": "tests/transforms/workers/on_ray/test_page.py",
+    "remote": "tests/sources/objects/test_page.py",
     "tour": "tests/test_surface.py",
     "trainers": "tests/adapters/trainers",
     "why-is-my-gpu-idle": "the tests of the tutorial below",
@@ -101,3 +102,13 @@ def test_the_tutorial_shows_what_the_doctor_prints(command, output):
         check=True,
     )
     assert done.stdout.rstrip() == output.rstrip()
+
+
+def test_the_page_of_the_doctor_shows_a_part_of_what_the_doctor_prints():
+    (shown,) = re.findall(
+        r"^```\n\$ forebay doctor read_back_replay.py\n(.*?)^```", (DOCS / "doctor.md").read_text(), re.S | re.M
+    )
+    recording = ROOT / "tests" / "doctor" / "recorded" / "tensorflow" / "read_back_replay.gz"
+    command = [sys.executable, "-m", "forebay", "doctor", str(recording)]
+    printed = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line for line in shown.splitlines() if line.rstrip() not in printed] == ["  ..."]

@@ -19,6 +19,7 @@ MAIN_PAGES = [
     "cli.html",
     "rules.html",
     "how-it-works.html",
+    "architecture.html",
     "api/pipeline.html",
     "why-is-my-gpu-idle.html",
 ]
@@ -92,3 +93,24 @@ def test_the_command_line_page_has_every_command_and_option(site):
     text = (site / "cli.html").read_text()
     for expected in ("forebay doctor", "forebay bench", "--fail-on", "--verify", "--quick"):
         assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("adapters", ["backup_and_restore", "FeedLoader", "from_dataset"]),
+        ("doctor", ["watch", "Watch", "save_html", "KerasWatch"]),
+        ("monitoring", ["to_tensorboard", "to_wandb", "FeedCollector", "scalars"]),
+        ("testing", ["SourceTests", "EngineTests", "SimulatedEngine"]),
+    ],
+)
+def test_the_api_pages_show_the_public_names_of_modules(pages, site, page, names):
+    shown = {identifier.rpartition(".")[2] for identifier in pages[site / "api" / f"{page}.html"].ids if identifier}
+    assert [name for name in names if name not in shown] == []
+
+
+def test_the_page_of_rules_shows_the_code_of_a_fault_and_of_its_cure(site):
+    text = (site / "rules.html").read_text()
+    assert "With the fault:" in text
+    assert "Without it:" in text
+    assert 'id="read_back"' in text

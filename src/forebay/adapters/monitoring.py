@@ -1,9 +1,4 @@
-"""The statistics of feeds for TensorBoard, Weights & Biases, Prometheus and other loggers.
-
->>> feed.on_stats(to_tensorboard(SummaryWriter("runs/1")), every="10s")  # doctest: +SKIP
->>> feed.on_stats(to_wandb(wandb.init()), every=100)  # doctest: +SKIP
->>> prometheus_client.REGISTRY.register(FeedCollector(train=feed))  # doctest: +SKIP
-"""
+"""The statistics of feeds for TensorBoard, Weights & Biases, Prometheus and other loggers."""
 
 import inspect
 import weakref
@@ -49,9 +44,14 @@ def scalars(stats: dict[str, Any], prefix: str = "feed") -> dict[str, float]:
     Speed and waits are those since the previous report; rows and errors are totals. With several shards, the names
     contain the rank.
 
-    >>> interval = {"seconds": 2.0, "rows_per_second": 8.0, "wait_seconds": 0.5, "wait_p99_seconds": 0.25}
-    >>> scalars({"rows": 16, "errors": 0, "rank": 0, "shards": 1, "interval": interval})["feed/wait_share"]
-    0.25
+    Args:
+        stats: The report, as `on_stats` passes it to a callback.
+        prefix: The first part of each name.
+
+    Examples:
+        >>> interval = {"seconds": 2.0, "rows_per_second": 8.0, "wait_seconds": 0.5, "wait_p99_seconds": 0.25}
+        >>> scalars({"rows": 16, "errors": 0, "rank": 0, "shards": 1, "interval": interval})["feed/wait_share"]
+        0.25
     """
     interval = stats["interval"]
     prefix = f"{prefix}/rank{stats['rank']}" if stats["shards"] > 1 else prefix
@@ -64,8 +64,24 @@ def scalars(stats: dict[str, Any], prefix: str = "feed") -> dict[str, float]:
 def to_tensorboard(writer: Any, *, prefix: str = "feed") -> StatsCallback:
     """Return a callback for `on_stats` that writes scalars for TensorBoard.
 
-    The step is the number of batches. `writer` is a SummaryWriter of PyTorch or tensorboardX, or a writer of
-    `tf.summary.create_file_writer`.
+    The step is the number of batches.
+
+    Args:
+        writer: A SummaryWriter of PyTorch or tensorboardX, or a writer of `tf.summary.create_file_writer`.
+        prefix: The first part of the name of each scalar.
+
+    Examples:
+        >>> import tempfile, numpy as np, forebay as fb
+        >>> from tensorboardX import SummaryWriter
+        >>> with (
+        ...     tempfile.TemporaryDirectory() as folder,
+        ...     SummaryWriter(folder) as writer,
+        ...     fb.from_arrays(np.arange(8)).batch(4).feed("numpy") as feed,
+        ... ):
+        ...     end = feed.on_stats(to_tensorboard(writer), every="10s")
+        ...     rows = sum(len(batch) for batch in feed)
+        >>> rows
+        8
     """
     if isinstance(writer, ScalarWriter):
         write: Callable[..., Any] = writer.add_scalar
@@ -86,6 +102,21 @@ def to_wandb(run: Any, *, prefix: str = "feed") -> StatsCallback:
 
     A run of Weights & Biases and of some other loggers has this method. If `log` has the argument `commit`, the numbers
     belong to the step of your next call of `log`.
+
+    Args:
+        run: An object with the method `log`, such as `wandb.init()`.
+        prefix: The first part of the name of each number.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> class Run:  # stands for the run of wandb.init()
+        ...     def log(self, numbers):
+        ...         print(numbers["feed/rows"])
+        >>> with fb.from_arrays(np.arange(8)).batch(4).feed("numpy") as feed:
+        ...     end = feed.on_stats(to_wandb(Run()), every=1)
+        ...     rows = sum(len(batch) for batch in feed)
+        4.0
+        8.0
     """
     if not callable(getattr(run, "log", None)):
         raise PipelineError(f"to_wandb({run!r}): pass an object with the method log, such as wandb.init().")
@@ -100,6 +131,19 @@ class FeedCollector:
 
     Register one collector for all feeds of a process: `REGISTRY.register(FeedCollector(train=feed, valid=other))`. The
     metrics have the labels `feed` and `rank`. The collector does not keep the feeds alive.
+
+    Args:
+        **feeds: The feeds by the values of the label `feed`.
+
+    Examples:
+        >>> import numpy as np, forebay as fb, prometheus_client
+        >>> feed = fb.from_arrays(np.arange(8)).batch(4).feed("numpy")
+        >>> registry = prometheus_client.CollectorRegistry()
+        >>> registry.register(FeedCollector(train=feed))
+        >>> batches = [batch.copy() for batch in feed]
+        >>> registry.get_sample_value("forebay_rows_total", {"feed": "train", "rank": "0"})
+        8
+        >>> feed.close()
     """
 
     def __init__(self, **feeds: MonitoredFeed) -> None:

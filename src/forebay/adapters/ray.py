@@ -1,8 +1,5 @@
 """A Ray Dataset as the stream of a pipeline.
 
->>> pipeline = from_dataset(ray.data.read_parquet("s3://..."))  # doctest: +SKIP
->>> feed = pipeline.shuffle(seed=0, window="64MB").batch(256).feed("torch")  # doctest: +SKIP
-
 Ray Data reads and maps the rows on its own workers, and returns them in blocks. The feed shuffles the rows of a window
 if the pipeline has a shuffle, forms batches, and writes them to slots.
 """
@@ -32,6 +29,18 @@ def from_dataset(dataset: Dataset, *, order: str = "kept") -> Pipeline:
 
     With `order="any"` the feed takes each block as soon as it is ready. This is faster if some blocks take longer than
     others, but a feed that resumes inside an epoch raises an error.
+
+    Args:
+        dataset: The Ray Dataset, such as `ray.data.read_parquet("s3://bucket/train")`.
+        order: The order of the blocks: `"kept"` or `"any"`.
+
+    Examples:
+        >>> import ray
+        >>> context = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        >>> with from_dataset(ray.data.range(6)).batch(4).feed("numpy") as feed:
+        ...     [batch["id"].tolist() for batch in feed]
+        [[0, 1, 2, 3], [4, 5]]
+        >>> ray.shutdown()
     """
     if order not in ("kept", "any"):
         raise PipelineError(f"from_dataset(order={order!r}) is unknown. Choose 'kept' or 'any'.")

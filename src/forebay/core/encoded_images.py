@@ -33,7 +33,7 @@ def find_source_box(size: tuple[Any, Any], target: tuple[int, int]) -> tuple[Any
     The result is top, left, height and width of the box. `size` has the height and the width of one image as numbers,
     or of many images as arrays.
 
-    >>> tuple(map(float, find_source_box((375, 500), (224, 224))))
+    >>> tuple(round(float(number), 6) for number in find_source_box((375, 500), (224, 224)))
     (0.0, 62.5, 375.0, 375.0)
     """
     scale = np.maximum(target[0] / size[0], target[1] / size[1])
@@ -45,7 +45,7 @@ def crop_to_aspect_ratio(size: tuple[int, int], target: tuple[int, ...]) -> tupl
     """Return the rows and columns of the largest centred box with the target's aspect ratio.
 
     >>> crop_to_aspect_ratio((375, 500), (224, 224))
-    (slice(0, 375, None), slice(62, 438, None))
+    (slice(0, 375, None), slice(63, 437, None))
     """
     scale = max(wanted / length for wanted, length in zip(target, size, strict=True))
     rows, columns = (_centre(length, wanted / scale) for wanted, length in zip(target, size, strict=True))

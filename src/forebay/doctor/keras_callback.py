@@ -22,10 +22,6 @@ _NOT_PROFILED = "forebay: another watch is running, so this `fit` is not profile
 class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Profiles a `fit` and shows the report at its end.
 
-        callback = KerasWatch(html="report.html")
-        model.fit(x, y, callbacks=[callback])
-        callback.diagnosis.main
-
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
     Each further `fit` with the same callback gets a capture of its own. In a further `fit`, profiling starts when
     Keras calls `set_model`, before `fit` compiles the step.
@@ -34,6 +30,17 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         html: The path of an HTML report to write.
         warm_up: The number of first steps that profiling ignores.
         steps: The approximate number of steps to profile after the warm-up.
+
+    Examples:
+        >>> import numpy as np, keras
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> callback = KerasWatch(html="report.html", warm_up=5, steps=20)
+        >>> x, y = np.ones((400, 2)), np.ones(400)
+        >>> history = model.fit(x, y, batch_size=2, callbacks=[callback], verbose=0)  # doctest: +ELLIPSIS
+        forebay doctor...
+        >>> callback.diagnosis.view.step_seconds > 0
+        True
     """
 
     _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that was the last to start profiling

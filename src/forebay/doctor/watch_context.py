@@ -94,6 +94,16 @@ class Watch:
 
         Args:
             path: The file to write.
+
+        Examples:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> with watch(warm_up=2, steps=5) as profile:
+            ...     total = sum(range(1000))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     profile.save_html(f"{folder}/report.html")
+            ...     Path(folder, "report.html").read_text().startswith("<!doctype html>")
+            True
         """
         save_page(self.diagnosis, path)
 

@@ -151,6 +151,16 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
         spec: The shape and dtype of one row: an `fb.ArraySpec`, or a tree of them. By default, Forebay reads shapes and
             dtypes from the files.
         **options: The options of the format and of the object store, as listed above.
+
+    Examples:
+        >>> import tempfile, numpy as np, forebay as fb
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> np.save(f"{folder.name}/a.npy", np.arange(3))
+        >>> np.save(f"{folder.name}/b.npy", np.arange(3, 6))
+        >>> with fb.from_files(f"{folder.name}/*.npy").batch(4).feed("numpy") as feed:
+        ...     [batch.tolist() for batch in feed]
+        [[0, 1, 2, 3], [4, 5]]
+        >>> folder.cleanup()
     """
     files = files if isinstance(files, str | Path) else list(files)
     source = open_paths(files, spec=spec, **options)
@@ -244,6 +254,12 @@ def from_batches(loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> Pipel
     Args:
         loader: Any iterable of batches, such as a tf.data dataset, a DataLoader, a Grain loader or a list. It can also
             be a function that returns such an iterable.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> with fb.from_batches([np.arange(3), np.arange(3, 5)]).feed("numpy") as feed:
+        ...     [batch.tolist() for batch in feed]
+        [[0, 1, 2], [3, 4]]
     """
     return Pipeline(BatchStream(loader))
 
@@ -253,6 +269,17 @@ def from_source(source: Any) -> Pipeline:
 
     Args:
         source: The object. If it also has `__getitems__`, Forebay passes many row numbers to this method in one call.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> class Squares:
+        ...     def __len__(self):
+        ...         return 5
+        ...     def __getitem__(self, row):
+        ...         return np.int64(row) ** 2
+        >>> with fb.from_source(Squares()).batch(3).feed("numpy") as feed:
+        ...     [batch.tolist() for batch in feed]
+        [[0, 1, 4], [9, 16]]
     """
     return _from_indexed(adapt_source(source))
 

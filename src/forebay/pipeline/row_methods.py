@@ -57,6 +57,13 @@ class RowMethods(ChoiceMethods):
                 at least 16 and at most 1024.
             window: The total size of all open blocks, such as `"64MB"`, instead of `mix`. A stream needs a window:
                 Forebay keeps a window of this size in memory and takes rows from it at random.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> with fb.from_arrays(np.arange(6)).shuffle(seed=0).batch(6).feed("numpy") as feed:
+            ...     orders = [batch.tolist() for epoch in range(2) for batch in feed]
+            >>> sorted(orders[0]) == sorted(orders[1]) == list(range(6)), orders[0] == orders[1]
+            (True, False)
         """
         if self.batching is not None:
             raise PipelineError("shuffle() works on rows: call it before batch().")
@@ -131,6 +138,12 @@ class RowMethods(ChoiceMethods):
 
         Args:
             count: How often the rows or batches come. Without it, the epoch never ends.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> rows = fb.from_arrays(np.arange(3))
+            >>> [batch.tolist() for batch in rows.repeat(2).batch(4).feed("numpy")]
+            [[0, 1, 2, 0], [1, 2]]
         """
         count = None if count is None else check_count(count, "repeat({})")
         if self.batching is not None or isinstance(self.source, BatchStream):
@@ -146,6 +159,12 @@ class RowMethods(ChoiceMethods):
 
         Args:
             count: The number of rows or batches.
+
+        Examples:
+            >>> import numpy as np, forebay as fb
+            >>> rows = fb.from_arrays(np.arange(10))
+            >>> [batch.tolist() for batch in rows.batch(2).take(2).feed("numpy")]
+            [[0, 1], [2, 3]]
         """
         count = check_count(count, "take({})")
         if self.batching is not None or isinstance(self.source, BatchStream):

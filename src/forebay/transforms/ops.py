@@ -246,6 +246,11 @@ def cast(fields: Any) -> Cast:
     Args:
         fields: The dtype of all fields, as in `map(fb.cast("float32"))`, or a dict with the dtypes of some fields, as
             in `map(fb.cast({"image": "float32"}))`.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> next(fb.from_arrays(np.array([1.5, 2.5])).batch(2).map(fb.cast("float32")).feed("numpy")).dtype
+        dtype('float32')
     """
     if isinstance(fields, Mapping):
         return Cast({str(name): _as_dtype(dtype) for name, dtype in fields.items()})
@@ -261,6 +266,12 @@ def scale(fields: Mapping[str, float] | float, *, offset: float = 0.0, dtype: "D
         fields: The factor of all fields, or a dict with the factors of some fields.
         offset: The number to add after the multiplication.
         dtype: The dtype of the computation and of the result.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> images = fb.from_arrays(np.array([0, 51, 255], np.uint8))
+        >>> next(images.batch(3).map(fb.scale(2 / 255, offset=-1)).feed("numpy")).round(2).tolist()
+        [-1.0, -0.6000000238418579, 1.0]
     """
     return Scale(_convert_keys_to_str(fields), offset, _as_dtype(dtype))
 
@@ -273,6 +284,11 @@ def one_hot(fields: Mapping[str, int] | int, *, dtype: "DTypeLike" = "float32") 
     Args:
         fields: The number of classes of all fields, or a dict with the numbers of classes of some fields.
         dtype: The dtype of the result.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> next(fb.from_arrays(np.array([2, 0])).batch(2).map(fb.one_hot(3)).feed("numpy")).tolist()
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
     return OneHot(_convert_keys_to_str(fields), _as_dtype(dtype))
 

@@ -127,11 +127,24 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     ) -> FeedBackup:
         """Return Keras's callback `BackupAndRestore`, which then also restores the position of this feed.
 
-            model.fit(feed, epochs=3, callbacks=[feed.backup_and_restore("backup", save_freq=100)])
+        After an interruption, run the same script again: training continues with the next row.
 
-        After an interruption, run the same script again: training continues with the next row. `save_freq` is
-        `"epoch"` or a number of batches. With `double_checkpoint=True`, a process may be killed while it writes the
-        weights. `delete_checkpoint=True` deletes the folder after the last epoch.
+        Args:
+            backup_dir: The folder of the backup, on a local disk.
+            save_freq: When to save: `"epoch"`, or a number of batches.
+            double_checkpoint: Whether to keep the backup before the last one, so that the process may be killed while
+                it writes the weights.
+            delete_checkpoint: Whether to delete the folder after the last epoch.
+
+        Examples:
+            >>> import numpy as np, keras, forebay as fb
+            >>> feed = fb.from_arrays((np.ones((8, 2)), np.ones(8))).batch(4).feed("keras")
+            >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            >>> model.compile("sgd", "mse")
+            >>> backup = feed.backup_and_restore("backup", save_freq=1)
+            >>> history = model.fit(feed, epochs=2, callbacks=[backup], verbose=0)
+            >>> len(history.history["loss"])
+            2
         """
         options = {"double_checkpoint": double_checkpoint, "delete_checkpoint": delete_checkpoint}
         return FeedBackup(self, backup_dir, save_freq=save_freq, **options)

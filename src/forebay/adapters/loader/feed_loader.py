@@ -23,11 +23,16 @@ __all__ = ["FeedLoader", "open_feed_loader"]
 class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
     """The batches of a pipeline as a DataLoader of PyTorch.
 
-        loader = fb.from_arrays((x, y)).shuffle(seed=0).batch(256).feed("loader")
-        lightning.Trainer(max_epochs=3).fit(model, loader)
+    `pipeline.feed("loader")` returns such a loader. Each loop over it is the next epoch. In a run with several ranks,
+    each rank gets its own rows, and all ranks take the same number of steps. `state_dict` is exact in the middle of an
+    epoch, on any number of ranks.
 
-    Each loop over the loader is the next epoch. In a run with several ranks, each rank gets its own rows, and all ranks
-    take the same number of steps. `state_dict` is exact in the middle of an epoch, on any number of ranks.
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> loader = fb.from_arrays(np.arange(6)).batch(4).feed("loader")
+        >>> [batch.tolist() for batch in loader]
+        [[0, 1, 2, 3], [4, 5]]
+        >>> loader.close()
     """
 
     # Accelerate reads these two. It leaves a prepared loader as it is, and saves the state of a stateful one.

@@ -83,6 +83,13 @@ def forget(array: Tree) -> None:
 
     Args:
         array: The array, or the tree of arrays, that was passed to `upload_once`.
+
+    Examples:
+        >>> import numpy as np, forebay as fb
+        >>> table = np.arange(4.0)
+        >>> uploaded = fb.upload_once(table, to="numpy")
+        >>> fb.forget(table)
+        >>> table[0] = 1.0  # can be changed again
     """
     for leaf in flatten(array)[0]:
         with _lock:

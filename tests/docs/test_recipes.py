@@ -1,0 +1,55 @@
+"""The whole scripts on the page of recipes: two ranks on loopback, data in files, and a run that is killed."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.docs.test_pages import DOCS, ENVIRONMENT, run_script
+
+ON_CPU = ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+SAVED = 'os.replace("checkpoint.new", checkpoint)'
+KILL = 'state["feed"]["batches"] == 7 and os.kill(os.getpid(), 9)'
+
+pytestmark = pytest.mark.long
+
+
+def recipe(name):
+    text = (DOCS / "recipes.md").read_text()
+    (script,) = re.findall(rf'^```python title="{name}"\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
+    return script
+
+
+def run(folder, *command):
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=ON_CPU, capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+def test_two_ranks_train_with_distributed_data_parallel(tmp_path):
+    (tmp_path / "train_ddp.py").write_text(recipe("train_ddp.py"))
+    done = run(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train_ddp.py")
+    assert done.returncode == 0, done.stderr
+    reports = re.findall(r"rank (\d) of 2: epoch (\d), (\d+) steps", done.stdout)
+    assert sorted(reports) == [("0", "0", "10"), ("0", "1", "10"), ("1", "0", "10"), ("1", "1", "10")]
+
+
+def test_data_in_files_is_shuffled_by_blocks(tmp_path):
+    assert "block" in run_script(recipe("beyond_memory.py"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "killed", [f"{SAVED}\n            {KILL}", f"{KILL}\n            {SAVED}"], ids=["after", "before"]
+)
+def test_a_killed_run_continues_with_the_next_row_and_the_same_losses(killed, tmp_path):
+    """The process is killed after, or before, the checkpoint of the seventh batch has replaced the one before it."""
+    script = recipe("train_resumable.py")
+    expected = run_script(script, tmp_path).splitlines()
+    (tmp_path / "checkpoint.pt").unlink()
+    (tmp_path / "train.py").write_text(script.replace(SAVED, killed))
+    first = run(tmp_path, "train.py")
+    assert first.returncode == -signal.SIGKILL
+    second = run_script(script, tmp_path)
+    assert len(expected) == 30
+    assert list(dict.fromkeys(first.stdout.splitlines() + second.splitlines())) == expected

@@ -1,0 +1,16 @@
+"""The loop saves the model in every step."""
+
+import tempfile
+
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(16, 512)
+with tempfile.TemporaryDirectory() as folder:
+    for _ in range(400):
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.save(model.state_dict(), f"{folder}/model.pt")
