@@ -1,66 +1,58 @@
-"""Load rows one by one in Python, stack them, convert them, then compute. None of this overlaps."""
+"""TensorFlow: load rows one by one in Python, stack them, convert them, then compute. None of this overlaps."""
 
+import sys
 import time
 
 import numpy as np
 import tensorflow as tf
-from side_by_side import DEVICE, Array, Options, Variant, compare, read_options
+from side_by_side import DEVICE, Variant, compare
 
 import forebay as fb
 
-BATCH = 32  # rows
-LOAD_SECONDS = 0.001  # per row
+ROWS, SIDE = (64, 32) if "--quick" in sys.argv else (1_024, 256)
+BATCH, LOAD_SECONDS = 32, 0.001  # seconds per row
+RNG = np.random.default_rng(0)
+IMAGES, LABELS = RNG.random((ROWS, SIDE, SIDE, 3), dtype=np.float32), RNG.integers(0, 10, ROWS, dtype=np.int32)
 
 
-class Images:
-    """Images that take long to load, like files that a program opens, decodes and resizes."""
-
-    def __init__(self, images: Array, labels: Array) -> None:
-        self._images, self._labels = images, labels
+class Rows:
+    """Rows that take long to load, like files that a program opens, decodes and resizes."""
 
     def __len__(self) -> int:
-        return len(self._images)
+        return ROWS
 
-    def __getitem__(self, row: int) -> tuple[Array, np.int32]:
+    def __getitem__(self, row: int) -> tuple[np.ndarray, np.int32]:
         time.sleep(LOAD_SECONDS)
-        return self._images[row], self._labels[row]
+        return IMAGES[row], LABELS[row]
 
 
-def plain(rows: Images) -> Variant:
+def plain(rows: Rows) -> Variant:
     with tf.device(DEVICE):
         while True:  # one round per iteration
             total = tf.zeros(())
-            for start in range(0, len(rows), BATCH):
-                loaded = [rows[row] for row in range(start, min(start + BATCH, len(rows)))]
-                images = tf.convert_to_tensor(np.array([image for image, _ in loaded]))
-                labels = tf.convert_to_tensor(np.array([label for _, label in loaded]))
-                total += step(images, labels)
+            for start in range(0, ROWS, BATCH):
+                images, labels = zip(*(rows[row] for row in range(start, start + BATCH)), strict=True)
+                total += compute(tf.convert_to_tensor(np.array(images)), tf.convert_to_tensor(np.array(labels)))
             yield total
 
 
-def forebay(rows: Images) -> Variant:
+def forebay(rows: Rows) -> Variant:
     with fb.from_source(rows).batch(BATCH).feed("tensorflow") as feed, tf.device(DEVICE):
         while True:  # one round per iteration
-            total = tf.zeros(())
-            for images, labels in feed:
-                total += step(images, labels)
-            yield total
+            yield sum(compute(images, labels) for images, labels in feed)
 
 
-def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def compute(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(images) * tf.reduce_mean(tf.cast(labels, tf.float32))
 
 
-def make_data(options: Options) -> Images:
-    rows, side, rng = options.size(full=1_024, quick=64), options.size(full=256, quick=32), np.random.default_rng(0)
-    return Images(rng.random((rows, side, side, 3), dtype=np.float32), rng.integers(0, 10, rows, dtype=np.int32))
-
-
 def main() -> None:
-    options = read_options()
-    rows = make_data(options)
-    image, _ = rows[0]
-    compare(options, plain(rows), forebay(rows), steps=len(rows) // BATCH, nbytes=BATCH * image.nbytes)
+    advice = (
+        f"both times per step. plain loads the {BATCH} rows of a batch one by one, each in {LOAD_SECONDS} s, and "
+        "then computes. forebay loads rows in several threads, also while the loop computes."
+    )
+    # compare() times the rounds of both variants, and checks that their answers are equal.
+    compare(plain(Rows()), forebay(Rows()), steps=ROWS // BATCH, nbytes=IMAGES[:BATCH].nbytes, look_at=advice)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import record_file
+
 __all__ = ["fill", "render"]
 
-SCHEMA_VERSION = 1
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "questions.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -62,20 +63,10 @@ def _machine_table(path: Path) -> str:
 
 
 def _latest_records(path: Path) -> list[dict[str, Any]]:
-    """Return the latest record of each example.
-
-    Records of --quick runs do not count, because their speed means nothing.
-    """
-    document = json.loads(path.read_text())
-    if document.get("schema_version") != SCHEMA_VERSION:
-        sys.exit(
-            f"{path.name} has schema_version {document.get('schema_version')!r}, but this script reads only "
-            f"{SCHEMA_VERSION}. Measure again with the current examples."
-        )
-    latest = {record["example"]: record for record in document["records"] if not record["quick"]}
+    latest = record_file.latest(path)
     if not latest:
         sys.exit(f"{path.name} has no record of a run without --quick. Run the examples without it.")
-    return [latest[name] for name in sorted(latest)]
+    return list(latest.values())
 
 
 def _heading(records: list[dict[str, Any]]) -> str:
@@ -97,28 +88,22 @@ def _row(record: dict[str, Any]) -> str:
         f"[{name}](../examples/{name}.py)",
         _step_time(plain, steps),
         _step_time(forebay, steps),
-        _ratio(plain, forebay),
+        _ratio(record),
     ]
     return f"| {' | '.join(cells)} | {_first_round(plain)} / {_first_round(forebay)} |\n"
 
 
 def _step_time(timing: dict[str, Any], steps: int) -> str:
     if timing["error"] is not None:
-        return f"fails: {_reason(timing['error'])}"
+        return f"fails: {record_file.failure(timing['error'])}"
     seconds = timing["seconds"]
     spread = (max(seconds) - min(seconds)) / 2 / statistics.median(seconds)
     return f"{statistics.median(seconds) / steps * 1e3:.3g} (± {spread:.0%})"
 
 
-def _reason(error: str) -> str:
-    """Return the end of a TensorFlow message, without the path before it and the operation after it."""
-    return error.partition(" [Op:")[0].rpartition(": ")[2].strip().rstrip(".").replace("|", "/")
-
-
-def _ratio(plain: dict[str, Any], forebay: dict[str, Any]) -> str:
-    if plain["error"] is not None or forebay["error"] is not None:
-        return "-"
-    return f"{statistics.median(plain['seconds']) / statistics.median(forebay['seconds']):.3g}"
+def _ratio(record: dict[str, Any]) -> str:
+    ratio = record_file.times_as_fast(record)
+    return "-" if ratio is None else f"{ratio:.3g}"
 
 
 def _first_round(timing: dict[str, Any]) -> str:

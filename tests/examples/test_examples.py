@@ -1,9 +1,10 @@
-"""Tests that all examples run and are listed, and that the table in the docs matches their records."""
+"""Tests that the numbered examples run and are listed, and that reports and docs show their records."""
 
 import ast
-import importlib.util
+import importlib
 import json
 import os
+import pty
 import subprocess
 import sys
 
@@ -16,12 +17,25 @@ QUESTIONS = (ROOT / "docs" / "questions.md").read_text()
 INDEX = (ROOT / "examples" / "README.md").read_text()
 
 
+ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
 def run(*command):
     """Run a script without a GPU, so that it does the same on every machine."""
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, *map(str, command)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+def run_in_terminal(*command):
+    """Run a script whose stderr is a terminal. Return what it prints there."""
+    terminal, script_end = pty.openpty()
+    with os.fdopen(script_end, "wb") as stderr:
+        command = [sys.executable, *map(str, command)]
+        subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, timeout=500)
+        printed = os.read(terminal, 65_536)  # the buffer of a terminal has less
+    os.close(terminal)
+    return printed.decode()
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +47,21 @@ def outputs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def table():
-    spec = importlib.util.spec_from_file_location("table", ROOT / "examples" / "table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def helpers():
+    """Import the modules that the examples share, as the examples do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "examples")
+        yield {name: importlib.import_module(name) for name in ("record_file", "table")}
+
+
+@pytest.fixture(scope="module")
+def table(helpers):
+    return helpers["table"]
+
+
+@pytest.fixture(scope="module")
+def record_file(helpers):
+    return helpers["record_file"]
 
 
 def timing(*seconds, error=None):
@@ -81,7 +105,18 @@ def test_every_example_runs_and_appends_a_record(script, outputs):
     assert found["device"].startswith("CPU")
     assert min(found["plain"]["seconds"] + found["forebay"]["seconds"]) > 0
     assert f"{script.stem} on CPU" in printed
-    assert "x as fast with Forebay" in printed
+    assert f"{script.stem} on NVIDIA H200" in printed
+    assert "On the NVIDIA H200, look at " in printed
+
+
+def test_an_example_shows_each_round_in_a_terminal():
+    printed = run_in_terminal(EXAMPLES[0], "--quick", "--rounds", "3")
+    for progress in ("plain: set-up and first round", "plain: round 1 of 3", "forebay: round 3 of 3"):
+        assert f"{progress}, " in printed
+
+
+def test_an_example_shows_no_progress_if_stderr_is_no_terminal(outputs):
+    assert "round 1 of" not in (outputs / f"{EXAMPLES[0].stem}.txt").read_text()
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
@@ -96,6 +131,56 @@ def test_every_example_has_both_variants_and_a_docstring(script):
 def test_every_example_is_in_the_index_and_in_an_answer(script):
     assert f"[{script.stem}]({script.name})" in INDEX
     assert f"(../examples/{script.name})" in QUESTIONS
+
+
+def test_the_report_of_a_cpu_has_the_recorded_times_of_a_gpu(record_file):
+    timings = {"plain": timing(0.4, 0.2, 0.3), "forebay": timing(0.1)}
+    text = record_file.report(
+        record("01_x", device="CPU", **timings), "both times.", record("01_x", device="Big GPU", **timings)
+    )
+    here, there = text.split("TensorFlow found no GPU.")
+    assert "x as fast" not in here
+    assert "01_x on Big GPU: 10 steps of 4 B, forebay 0.1.0" in there
+    assert "plain    30.000 ms per step (median of 3 rounds, 20.000 to 40.000)" in there
+    assert "3 x as fast with Forebay" in there
+    assert text.endswith("On the Big GPU, look at both times.")
+
+
+def test_the_report_of_a_cpu_without_the_recorded_times_names_the_page(record_file):
+    text = record_file.report(record("01_x", device="CPU", plain=timing(1), forebay=timing(1)), "both times.", None)
+    assert "x as fast" not in text
+    assert "see docs/questions.md.\nLook at both times." in text
+
+
+def test_the_report_of_a_gpu_has_a_ratio_only_for_full_sizes(record_file):
+    timings = {"plain": timing(0.4), "forebay": timing(0.1)}
+    full = record_file.report(record("01_x", **timings), "both times.", None)
+    quick = record_file.report(record("01_x", quick=True, **timings), "both times.", None)
+    assert "4 x as fast with Forebay\nLook at both times." in full
+    assert "run without --quick to compare times.\nLook at" in quick
+    assert "x as fast" not in quick
+
+
+def test_the_report_shows_the_error_of_a_failed_variant(record_file):
+    failed = timing(error="Failed copying input tensor: Dst tensor is not initialized. [Op:Cast] name: ")
+    text = record_file.report(record("07_x", plain=failed, forebay=timing(0.1)), "plain.", None)
+    assert "plain    failed: Dst tensor is not initialized\n" in text
+    assert "x as fast" not in text
+
+
+def test_a_record_is_appended_to_a_new_and_to_an_existing_file(record_file, tmp_path):
+    path = tmp_path / "new" / "examples-imaginary.json"
+    for name in ("01_x", "02_x"):
+        record_file.append(path, record(name, plain=timing(0.1), forebay=timing(0.1)))
+    assert [found["example"] for found in record_file.read(path)] == ["01_x", "02_x"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "not JSON"])
+def test_a_file_without_results_is_refused(record_file, tmp_path, text):
+    path = tmp_path / "wrong.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=r"wrong\.json"):
+        record_file.read(path)
 
 
 def test_the_page_has_the_recorded_measurements():

@@ -1,8 +1,9 @@
-"""Tests that the examples of PyTorch, JAX and CuPy run, are short and are listed."""
+"""Tests that the examples of PyTorch, JAX and CuPy run, and that all examples are short, plain and listed."""
 
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -11,8 +12,10 @@ from tests.support.parsing import parse
 from tests.support.paths import ROOT
 
 EXAMPLES = sorted(path for name in ("torch", "jax", "cupy") for path in (ROOT / "examples").glob(f"{name}_*.py"))
+NUMBERED = sorted((ROOT / "examples").glob("[0-9]*.py"))  # test_examples.py runs them
 INDEX = (ROOT / "examples" / "README.md").read_text()
 MAX_LINES = 60
+FRAMEWORKS = ("PyTorch: ", "JAX: ", "CuPy: ", "TensorFlow: ", "Keras: ")  # an example names its framework first
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 ADVICE = ("Look at", "ompare")  # an example says what to look at
 
@@ -41,12 +44,25 @@ def test_the_doctor_finds_the_loader_of_the_slow_script(tmp_path):
     assert findings[0]["rule"] == "loader"
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", [*EXAMPLES, *NUMBERED], ids=lambda path: path.stem)
 def test_an_example_is_short_documented_and_in_the_index(script):
     text = script.read_text()
     assert len(text.splitlines()) < MAX_LINES
-    assert ast.get_docstring(parse(text)).splitlines()[0]
+    assert ast.get_docstring(parse(text)).splitlines()[0].startswith(FRAMEWORKS)
     assert f"[{script.stem}]({script.name})" in INDEX
+
+
+@pytest.mark.parametrize("script", [*EXAMPLES, *NUMBERED], ids=lambda path: path.stem)
+def test_an_example_is_plain_text_and_imports_no_private_module(script):
+    text = script.read_text()
+    assert text.isascii()
+    assert not re.search(r"\b(from|import) +(forebay\.|_)|import_module|\bfb\._", text)
+
+
+@pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)
+def test_a_numbered_example_takes_only_names_of_the_harness_that_explain_themselves(script):
+    (names,) = re.findall(r"^from side_by_side import (.+)$", script.read_text(), re.MULTILINE)
+    assert set(names.split(", ")) <= {"DEVICE", "Variant", "compare"}
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "cupy"])
