@@ -20,6 +20,7 @@ __all__ = ["fill", "render"]
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "questions.md"
 RESULTS = ROOT / "benchmarks" / "results"
+UNEVEN = 2  # a table lists the rounds of a variant if one took more than this many times the median
 MARKED_PART = re.compile(r"(<!-- examples -->\n).*?(<!-- /examples -->)", re.DOTALL)
 NO_MEASUREMENTS = (
     "There are no measurements yet. Run `for script in examples/[0-9]*.py; do python $script --json "
@@ -59,7 +60,7 @@ def _machine_table(path: Path) -> str:
     configurations = {json.dumps([record["device"], record["machine"], record["versions"]]) for record in records}
     if len(configurations) != 1:
         sys.exit(f"{path.name} has records of {len(configurations)} machines or versions. Use one file for each.")
-    return f"{_heading(records)}\n\n{HEADER}{''.join(map(_row, records))}"
+    return f"{_heading(records)}\n\n{HEADER}{''.join(map(_row, records))}{''.join(map(_uneven_rounds, records))}"
 
 
 def _latest_records(path: Path) -> list[dict[str, Any]]:
@@ -76,7 +77,7 @@ def _heading(records: list[dict[str, Any]]) -> str:
     return (
         f"**{records[0]['device']}** ({machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, "
         f"{version_list}). "
-        f"Medians of {' or '.join(map(str, rounds))} rounds, ± half their range as a share of the median. "
+        f"Medians of {' or '.join(map(str, rounds))} rounds (shortest to longest). "
         "The last column is the time of one round before them, with its set-up: plain / with Forebay."
     )
 
@@ -96,9 +97,26 @@ def _row(record: dict[str, Any]) -> str:
 def _step_time(timing: dict[str, Any], steps: int) -> str:
     if timing["error"] is not None:
         return f"fails: {record_file.failure(timing['error'])}"
-    seconds = timing["seconds"]
-    spread = (max(seconds) - min(seconds)) / 2 / statistics.median(seconds)
-    return f"{statistics.median(seconds) / steps * 1e3:.3g} (± {spread:.0%})"
+    times = _step_times(timing, steps)
+    return f"{statistics.median(times):.3g} ({min(times):.3g} to {max(times):.3g})"
+
+
+def _step_times(timing: dict[str, Any], steps: int) -> list[float]:
+    """Return the time per step of each round, in ms."""
+    return [seconds / steps * 1e3 for seconds in timing["seconds"]]
+
+
+def _uneven_rounds(record: dict[str, Any]) -> str:
+    """Return a sentence for each variant whose rounds differ so much that the median hides it."""
+    sentences = ""
+    for variant, title in (("plain", "plain TensorFlow"), ("forebay", "Forebay")):
+        times = _step_times(record[variant], record["steps"])
+        if times and max(times) > UNEVEN * statistics.median(times):
+            listed = ", ".join(f"{milliseconds:.3g}" for milliseconds in times)
+            sentences += (
+                f"\nThe rounds of {record['example']} with {title} differ: {listed} ms per step, in this order.\n"
+            )
+    return sentences
 
 
 def _ratio(record: dict[str, Any]) -> str:

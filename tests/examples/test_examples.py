@@ -190,7 +190,13 @@ def test_the_page_has_the_recorded_measurements():
 def test_a_table_holds_medians_spread_ratio_and_first_rounds(table, write):
     made = table.render([write(record("01_x", plain=timing(0.2, 0.1, 0.3), forebay=timing(0.05, 0.05, 0.05)))])
     assert "**Imaginary GPU** (Imaginary CPU, 4 cores; Python 3.12, forebay 0.1.0, tensorflow 2.21.0)." in made
-    assert "| [01_x](../examples/01_x.py) | 20 (± 50%) | 5 (± 0%) | 4 | 1.5 / 1.5 |" in made
+    assert "| [01_x](../examples/01_x.py) | 20 (10 to 30) | 5 (5 to 5) | 4 | 1.5 / 1.5 |" in made
+
+
+def test_a_table_lists_the_rounds_of_a_variant_if_they_differ_much(table, write):
+    made = table.render([write(record("03_x", plain=timing(0.2, 0.1, 0.3), forebay=timing(0.9, 0.1, 0.1)))])
+    assert made.endswith("\nThe rounds of 03_x with Forebay differ: 90, 10, 10 ms per step, in this order.\n")
+    assert "with plain TensorFlow differ" not in made
 
 
 def test_a_row_shows_the_error_of_a_failed_variant(table, write):
@@ -198,7 +204,7 @@ def test_a_row_shows_the_error_of_a_failed_variant(table, write):
         error="Failed copying input tensor from device:CPU:0: Dst tensor is not initialized. [Op:Cast] name: "
     )
     made = table.render([write(record("07_x", plain=failed, forebay=timing(0.1)))])
-    assert "| fails: Dst tensor is not initialized | 10 (± 0%) | - | - / 1.5 |" in made
+    assert "| fails: Dst tensor is not initialized | 10 (10 to 10) | - | - / 1.5 |" in made
 
 
 def test_the_later_of_two_records_counts_and_quick_records_do_not(table, write):
@@ -207,7 +213,7 @@ def test_the_later_of_two_records_counts_and_quick_records_do_not(table, write):
         record("01_x", plain=timing(0.2), forebay=timing(0.1)),
         record("01_x", plain=timing(0.9), forebay=timing(0.1), quick=True),
     ]
-    assert "| 20 (± 0%) | 10 (± 0%) | 2 |" in table.render([write(*records)])
+    assert "| 20 (20 to 20) | 10 (10 to 10) | 2 |" in table.render([write(*records)])
 
 
 def test_records_of_two_machines_in_one_file_are_refused(table, write):
