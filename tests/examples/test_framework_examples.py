@@ -34,6 +34,7 @@ def run(*command, folder):
 def test_an_example_runs_and_says_what_to_look_at(script, tmp_path):
     printed = run(script, "--quick", folder=tmp_path)
     assert any(advice in printed for advice in ADVICE)
+    assert "GPU" in printed  # what one would show
     assert "x as fast" not in printed
 
 
