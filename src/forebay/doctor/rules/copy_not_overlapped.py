@@ -14,7 +14,7 @@ import numpy as np
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.blocking_copies import mask_batch_fetches
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.device_time import intervals_of, main_line, seconds_per_step
+from forebay.doctor.analyse.device_time import main_line, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.intervals import Intervals
@@ -76,7 +76,7 @@ def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
         for line in np.unique(device_view.lines[copies]).tolist()
         if line in device_view.upload_preparations
     ]
-    return reduce(Intervals.union, preparations, intervals_of(device_view, copies))
+    return reduce(Intervals.union, preparations, device_view.intervals_of(copies))
 
 
 def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: float, total: float) -> Finding:
