@@ -7,7 +7,8 @@
     ├── SourceError (ValueError)            a source cannot be opened or read, or has no rows
     │   ├── SourceChangedError (OSError)    a file was deleted or changed after the pipeline opened it
     │   └── StoreError (OSError)            an object store is unreachable, denies access or fails
-    ├── TransformError (ValueError)         a map returned data, or one_hot received values, that do not fit
+    ├── TransformError (ValueError)         a map returned invalid data or failed too often, or one_hot got
+    │                                       invalid labels
     ├── StateError (ValueError)             a feed cannot resume from a state dict: damaged, or of another pipeline
     ├── BudgetError (ValueError)            a budget is too small for the data that it must hold
     ├── FrameworkError (ImportError)        a framework is unknown, or a needed package is not installed
@@ -48,7 +49,7 @@ __all__ = [
 
 
 def escape_control_characters(text: str) -> str:
-    """Return a text in which control characters, except line feeds, are escaped as in a Python string."""
+    """Return a text with control characters escaped as in a Python string, except line feeds."""
     return "".join(
         character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
     )
@@ -58,7 +59,10 @@ class ForebayError(Exception):
     """Base class of the exceptions of Forebay."""
 
     def __str__(self) -> str:
-        """Return the message. It escapes control characters, because a name in a file could change the terminal."""
+        """Return the message with escaped control characters.
+
+        The message may quote a name from a file, and control characters in it could change the terminal.
+        """
         return escape_control_characters(super().__str__())
 
 
@@ -71,7 +75,10 @@ class PipelineError(ForebayError, ValueError):
 
 
 class UnknownNameError(PipelineError, AttributeError):
-    """A pipeline, a feed or the module has no such attribute. The message names the one to use."""
+    """A pipeline, a feed or the module has no such attribute.
+
+    The name belongs to another library, and the message says what to write instead.
+    """
 
 
 class SourceError(ForebayError, ValueError):
@@ -87,7 +94,7 @@ class StoreError(SourceError, OSError):
 
 
 class TransformError(ForebayError, ValueError):
-    """A map returned data, or one_hot received values, that do not fit."""
+    """A map returned invalid data or failed too often, or one_hot got invalid labels."""
 
 
 class StateError(ForebayError, ValueError):

@@ -1,1 +1,1 @@
-"""All code that imports a framework: hand-offs, uploads, read-back, Keras feeds and Ray Datasets."""
+"""Connections to frameworks: hand-offs, uploads, read-back, Keras, loaders, monitoring and Ray Datasets."""

@@ -62,9 +62,10 @@ def scalars(stats: dict[str, Any], prefix: str = "feed") -> dict[str, float]:
 
 
 def to_tensorboard(writer: Any, *, prefix: str = "feed") -> StatsCallback:
-    """Return a callback for `on_stats` that writes scalars for TensorBoard. The step is the number of batches.
+    """Return a callback for `on_stats` that writes scalars for TensorBoard.
 
-    `writer` is a SummaryWriter of PyTorch or tensorboardX, or a writer of `tf.summary.create_file_writer`.
+    The step is the number of batches. `writer` is a SummaryWriter of PyTorch or tensorboardX, or a writer of
+    `tf.summary.create_file_writer`.
     """
     if isinstance(writer, ScalarWriter):
         write: Callable[..., Any] = writer.add_scalar
@@ -81,9 +82,10 @@ def to_tensorboard(writer: Any, *, prefix: str = "feed") -> StatsCallback:
 
 
 def to_wandb(run: Any, *, prefix: str = "feed") -> StatsCallback:
-    """Return a callback for `on_stats` that calls `run.log(numbers)`, as Weights & Biases and others have it.
+    """Return a callback for `on_stats` that calls `run.log(numbers)`.
 
-    If `log` has the argument `commit`, the numbers belong to the step of your next call of `log`.
+    A run of Weights & Biases and of some other loggers has this method. If `log` has the argument `commit`, the numbers
+    belong to the step of your next call of `log`.
     """
     if not callable(getattr(run, "log", None)):
         raise PipelineError(f"to_wandb({run!r}): pass an object with the method log, such as wandb.init().")
@@ -92,7 +94,9 @@ def to_wandb(run: Any, *, prefix: str = "feed") -> StatsCallback:
 
 
 class FeedCollector:
-    """A collector for `prometheus_client`, which reads the statistics of feeds when Prometheus scrapes them.
+    """A collector for `prometheus_client`.
+
+    It reads the statistics of feeds when Prometheus requests the metrics.
 
     Register one collector for all feeds of a process: `REGISTRY.register(FeedCollector(train=feed, valid=other))`. The
     metrics have the labels `feed` and `rank`. The collector does not keep the feeds alive.
@@ -111,7 +115,7 @@ class FeedCollector:
         self._families, self._feeds = core, {name: weakref.ref(feed) for name, feed in feeds.items()}
 
     def describe(self) -> list[Any]:
-        """Return no metric, so that the registry does not read the feeds when the collector is registered."""
+        """Return no metric, so that a registration does not read the feeds."""
         return []
 
     def collect(self) -> Iterator[Any]:

@@ -97,7 +97,7 @@ class DatasetReader:
         return read_rows
 
     def skip(self, rows: int) -> int:
-        """Skip this many rows, and return how many were skipped: fewer only at the end of the dataset."""
+        """Skip this many rows, or fewer at the end of the dataset. Return their number."""
         if rows and not self._keeps_order:
             raise StateError(
                 "rows of this Ray Dataset come in any order, so the feed cannot skip those received. Resume at the "

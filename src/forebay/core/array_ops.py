@@ -36,7 +36,10 @@ class ArrayOps(Protocol):
         ...
 
     def gather(self, array: Any, indices: Any, axis: int) -> Any:
-        """Return the elements at `indices[row]` along axis 1 or 2 of each row of a 4-dimensional array."""
+        """Return the elements at `indices[row]` along one axis of each row.
+
+        The array has 4 dimensions, and `axis` is 1 or 2.
+        """
         ...
 
     def clip(self, array: Any, low: float, high: float | None = None) -> Any: ...

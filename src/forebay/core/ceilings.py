@@ -27,7 +27,7 @@ __all__ = [
     "RowSpeeds",
 ]
 
-MAX_NBYTES = 1 << 20  # of a saved probe, which has 5 KB
+MAX_NBYTES = 1 << 20  # largest size of a saved probe in bytes; a real probe has 5 KB
 _log = logging.getLogger(__name__)
 
 

@@ -15,9 +15,10 @@ class Decision:
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function, or of an object with a `name`, for `explain()` and error messages.
+    """Return the name of a function for `explain()` and error messages.
 
-    The ufuncs of older versions of NumPy have no `__qualname__`.
+    Without `__qualname__` and `__name__`, it is the attribute `name` or else the name of the class. The ufuncs of older
+    versions of NumPy have no `__qualname__`.
     """
     names = (getattr(function, attribute, None) for attribute in ("__qualname__", "__name__", "name"))
     return next((name for name in names if isinstance(name, str)), type(function).__qualname__)

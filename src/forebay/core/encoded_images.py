@@ -1,4 +1,4 @@
-"""`EncodedImages`: the images of a source as the bytes of their files, for a device that decodes them."""
+"""`EncodedImages`: the images of a source as encoded bytes, for a device that decodes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,9 +28,10 @@ class EncodedImages:
 
 
 def find_source_box(size: tuple[Any, Any], target: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
-    """Return top, left, height and width of the part in the centre of an image that has the target's aspect ratio.
+    """Return the largest centred box of an image with the target's aspect ratio.
 
-    The size may be numbers, or arrays of the heights and widths of many images.
+    The result is top, left, height and width of the box. `size` has the height and the width of one image as numbers,
+    or of many images as arrays.
 
     >>> tuple(map(float, find_source_box((375, 500), (224, 224))))
     (0.0, 62.5, 375.0, 375.0)
@@ -41,7 +42,7 @@ def find_source_box(size: tuple[Any, Any], target: tuple[int, int]) -> tuple[Any
 
 
 def crop_to_aspect_ratio(size: tuple[int, int], target: tuple[int, ...]) -> tuple[slice, slice]:
-    """Return the rows and columns in the centre of an image that have the aspect ratio of the target.
+    """Return the rows and columns of the largest centred box with the target's aspect ratio.
 
     >>> crop_to_aspect_ratio((375, 500), (224, 224))
     (slice(0, 375, None), slice(62, 438, None))
@@ -52,6 +53,9 @@ def crop_to_aspect_ratio(size: tuple[int, int], target: tuple[int, ...]) -> tupl
 
 
 def _centre(length: int, kept: float) -> slice:
-    """Return the middle `kept` of an axis. Both ends lose as many pixels, so that the image does not move."""
+    """Return a slice of about `kept` pixels in the middle of an axis.
+
+    Both ends lose the same number of pixels, so that the image does not move.
+    """
     margin = max(0, round((length - kept) / 2))
     return slice(margin, max(length - margin, margin + 1))

@@ -59,7 +59,7 @@ class SlotMemory(Protocol):
 
 
 class Engine(Protocol):
-    """Provides the memory of slots on the host or on one device, and copies rows to it."""
+    """Provides slot memory on the host or on one device, and copies rows to it."""
 
     @property
     def name(self) -> str: ...

@@ -123,19 +123,19 @@ class BatchSplit:
     """How the rows of a global batch are divided among the devices of several processes."""
 
     parts: int  # parts of this process's rows, each for one device or for several that get the same rows
-    index: int  # number of this process's rows among the rows of all processes
-    count: int  # processes that have different rows
-    processes: int  # that have devices
+    index: int  # index of this process's set of rows among the `count` sets
+    count: int  # different sets of rows of the processes; several processes may have the same set
+    processes: int  # processes that have devices
 
 
 class PlacedHandOff(HandOff, Protocol):
-    """A hand-off for several devices, which an object of the framework describes, such as a sharding."""
+    """A hand-off for several devices, described by a framework's object such as a sharding."""
 
     @property
     def split(self) -> BatchSplit: ...
     @property
     def gpu_index(self) -> int | None:
-        """The GPU whose memory the slots use; None if the framework takes rows from host memory."""
+        """Index of the GPU whose memory the slots use; None if they use host memory."""
         ...
 
     @property
@@ -167,12 +167,16 @@ class RaggedTarget(Protocol):
 
 @runtime_checkable
 class SparseHandOff(Protocol):
-    """A device hand-off that makes dense rows of sparse rows. Without it, the host makes them dense."""
+    """A device hand-off that makes dense rows of sparse rows.
+
+    With another hand-off, the host makes them dense.
+    """
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
-        """Return rows of `width` numbers: zeros, and `values[i, j]` in row i and column `columns[i, j]`.
+        """Return rows of `width` numbers.
 
-        If a column occurs several times in a row, its values are equal.
+        The number in row i and column `columns[i, j]` is `values[i, j]`; all other numbers are 0. If a column occurs
+        several times in a row, its values are equal.
         """
         ...
 
@@ -190,7 +194,7 @@ class SparseTensorHandOff(Protocol):
 
 
 def compact_rows(values: Any, columns: Any, counts: Any) -> tuple[Any, Any, Any]:
-    """Return the three arrays of a CSR matrix on the host: values, columns, and where each row begins.
+    """Return the three arrays of a CSR matrix in host memory: values, columns, row starts.
 
     The arguments are those of `SparseTensorHandOff.to_sparse`, as NumPy arrays.
     """

@@ -1,4 +1,4 @@
-"""Checks of JSON values in files that others may have written, and bounded reading of such files."""
+"""Checks of JSON values in files from other people, and bounded reading of such files."""
 
 import gzip
 import json
@@ -36,7 +36,10 @@ MAX_DEPTH = 20  # of nested lists and objects that no other check describes
 
 
 def read_bounded(path: str | Path, *, max_nbytes: int = MAX_FILE_NBYTES) -> bytes:
-    """Return the content of a file, decompressed if it is gzip; raise ValueError if it is too large or damaged."""
+    """Return the content of a file; decompress it if it is gzip.
+
+    Raise ValueError if the content is too large or damaged.
+    """
     with Path(path).open("rb") as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
         if is_compressed:
@@ -52,8 +55,11 @@ def read_bounded(path: str | Path, *, max_nbytes: int = MAX_FILE_NBYTES) -> byte
 
 
 def parse_json(content: bytes) -> Any:
-    """Parse a JSON document; raise ValueError if it is invalid, too deep, too large, or contains NaN."""
-    # The parsed values need far more memory than their text, so count them before.
+    """Parse a JSON document and return its value.
+
+    Raise ValueError if the document is invalid, too deep or too large, or if it contains NaN or Infinity.
+    """
+    # The parsed values need far more memory than their text, so count them before parsing.
     if (count := sum(map(content.count, (b"[", b"{", b",")))) > MAX_VALUES:
         raise ValueError(f"it has {count:,} values, and at most {MAX_VALUES:,} are allowed")
     try:
@@ -114,7 +120,10 @@ def list_of(check: Check, *, most: int = MAX_VALUES) -> Check:
 
 
 def row(*checks: Check, fewest: int | None = None) -> Check:
-    """Return a check for lists with one value per check. The values from `fewest` on may be missing."""
+    """Return a check for lists with one value per check.
+
+    The values with an index of `fewest` or more may be missing.
+    """
     least = len(checks) if fewest is None else fewest
 
     def check_row(value: Any, place: str) -> None:
@@ -139,7 +148,10 @@ def mapping_of(check: Check) -> Check:
 
 
 def record(required: Mapping[str, Check], possible: Mapping[str, Check] | None = None) -> Check:
-    """Return a check for objects with required and possible keys. Values of other keys may be any JSON value."""
+    """Return a check for objects with required and possible keys.
+
+    Other keys may have any JSON value that `any_value` accepts.
+    """
     checks = {**required, **(possible or {})}
 
     def check_record(value: Any, place: str) -> None:

@@ -1,4 +1,4 @@
-"""JSON files in the cache folder: conversion of frozen dataclasses to JSON documents and back, and atomic writes."""
+"""JSON files in the cache folder: conversion from and to dataclasses, and atomic writes."""
 
 import json
 import os

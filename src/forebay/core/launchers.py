@@ -132,7 +132,11 @@ def _read_tensorflow() -> ReportedRank | None:
 
 
 def _read_tf_config() -> ReportedRank | None:
-    """Parse {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}."""
+    """Return the rank from the variable TF_CONFIG.
+
+    Return None if it is unset or has no known task. TF_CONFIG has the form
+    {"cluster": {"worker": [...]}, "task": {"type": "worker", "index": 0}}.
+    """
     config = os.environ.get("TF_CONFIG")
     if not config:
         return None
@@ -178,7 +182,10 @@ def _read_environment(index_variable: str, count_variable: str) -> ReportedRank 
 
 
 def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:
-    """Return rank `first + index` of `count`, or raise PipelineError if `index` or `count` is not a number."""
+    """Return rank `first + index` of `count`.
+
+    Raise PipelineError if `index` or `count` is not a number.
+    """
     try:
         return ReportedRank(first + int(index), None if count is None else int(count), reported_by)
     except (TypeError, ValueError) as error:

@@ -61,9 +61,9 @@ class Nvml:
         return self.query("nvmlDeviceGetHandleByIndex", index)
 
     def pcie_link(self, bus_address: str) -> tuple[int | None, int | None]:
-        """Return the current PCIe generation and number of lanes of a GPU, each None if unknown.
+        """Return the current PCIe generation and the number of lanes of a GPU.
 
-        `bus_address` is the PCI address of the GPU, such as 00000000:3b:00.0.
+        A value that is unknown is None. `bus_address` is the PCI address of the GPU, such as 00000000:3b:00.0.
         """
         handle = self.query("nvmlDeviceGetHandleByPciBusId", bus_address)
         if handle is None:

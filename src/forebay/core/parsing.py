@@ -1,4 +1,4 @@
-"""Retries of `ast.parse`, which may fail in CPython 3.11 if another thread parses at the same time."""
+"""Retries of `ast.parse`, which in CPython 3.11 may fail if two threads parse together."""
 
 from collections.abc import Callable
 from contextlib import suppress

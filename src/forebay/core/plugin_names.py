@@ -2,7 +2,7 @@
 
 Forebay 0.2 renamed some methods of the engine and hand-off protocols. If the class of a plug-in defines an old name,
 this module adds the new name to the class as an alias and emits a DeprecationWarning. The module creates no wrapper
-object, so the feed uses the very engine that the user passed in.
+object, so the feed uses the same engine object that the user passed in.
 """
 
 import warnings
@@ -81,7 +81,11 @@ def _add_current_names(plugin: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _uses_old_name(plugin: Any, old: str, new: str) -> bool:
-    """Return whether a plug-in defines only the old name, or overrides it below the class with the new name."""
+    """Return whether a plug-in still uses the old name of a method.
+
+    It does if it defines only the old name, or if it defines the old name in a subclass of the class that defines the
+    new name.
+    """
     if not hasattr(plugin, old):
         return False
     return not hasattr(plugin, new) or _depth(type(plugin), old) < _depth(type(plugin), new)

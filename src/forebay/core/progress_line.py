@@ -17,10 +17,11 @@ _ERASE_LINE = "\r\x1b[K"  # to the start of the line, then delete to its end
 
 
 class ProgressLine:
-    """Shows what runs, how far it has come and for how long, in one line of stderr that it removes at the end.
+    """Shows the work, its progress and the elapsed time in one line of stderr.
 
-    It shows nothing if stderr is not a terminal, in another thread than the main thread, and inside of another
-    progress line. A thread draws the line, so `done` and `text` are plain attributes that cost the work nothing.
+    At the end, it removes the line. It shows nothing if stderr is not a terminal, outside of the main thread, and
+    inside of another progress line. A thread draws the line, so setting the plain attributes `done` and `text` takes
+    almost no time.
 
     Examples:
         >>> with ProgressLine("indexing a.tar", total=3) as line:
@@ -55,7 +56,7 @@ class ProgressLine:
             _write(_ERASE_LINE)
 
     def render(self, seconds: float, columns: int) -> str:
-        """Return the line after this time, shortened to the width of the terminal."""
+        """Return the line for this elapsed time, shortened to the width of the terminal."""
         share = f"{min(1.0, self.done / self.total):.0%}, " if self.total else ""
         line = escape_control_characters(f"forebay: {self.text} ({share}{seconds:.0f} s)").replace("\n", " ")
         return line if len(line) < columns else line[: max(0, columns - 4)] + "..."

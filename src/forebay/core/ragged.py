@@ -1,4 +1,4 @@
-"""`Ragged`, rows of different length as one array of values and the offsets of the rows."""
+"""`Ragged`: rows of different length as one array of values and their offsets."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # importing numpy.typing would double the import time of Fore
 __all__ = ["Ragged", "map_values", "slot_arrays"]
 
 
-# Values of a row from which a loop over rows pads faster: it takes 1.1 us per row, and an index 11 ns per value.
+# Length of the longest row from which on a loop over the rows pads faster than an array of indices. The loop takes
+# 1.1 us per row, and the indices 11 ns per value.
 _MIN_LOOP_LENGTH = 100
 
 
@@ -54,7 +55,7 @@ class Ragged:
         return cls(np.concatenate(arrays, out=values, casting="unsafe"), offsets)
 
     def take_rows(self, rows: Array | slice) -> "Ragged":
-        """Return some rows as NumPy arrays. The values are a copy, in the order of the rows."""
+        """Return a copy of some rows as NumPy arrays, in the order of `rows`."""
         starts, stops = self.offsets[:-1][rows], self.offsets[1:][rows]
         lengths = stops - starts
         offsets = np.zeros(len(starts) + 1, np.int64)
@@ -63,7 +64,7 @@ class Ragged:
         return Ragged(self.values.take(indices, axis=0), offsets)
 
     def take_padded(self, rows: Array | slice, value: Any) -> Array:
-        """Return some rows as one NumPy array, extended with a value to the longest of them."""
+        """Return some rows as one NumPy array, padded with a value to equal length."""
         starts, stops = self.offsets[:-1][rows], self.offsets[1:][rows]
         lengths = stops - starts
         longest = int(lengths.max(initial=0))
@@ -73,7 +74,8 @@ class Ragged:
                 target[: stop - start] = self.values[start:stop]
             return padded
         columns = np.arange(longest)
-        # Indices behind a row belong to the next row or, with mode "clip", to the last value. They are overwritten.
+        # Beyond the end of a row, `take` returns values of the next row or, with mode "clip", the last value. The
+        # assignment below overwrites them with `value`.
         gathered: Array = self.values.take(starts[:, None] + columns, axis=0, mode="clip")
         gathered[columns >= lengths[:, None]] = value
         return gathered
@@ -89,7 +91,7 @@ class Ragged:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions, with that of the rows."""
+        """Number of dimensions, including the axis of the rows."""
         return int(self.values.ndim) + 1
 
     @property
@@ -111,7 +113,7 @@ class Ragged:
 
     def __getitem__(self, row: int) -> Any:
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)} rows. Choose a smaller number.")
+            raise IndexError(f"row {row} of {len(self)} rows does not exist. Rows are counted from 0.")
         row %= len(self)
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
@@ -127,7 +129,10 @@ class Ragged:
         return Ragged(self.values.astype(dtype, copy=copy), self.offsets)
 
     def checked(self) -> "Ragged":
-        """Return the rows as NumPy arrays. Raise SpecError if the offsets do not fit the values."""
+        """Return the rows with NumPy arrays.
+
+        Raise SpecError if the offsets do not fit the values.
+        """
         values, offsets = np.asarray(self.values), np.asarray(self.offsets)
         is_list = values.ndim > 0 and offsets.ndim == 1 and len(offsets) > 0 and offsets.dtype.kind in "iu"
         if not is_list or (offsets[0], offsets[-1]) != (0, len(values)) or (offsets[1:] < offsets[:-1]).any():
@@ -156,7 +161,10 @@ def map_values(function: Callable[..., Any], leaf: Any, *arguments: Any) -> Any:
 
 
 def slot_arrays(leaves: Sequence["Array | Ragged"]) -> list[Array]:
-    """Return the arrays that a slot stores for these leaves: two for ragged rows, values and offsets."""
+    """Return the arrays that a slot stores for these leaves.
+
+    A leaf of ragged rows has two arrays, its values and its offsets; another leaf has one.
+    """
     return [
         array for leaf in leaves for array in ((leaf.values, leaf.offsets) if isinstance(leaf, Ragged) else (leaf,))
     ]

@@ -74,9 +74,10 @@ class Recorder:
             total.nbytes += nbytes
 
     def add_received(self, batches: int, rows: int, nbytes: int, wait_seconds: float) -> None:
-        """Count the batches of a group. The consumer waited for the first of them; then the others were ready.
+        """Count the batches of a group, and the consumer's wait for the first of them.
 
-        This method takes no lock. The caller holds one, so that only one thread at a time calls this method.
+        There is no wait for the other batches of the group. This method takes no lock. The caller holds one, so that
+        only one thread at a time calls this method.
         """
         self.batches += batches
         self._rows += rows

@@ -178,7 +178,10 @@ def load_hand_off(name: str) -> Any:
 
 
 def load_placed_hand_off(name: str, device: Any) -> Any | None:
-    """Return the hand-off for an object that describes several devices, or None if `device` is not such an object."""
+    """Return the hand-off for an object that describes several devices.
+
+    Return None if `device` is not such an object.
+    """
     target = _PLACEMENTS.get(name)
     return None if target is None else _load_framework(target, name)(device)
 
@@ -186,19 +189,22 @@ def load_placed_hand_off(name: str, device: Any) -> Any | None:
 def load_copying_hand_off(name: str, device: str) -> Any | None:
     """Return the hand-off for a device that the framework itself fills.
 
-    Return None if the framework has no such devices, or if `device` is "auto" and none is there.
+    Return None if the framework has no such devices, or if `device` is "auto" and this machine has none.
     """
     target = _COPIES.get(name)
     return None if target is None else _load_framework(target, name)(device)
 
 
 def has_adapter(name: str) -> bool:
-    """Return whether this name is that of an adapter for trainers, such as Keras."""
+    """Return whether an adapter for trainers, such as Keras, has this name."""
     return name in _ADAPTERS
 
 
 def load_adapter(name: str) -> Any | None:
-    """Return what makes the adapter for trainers, such as Keras, or None for other names."""
+    """Return the class or function that makes the adapter for trainers, such as Keras.
+
+    Return None for other names.
+    """
     target = _ADAPTERS.get(name)
     return None if target is None else _load_framework(target, name)
 
@@ -218,7 +224,10 @@ def load_source_opener(suffix: str) -> Any:
 
 
 def load_image_container(suffix: str) -> Any | None:
-    """Return what opens the images inside a file with this suffix; None if such a file contains no images."""
+    """Return the class or function that opens the images inside a file with this suffix.
+
+    Return None if no format of files that contain images has this suffix.
+    """
     target = _IMAGE_CONTAINERS.get(suffix.lower())
     return None if target is None else _load_format(target, suffix)
 
@@ -226,7 +235,7 @@ def load_image_container(suffix: str) -> Any | None:
 def _load_format(target: str, suffix: str) -> Any:
     try:
         return load(target)
-    except ImportError as error:  # also of a part that an old version lacks
+    except ImportError as error:  # the package is missing, or an old version of it lacks a module or a name
         module = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(module)
         if extra is None:

@@ -1,4 +1,4 @@
-"""`Rows`, the numbers of the rows to read in one call, and functions that select and split them."""
+"""`Rows`: the numbers of the rows to read in one call, and functions on them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def row_array(rows: Rows) -> Array:
 
 
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Return the rows at positions `start` to `stop - 1` of `rows`, or up to its end."""
+    """Return the rows at positions `start` to `stop - 1`, or fewer at the end."""
     if not isinstance(rows, slice):
         return rows[start:stop]
     return slice(rows.start + start, min(rows.start + stop, rows.stop))
@@ -103,7 +103,7 @@ def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tupl
 
 
 def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
-    """Split rows into runs of the same part; yield the part and the positions of each run.
+    """Split rows into runs of the same part; yield part and positions of each run.
 
     `parts` is the result of `find_parts(rows, ...)`: `parts[i]` is the part of `rows[i]`. If `parts` is sorted, each
     part has one run.
@@ -119,7 +119,9 @@ def split_runs(parts: Array) -> Iterator[tuple[int, slice]]:
 
 
 def split_by_part(parts: Array, part_count: int) -> Iterator[tuple[int, Array]]:
-    """Yield each part that occurs in `parts`, in ascending order, and the positions at which it occurs.
+    """Yield each part that occurs in `parts`, and the positions at which it occurs.
+
+    The parts come in ascending order.
 
     >>> [(part, positions.tolist()) for part, positions in split_by_part(np.asarray([2, 0, 2, 2]), 3)]
     [(0, [1]), (2, [0, 2, 3])]

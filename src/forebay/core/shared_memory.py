@@ -30,7 +30,7 @@ _serial_numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class BlockHandle:
-    """The data with which a worker process finds a block."""
+    """The data that a worker process needs to open a block."""
 
     name: str  # path of the file descriptor in /proc, or name of the `SharedMemory`
     nbytes: int

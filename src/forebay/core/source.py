@@ -123,7 +123,7 @@ class PipelineInput(ABC):
 
     @property
     def infers_specs(self) -> bool:
-        """Whether the specs are those of the first row, so that other rows may differ in shape."""
+        """Whether the specs are those of the first row; other rows may differ in shape."""
         return self.row_by_row
 
     @property
@@ -179,10 +179,10 @@ class AbstractSource(PipelineInput):
         return [list(row) for row in zip(*out, strict=True)]
 
     def gather_columns(self, rows: Rows, fill_values: Sequence[Any]) -> list[Array | Ragged] | None:
-        """Return each leaf of these rows as one array. Pad rows that differ in length with the fill value of the leaf.
+        """Return each leaf of these rows as one array.
 
-        If this value is None, return such a leaf as `Ragged`. Return None if the source reads rows one by one; then
-        Forebay calls `gather_rows`.
+        Pad rows that differ in length with the fill value of the leaf. If this fill value is None, return the leaf as
+        `Ragged`. Return None if the source reads rows one by one; then Forebay calls `gather_rows`.
         """
         return None
 
@@ -199,9 +199,9 @@ class AbstractSource(PipelineInput):
         return [out[leaf] for leaf in leaves]
 
     def row_lengths(self, leaf: int) -> Array | None:
-        """Return the first length of each row of a leaf, if the source knows it without reading the rows.
+        """Return the first length of each row of a leaf.
 
-        Return None if it would have to read them.
+        Return None if the source would have to read the rows for this.
         """
         return None
 
@@ -225,7 +225,10 @@ class AbstractSource(PipelineInput):
 
     @property
     def plan_version(self) -> int:
-        """A number that grows when a new plan of a feed would be better, for example because all rows are cached."""
+        """A number that grows when a feed needs a new plan.
+
+        For example, a feed needs one once all rows are cached.
+        """
         return 0
 
     @property
@@ -234,9 +237,10 @@ class AbstractSource(PipelineInput):
         return 0
 
     def windows(self, rows: slice, length: int, stride: int) -> "AbstractSource | None":
-        """Return a source of windows that share the memory of the rows, or None if this source cannot share it.
+        """Return a source of windows that share the memory of the rows.
 
-        Window `i` has `length` rows from row `rows.start + i * stride` on. All windows end before `rows.stop`.
+        Return None if this source cannot share it. Window `i` has `length` rows from row `rows.start + i * stride` on.
+        All windows end at row `rows.stop - 1` or before it.
         """
         return None
 

@@ -16,19 +16,20 @@ __all__ = ["WaitCounts", "WaitHistogram"]
 SUB_BUCKETS = 16  # buckets for each power of two
 MIN_EXPONENT = -20  # shorter times count as 0: 2**-20 s is 0.95 us
 OCTAVES = 30  # powers of two; longer times count in the last bucket
-PENDING_WAITS = 1024
+PENDING_WAITS = 1024  # waits that `add` collects before NumPy counts them
 
 
 class WaitHistogram:
-    """Counts waits in buckets. One thread at a time adds waits; any thread may call `counts`.
+    """Counts waits in buckets.
 
-    `add` only appends to a list. NumPy then counts a thousand waits at a time, which takes 0.1 us for each.
+    One thread at a time adds waits; any thread may call `counts`. `add` only appends to a list. NumPy then counts a
+    thousand waits at a time, which takes 0.1 us for each.
     """
 
     __slots__ = ("_buckets", "_lock", "_max_seconds", "_pending", "_seconds")
 
     def __init__(self) -> None:
-        self._buckets = np.zeros(OCTAVES * SUB_BUCKETS + 1, np.int64)  # the first counts the waits that are too short
+        self._buckets = np.zeros(OCTAVES * SUB_BUCKETS + 1, np.int64)  # bucket 0 counts waits below 2**MIN_EXPONENT s
         self._pending: list[float] = []  # waits that are not counted yet
         self._seconds = self._max_seconds = 0.0
         self._lock = Lock()
@@ -41,7 +42,10 @@ class WaitHistogram:
             self._count_pending()
 
     def counts(self, batches: int) -> "WaitCounts":
-        """Return the counts so far. The loop did not wait for the other ones of `batches` batches."""
+        """Return the counts so far.
+
+        `batches` is the number of all batches. If `add` was not called for a batch, the loop did not wait for it.
+        """
         self._count_pending()
         with self._lock:
             short, *buckets = self._buckets.tolist()
@@ -78,19 +82,25 @@ class WaitCounts:
         return self.ready + sum(self.buckets)
 
     def since(self, earlier: "WaitCounts") -> "WaitCounts":
-        """Return the counts after an earlier moment. Its longest wait is the bound of a bucket."""
+        """Return the counts after an earlier moment.
+
+        Its `max_seconds` is not exact: the longest wait is at most this long. It is the upper bound of a bucket.
+        """
         buckets = tuple(now - before for now, before in zip(self.buckets, earlier.buckets, strict=True))
         highest = max((number for number, count in enumerate(buckets) if count), default=None)
         max_seconds = 0.0 if highest is None else min(upper_bound(highest), self.max_seconds)
         return WaitCounts(buckets, self.ready - earlier.ready, self.seconds - earlier.seconds, max_seconds)
 
     def percentiles(self, shares: Sequence[float] = (0.5, 0.95, 0.99)) -> list[float]:
-        """Return the seconds for which the loop waited at most, for these shares of the batches."""
+        """Return, for each share, the wait (seconds) that this share of batches does not exceed."""
         targets = [max(1, math.ceil(share * self.batches)) for share in shares]
         return [self._nth(target) for target in targets]
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return, for each power of two, its seconds and the number of batches that waited at most as long."""
+        """Return (seconds, batches) for each power of two.
+
+        `batches` is the number of batches for which the loop waited at most `seconds`.
+        """
         found, total = [(2.0**MIN_EXPONENT, self.ready)], self.ready
         for octave in range(OCTAVES):
             total += sum(self.buckets[octave * SUB_BUCKETS : (octave + 1) * SUB_BUCKETS])
@@ -98,7 +108,10 @@ class WaitCounts:
         return found
 
     def _nth(self, number: int) -> float:
-        """Return the wait of the batch with this number, if batches are sorted by their waits."""
+        """Return the wait of the batch with this number, in seconds.
+
+        Batches are counted from 1 in the order of their waits, the shortest first.
+        """
         total = self.ready
         if total >= number or not self.batches:
             return 0.0

@@ -27,12 +27,13 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         callback.diagnosis.main
 
     Profiling starts when the callback is created, because `fit` builds its input pipeline before it calls any callback.
-    Each further `fit` with the same callback gets a capture of its own. Its profiling starts at `set_model`.
+    Each further `fit` with the same callback gets a capture of its own. In a further `fit`, profiling starts when
+    Keras calls `set_model`, before `fit` compiles the step.
 
     Args:
         html: The path of an HTML report to write.
         warm_up: The number of first steps that profiling ignores.
-        steps: The approximate number of steps to profile after them.
+        steps: The approximate number of steps to profile after the warm-up.
     """
 
     _latest: ClassVar["ref[KerasWatch] | None"] = None  # the callback that was the last to start profiling
@@ -63,14 +64,14 @@ class KerasWatch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is un
         return self.diagnosis
 
     def set_model(self, model: Any) -> None:
-        """Start profiling, unless the constructor has. `fit` calls this before it compiles the step.
+        """Start profiling if this callback is not profiling yet. `fit` calls this before it compiles the step.
 
-        First stop another KerasWatch that is still profiling.
+        If another KerasWatch is still profiling, stop it first.
         """
         super().set_model(model)
         previous = KerasWatch._latest() if KerasWatch._latest is not None else None
         if previous is not None and previous is not self:
-            previous.close()  # it still profiles only if its `fit` failed or never started
+            previous.close()  # an earlier callback still profiles only if its `fit` failed or never started
         self._start()
 
     def on_train_begin(self, logs: Any = None) -> None:

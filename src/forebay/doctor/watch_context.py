@@ -24,12 +24,12 @@ __all__ = ["Watch", "watch"]
 def watch(*, warm_up: int = 10, steps: int = 50) -> "Watch":
     """Return a context manager that profiles its block.
 
-    After the profiled steps, it records some steps on the GPU and times some steps without hooks. It ends early if the
-    block ends.
+    After the profiled steps, it records some steps on the GPU and times some steps without hooks. If the block
+    ends first, profiling ends with it.
 
     Args:
         warm_up: The number of first steps that profiling ignores.
-        steps: The approximate number of steps to profile after them.
+        steps: The approximate number of steps to profile after the warm-up.
     """
     return Watch(StepDetector(warm_up=warm_up, steps=steps))
 
@@ -108,4 +108,4 @@ def _describe_end(error: BaseException | None) -> str:
     """Return the value of `Capture.ended`."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"  # not an error: users interrupt a notebook cell that has trained for long enough
-    return "done" if error is None else type(error).__name__  # its text may contain user data
+    return "done" if error is None else type(error).__name__  # not the message, which may contain user data

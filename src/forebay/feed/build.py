@@ -38,7 +38,7 @@ from forebay.transforms.row_errors import SkippedRowLog
 
 __all__ = ["DeviceTransforms", "FeedParts", "build_feed", "plan_version_of", "rebuild_feed"]
 
-NO_BUDGET_LIMIT = 1 << 62  # bytes; no limit for slots in device memory: the planner has fitted them to the budget
+NO_BUDGET_LIMIT = 1 << 62  # bytes; slots in device memory need no limit, because the planner fitted them to the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedPa
 
 
 def rebuild_feed(pipeline: Pipeline, options: FeedOptions, recorder: Recorder) -> FeedParts | None:
-    """Build new parts for a running feed. Return None if they do not fit into its budgets."""
+    """Build new parts for a running feed; return None if they exceed its budgets."""
     try:
         return build_feed(resolve_request(pipeline, options), recorder)
     except BudgetError as error:
@@ -93,7 +93,7 @@ def rebuild_feed(pipeline: Pipeline, options: FeedOptions, recorder: Recorder) -
 
 
 def plan_version_of(pipeline: Pipeline) -> int:
-    """Return the version of the source for which a feed makes its plan; 0 for streams."""
+    """Return the source's `plan_version`, for which a feed makes its plan; 0 for streams."""
     return pipeline.source.plan_version if isinstance(pipeline.source, AbstractSource) else 0
 
 
@@ -176,7 +176,8 @@ def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
     transforms, hand_off = request.plan_input.device_transforms, request.target.device_handoff
     if not transforms or hand_off is None:
         return None
-    # They are the last transforms of the pipeline. Forebay adds a Densify itself, so the user's transforms begin after.
+    # The device transforms are the last transforms of the pipeline. A Densify, which Forebay adds before them, gets the
+    # index -1. So the user's transforms keep their indices, which seed random numbers.
     added = sum(isinstance(transform, Densify) for transform in transforms)
     first = len(request.pipeline.transforms) - len(transforms) - added
     return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)
@@ -199,7 +200,7 @@ class RaggedHandOff:
 
 
 class DeviceTransforms:
-    """Applies the device transforms of a feed, one after the other, when the consumer takes a batch.
+    """Applies the device transforms of a feed in order when the consumer takes a batch.
 
     Casts and scaling return the same numbers as on the host, or narrower ones if the framework narrows the dtype. A map
     receives one batch of the framework's arrays and runs on the consumer's thread and stream.

@@ -27,9 +27,8 @@ class EpochFeed:
     parts: FeedParts
     reports: RegularReports
     read_stats: Callable[[], dict[str, Any]]  # a method of the feed, which so stays alive during the iteration
-    lock: (
-        threading.Lock
-    )  # an epoch takes a group and hands it off under this lock, so that no other thread reuses the slot
+    # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
+    lock: threading.Lock
 
 
 class Epoch:
@@ -80,7 +79,10 @@ class Epoch:
         return received_all and cursor.passes + 1 == pipeline.passes
 
     def close(self) -> None:
-        """End the epoch early. The next `iter(feed)` starts the following epoch, if a batch was requested."""
+        """End the epoch early.
+
+        If a batch was requested, the next `iter(feed)` starts the following epoch, else this one.
+        """
         self._progress.end()
 
     def _advance(self) -> None:
@@ -125,7 +127,7 @@ class Epoch:
             raise
 
     def _begin_group(self, slot: Slot, requested_at: float) -> None:
-        """Hand off all batches of a group at once, in half the time of single hand-offs."""
+        """Hand off all batches of a group at once, which takes half the time."""
         group, batch_rows = slot.group, slot.layout.batch_rows
         assert group is not None
         if self._skipped_rows is not None:

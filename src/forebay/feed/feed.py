@@ -25,7 +25,9 @@ __all__ = ["Feed"]
 
 
 class Feed(FeedReports):
-    """Batches of a pipeline as arrays of a framework. Each loop over it is the next epoch.
+    """Batches of a pipeline as arrays of a framework.
+
+    Each loop over a feed is the next epoch.
 
     Examples:
         >>> import numpy as np, forebay as fb
@@ -39,7 +41,7 @@ class Feed(FeedReports):
         self._options, self._recorder = options, Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
         self._reports = RegularReports()
-        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
+        self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         self._lock = threading.Lock()

@@ -38,7 +38,10 @@ class SlotFiller(Protocol):
 
     @property
     def consumer_may_fill(self) -> bool:
-        """True if a fill copies memory and runs no map, so that the consumer's thread may do it."""
+        """True if the consumer's thread may fill slots.
+
+        It may do so if a fill only copies memory and runs no map.
+        """
         ...
 
     @property

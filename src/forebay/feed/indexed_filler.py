@@ -21,7 +21,8 @@ from forebay.transforms.padding import Unpadded, fill_values, pad_rows, stack_co
 
 __all__ = ["DeviceFiller", "IndexedFiller", "RemoteFiller"]
 
-# Most row numbers that prefetching computes at a time, if a group has no more rows. More would delay its first request.
+# Largest number of row numbers that prefetching computes at a time, unless a group has more rows. A larger number would
+# delay its first request.
 PREFETCH_INDEX_ROWS = 1 << 16
 
 
@@ -150,7 +151,8 @@ class IndexedFiller:
     # Groups
 
     def _groups(self, cursor: Cursor) -> Iterator[Group]:
-        # Start with a group of one batch, which is filled sooner. With resident rows, a full-size group is as fast.
+        # Start with a group of one batch, which is filled sooner. With resident rows, a full-size group is filled as
+        # soon.
         all_resident = self._device_filler is not None and self._device_filler.all_resident
         first_batches = None if all_resident else 1
         groups = self._schedule.groups(cursor, self._plan.group_batches, first_batches=first_batches)

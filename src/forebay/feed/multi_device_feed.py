@@ -1,8 +1,8 @@
-"""A feed for several devices of one process: each device has a feed of its own for its part of every batch.
+"""A feed for several devices of one process.
 
-The feeds read the same source. So a page-lock of the source serves all devices, and each device pulls its rows over its
-own link. Device i of n gets the rows i, i + n, i + 2n, ... of a batch. This is how shards divide rows, so a state fits
-any number of devices and shards.
+Each device has a feed of its own, for its part of every batch. These feeds read the same source. So a page-lock of the
+source serves all devices, and each device pulls its rows over its own link. Device i of n gets the rows i, i + n,
+i + 2n, ... of a batch. This is how shards divide rows, so a state fits any number of devices and shards.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _SUMMED = ("rows", "bytes", "errors")  # statistics that are added over all devi
 
 
 class MultiDeviceFeed:
-    """Batches of a pipeline on several devices. A batch is a tuple with the part of each device.
+    """Batches of a pipeline on several devices; each batch is a tuple of parts.
 
         feed = pipeline.batch(64).feed("torch", device=("cuda:0", "cuda:1"))
         for first, second in feed:  # 32 rows each
@@ -81,14 +81,18 @@ class MultiDeviceFeed:
         return next(self._current_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch that all devices received, as a small dict for JSON.
+        """Return the position after the last batch that all devices received.
 
-        If a device could not deliver its part of a batch, the state is before this batch, so no row is lost.
+        The result is a small dict for JSON. If a device could not deliver its part of a batch, the state is before this
+        batch, so no row is lost.
         """
         return min((feed.state_dict() for feed in self.feeds), key=_position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter()` begin at the position of a state, also of a feed for other devices or shards."""
+        """Make the next `iter()` begin at the position of a state.
+
+        The state may be that of a feed for other devices or shards.
+        """
         for feed in self.feeds:
             feed.load_state_dict(state)
 
@@ -98,7 +102,7 @@ class MultiDeviceFeed:
             feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """Return the statistics of each device under `"devices"`, and the sums of rows, bytes and errors."""
+        """Return the statistics of each device under `"devices"`, and sums over all devices."""
         devices = [feed.stats() for feed in self.feeds]
         totals = {name: sum(stats[name] for stats in devices) for name in _SUMMED if name in devices[0]}
         return totals | {"batches": min(stats["batches"] for stats in devices), "devices": devices}
@@ -143,7 +147,7 @@ class MultiDeviceEpoch:
             return tuple([next(epoch) for epoch in self._epochs])
         except StopIteration:
             self.is_over = True
-            for epoch in self._epochs[1:]:  # they have as many batches as the first, and so end, too
+            for epoch in self._epochs[1:]:  # they have the same number of batches as the first, so they end too
                 next(epoch, None)
             raise
         except BaseException:

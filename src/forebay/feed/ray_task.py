@@ -114,7 +114,10 @@ class RayJobOnWorker:
             return RayResult(0, 0, [], Failure.of(error, cloudpickle.dumps))
 
     def _read_input(self, task: RayTask, stored: list[Array] | None, pieces: Sequence[bytes]) -> list[Array]:
-        """Return the rows of a task in new memory, because a map may change or keep its input."""
+        """Return the rows of a task in new memory.
+
+        A map may change or keep its input.
+        """
         if task.leaves is not None:
             return [leaf.copy() for leaf in task.leaves]
         if task.split_leaf_specs is not None:

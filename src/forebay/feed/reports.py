@@ -81,7 +81,10 @@ class FeedReports:
         return self._reports.add(callback, every, self._recorder)
 
     def _rank(self) -> dict[str, int]:
-        """Return the rank of this process, also if its data was already divided among the ranks."""
+        """Return the rank of this process and the number of shards.
+
+        Without shards, the launcher reports the rank, because the data may already be divided among the ranks.
+        """
         pipeline = self._pipeline
         rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
         return {"rank": rank or 0, "shards": pipeline.shard_count}
@@ -100,7 +103,10 @@ class RegularReports:
         return lambda: self.active.remove(report) if report in self.active else None
 
     def run_due(self, read_stats: Callable[[], dict[str, Any]], *, at_end: bool = False) -> None:
-        """Call all callbacks that are due; at the end, those that have not seen the last batches."""
+        """Call all callbacks that are due.
+
+        At the end, call the callbacks that have not seen the last batches.
+        """
         if not self._lock.acquire(blocking=False):
             return  # another thread makes the reports, or a callback takes a batch from the feed
         try:

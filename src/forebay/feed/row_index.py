@@ -21,7 +21,7 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["BatchIndex", "DeviceComputedRows", "GroupRows", "RowIndex"]
 
-PASSES_PER_CHUNK = 100  # of a repeated order; each pass of a shuffle takes about 0.1 ms
+PASSES_PER_CHUNK = 100  # most passes of a repeated order in a chunk; each pass of a shuffle takes about 0.1 ms
 CACHED_CHUNKS = 3  # the current chunk, the next chunk, and the previous chunk for threads that are slower
 
 
@@ -46,7 +46,10 @@ class RowIndex:
     """
 
     def __init__(self, pipeline: Pipeline, *, group_rows: int, chunk_rows: int, on_device: bool = True) -> None:
-        """`on_device` is False if a device must not compute row numbers, because the tables do not fit."""
+        """`on_device` is False if a device must not compute row numbers.
+
+        This is so without a device, or if the tables of the order do not fit on it.
+        """
         assert pipeline.order is not None
         self._order: Order = pipeline.order
         self._schedule = pipeline.schedule
@@ -157,7 +160,10 @@ class RowIndex:
 
 
 def _rows_of_passes(order: Order) -> int:
-    """Return the number of rows after which a chunk of this order would contain too many passes."""
+    """Return the number of rows in PASSES_PER_CHUNK passes of a repeated order.
+
+    Return ENDLESS for other orders, because they do not limit a chunk.
+    """
     length = order.inner.length if isinstance(order, Repeated) else None
     return ENDLESS if length is None else max(1, PASSES_PER_CHUNK * length)
 

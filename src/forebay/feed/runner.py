@@ -264,7 +264,7 @@ class Runner:
             slot = self._exchange.slots[fill.slot]
             slot.group = group = self._filler.finish(slot, read_result, worker)
             slot.send()
-        # A map may fork. End this thread in the forked process, whose copy of the lock may stay locked for ever.
+        # A map may fork. End this thread in the forked process, whose copy of the lock may stay locked forever.
         self._check_process()
         self._exchange.report_filled(fill, is_end=read_result is None)
         return group

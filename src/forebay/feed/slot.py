@@ -29,7 +29,7 @@ class Slot:
         self._nbytes = self.input_offset + shared_nbytes
         self.memory: SlotMemory = engine.open_slot(self._nbytes, shared=self._is_shared)
         self.group: Group | None = None
-        self.filled_by_device = False  # True if the device pulled the rows, so that `send` copies nothing
+        self.filled_by_device = False  # True if the device pulled or decoded the rows, so that `send` copies nothing
         self.partial_failure: BaseException | None = None  # the error, if only the first batches could be filled
         self.skipped_rows: list[SkippedRow] = []  # of the group, by maps with on_error="skip"
         self.row_ids: Rows | None = None  # of the group, if device transforms draw random numbers of rows
@@ -66,7 +66,7 @@ class Slot:
         ]
 
     def row_views(self) -> list[list[Array]]:
-        """Return a view of each row of each leaf, for writing one batch row by row."""
+        """Return a view of each row of each leaf, to write a batch by rows."""
         if self._row_views is None:
             self._row_views = [row_views(array) for array in self.gather_arrays(self.layout.batch_rows)]
         return self._row_views
@@ -87,9 +87,10 @@ class Slot:
                 view[full_batches, : len(array) - full_batches * batch_rows] = array[full_batches * batch_rows :]
 
     def write_variable_size(self, leaves: Sequence[Array | Ragged]) -> None:
-        """Copy a batch of any size into the slot. Ragged rows become two arrays: values and offsets.
+        """Copy a batch of any size into the slot.
 
-        Replace the slot memory by a larger one if the batch does not fit.
+        Ragged rows become two arrays: values and offsets. If the batch does not fit, replace the slot memory by a
+        larger one.
         """
         arrays = slot_arrays(leaves)
         layout = Layout.of_arrays(arrays, batch_rows=len(leaves[0]), alignment=self._engine.alignment)
@@ -104,7 +105,10 @@ class Slot:
             layout.view(self.memory.host, leaf)[...] = array
 
     def batch_context(self, batch: int, schedule: Schedule) -> BatchContext:
-        """Return the context that seeds the random numbers of a batch on the device, as on the host."""
+        """Return the context of a batch for device transforms.
+
+        It seeds the same random numbers as on the host.
+        """
         assert self.group is not None
         cursor, start = schedule.advance(self.group.cursor, batch), batch * self.layout.batch_rows
         ids = slice(0, self.group.rows) if self.row_ids is None else self.row_ids

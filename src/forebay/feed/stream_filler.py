@@ -25,7 +25,7 @@ from forebay.transforms.padding import pad_rows
 
 __all__ = ["BatchFiller", "StreamFiller"]
 
-MAX_READY_MADE_ROWS = 1 << 32  # rows of a ready-made batch
+MAX_READY_MADE_ROWS = 1 << 32  # most rows of a ready-made batch, so that the row ids of two batches differ
 PIECE_SECONDS = 200e-6  # target time for reading one piece; between pieces the thread yields to the consumer
 
 
@@ -94,7 +94,7 @@ class _StreamPosition:
         return replace(self.cursor, stream=state, stream_position=self.cursor.position)
 
     def advance(self, batches: int, *, pass_ended: bool) -> None:
-        """Move the cursor after `batches`, and to the next pass if this one ended."""
+        """Move the cursor by `batches` batches, and to the next pass if this one ended."""
         self._pass_batches += batches
         self.cursor = self.schedule.advance(self.cursor, batches)
         if not pass_ended:
@@ -300,9 +300,9 @@ class BatchFiller(_SequentialFiller):
         return _ReadGroup(group, None)
 
     def _row_ids(self, group: Group) -> Rows:
-        """Return numbers that combine the number of the batch and the place in it.
+        """Return numbers that combine the batch number and the index in the batch.
 
-        The sizes of earlier batches are unknown after a resume, so there are no positions of rows.
+        After a resume, the sizes of earlier batches are unknown, so rows have no positions.
         """
         first = (group.cursor.position + self._schedule.shard_index) * MAX_READY_MADE_ROWS
         return slice(first, first + group.rows)

@@ -17,7 +17,7 @@ YIELD_SECONDS = 50e-6  # length of a sleep in which another thread can take the 
 TRIAL_STEPS = 5  # a trial has this many steps without reading, and then as many with reading
 MIN_STEP_SECONDS = 100e-6  # after a shorter step the consumer waits again so soon that overlap gains nothing
 MAX_SLOWDOWN = 1.1  # largest accepted ratio of the step time with reading to the step time without
-FIRST_PAUSE_STEPS = 32  # steps before the next trial if the result changed; otherwise the previous pause is doubled
+FIRST_PAUSE_STEPS = 32  # steps before the next trial if the result changed; otherwise twice the previous number
 MAX_PAUSE_STEPS = 1024  # limit of the doubling, so that the throttle notices a changed step within this many steps
 
 
@@ -76,8 +76,8 @@ class ConsumerThrottle:
 class OverlapPolicy:
     """Decides by trials whether reading may overlap with the consumer's steps.
 
-    A trial compares the median times of steps without and with reading. The pauses between trials get longer while the
-    result stays the same.
+    A trial compares the median times of steps without and with reading. While the result stays the same, the number of
+    steps between two trials grows.
     """
 
     _seconds_without_reading: list[float] = field(default_factory=list)

@@ -65,7 +65,7 @@ class TransformStage:
         self._names = plan.input.structure.paths
         self._needs_row_ids = any(map(draws_by_row, plan.input.transforms))
         specs, structure = worker_input
-        group_rows = plan.group_batches * plan.input.batch_rows  # one layout batch, so that the input is contiguous
+        group_rows = plan.group_batches * plan.input.batch_rows  # as one batch of the layout, so without gaps
         self._input_layout = Layout.of(specs, batch_rows=group_rows, alignment=plan.input.alignment)
         self._pool: ProcessPool | None = None
         if plan.processes:
@@ -124,7 +124,7 @@ class TransformStage:
     def _batch_context(self, origin: GroupOrigin) -> BatchContext:
         """Return the context that seeds the random numbers of a group of one batch."""
         cursor, row_ids = origin.cursor, origin.row_ids
-        if not self._needs_row_ids:  # a worker would receive them for nothing
+        if not self._needs_row_ids:  # do not send unused row ids to a worker
             row_ids = slice(0, row_count(row_ids))
         return BatchContext(cursor.epoch, cursor.passes, cursor.position + self._schedule.shard_index, row_ids)
 

@@ -98,7 +98,7 @@ class BlockLayout:
         return min(self.length, self.group_rows * (3 * self.open_groups - 1) // 2 + rounding)
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return an upper bound of the blocks that `rows` consecutive positions use.
+        """Return an upper bound of the number of blocks that `rows` consecutive positions use.
 
         The positions may span `passes` passes.
         """
@@ -177,7 +177,7 @@ class BlockShuffleEpoch:
         """
         open_groups, last = self._open_groups, len(self._segment_ends) - 1
         groups = np.arange(segment, min(segment + open_groups, len(self._group_lengths)))
-        due_shares = segment - groups + open_groups  # of each block group, up to the end of this segment
+        due_shares = segment - groups + open_groups  # shares that each block group has given after this segment
         shares_before = 0 if segment == 0 else due_shares - 1
         shares_after = open_groups if segment == last else due_shares
         lengths = self._group_lengths[groups]

@@ -1,10 +1,11 @@
-"""Orders that combine the orders of several pipelines. Pure.
+"""Orders that combine the orders of several pipelines.
 
     Concatenated   all positions of the first part, then those of the second part, and so on
     Interleaved    positions of all parts, mixed in fixed proportions
 
 Each part keeps its own order. Its row numbers begin at `OrderPart.first_row` of the combined source. The part at any
-position, and its position inside this part, are computed directly, as in all orders (`order/orders.py`).
+position, and its position inside this part, are computed directly, as in all orders (`order/orders.py`). This module is
+pure: it uses no thread, no clock and no device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
 _STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
-_PATTERNS = 1  # in the derived key of a pattern: a shuffle with the same seed has another key
+_PATTERN_KEY = 1  # part of the derived key of a pattern, so that a shuffle with the same seed has another key
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ class OrderPart:
 
 @dataclass(frozen=True, slots=True)
 class Concatenated:
-    """The positions of several orders, one order after the other. Only the last order may be endless."""
+    """The positions of several orders, one order after the other.
+
+    Only the last order may be endless.
+    """
 
     inner: ClassVar[None] = None
     parts: tuple[OrderPart, ...]
@@ -110,11 +114,12 @@ class Interleaved:
     """The positions of several orders, mixed in the proportions of the weights.
 
     With `stop="first"`, the epoch ends when any part has no position left for its turn. With `stop="all"`, it ends when
-    every part was seen completely, and shorter parts start again. A number is the length of the epoch; parts start
-    again where necessary. When a part starts again, this is another pass of `Repeated`, so its shuffle is a new one.
+    every part was seen completely, and shorter parts start again. If `stop` is a number, it is the length of the epoch,
+    and parts start again where necessary. When a part starts again, this is another pass of `Repeated`, so its shuffle
+    is a new one.
 
-    Without a seed, the pattern is even. With a seed, complete periods are shuffled. The incomplete period at the end is
-    always even: every epoch must take as many positions of each part.
+    Without a seed, the pattern is even. With a seed, every complete period has a random order. The incomplete period at
+    the end always has the even pattern, so that every epoch takes the same number of positions of each part.
     """
 
     inner: ClassVar[None] = None
@@ -158,6 +163,8 @@ class Interleaved:
             join_steps([Add(-rotation * weight)], part) for weight, part in zip(self.weights, parts, strict=True)
         ]
         shuffled = mix_steps(self._shuffled_pattern, rotated)
+        # A branch subtracts the start of its part. The negative start moves the position forward by `rotation` periods,
+        # and `rotated` subtracts the positions that each part has in these periods.
         return branch_steps([-rotation * self._period, 0], [self._last_period, ENDLESS], [shuffled, even])
 
     def describe(self) -> tuple[Any, ...]:
@@ -185,15 +192,16 @@ class Interleaved:
     @property
     def _shuffled_pattern(self) -> MixPattern:
         assert self.seed is not None
-        return shuffled_pattern(self.weights, derive_key(self.seed, _PATTERNS))
+        return shuffled_pattern(self.weights, derive_key(self.seed, _PATTERN_KEY))
 
     def _rotation(self, epoch: int) -> int:
-        """Return the period with which the shuffled pattern begins in this epoch.
+        """Return the index of the period in the table with which this epoch begins.
 
-        So an epoch needs no new table. Each earlier period has as many positions of a part as its weight.
+        So all epochs share one table. `_pattern_rows` subtracts the positions that a part has in the periods before
+        this one: its weight for each period.
         """
         assert self.seed is not None
-        return derive_key(self.seed, epoch, _PATTERNS) % (len(self._shuffled_pattern) // self._period)
+        return derive_key(self.seed, epoch, _PATTERN_KEY) % (len(self._shuffled_pattern) // self._period)
 
     @property
     def _period(self) -> int:
@@ -206,14 +214,17 @@ class Interleaved:
 
 
 def has_windows(order: Order) -> bool:
-    """Whether the rows of an order, or of a part of it, are windows or packed rows, not rows of the source."""
+    """Return whether an order, or a part of it, is of windows or packed rows."""
     links = list(order_chain(order))
     parts = [part for link in links if isinstance(link, Concatenated | Interleaved) for part in link.parts]
     return any(isinstance(link, Windows | Packed) for link in links) or any(has_windows(part.order) for part in parts)
 
 
 def _any_row_repeats(parts: Sequence[OrderPart]) -> bool:
-    """Whether a row may occur several times: in one part, or in two parts with the same source."""
+    """Return whether a row may occur several times.
+
+    It may occur twice in one part, or in two parts with the same source.
+    """
     return any(part.order.repeats_rows for part in parts) or len({part.first_row for part in parts}) < len(parts)
 
 
@@ -238,7 +249,10 @@ def _repeat_for(part: OrderPart, number: int, pattern: MixPattern, length: int |
 
 
 def _runs_or_parts(numbers: Array, part_count: int) -> Iterator[tuple[int, Any]]:
-    """Yield parts with the indices at which they occur in `numbers`: as slices if `numbers` is sorted."""
+    """Yield each part with the indices at which it occurs in `numbers`.
+
+    The indices are a slice if `numbers` is sorted, else an array.
+    """
     if (numbers[1:] >= numbers[:-1]).all():
         return split_runs(numbers)
     return split_by_part(numbers, part_count)

@@ -1,4 +1,6 @@
-"""Device steps: how a device computes the row numbers of an order, so that the host need not upload them. Pure.
+"""Device steps: how a device computes the row numbers of an order.
+
+With them, the host need not upload row numbers. This module is pure: it uses no thread, no clock and no device.
 
 A thread of the device begins with a position of the order and runs the steps one after the other. Each step replaces
 the number by the result of the step. A `Branch` or a `Mix` is the last step of its list: it continues with the steps of
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 MAX_DEVICE_PARTS = 16  # passes of a repeated order; with more, the host computes the row numbers
-MAX_DEVICE_STEPS = 128  # of one order, all branches together; with more, the host computes the row numbers
+MAX_DEVICE_STEPS = 128  # steps of one order with all branches; with more, the host computes the row numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,10 @@ class DrawAlias:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Continue with the first part whose `stop` is above the number. Subtract `start` of this part first."""
+    """Continue with the first part whose `stop` is above the number.
+
+    Before that, subtract the `start` of this part, which may be negative.
+    """
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]
@@ -114,7 +119,10 @@ def join_steps(first: Sequence[DeviceStep | None], then: DeviceSteps | None) -> 
 def branch_steps(
     starts: Sequence[int], stops: Sequence[int], parts: Sequence[DeviceSteps | None]
 ) -> DeviceSteps | None:
-    """Return the steps that continue with the part of a position; None if a device cannot run them."""
+    """Return the steps that continue with the part of a position.
+
+    Return None if a device cannot run them.
+    """
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None

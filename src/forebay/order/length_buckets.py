@@ -1,8 +1,10 @@
-"""Batches of rows of similar length: `LengthBuckets` groups positions, `BucketedBatches` is the order of the batches.
+"""Batches of rows of similar length, for `batch(tokens=)`.
 
-A bucket has the positions whose rows have similar lengths. It is cut into batches of so many rows that the longest row
-of the bucket, times the rows, stays within the budget. So each batch fits, whichever rows of the bucket it contains,
-and every epoch has the same number of batches.
+`LengthBuckets` groups positions into buckets: each bucket has the positions whose rows have similar lengths.
+`BucketedBatches` cuts the buckets into batches and is the order of these batches.
+
+The number of rows of a batch, times the length of the longest row of its bucket, is at most the budget (`tokens`). So
+each batch fits, whichever rows of the bucket it contains, and every epoch has the same number of batches.
 """
 
 import threading
@@ -28,9 +30,10 @@ __all__ = ["BucketedBatches", "LengthBuckets", "can_bucket", "choose_bounds"]
 _BUCKET_KEY = int.from_bytes(b"bucket", "big")
 _BATCH_KEY = int.from_bytes(b"batches", "big")
 
-MAX_GROWTH = 1.1  # longest row of a bucket by its shortest row; the padding stays below 1 - 1 / 1.1 = 9 %
-# Full batches of a bucket, at least. Each bucket has an incomplete last batch, so a bucket of fewer batches would save
-# less padding than it adds incomplete batches.
+# Longest row of a bucket divided by its shortest row, at most. So the padding stays below 1 - 1 / 1.1 = 9 %.
+MAX_GROWTH = 1.1
+# Smallest number of full batches of a bucket. Each bucket also has an incomplete last batch. In a bucket with fewer
+# full batches, this batch would cost more than the bucket saves in padding.
 MIN_BUCKET_BATCHES = 8
 _MAX_COUNTED_LENGTH = 1 << 22  # up to this length, one counter per length takes less time than a sort
 _CACHED_EPOCHS = 2  # of a shuffle: the current epoch and the next one
@@ -41,22 +44,27 @@ MAX_TABLE_ROWS = 1 << 24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthBuckets:
-    """Positions by bucket, and the batches of each bucket. Buckets are in the order of their lengths."""
+    """The positions and the batches of each bucket.
 
-    tokens: int  # largest number of rows times longest row of a batch
-    table: PositionTable = field(repr=False)  # the positions of the first bucket, then of the second, ...; each ascends
+    Buckets are sorted by the length of their rows.
+    """
+
+    tokens: int  # budget of a batch: its number of rows, times the length of its longest row
+    # The positions of the first bucket, then of the second, and so on. Inside of a bucket, they ascend.
+    table: PositionTable = field(repr=False)
     starts: tuple[int, ...]  # for each bucket, its first index in the table; then the length of the table
     batch_rows: tuple[int, ...]  # for each bucket, the rows of a full batch
-    batch_starts: tuple[int, ...]  # for each bucket, the number of its first batch; then the number of batches
-    padded_share: float  # largest share of padding, of all elements of an epoch
+    batch_starts: tuple[int, ...]  # for each bucket, the index of its first batch; then the number of batches
+    padded_share: float  # upper bound of the share of padding in all elements of an epoch
 
     @classmethod
     def of(
         cls, lengths: Array, tokens: int, *, bounds: Sequence[int] | None = None, drop_remainder: bool
     ) -> "LengthBuckets":
-        """Group positions by the length of their rows, of which none exceeds `tokens` or the largest bound.
+        """Group positions into buckets by the length of their rows.
 
-        A row of a bucket is at most as long as the bound of the bucket. An empty row counts as one element.
+        `bounds` has the largest length of each bucket; None means `choose_bounds`. No length may exceed `tokens` or the
+        largest bound. An empty row counts as one element.
         """
         lengths = np.maximum(lengths, 1)
         numbers = np.searchsorted(choose_bounds(lengths, tokens) if bounds is None else np.asarray(bounds), lengths)
@@ -111,9 +119,10 @@ class LengthBuckets:
         return numbers
 
     def sequence(self, found_at: Array) -> Array:
-        """Return the batches in the order in which a reader of all rows would complete them.
+        """Return the batches in the order in which a reader of all rows completes them.
 
-        `found_at[i]` is when the reader finds the row at index `i` of the table. It delivers incomplete batches last.
+        `found_at[i]` is the position at which the reader finds the row at index `i` of the table. Incomplete batches
+        come last.
         """
         buckets = np.repeat(np.arange(self.count), np.diff(self.batch_starts))
         starts, sizes = np.asarray(self.starts[:-1])[buckets], np.diff(self.starts)[buckets]
@@ -125,13 +134,14 @@ class LengthBuckets:
 
 @dataclass(frozen=True, slots=True)
 class BucketedBatches(WrappingOrder):
-    """The order of batches: a position is that of a batch, and `rows` returns the rows of its batches.
+    """The order of batches: each position is a batch.
 
-    After an exact shuffle, the rows of each bucket and the batches are permuted in each epoch. After a block shuffle,
-    the rows stay in its order, and batches come when they are complete. The inner order has no shuffle then.
+    `rows` returns the rows of all batches at the given positions. With an exact shuffle, each epoch permutes the rows
+    of each bucket, and the batches. With a block shuffle, the rows stay in the order of the shuffle, and batches come
+    in the order in which they become complete.
     """
 
-    inner: Order  # fixed
+    inner: Order  # the order without the shuffle, which is fixed
     buckets: LengthBuckets = field(compare=False, repr=False)
     shuffle: Shuffled | BlockShuffled | None
     digest: str  # a hash of the buckets
@@ -141,7 +151,7 @@ class BucketedBatches(WrappingOrder):
 
     @classmethod
     def of(cls, order: Order, buckets: LengthBuckets) -> "BucketedBatches":
-        """Build the order of batches of a fixed order, which may have a shuffle around it."""
+        """Build the order of batches of a fixed order, or of a shuffle of it."""
         shuffle = order if isinstance(order, Shuffled | BlockShuffled) else None
         is_computed = isinstance(order, Shuffled) and len(buckets.table) > MAX_TABLE_ROWS
         tables = None if is_computed else _EpochTables(buckets, shuffle)
@@ -157,12 +167,12 @@ class BucketedBatches(WrappingOrder):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables of the order, with those of two epochs of a shuffle."""
+        """Bytes of the tables of the order, including those of two epochs of a shuffle."""
         has_epochs = self.shuffle is not None and self.epochs is not None
         return self.buckets.nbytes * (1 + _CACHED_EPOCHS if has_epochs else 1)
 
     def positions(self, epoch: int, batch_position: int) -> Positions:
-        """Return the positions of the inner order whose rows are in the batch at this position."""
+        """Return the positions of the inner order that the batch at this position contains."""
         buckets = self.buckets
         if self.epochs is None:
             assert isinstance(self.shuffle, Shuffled)
@@ -192,7 +202,10 @@ class BucketedBatches(WrappingOrder):
 
 
 def can_bucket(order: Order) -> bool:
-    """Return whether `BucketedBatches` takes this order: it is fixed, or a shuffle of a fixed order."""
+    """Return whether an order is fixed or a shuffle of a fixed order.
+
+    `BucketedBatches` accepts only such orders.
+    """
     inner = order.inner if isinstance(order, Shuffled | BlockShuffled) else order
     return inner is not None and inner.is_fixed
 
@@ -200,7 +213,8 @@ def can_bucket(order: Order) -> bool:
 def choose_bounds(lengths: Array, tokens: int) -> Array:
     """Return the largest length of each bucket, ascending.
 
-    Lengths of a bucket differ by at most `MAX_GROWTH`, unless it would have fewer than `MIN_BUCKET_BATCHES` batches.
+    The lengths of a bucket differ by a factor of less than `MAX_GROWTH`, unless the bucket would then have fewer than
+    `MIN_BUCKET_BATCHES` full batches.
     """
     if lengths.max() <= _MAX_COUNTED_LENGTH:
         all_counts = np.bincount(lengths)
@@ -230,7 +244,7 @@ def _permute_bucket(seed: int, epoch: int, bucket: int, length: int) -> Permutat
 
 
 class _EpochTables:
-    """The batches of the last epochs: the positions by bucket, and the batch at each position."""
+    """The tables of the epochs that were used last."""
 
     def __init__(self, buckets: LengthBuckets, shuffle: Shuffled | BlockShuffled | None) -> None:
         self._buckets, self._shuffle = buckets, shuffle
@@ -238,7 +252,11 @@ class _EpochTables:
         self._lock = threading.Lock()
 
     def find(self, epoch: int) -> tuple[PositionTable, Array]:
-        """Return the table of an epoch, with the positions of each bucket in their order, and the batch sequence."""
+        """Return two tables of an epoch.
+
+        The first has the inner positions by bucket; in a bucket, they are in the order in which its batches contain
+        them. The second has the batch at each position.
+        """
         found = self._epochs.get(epoch)
         if found is not None:
             return found

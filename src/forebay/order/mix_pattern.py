@@ -1,7 +1,8 @@
 """The pattern of an interleaved order: which part comes at each position.
 
 The weights 7 and 3 give a period of 10 positions: 7 of part 0 and 3 of part 1. Every period has these counts, so the
-part at any position, and the number of its earlier positions, follow from a table and a division.
+part at any position, and the number of its earlier positions, follow from a table and a division. A slot is one entry
+of this table.
 
 The even pattern spreads each part evenly over the period. Equal periods would give a shard only some of the parts: with
 two parts and two shards, each shard would receive one part. So the periods of the table are rotated by random
@@ -23,15 +24,16 @@ from forebay.order.permutation import Positions
 __all__ = ["MAX_PERIOD", "MixPattern", "even_pattern", "integer_weights", "mix_steps", "shuffled_pattern"]
 
 MAX_PERIOD = 10_000  # positions; limits the tables, and so the precision of weights
-_TABLE_SLOTS = 1 << 16  # slots in the table of a pattern; after that, its periods repeat
+_TABLE_SLOTS = 1 << 16  # slots in the table of a pattern, at most; after them, the pattern repeats
 _ROTATION_KEY = 0  # the rotations are the same in every order
 
 
 def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
-    """Return whole numbers in the proportions of the weights, with a sum of at most MAX_PERIOD.
+    """Return whole numbers in the proportions of the weights.
 
-    A weight is replaced by the nearest fraction with a denominator of at most MAX_PERIOD: 0.7 becomes 7/10. If the sum
-    of the whole numbers is too large, each weight becomes a whole number of shares of 1/MAX_PERIOD, but at least one.
+    Their sum is at most MAX_PERIOD. A weight is replaced by the nearest fraction with a denominator of at most
+    MAX_PERIOD: 0.7 becomes 7/10. If the sum of the whole numbers is too large, each weight becomes a whole number of
+    shares of 1/MAX_PERIOD, but at least one.
 
     >>> integer_weights([0.7, 0.3]), integer_weights([4, 2]), integer_weights([1 / 3, 2 / 3])
     ((7, 3), (2, 1), (1, 2))
@@ -48,14 +50,17 @@ def integer_weights(weights: Sequence[float]) -> tuple[int, ...]:
 
 
 def _round_to_period(weights: Sequence[Fraction]) -> tuple[int, ...]:
-    """Return whole numbers of at least 1 in about the proportions of the weights, with a sum of at most MAX_PERIOD."""
+    """Return whole numbers in about the proportions of the weights.
+
+    Each number is at least 1, and their sum is at most MAX_PERIOD.
+    """
     total = sum(weights)
     wanted = [float(weight * MAX_PERIOD / total) for weight in weights]
     numbers = [max(1, math.floor(share)) for share in wanted]
     by_excess = sorted(range(len(numbers)), key=lambda part: numbers[part] - wanted[part])
     for part in by_excess[: max(0, MAX_PERIOD - sum(numbers))]:
         numbers[part] += 1
-    for _ in range(sum(numbers) - MAX_PERIOD):  # weights below one share received a whole one; take from the others
+    for _ in range(sum(numbers) - MAX_PERIOD):  # shares below 1 were rounded up to 1, so reduce larger numbers
         larger = [part for part, number in enumerate(numbers) if number > 1]
         numbers[max(larger, key=lambda part: numbers[part] - wanted[part])] -= 1
     divisor = math.gcd(*numbers)
@@ -84,7 +89,10 @@ class MixPattern:
 
     @cached_property
     def packed_slots(self) -> Array:
-        """The table for a device: the part in the upper 32 bits, the earlier slots of the part in the lower 32 bits."""
+        """The table for a device, one uint64 for each slot.
+
+        The upper 32 bits are the part. The lower 32 bits are the number of earlier slots of this part.
+        """
         packed: Array = self._parts.astype(np.uint64) << np.uint64(32) | self._ranks.astype(np.uint64)
         return packed
 
@@ -114,7 +122,10 @@ class MixPattern:
 
 
 def mix_steps(pattern: MixPattern, parts: Sequence[DeviceSteps | None]) -> DeviceSteps | None:
-    """Return the steps that continue with the part at a position; None if there are too many."""
+    """Return the steps that continue with the part at a position.
+
+    Return None if a device cannot run them.
+    """
     known = tuple(part for part in parts if part is not None)
     return join_steps([Mix(pattern.packed_slots, pattern.counts, known) if len(known) == len(parts) else None], ())
 
@@ -143,6 +154,10 @@ def _random_numbers(key: int, period: int, count: int) -> Array:
 
 
 def _even_period(weights: tuple[int, ...]) -> Array:
-    """Return the part at each position of a period. Occurrence k of a part is near (k + 1/2) / weight of the period."""
+    """Return the part at each position of a period.
+
+    The distance of occurrence k of a part from the start of the period is about (k + 1/2) / weight of the period's
+    length.
+    """
     places = np.concatenate([(2 * np.arange(weight) + 1) / (2 * weight) for weight in weights])
     return np.repeat(np.arange(len(weights)), weights)[np.argsort(places, kind="stable")]

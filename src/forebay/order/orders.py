@@ -15,9 +15,9 @@ numbers of the source.
     SplitPart        a part of a fixed permutation of the inner order (`choices.py`)
     Sampled          positions drawn by weight, new ones in each epoch (`sampling.py`)
 
-Only `Selected` and `Sampled` store tables that grow with the number of rows. So a shuffle of a billion rows needs no
-large memory, an epoch starts at once, and the row at any position can be computed directly. Resuming, sharding and
-worker threads rely on this.
+Of these orders, only `Selected` and `Sampled` store a table with an entry for each row. So a shuffle of a billion rows
+needs little memory, an epoch starts at once, and the row at any position can be computed directly. Resuming, sharding
+and worker threads rely on this.
 """
 
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ class Order(Protocol):
         ...
 
     def device_steps(self, epoch: int) -> DeviceSteps | None:
-        """Return the steps with which a device computes the rows; None if it cannot compute them."""
+        """Return the steps with which a device computes the rows; None if it cannot."""
         ...
 
     def describe(self) -> tuple[Any, ...]:
@@ -93,7 +93,10 @@ class Order(Protocol):
 
 
 class WrappingOrder:
-    """Base class of orders with an inner order. Flags that an order does not define are those of its inner order."""
+    """Base class of orders with an inner order.
+
+    An order has the flags of its inner order (`is_fixed`, `is_ascending`, `repeats_rows`), unless it defines them.
+    """
 
     __slots__ = ()
     inner: Order
@@ -134,7 +137,10 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True)
 class Windows(Sequential):
-    """The order of the windows in a series. It also identifies where they begin: row `first`, then every `stride`."""
+    """The order of the windows in a series.
+
+    Window p begins at row `first + p * stride` of the series. `describe` includes these numbers.
+    """
 
     first: int = 0
     stride: int = 1
@@ -202,7 +208,7 @@ class BlockShuffled(WrappingOrder):
         return self._layout.max_row_distance
 
     def blocks_within(self, rows: int, *, passes: int = 1) -> int:
-        """Return an upper bound of the blocks that `rows` consecutive positions use.
+        """Return an upper bound of the number of blocks that `rows` consecutive positions use.
 
         The positions may span `passes` passes.
         """

@@ -2,11 +2,11 @@
 
 The packing is best fit in decreasing order of length: each text goes to the fullest row that still has room for it.
 Texts of one length are interchangeable, so the algorithm works on the histogram of the lengths. Equal rows form one
-`_Group` with a count. Its time depends on the number of different lengths, not on the number of texts.
+`_Group` with a count. The time of the algorithm depends on the number of different lengths, not on the number of texts.
 
 Then the rows come in a random order, and each row takes the next unused text of each of its lengths. Texts of one
 length keep the order of the source. So the texts of one row are from about the same part of the source, and packed
-rows come about in its order. But the texts of a row are not neighbours.
+rows follow the order of the source approximately. But the texts of a row are not neighbours in the source.
 """
 
 from bisect import bisect_left, insort
@@ -26,16 +26,22 @@ __all__ = ["LongTexts", "Packed", "PackingTable", "pack_texts"]
 
 LongTexts: TypeAlias = Literal["split", "truncate", "error"]
 
-_PACKING_KEY = int.from_bytes(b"pack rows", "big")  # in the derived key: a shuffle with the same seed has another key
-_RADIX_LENGTHS = 1 << 16  # NumPy sorts 16-bit integers by their digits, several times faster than longer integers
+# Part of the derived key of a packing, so that a shuffle with the same seed has another key.
+_PACKING_KEY = int.from_bytes(b"pack rows", "big")
+# Number of different lengths that fit in 16 bits. NumPy sorts 16-bit integers by their digits, several times faster
+# than longer integers.
+_RADIX_LENGTHS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class PackingTable:
-    """The pieces of texts in each packed row. A piece is a whole text, or a part of a long one."""
+    """The pieces of texts in each packed row.
 
-    first_pieces: Array  # number of the first piece of each packed row, then the number of pieces
-    texts: Array  # number of the text of each piece
+    A piece is a whole text, or a part of a long one.
+    """
+
+    first_pieces: Array  # index of the first piece of each packed row, then the number of pieces
+    texts: Array  # index of the text of each piece
     lengths: Array  # tokens of each piece
     starts: Array | None  # first token of each piece, in multiples of the row length; None if all begin at 0
 
@@ -65,7 +71,10 @@ class Packed:
 
     @classmethod
     def of(cls, inner: Order, lengths: Array, row_length: int, *, long: LongTexts, seed: int) -> "Packed":
-        """Pack the texts of an order. `lengths[p]` is the number of tokens of the text at position `p`."""
+        """Pack the texts of an order.
+
+        `lengths[p]` is the number of tokens of the text at position `p`.
+        """
         table = pack_texts(lengths, row_length, splits=long == "split", seed=seed)
         tokens = int(table.lengths.sum(dtype=np.int64))
         hashed = lengths.astype(_index_dtype(int(lengths.max())), copy=False)
@@ -94,7 +103,8 @@ class Packed:
 def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> PackingTable:
     """Pack texts into rows of `row_length` tokens. Texts without tokens are in no row.
 
-    Texts that are longer than a row are cut into pieces if `splits`, and otherwise lose their end.
+    If `splits`, texts that are longer than a row are cut into pieces. Otherwise, their tokens after the first
+    `row_length` are dropped.
     """
     pieces = _TextPieces.of(lengths, row_length, splits=splits)
     counts = np.bincount(pieces.lengths)
@@ -111,13 +121,17 @@ def pack_texts(lengths: Array, row_length: int, *, splits: bool, seed: int) -> P
 
 @dataclass(frozen=True, slots=True)
 class _TextPieces:
-    """The pieces of all texts: first one for each text, with its end, then those that fill a whole row."""
+    """The pieces of all texts.
+
+    The first `text_count` pieces are the ends of the texts; the end of a short text is the whole text. Each of the
+    other pieces fills a whole row.
+    """
 
     row_length: int
-    lengths: Array
+    lengths: Array  # tokens of each piece
     text_count: int
-    long_texts: Array  # the texts that are cut
-    cut_lengths: Array  # for each of them, the tokens in pieces that fill a whole row
+    long_texts: Array  # indices of the texts that are cut
+    cut_lengths: Array  # for each long text, the tokens of its pieces that fill a whole row
 
     @classmethod
     def of(cls, lengths: Array, row_length: int, *, splits: bool) -> "_TextPieces":
@@ -136,7 +150,7 @@ class _TextPieces:
         return cls(row_length, piece_lengths, len(lengths), long_texts, cut_lengths)
 
     def texts(self, pieces: Array) -> Array:
-        """Return the texts of these pieces."""
+        """Return the index of the text of each of these pieces."""
         if not len(self.long_texts):
             return pieces
         texts = np.arange(len(self.lengths), dtype=_index_dtype(len(self.lengths)))
@@ -144,7 +158,10 @@ class _TextPieces:
         return texts[pieces]
 
     def starts(self, pieces: Array) -> Array | None:
-        """Return the first token of each piece, in multiples of the row length; None if all begin at 0."""
+        """Return the first token of each of these pieces, in multiples of the row length.
+
+        Return None if all pieces begin at token 0.
+        """
         if not len(self.long_texts):
             return None
         counts = self._cut_counts
@@ -164,10 +181,10 @@ class _Group:
     """Packed rows with texts of the same lengths."""
 
     count: int  # of packed rows
-    space: int  # free tokens in each of them
-    length: int  # of the texts that were added last
-    added: int  # how many of them each row has
-    before: "_Group | None" = None  # the other texts of each row
+    space: int  # free tokens in each row
+    length: int  # tokens of each text that was added last
+    added: int  # texts of this length in each row
+    before: "_Group | None" = None  # the texts that each row had before these texts were added
 
     def split(self, count: int) -> "_Group":
         """Return `count` rows of this group as a group of their own."""
@@ -179,7 +196,7 @@ class _Group:
 
 
 class _OpenRows:
-    """Groups of packed rows that have room for more texts, by their free tokens."""
+    """Groups of packed rows, by the number of their free tokens."""
 
     def __init__(self) -> None:
         self._groups: dict[int, list[_Group]] = {}
@@ -207,7 +224,10 @@ class _OpenRows:
 
 
 def _fit_histogram(counts: Array, row_length: int) -> list[_Group]:
-    """Pack `counts[n]` texts of each length n, the longest first, each into the fullest row with room for it."""
+    """Pack `counts[n]` texts of each length n, and return the groups of packed rows.
+
+    Begin with the longest texts. Each text goes to the fullest row with room for it.
+    """
     rows = _OpenRows()
     for length in (np.flatnonzero(counts[1:]) + 1)[::-1].tolist():
         texts = int(counts[length])
@@ -220,7 +240,10 @@ def _fit_histogram(counts: Array, row_length: int) -> list[_Group]:
 
 
 def _fill_group(rows: _OpenRows, group: _Group, length: int, texts: int) -> int:
-    """Add texts to the rows of a group, as many to each row as fit. Return how many texts are left."""
+    """Add texts of one length to the rows of a group until no more fit.
+
+    Return how many texts are left.
+    """
     each = group.space // length
     full = min(group.count, texts // each)
     if full:
@@ -241,7 +264,7 @@ class _GroupLengths:
 
     counts: Array  # packed rows of each group
     sizes: Array  # texts in each of these rows
-    lengths: Array  # of these texts, group after group
+    lengths: Array  # tokens of each of these texts, one group after the other
 
     @classmethod
     def of(cls, groups: Sequence[_Group]) -> "_GroupLengths":
@@ -261,9 +284,12 @@ class _GroupLengths:
         return rows[Permutation(len(rows), key)(np.arange(len(rows), dtype=np.int64))]
 
     def piece_lengths(self, rows: Array, first_pieces: Array) -> Array:
-        """Return the lengths of the texts of all packed rows, one after the other."""
+        """Return the lengths of the texts of all packed rows, one after the other.
+
+        `rows[i]` is the group of packed row i.
+        """
         first_lengths = np.cumsum(self.sizes) - self.sizes
-        dtype = np.int32 if first_pieces[-1] < 2**31 else np.int64  # half the memory, for up to 2^31 pieces
+        dtype = np.int32 if first_pieces[-1] < 2**31 else np.int64  # int32 halves the memory
         shifts = (first_lengths[rows] - first_pieces[:-1]).astype(dtype)
         indices = np.repeat(shifts, self.sizes[rows])
         indices += np.arange(len(indices), dtype=dtype)
@@ -271,12 +297,15 @@ class _GroupLengths:
 
 
 def _sort_by_length(lengths: Array, counts: Array) -> Array:
-    """Return the indices that sort the lengths. Equal lengths keep their order."""
+    """Return the indices that sort the lengths. Equal lengths keep their order.
+
+    `counts[n]` is the number of lengths that are n.
+    """
     if len(counts) > _RADIX_LENGTHS and np.count_nonzero(counts) <= _RADIX_LENGTHS:
         lengths = (np.cumsum(counts > 0) - 1).astype(np.uint16)[lengths]
     return np.argsort(lengths, kind="stable")
 
 
 def _index_dtype(length: int) -> type[np.integer[Any]]:
-    """Return a dtype for numbers up to `length`: 32 bits if possible, to halve the memory."""
+    """Return a dtype for numbers up to `length`: 32 bits if possible, to save memory."""
     return np.uint32 if length < 2**32 else np.int64

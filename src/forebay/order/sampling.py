@@ -1,11 +1,12 @@
 """Weighted sampling: `Sampled`, an order that draws positions of its inner order by weight.
 
 With replacement, each position is an independent draw from an alias table, in constant time. Without replacement, every
-position of the inner order gets a random key per epoch, and the epoch has the positions with the smallest keys
-(Efraimidis and Spirakis, 2006).
+position of the inner order with a weight above 0 gets a random sort key in each epoch, and the epoch has the positions
+with the smallest sort keys (Efraimidis and Spirakis, 2006).
 
-All random numbers are hashes of (seed, epoch, position). The module uses only integer arithmetic and the basic float
-operations, which IEEE 754 rounds equally on every machine. So an order is the same everywhere.
+All random numbers are hashes of an epoch key, which is derived from the seed and the epoch, and a position. The module
+uses only integer arithmetic and the basic float operations, which IEEE 754 rounds equally on every machine. So an order
+is the same everywhere.
 """
 
 from collections.abc import Iterator
@@ -27,25 +28,28 @@ Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 MAX_WEIGHTS = 1 << 30  # with more, the sum of all bucket sizes (`_BUCKET` each) could exceed 63 bits
 _BUCKET = 1 << 32  # size of each bucket of an alias table; a point in it is a number of 32 bits
 _LOW_HALF = np.uint64(_BUCKET - 1)
-_SAMPLE_KEY = int.from_bytes(b"sample", "big")  # in the derived key: a shuffle with the same seed has another key
-_CACHED_EPOCHS = 2  # of `KeySort`: the current epoch and the next one
-_CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time, in the CPU cache
-_LOG_TERMS = 11  # of the series in `_log`; the error is then below 1e-17
+_SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of the epoch key; a shuffle with the same seed has another key
+_CACHED_EPOCHS = 2  # epochs whose draws `KeySort` keeps: the current epoch and the next one
+_CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time; they fit in the CPU cache
+_LOG_TERMS = 11  # terms of the series in `_log`; the error is then below 1e-17
 
 
 class WeightedDraw(Protocol):
-    """Draws indices of weights."""
+    """Draws from weights at random. A draw returns the index of a weight."""
 
     @property
     def digest(self) -> str:
         """A hash of the weights."""
         ...
 
-    def draw(self, key: int, positions: Positions) -> Positions:
-        """Return the number at each position of the random sequence that the key selects."""
+    def draw(self, epoch_key: int, positions: Positions) -> Positions:
+        """Return the index of the weight that is drawn at each position.
+
+        The epoch key selects a random sequence of draws, and the positions are places in this sequence.
+        """
         ...
 
-    def device_step(self, key: int) -> DeviceStep | None:
+    def device_step(self, epoch_key: int) -> DeviceStep | None:
         """Return the step with which a device draws; None if it cannot."""
         ...
 
@@ -82,25 +86,26 @@ class Sampled(WrappingOrder):
         return self.replacement or self.inner.repeats_rows
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
-        return self.inner.rows(epoch, self.sampler.draw(self._key(epoch), positions))
+        return self.inner.rows(epoch, self.sampler.draw(self._epoch_key(epoch), positions))
 
     def device_steps(self, epoch: int) -> DeviceSteps | None:
-        return join_steps([self.sampler.device_step(self._key(epoch))], self.inner.device_steps(epoch))
+        return join_steps([self.sampler.device_step(self._epoch_key(epoch))], self.inner.device_steps(epoch))
 
     def describe(self) -> tuple[Any, ...]:
         return ("sampled", self.seed, self.count, self.replacement, self.digest, *self.inner.describe())
 
-    def _key(self, epoch: int) -> int:
+    def _epoch_key(self, epoch: int) -> int:
         return derive_key(self.seed, epoch, _SAMPLE_KEY)
 
 
 class AliasTable:
     """Draws with replacement, in constant time per draw.
 
-    The table has at least one bucket per weight, all of the same size. A random number selects a bucket and a point in
-    it. Below the bucket's threshold, the draw is the bucket's own number, else its alias. The number of buckets is a
-    power of two, so that random bits select all buckets equally often. The entry of a bucket has the alias in the upper
-    32 bits and the threshold in the lower 32 bits, so that a draw reads memory once.
+    The table has at least one bucket per weight, all of the same size. Bucket i belongs to weight i. A random number
+    selects a bucket and a point in it. If the point is below the bucket's threshold, the draw returns the index of the
+    bucket, else the bucket's alias, which is usually the index of another weight. The number of buckets is a power of
+    two, so that random bits select all buckets equally often. The entry of a bucket has the alias in the upper 32 bits
+    and the threshold in the lower 32 bits, so that a draw reads memory once.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -108,8 +113,8 @@ class AliasTable:
         self._bucket_bits = max(1, (len(weights) - 1).bit_length())
         self._entries = _alias_entries(_round_weights(weights, 1 << self._bucket_bits))
 
-    def draw(self, key: int, positions: Positions) -> Positions:
-        bits = _random_bits(key, positions)
+    def draw(self, epoch_key: int, positions: Positions) -> Positions:
+        bits = _random_bits(epoch_key, positions)
         buckets = bits >> np.uint64(64 - self._bucket_bits)  # the highest bits; the next 32 bits are the point
         bits >>= np.uint64(32 - self._bucket_bits)
         bits &= _LOW_HALF
@@ -120,44 +125,50 @@ class AliasTable:
         drawn: Array = np.where(is_own, buckets, entries)  # several times faster than `np.copyto(where=)`
         return drawn.view(np.int64)
 
-    def device_step(self, key: int) -> DeviceStep | None:
-        return DrawAlias(self._entries, self._bucket_bits, key & (1 << 64) - 1)
+    def device_step(self, epoch_key: int) -> DeviceStep | None:
+        return DrawAlias(self._entries, self._bucket_bits, epoch_key & (1 << 64) - 1)
 
 
 class KeySort:
-    """Draws without replacement: sorts a random key of each weight, once per epoch."""
+    """Draws without replacement: once per epoch, it sorts a random number of each weight.
+
+    This random number is the sort key of the weight. The draws are the weights with the smallest sort keys.
+    """
 
     def __init__(self, weights: Weights, count: int) -> None:
         self.digest = hash_array(weights)
-        self._numbers = np.flatnonzero(weights)
-        self._weights, self._count = weights[self._numbers], count
-        self._epochs: dict[int, Positions] = {}  # the drawn numbers of the last keys
+        self._indices = np.flatnonzero(weights)  # indices of the weights above 0
+        self._weights, self._count = weights[self._indices], count
+        self._epochs: dict[int, Positions] = {}  # epoch key: all draws of this epoch, for the last epochs
 
-    def draw(self, key: int, positions: Positions) -> Positions:
-        drawn = self._epochs.get(key)
+    def draw(self, epoch_key: int, positions: Positions) -> Positions:
+        drawn = self._epochs.get(epoch_key)
         if drawn is None:
-            drawn = self._draw_all(key)
+            drawn = self._draw_all(epoch_key)
             # Replace the dict instead of changing it, because several threads may read it.
             kept = list(self._epochs.items())[1 - _CACHED_EPOCHS :]
-            self._epochs = dict([*kept, (key, drawn)])
+            self._epochs = dict([*kept, (epoch_key, drawn)])
         return drawn[positions]
 
-    def device_step(self, key: int) -> DeviceStep | None:
+    def device_step(self, epoch_key: int) -> DeviceStep | None:
         return None  # each epoch has a new table, which would be uploaded for one epoch only
 
-    def _draw_all(self, key: int) -> Positions:
-        with np.errstate(over="ignore"):  # the key of a tiny weight may be infinite, and comes last
-            keys = _exponentials(_random_bits(key, self._numbers)) / self._weights
-        if self._count < len(keys):
-            largest = np.partition(keys, self._count - 1)[self._count - 1]
-            chosen = np.flatnonzero(keys <= largest)
+    def _draw_all(self, epoch_key: int) -> Positions:
+        with np.errstate(over="ignore"):  # the sort key of a tiny weight may be infinite, and comes last
+            sort_keys = _exponentials(_random_bits(epoch_key, self._indices)) / self._weights
+        if self._count < len(sort_keys):
+            largest = np.partition(sort_keys, self._count - 1)[self._count - 1]
+            chosen = np.flatnonzero(sort_keys <= largest)
         else:
-            chosen = np.arange(len(keys))
-        return self._numbers[chosen[stable_argsort(keys[chosen])[: self._count]]]
+            chosen = np.arange(len(sort_keys))
+        return self._indices[chosen[stable_argsort(sort_keys[chosen])[: self._count]]]
 
 
 def _random_bits(key: int, positions: Positions) -> Array:
-    """Return 64 random bits for each position: SplitMix64, which can be computed at any position."""
+    """Return 64 random bits for each position.
+
+    The generator is SplitMix64, whose number at any position can be computed directly.
+    """
     numbers = positions.astype(np.uint64)
     numbers *= np.uint64(0x9E3779B97F4A7C15)
     numbers += np.uint64(key & (1 << 64) - 1)
@@ -170,9 +181,10 @@ def _random_bits(key: int, positions: Positions) -> Array:
 
 
 def _round_weights(weights: Weights, buckets: int) -> Array:
-    """Return whole numbers in proportion to the weights, then zeros.
+    """Return one whole number for each bucket, in proportion to its weight.
 
-    Their sum is the size of all buckets together.
+    The number is 0 for the buckets at the end, which have no weight. The sum of the numbers is the size of all buckets
+    together.
     """
     scaled: Weights = weights / weights.max()
     # `np.sum` may add in a different order on another machine, and Python's `sum` adds differently since Python 3.12.
@@ -190,13 +202,15 @@ def _round_weights(weights: Weights, buckets: int) -> Array:
 
 
 def _alias_entries(sizes: Array) -> Array:
-    """Return the entries of an alias table for rounded weights.
+    """Return the entries of an alias table. `sizes` are the rounded weights of the buckets.
 
-    The sum of the weights is the size of all buckets together.
+    A small weight leaves free space in its bucket. A large weight exceeds its bucket. One large weight after the other
+    fills the free space of small weights. Each bucket has only one alias, so a large weight fills its last small bucket
+    completely, also if this takes more than its excess. It then lacks some size in its own bucket, and the next large
+    weight fills this space.
 
-    The large weights fill the free space in the buckets of small weights, one after the other, each until it fits into
-    its own bucket. The remaining space there is for the next large weight. With the prefix sums of the free space and
-    of the excess, `_search_sorted` finds the weight that fills each bucket, without a loop over single weights.
+    The prefix sums of the free space and of the excess tell which large weight fills each bucket. `_search_sorted`
+    finds it without a loop over single weights.
     """
     entries = np.arange(len(sizes), dtype=np.uint64)
     entries <<= np.uint64(32)
@@ -238,8 +252,9 @@ def _search_sorted(numbers: Array, queries: Array, side: Literal["left", "right"
 
 def _exponentials(bits: Array) -> Weights:
     """Return exponentially distributed numbers, from 64 random bits each."""
+    # 52 bits: with 53 bits, adding 0.5 to the largest number would round it up to 2**53, and the result would be 0.
     uniform = (bits >> np.uint64(12)).astype(np.float64)
-    uniform += 0.5  # with 53 bits, the largest sum would be rounded up, and the result would be 0
+    uniform += 0.5
     uniform *= 2.0**-52
     return -_log(uniform)
 

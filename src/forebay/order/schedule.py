@@ -23,7 +23,8 @@ from forebay.errors import StateError
 __all__ = ["ENDLESS", "RANDOM_VERSION", "Cursor", "Group", "Schedule"]
 
 STATE_VERSION = 1
-RANDOM_VERSION = 2  # of the random numbers of maps on rows; states of Forebay 0.1 have no such number, which means 1
+# Version of the random numbers that maps of rows receive. States of Forebay 0.1 have no version, which means 1.
+RANDOM_VERSION = 2
 MAX_PASSES = 1 << 32  # number of passes that `order_epoch` reserves for an endless epoch
 ENDLESS = 1 << 62  # value of `pass_rows` if the length of a stream is unknown or endless
 
@@ -184,7 +185,10 @@ class Schedule:
         return Cursor(cursor.epoch, cursor.passes, position, done_batches, cursor.stream, cursor.stream_position)
 
     def incomplete_step_rows(self, cursor: Cursor) -> int:
-        """Return how many rows all shards together have in an incomplete last step of the cursor's pass, or 0."""
+        """Return the rows of all shards in an incomplete last step of the cursor's pass.
+
+        Return 0 if the last step is full or does not belong to the epoch.
+        """
         if self.drop_remainder or self.pass_rows >= ENDLESS:
             return 0
         full_steps = max(0, self.pass_rows - cursor.position) // self._step_rows
@@ -223,9 +227,9 @@ class Schedule:
         return max(0, self.pass_rows - base) % self._step_rows
 
     def _evens_out_last_step(self, base: int) -> bool:
-        """Return whether each shard moves one row from its last full batch to the last step.
+        """Return whether each shard moves a row from its previous batch to the last step.
 
-        The shards do so if the last step would have fewer rows than there are shards, and if each has a row to move.
+        This is so if the last step would have fewer rows than there are shards, and if each shard can move a row.
         """
         has_too_few_rows = 0 < self._last_step_rows(base) < self.shard_count
         return (

@@ -17,7 +17,10 @@ def check_count(count: Any, call: str) -> int:
 
 
 def check_number(number: Any, call: str) -> int:
-    """Return an integer as int, or raise PipelineError. `call` is the user's call, such as "batch({})"."""
+    """Return an integer as int, or raise PipelineError.
+
+    `call` is the user's call with a placeholder, such as "batch({})", for the error message.
+    """
     try:
         if not isinstance(number, bool):
             return operator.index(number)
@@ -27,9 +30,10 @@ def check_number(number: Any, call: str) -> int:
 
 
 def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> float | None:
-    """Return the largest share of rows that a map may skip; None if it skips none.
+    """Return the largest share of rows that a map may skip; None for no rows.
 
-    Raise PipelineError for wrong values, and if the map cannot skip rows. `gets_rows` says whether it receives rows.
+    `gets_rows` says whether the function receives single rows. Raise PipelineError for wrong values, and if a function
+    of batches should skip rows.
     """
     if on_error not in ("raise", "skip"):
         raise PipelineError(f"map(on_error={on_error!r}) is unknown. Choose 'raise' or 'skip'.")

@@ -37,11 +37,12 @@ class BatchMethods(RowMethods):
         lengths: Any = None,
         sparse: bool = False,
     ) -> Self:
-        """Combine `rows` rows into a batch, or rows of similar length into batches of at most `tokens` elements.
+        """Combine rows into batches of `rows` rows, or of at most `tokens` elements.
 
-        With `tokens=8192`, the number of rows varies: the rows of a batch, times the longest of them, are at most 8192.
-        Rows of similar length form a bucket, and each batch has rows of one bucket. After `shuffle()`, both the rows of
-        a bucket and the batches come in another order in each epoch.
+        With `tokens=8192`, batches have rows of similar length. The number of rows of a batch varies: this number,
+        multiplied by the length of the longest row, is at most 8192. Rows of similar length form a bucket, and each
+        batch has rows of one bucket. After `shuffle()`, both the rows of a bucket and the batches come in another order
+        in each epoch.
 
         Args:
             rows: The number of rows of a batch. Pass `rows` or `tokens`.
@@ -114,7 +115,10 @@ class BatchMethods(RowMethods):
         return replace(self, order=BucketedBatches.of(order, table), batching=batching)
 
     def _order_to_bucket(self) -> Order:
-        """Return the order if its rows are the same in every epoch, else raise PipelineError."""
+        """Return the order if its rows can form buckets, else raise PipelineError.
+
+        The order must be fixed, or a shuffle of a fixed order.
+        """
         if self.order is None:
             raise PipelineError(
                 "batch(tokens=...) needs rows that can be indexed, but a stream is read in sequence. Use batch(n), or "
@@ -138,7 +142,10 @@ class BatchMethods(RowMethods):
 
 
 def _check_bounds(bounds: Any) -> list[int] | None:
-    """Return the bounds of `batch(buckets=...)` as a list. Raise PipelineError unless they ascend from 1 on."""
+    """Return the bounds of `batch(buckets=...)` as a list; None if there are none.
+
+    Raise PipelineError unless they are at least 1 and increase.
+    """
     if bounds is None:
         return None
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or not bounds:
@@ -150,7 +157,10 @@ def _check_bounds(bounds: Any) -> list[int] | None:
 
 
 def _refuse_long_rows(lengths: Array, tokens: int, bounds: Sequence[int] | None) -> None:
-    """Raise PipelineError if a row is longer than a batch or than the last bucket, or if there is no row."""
+    """Raise PipelineError if a row is too long for a batch or the last bucket.
+
+    Raise it also if there is no row.
+    """
     if not len(lengths):
         raise PipelineError("batch(tokens=...) got no rows. Pass a source with at least one row.")
     row = int(lengths.argmax())

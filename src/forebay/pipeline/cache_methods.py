@@ -44,10 +44,11 @@ class CacheMethods(PipelineDescription):
         path: str | os.PathLike[str] | None = None,
         version: str | None = None,
     ) -> Self:
-        """Keep the rows after all decoders and maps so far, so that later epochs do not compute them again.
+        """Keep the rows, so that later epochs do not compute them again.
 
-        If the budget does not hold all rows, Forebay keeps the first rows of the source, and computes the others in
-        every epoch. Processes share a folder, also at the same time. Random maps (`rng`) belong after `cache()`.
+        The kept rows are the results of all decoders and maps before `cache()`. If the budget does not hold all rows,
+        Forebay keeps the first rows of the source, and computes the other rows in every epoch. Several processes may
+        use one folder at the same time. Call maps that draw random numbers (`rng`) after `cache()`.
 
         The files on disk have a key: a hash of the functions with their closures and defaults, and of names, sizes and
         times of the files.
@@ -56,8 +57,8 @@ class CacheMethods(PipelineDescription):
             where: The budget or the folder. `cache("8GB")` keeps up to 8 GB in RAM. `cache("folder")` keeps all rows on
                 disk.
             path: The folder, if `where` is a budget: `cache("8GB", path="folder")` keeps up to 8 GB on disk.
-            version: A text that stands for the functions in the key, if Forebay cannot hash something. Change it with
-                them.
+            version: A text that replaces the hash of the functions in the key, for functions that Forebay cannot hash.
+                It also replaces the hash of data that Forebay cannot hash. Change it whenever they change.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -133,7 +134,10 @@ class _CacheRequest:
 
 
 def _parse_place(where: Any, path: Any) -> _CachePlace:
-    """Return the folder and the budget of a cache. A text that is a number of bytes is a budget."""
+    """Return the folder and the budget of a cache.
+
+    A text such as "8GB" is a budget.
+    """
     if path is not None and not isinstance(path, str | os.PathLike):
         raise PipelineError(f"cache(path={path!r}): pass the path of a folder.")
     try:
@@ -196,7 +200,10 @@ def _check_transform(transform: Transform) -> None:
 
 
 def _used_rows(order: Order, rows: int) -> Array | None:
-    """Return the sorted numbers of the rows that a fixed order uses; None if it may use all."""
+    """Return the sorted numbers of the rows that a fixed order uses.
+
+    Return None if the order may use all rows.
+    """
     is_whole_source = order.is_sequential and order.length == rows
     if is_whole_source or not order.is_fixed or order.length is None or order.length > MAX_SORTED_ROWS:
         return None
@@ -221,7 +228,10 @@ def _transform_into(specs: TransformSpecs, leaves: list[Array], out: Sequence[Ar
 
 
 def _cache_key(request: _CacheRequest, version: str | None, file_format: int) -> str:
-    """Return the key of a cache on disk. Raise PipelineError if something has no stable hash."""
+    """Return the key of a cache on disk.
+
+    Raise PipelineError if a function or the data have no stable hash.
+    """
     specs = [(str(spec), name) for spec, name in zip(request.specs.specs, request.specs.structure.paths, strict=True)]
     layout = (file_format, len(request.source), specs)
     try:
@@ -237,7 +247,10 @@ def _cache_key(request: _CacheRequest, version: str | None, file_format: int) ->
 def _identify_cached(
     source: AbstractSource, transforms: Sequence[Transform], version: str | None
 ) -> tuple[str, Sequence[str]]:
-    """Return what identifies the transformed rows of a source. A version stands for the functions."""
+    """Return what identifies the transformed rows of a source.
+
+    A version replaces the hashes of the functions.
+    """
     structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
     if version is not None:
         return _identify_if_known(source), [structure, version]
@@ -252,7 +265,10 @@ def _identify_cached(
 
 
 def _identify_if_known(source: AbstractSource) -> str:
-    """Return a hash of the source, or an empty text if there is none: the version then stands for the data too."""
+    """Return a hash of the source, or an empty text if there is none.
+
+    Without a hash, the version identifies the data too.
+    """
     try:
         return "" if source.identify is None else stable_digest(source.identify(), "the source")
     except (UnstableValueError, SourceError):

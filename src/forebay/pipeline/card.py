@@ -44,7 +44,10 @@ def list_fields(paths: Sequence[str], specs: Sequence[ArraySpec]) -> str:
 
 
 def render_card(title: str, subtitle: str, rows: Iterable[Decision], notes: Iterable[str] = ()) -> str:
-    """Return a card as HTML: a title, a table of decisions, and notes below. All texts are escaped."""
+    """Return a card as HTML: a title, a table of decisions, and notes below.
+
+    All texts are escaped.
+    """
     cells = "".join(
         f'<tr style="background:none"><td style="{_CELL};{_QUIET};white-space:nowrap">{_text(row.name)}</td>'
         f'<td style="{_CELL};font-weight:600;overflow-wrap:anywhere">{_text(row.choice)}</td>'

@@ -38,8 +38,8 @@ class ChoiceMethods(PipelineDescription):
         Call `select()` before `shuffle()`. `shard()` divides the selected rows, wherever you call it.
 
         Args:
-            rows: A boolean array with one entry per row, an array of row numbers, a range or a slice. Row numbers count
-                the rows of the pipeline so far, from 0. They may be in any order, and repeat.
+            rows: A boolean array with one entry per row, an array of row numbers, a range or a slice. Row 0 is the
+                first row of this pipeline. Row numbers may be in any order, and repeat.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -127,7 +127,7 @@ class ChoiceMethods(PipelineDescription):
         Args:
             weights: One number per row: a row with weight 2 is drawn twice as often as a row with weight 1.
             balance: The name of a field, or an array with one label per row. Each of its values gets the same share.
-            rows: The number of rows of an epoch; by default as many as before.
+            rows: The number of rows of an epoch; by default the number of rows of this pipeline.
             replacement: With False, each row is drawn at most once per epoch, and rows with a large weight tend to come
                 first.
             seed: Another seed gives other draws.

@@ -58,7 +58,7 @@ def interleave(
 
     Args:
         *pipelines: Pipelines with the same fields, shapes and dtypes. Each keeps its own `shuffle()`, `take()` and
-            `repeat()`. Use different seeds for pipelines of equal length, or their shuffles are equal.
+            `repeat()`. Use different seeds for pipelines of equal length, because equal seeds give equal shuffles.
         weights: The share of each pipeline; equal shares by default. With `weights=(7, 3)`, every ten rows have seven
             rows of pipeline 1 and three of pipeline 2, spread evenly. Weights become whole numbers with a sum of at
             most 10,000: 0.7 and 0.3 become 7 and 3.
@@ -135,7 +135,10 @@ def _check_pipeline(pipeline: Any, name: str, function: str) -> Order:
 
 
 def _check_equal_rows(pipelines: Sequence[Pipeline], function: str) -> None:
-    """Raise SpecError if the rows of two pipelines differ in a field, a shape, a dtype or the names of labels."""
+    """Raise SpecError if the rows of two pipelines differ in their form.
+
+    Fields, shapes, dtypes and the names of labels must be equal.
+    """
     first = pipelines[0]
     for number, other in enumerate(pipelines[1:], 2):
         if other.class_names != first.class_names:
@@ -238,7 +241,10 @@ def _zip_structures(structures: Sequence[Structure]) -> Structure:
 
 
 def _join(pipelines: Sequence[Pipeline], make_order: Callable[[Sequence[OrderPart]], Order], *, seed: int) -> Pipeline:
-    """Return a pipeline over the sources of all pipelines. Each source is a part once, even if several use it."""
+    """Return a pipeline over the sources of all pipelines.
+
+    A source that several pipelines use occurs only once in the joined source.
+    """
     sources = {id(source): source for source in _sources_of(pipelines)}
     starts = accumulate(map(len, sources.values()), initial=0)
     first_rows = dict(zip(sources, starts, strict=False))

@@ -63,7 +63,7 @@ def from_arrays(tree: Tree) -> Pipeline:
 
 
 def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
-    """Feed rows of different length that lie one after the other in an array, without copying it.
+    """Feed rows of different length that follow each other in one array, without a copy.
 
     Batch the rows with `batch(n, pad=0)`, or `pack()` them.
 
@@ -133,8 +133,10 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
 
     For all formats, Forebay keeps at most `max_open_files` files open and at most `max_held_bytes` of decompressed rows
     in memory (1 GiB by default). Files that several threads read at the same time may exceed these limits. If you pass
-    `max_held_bytes`, Forebay refuses an `.npz`, HDF5 or Zarr file that alone needs more. If you do not pass it, Forebay
-    refuses a file that needs more than half of the memory of this machine.
+    `max_held_bytes`, Forebay refuses an `.npz`, Parquet, Arrow, HDF5 or Zarr file that alone needs more than this, or
+    more than 64 MiB if your limit is smaller. If you do not pass it, Forebay refuses such a file if it needs more than
+    half of the memory of this machine. Forebay decompresses a `.tar.gz` or `.tfrecord.gz` file completely, and refuses
+    it if it does not fit in `max_held_bytes`.
 
     Forebay reads URLs such as `s3://bucket/*.npy` through fsspec, with these options:
 

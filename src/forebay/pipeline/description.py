@@ -26,7 +26,7 @@ class Batching:
     rows: int  # rows per batch; with `tokens`, the most rows of a batch
     drop_remainder: bool
     pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
-    tokens: int | None = None  # most elements of a padded batch, whose rows have similar lengths; None: fixed rows
+    tokens: int | None = None  # most elements of a padded batch of similar lengths; None: all batches have `rows` rows
     ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
     sparse: bool = False  # whether rows of CSR matrices become sparse tensors of the framework
 
@@ -60,7 +60,10 @@ class PipelineDescription:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the labels 0, 1, ... of `from_images(label=...)` or of a categorical column; else empty."""
+        """The names of the labels 0, 1, ...; empty if the labels have no names.
+
+        Labels of `from_images(label=...)` and of a categorical column have names.
+        """
         return self.source.class_names
 
     @property
@@ -70,11 +73,11 @@ class PipelineDescription:
 
     @property
     def row_stacking(self) -> Unpadded | RaggedFields | Mapping[str, Any] | Any | None:
-        """How the rows of the source become a batch: the values of `pad`, or the ragged fields.
+        """How the rows of the source become a batch: values of `pad` or ragged fields.
 
-        None if all rows have one shape. Before a map on rows, `pad` does not apply yet. If some specs have a variable
-        length, only these fields are ragged. Otherwise any field of rows that Python code produces may be, because its
-        spec is that of the first row.
+        None if all rows have one shape. `Unpadded` if a map on rows follows: it receives the rows before `pad` applies.
+        If some specs have a variable length, only these fields are ragged. Otherwise any field of rows that Python code
+        produces may be ragged, because its spec is that of the first row.
         """
         if self.batching is None or self.batching.ragged is None:
             pad = self.batching.pad if self.batching is not None else None
@@ -97,7 +100,10 @@ class PipelineDescription:
 
     @property
     def input_specs(self) -> tuple[ArraySpec, ...]:
-        """Like `specs`, but with a variable first length in ragged fields and in batches of similar length."""
+        """Like `specs`, but some fields have a variable first length.
+
+        These are ragged fields, and fields of batches of similar length.
+        """
         stacking = self.row_stacking
         if self.batching is not None and self.batching.tokens is not None and self.source.infers_specs:
             stacking = RaggedFields(None)
@@ -125,7 +131,10 @@ class PipelineDescription:
 
     @property
     def epoch_batches(self) -> int | None:
-        """Number of batches of this shard per epoch, or of rows before `batch()`; None if unknown or endless."""
+        """Number of batches of this shard per epoch; None if unknown or endless.
+
+        Before `batch()`, the number of rows.
+        """
         if self.indexed:
             return self.schedule.batches
         if isinstance(self.source, BatchStream) and self.source.length is not None and self.passes is not None:
@@ -137,8 +146,8 @@ class PipelineDescription:
     def fingerprint(self) -> str:
         """A hash of the order, the row specs, the passes and the batch limit.
 
-        It does not depend on row values, batch size, shards or transforms. A state resumes only on an equal one. The
-        batches of `batch(tokens=)` are part of the order.
+        It does not depend on row values, batch size, shards or transforms. A state resumes only on a pipeline with an
+        equal fingerprint. The batches of `batch(tokens=)` are part of the order.
         """
         order = self.order.describe() if self.order is not None else self._describe_stream()
         specs, structure = self.source.stored_rows

@@ -1,6 +1,7 @@
-"""The planner for feeds whose rows the device pulls. Pure.
+"""The planner for feeds whose rows the device pulls.
 
-On the host, such a feed allocates only row numbers and staging buffers.
+On the host, such a feed allocates only row numbers and staging buffers. This module is pure: it uses no thread, no
+clock and no device.
 """
 
 from forebay.core.decision import Decision
@@ -60,7 +61,7 @@ def why_on_device(transform: Transform) -> str:
 
 
 def describe_map(transform: Transform) -> str:
-    """Return how a transform draws random numbers, and how a map treats errors."""
+    """Return notes for `explain()` about random numbers and about errors of a map."""
     if not isinstance(transform, Map):
         return "; random numbers belong to the row" if draws_by_row(transform) else ""
     owner = "row" if transform.by_row else "batch, and change with the batch size and the shards"

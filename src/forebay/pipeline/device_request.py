@@ -77,9 +77,10 @@ def device_input(
 def choose_image_decoder(
     pipeline: Pipeline, target: Target, transforms: Sequence[Transform]
 ) -> tuple[Pipeline, tuple[Decision, ...]]:
-    """Return a pipeline whose images the device decodes, if the decoder may be chosen and the device has one.
+    """Return a pipeline whose images the device decodes, if possible.
 
-    Otherwise return the same pipeline. For a device, the decision says why. `transforms` are those of the host.
+    It is possible if the user leaves the choice of the decoder to Forebay, and the device has a decoder. Otherwise
+    return the same pipeline. For a device, the decision says why. `transforms` are those of the host.
     """
     source = pipeline.source
     if target.device_handoff is None or not isinstance(source, AbstractSource) or source.for_device_decoder is None:
@@ -155,7 +156,10 @@ def _overlap_nbytes(pipeline: Pipeline, extents: Sequence[Sequence[MemoryExtent]
 
 
 def _order_nbytes(pipeline: Pipeline) -> int | None:
-    """Return the bytes of the tables with which a device computes row numbers; None if it cannot compute them."""
+    """Return the bytes of the tables with which a device computes row numbers.
+
+    Return None if a device cannot compute them.
+    """
     steps = None if pipeline.order is None else pipeline.order.device_steps(0)
     if steps is None:
         return None
@@ -164,7 +168,7 @@ def _order_nbytes(pipeline: Pipeline) -> int | None:
 
 
 def _pass_batches(pipeline: Pipeline) -> int | None:
-    """Return how many batches this shard has in one pass over the source; None for a stream.
+    """Return the number of batches of this shard in one pass; None for a stream.
 
     If the pass is endless, the result counts the batches of all shards.
     """
@@ -188,7 +192,7 @@ def split_transforms(
 
     The last transforms move to the device if it can run them and the upload does not become larger. Of all splits with
     the fewest uploaded bytes, this function chooses the one with the fewest host transforms. It prefers a split that
-    leaves no augmentation to the host: a pixel takes the CPU far longer than the link.
+    leaves no augmentation to the host, because the CPU needs far more time for a pixel than the link.
     """
     specs = infer_specs(pipeline, _before_device_maps(transforms))
     max_count = len(specs.transforms)
@@ -206,7 +210,7 @@ def split_transforms(
 def output_specs(
     specs: TransformSpecs, device_transforms: tuple[Transform, ...], hand_off: HandOff
 ) -> tuple[tuple[ArraySpec, ...], Structure] | None:
-    """Return the specs and the structure after the device transforms, or None if there is a device map."""
+    """Return specs and structure after the device transforms; None if there is a device map."""
     if any(isinstance(transform, Map) for transform in device_transforms):
         return None
     if not device_transforms:

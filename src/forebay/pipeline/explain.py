@@ -16,7 +16,7 @@ _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
 
 def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of `Feed.stats()`: totals of the run so far, and numbers of the plan.
+    """Return the numbers of `Feed.stats()`: totals of the run, and numbers of the plan.
 
     `capture` is the result of `Recorder.capture`.
     """
@@ -71,7 +71,7 @@ def _notes(capture: dict[str, Any]) -> list[Decision]:
 def _describe_run(stats: dict[str, Any]) -> str:
     text = (
         f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
-        f"the consumer waited {stats['wait_seconds']:.3f} s, for 99 % of the batches at most "
+        f"the consumer waited {stats['wait_seconds']:.3f} s in total, for 99 % of the batches at most "
         f"{stats['wait_p99_seconds'] * 1e3:.3g} ms"
     )
     if stats["bytes_per_second"]:

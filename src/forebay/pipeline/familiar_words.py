@@ -1,4 +1,4 @@
-"""Words of other loaders: Forebay accepts a word of equal meaning, and answers others with its own word."""
+"""Words of other loaders: Forebay accepts them, or names its own word in an error."""
 
 import functools
 import inspect
@@ -122,7 +122,7 @@ _ARGUMENTS = {
         "reshuffle_each_iteration": "Every epoch has another order. Leave the argument out.",
     },
 }
-# More positional arguments than the function has, and no argument at all.
+# What to do if a call has more positional arguments than the function, or no argument.
 _TOO_MANY = {"shuffle": _SHUFFLE, "from_arrays": "Pass all arrays as one value: from_arrays((x, y))."}
 _NO_ARGUMENT = {"cache": "Write cache('8GB') to keep up to 8 GB in RAM, or cache('folder') to keep rows on disk."}
 # Arguments of equal meaning: the word of Forebay.
@@ -130,9 +130,10 @@ _SYNONYMS = {("batch", "drop_last"): "drop_remainder"}
 
 
 def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function of pipelines, so that arguments of other libraries work or raise a helpful error.
+    """Decorate a function of pipelines to treat arguments of other libraries.
 
-    Arguments that are in no table raise the usual TypeError.
+    Synonyms (`_SYNONYMS`) work. Other known arguments raise a PipelineError that says what to write. Arguments that are
+    in no table raise Python's TypeError.
     """
     name, code = function.__name__, inspect.unwrap(function).__code__
     receivers = int(code.co_varnames[:1] == ("self",))
@@ -154,9 +155,11 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
 
 
 def reject_attribute(owner: Any, name: str, kind: str) -> Any:
-    """Raise an error for a missing attribute: one with Forebay's word for a known name, else Python's own.
+    """Raise an error for a missing attribute.
 
-    `__getattr__` calls this. A property that raises an AttributeError also leads there, and raises it again.
+    For a name of another library, the error says what to write. For other names, it is Python's AttributeError.
+    `__getattr__` calls this function. Python also calls `__getattr__` if a property raises an AttributeError. Then this
+    function reads the property again, so that the same error is raised.
     """
     if name in _ATTRIBUTES[kind]:
         raise UnknownNameError(f"{kind} has no {name!r}. {_ATTRIBUTES[kind][name]}")
@@ -174,15 +177,18 @@ def refuse_index(kind: str, index: Any) -> NoReturn:
 
 
 def refuse_keras(kind: str, caller: Any) -> None:
-    """Raise an error if the caller is Keras, which formats an object that `fit` cannot read into its error."""
+    """Raise an error if Keras formats a pipeline or a feed.
+
+    Keras formats an object that `fit` cannot read, to name it in an error message.
+    """
     if caller.f_globals.get("__name__", "").startswith("keras.src.trainers.data_adapters"):
         raise PipelineError(f"Keras cannot read {kind}. Pass pipeline.feed('keras') to fit(), evaluate() or predict().")
 
 
 def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ...], unit: str) -> None:
-    """Raise an error if the function of a map takes the fields of a row or a batch as separate arguments.
+    """Raise an error if the function of a map takes several arguments.
 
-    `paths` are the names of the fields, `unit` is "row" or "batch".
+    A map passes a row or a batch as one value. `paths` are the names of the fields, `unit` is "row" or "batch".
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -202,5 +208,5 @@ def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ..
 
 
 def _describe(values: tuple[Any, ...]) -> str:
-    """Return short values as they are, and the types of others."""
+    """Return numbers and texts as they are, and the types of other values."""
     return ", ".join(repr(each) if isinstance(each, int | str) else type(each).__name__ for each in values)

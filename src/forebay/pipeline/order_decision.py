@@ -59,7 +59,7 @@ def _why_order(pipeline: PipelineDescription, order: Order) -> str:
         mixed = f"{len(order.parts)} pipelines, mixed {':'.join(map(str, order.weights))}{_why_stop(order)}"
         return f"{mixed}; {_why_parts(pipeline, order.parts)}"
     if isinstance(order, Packed):
-        return "packed rows, about in the order of their texts"
+        return "packed rows, approximately in the order of their texts"
     if not isinstance(order, BlockShuffled):
         return "the order of the source" if order.is_ascending else "the order of the selected row numbers"
     open_nbytes = order.open_blocks * order.block_rows * sum(spec.nbytes for spec in pipeline.specs)
@@ -79,7 +79,7 @@ def _why_sampled(order: Sampled) -> str:
     drawn = f"{order.count} of {order.inner.length} rows are drawn by weight in each epoch"
     if order.replacement:
         return f"{drawn}, with replacement: each draw reads one entry of a table"
-    return f"{drawn}, without replacement: the random keys of all rows are sorted once per epoch"
+    return f"{drawn}, without replacement: each row gets a random sort key, and these keys are sorted once per epoch"
 
 
 def _why_bucketed(pipeline: PipelineDescription, order: BucketedBatches) -> str:
@@ -90,7 +90,8 @@ def _why_bucketed(pipeline: PipelineDescription, order: BucketedBatches) -> str:
         return f"{rows}; batches come in the order in which their last rows come"
     if isinstance(shuffle, Shuffled):
         return f"{rows}; the rows of a bucket and the batches are shuffled in each epoch"
-    return f"{rows}; in the order in which batches fill up, while {_why_order(pipeline, shuffle)}"
+    why = _why_order(pipeline, shuffle)
+    return f"{rows}; a batch comes as soon as it is full, and its rows come from a block shuffle: {why}"
 
 
 def _why_stop(order: Interleaved) -> str:
@@ -103,7 +104,7 @@ def _why_stop(order: Interleaved) -> str:
 
 
 def _why_parts(pipeline: PipelineDescription, parts: Sequence[OrderPart]) -> str:
-    """Return what the orders of the parts do. Parts with the same order are listed together."""
+    """Return what the orders of the parts do. Parts with equal texts are listed together."""
     numbers: dict[str, list[str]] = {}
     for number, part in enumerate(parts, 1):
         notes = [_why_order(pipeline, part.order), *_choice_notes(pipeline, part.order)]
@@ -126,7 +127,7 @@ def _choice_notes(pipeline: PipelineDescription, order: Order) -> Iterator[str]:
         elif isinstance(link, Packed):
             yield (
                 f"{link.inner.length} texts packed into {link.length} rows of {link.row_length} tokens, "
-                f"{link.fill:.1%} full; the table has {format_nbytes(link.table.nbytes)}"
+                f"{link.fill:.1%} full; the table of the packing takes {format_nbytes(link.table.nbytes)}"
             )
         elif isinstance(link, Sampled) and link is not arrangement:
             yield _why_sampled(link)
@@ -137,6 +138,6 @@ def _scatter_note(pipeline: PipelineDescription) -> str:
     if not isinstance(source, AbstractSource) or source.shuffle_blocks is None:
         return ""
     return (
-        ", which are scattered over all chunks of the files, so reads are slow; split(..., seed=None) keeps neighbours "
-        "together, and so does split(by=...) with one label per block of rows"
+        "; they are scattered over all chunks of the files, so reads are slow; to keep consecutive rows together, use "
+        "split(..., seed=None), or split(by=...) with the same label for all rows of a chunk"
     )

@@ -48,7 +48,10 @@ def _describe_source(pipeline: PipelineDescription) -> str:
 
 
 def _describe_fields(pipeline: PipelineDescription) -> str:
-    """Return the fields of a row. Those of ready-made batches may be unknown: finding them would read a batch."""
+    """Return the fields of a row.
+
+    The fields of ready-made batches may be unknown, because Forebay would have to read a batch to find them.
+    """
     if isinstance(pipeline.source, BatchStream):
         return "known when a feed starts"
     return list_fields(pipeline.structure.paths, pipeline.specs)
@@ -59,7 +62,7 @@ def _describe_place(where: str) -> str:
 
 
 def _describe_batching(batching: Batching) -> tuple[str, str]:
-    """Return the size of a batch, and what happens to other sizes."""
+    """Return the size of a batch, and notes about incomplete batches and unequal rows."""
     size = f"{batching.rows:,} rows" if batching.tokens is None else f"at most {batching.tokens:,} elements"
     notes = ["an incomplete last batch is dropped"] if batching.drop_remainder else []
     notes += ["rows are padded"] if batching.pad is not None else []

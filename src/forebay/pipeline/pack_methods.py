@@ -82,7 +82,7 @@ class PackMethods(RowMethods):
 
 
 def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str | Sequence[str]) -> tuple[int, ...]:
-    """Return the numbers of the leaves to pack. The lengths of the first one count."""
+    """Return the indices of the leaves to pack; the lengths of the first one count."""
     structure = pipeline.structure
     is_flat = structure.kind is dict and all(child.kind is None for child in structure.children)
     if structure.kind is not None and not is_flat:
@@ -110,7 +110,7 @@ def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str |
 def _check_leaf(name: str, spec: ArraySpec, *, is_single: bool) -> None:
     if len(spec.shape) != 1:
         hint = "" if is_single else f", or leave it out with drop={name!r}"
-        raise PipelineError(f"pack() needs one value per token, but {name!r} has {spec}. Store it so{hint}.")
+        raise PipelineError(f"pack() needs one value per token, but {name!r} has {spec}. Store one per token{hint}.")
     if name in (SEGMENT_IDS, POSITIONS):
         raise PipelineError(f"pack() makes a field {name!r}, but rows have one already. Rename it, or pass drop=.")
 

@@ -115,7 +115,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
                 nearest good row of the same batch replaces that of the failed row; of two, the earlier one.
                 `stats()["skipped_rows"]` has the count and the first errors. A MemoryError is never skipped.
             max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped; fewer than 1000
-                rows count as 1000. The feed raises TransformError beyond it, or if a batch has no good row.
+                rows count as 1000. The feed raises TransformError if more rows fail, or if a batch has no good row.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -210,7 +210,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         refuse_index("a pipeline", index)
 
     def __len__(self) -> int:
-        """Return the rows of an epoch before `batch()`, and its batches after it, of this shard."""
+        """Return the number of batches of this shard in an epoch; before `batch()`, of rows."""
         if self.rank == "auto":
             raise TypeError("this pipeline has no length before feed(), because of shard('auto'). Use len(feed).")
         count = self.epoch_batches

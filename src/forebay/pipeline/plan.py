@@ -69,7 +69,8 @@ class PlanInput:
     def sized(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
         """Return specs from which the size of a batch follows.
 
-        A variable length counts as 1, but with `tokens` so that `batch_rows` rows have as many elements.
+        Without `tokens`, they are the same specs, whose variable lengths count as 1. With `tokens`, the first variable
+        length becomes the length at which `batch_rows` rows have `tokens` elements.
         """
         if self.tokens is None:
             return specs
@@ -113,7 +114,8 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of host memory that the feed uses at most, not counting the source.
 
-        If batches differ in size, this assumes that all are as large as the first.
+        If batches differ in size, this assumes that all are as large as the first or, with `tokens`, as large as
+        allowed.
         """
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes
 

@@ -1,4 +1,7 @@
-"""The planner: computes the `Plan` of a feed from its `PlanInput`. Pure."""
+"""The planner: computes the `Plan` of a feed from its `PlanInput`.
+
+This module is pure: it uses no thread, no clock and no device.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +18,7 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShar
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
 GROUP_NBYTES = 4 << 20  # bytes per group; much more than a thread gathers in the time of a wake-up (some hundred KiB)
-MAX_GROUP_BATCHES = 320  # to reuse a slot, the consumer must check the lease of every batch in it
+MAX_GROUP_BATCHES = 320  # not more, because the consumer must check the lease of every batch to reuse a slot
 READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads often sleep and must be woken
 MAX_READY_GROUPS = 64  # for a stream, whose groups have one batch
 MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
@@ -92,10 +95,11 @@ class _Draft:
 
     @property
     def scratch_nbytes(self) -> int:
-        """Bytes besides the slots: shuffle window, tables of batches, row numbers, read buffers, memory for transforms.
+        """Bytes of host memory besides the slots.
 
-        Each thread needs memory for transforms. The consumer counts as one more thread, because it may fill groups.
-        With Ray workers, the tasks need memory instead.
+        These are the shuffle window, tables of the order, row numbers, read buffers, temporary memory of the source and
+        memory for transforms. Each thread needs memory for transforms. The consumer counts as one more thread, because
+        it may fill groups. With Ray workers, the tasks need memory instead.
         """
         nbytes = self.input.shuffle_window_nbytes + self.index_rows * INDEX_NBYTES + self._reading_nbytes
         nbytes += (self.threads.value + 1) * self._source_scratch_nbytes

@@ -48,7 +48,7 @@ def detect_rank() -> Rank:
 
 
 def detect_undivided_rank() -> Rank | None:
-    """Return the rank of a process that is one of several in lockstep; None for any other process.
+    """Return this process's rank if it is one of several in lockstep, else None.
 
     Ignore invalid reports: a pipeline without `shard` does not depend on them.
     """
@@ -62,7 +62,10 @@ def detect_undivided_rank() -> Rank | None:
 
 
 def refuse_undivided_rows() -> None:
-    """Raise PipelineError if this process is one of several ranks, which would all read the same rows."""
+    """Raise PipelineError if this process is one of several ranks.
+
+    Without `shard`, all ranks would read the same rows.
+    """
     rank = detect_undivided_rank()
     if rank is None:
         return

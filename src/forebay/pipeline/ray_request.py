@@ -14,7 +14,10 @@ MAX_STORED_NBYTES = 256 << 20  # bytes of arrays in Ray's object store; every no
 
 
 def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> ClusterShare | None:
-    """Return the Ray workers for these transforms, or None if no map has where="ray"."""
+    """Return the Ray workers for these transforms, or None if no map has where="ray".
+
+    `fixed_size` says that all batches have the same known size.
+    """
     ray_maps = [transform for transform in transforms if isinstance(transform, Map) and transform.where == "ray"]
     if not ray_maps:
         return None
@@ -50,10 +53,10 @@ def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
 
 
 def _dataset_cpus(source: PipelineInput, cpus: int) -> int:
-    """Return the number of CPUs that the maps must leave for a Ray Dataset; 0 without one.
+    """Return the number of CPUs that the maps must leave for a Ray Dataset.
 
     If a Ray Dataset produces the rows on the same cluster, half of all CPUs are for the dataset. Otherwise the dataset
-    and the maps could wait for each other.
+    and the maps could wait for each other. Return 0 if no Ray Dataset produces the rows.
     """
     while isinstance(source, AbstractStream) and source.inner is not None:
         source = source.inner

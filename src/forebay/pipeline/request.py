@@ -117,7 +117,10 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
 
 
 def _augmentation_nbytes(specs: TransformSpecs) -> int:
-    """Return the bytes that augmentations in one thread need, besides the rows before and after all transforms."""
+    """Return the bytes that augmentations in one thread need.
+
+    The rows before all transforms and the rows after them do not count.
+    """
     buffers = [transform.buffer_nbytes for transform in specs.transforms if isinstance(transform, Augmentation)]
     if not buffers:
         return 0
@@ -203,7 +206,7 @@ def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
 
 
 def _ragged_decisions(specs: TransformSpecs, hand_off: HandOff, *, is_ragged: bool) -> list[Decision]:
-    """Return the decision about ragged fields; nothing if there are none."""
+    """Return the decision about ragged fields; an empty list if there are no ragged fields."""
     names = [name for name, spec in zip(specs.structure.paths, specs.specs, strict=True) if spec.ragged]
     if not is_ragged or not names:
         return []

@@ -16,8 +16,9 @@ from forebay.order.sampling import MAX_WEIGHTS, Weights
 
 __all__ = ["balanced_weights", "check_labels", "check_weights", "select_positions", "split_by_group", "split_counts"]
 
-SUM_TOLERANCE = 1e-6  # by which the sum of the fractions of a split may differ from 1: they are rounded numbers
-_GROUPS_KEY = int.from_bytes(b"split groups", "big")  # in the derived key: a shuffle has another key
+SUM_TOLERANCE = 1e-6  # the sum of the fractions of a split may differ from 1 by this, because floats are rounded
+# Part of the derived key of a split by groups, so that a shuffle with the same seed has another key.
+_GROUPS_KEY = int.from_bytes(b"split groups", "big")
 
 
 def select_positions(order: Order, choice: Any) -> Order:
@@ -85,10 +86,9 @@ def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
 def split_by_group(labels: Array, counts: Sequence[int], seed: int | None) -> list[Array]:
     """Return a mask of the rows of each part.
 
-    All rows with one label are one group, and in the same part.
-
-    The groups come in random order, or in the order of their first rows without a seed. A group belongs to the part in
-    which its middle row lies.
+    All rows with one label are one group, and in the same part. The groups come in random order; without a seed, in the
+    order of their first rows. If all groups follow each other in this order, a group belongs to the part in which its
+    middle row is.
     """
     groups = _Groups.of(labels)
     order = np.argsort(groups.first_rows)

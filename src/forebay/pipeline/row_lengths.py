@@ -1,4 +1,7 @@
-"""The lengths of rows, for methods that arrange rows by length: given by the user, known to the source, or read."""
+"""The lengths of rows, for methods that arrange rows by length.
+
+The user passes the lengths, the source knows them, or Forebay reads all rows.
+"""
 
 import logging
 import time
@@ -20,9 +23,9 @@ from forebay.transforms.ops import Map
 
 __all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
 
-_MAX_LENGTH = 2**63 - 1  # of a row
-_CHUNK_ROWS = 128  # rows that are in memory at a time, if the source cannot tell the lengths
-_REPORT_SECONDS = 10.0  # between two messages about the progress of a pass over all rows
+_MAX_LENGTH = 2**63 - 1  # largest length of a row
+_CHUNK_ROWS = 128  # rows that are in memory at a time, if the source does not know the lengths
+_REPORT_SECONDS = 10.0  # between two log messages about the progress of reading all rows
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ def find_lengths(pipeline: PipelineDescription, order: Order, lengths: Any) -> A
 def read_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> list[Array]:
     """Return the first length of each leaf, at each position of a fixed order.
 
-    Sources that know their lengths are not read. Others are read once.
+    If the source knows the lengths of all these leaves, no row is read. Otherwise all rows are read once.
     """
     stored = [_stored_lengths(pipeline, leaf) for leaf in leaves]
     known = [lengths for lengths in stored if lengths is not None]
@@ -95,7 +98,7 @@ def _refuse_maps(pipeline: PipelineDescription) -> None:
 
 
 def _find_leaves(pipeline: PipelineDescription, names: str | Sequence[str] | None) -> list[int]:
-    """Return the named leaves, or all with a dimension."""
+    """Return the indices of the named leaves; without names, of all leaves with a dimension."""
     if names is not None:
         chosen = [names] if isinstance(names, str) else names
         leaves = [find_leaf(pipeline.structure, name, "batch") for name in chosen]
@@ -115,7 +118,7 @@ def _find_leaves(pipeline: PipelineDescription, names: str | Sequence[str] | Non
 
 
 def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
-    """Return the length of each row of the source, or None if the rows must be read."""
+    """Return the length of each row of a leaf; None if rows must be read."""
     source, spec = pipeline.source, pipeline.specs[leaf]
     assert isinstance(source, AbstractSource)
     if spec.shape[0] is not None and not source.infers_specs:

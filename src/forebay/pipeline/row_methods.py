@@ -28,7 +28,10 @@ MIN_OPEN_BLOCKS, MAX_OPEN_BLOCKS = 16, 1024  # limits of the default number of o
 
 @dataclass(frozen=True, slots=True)
 class RowMethods(ChoiceMethods):
-    """A pipeline description with methods that choose and order rows. Each method returns a new pipeline."""
+    """A pipeline description with methods that choose and order rows.
+
+    Each method returns a new pipeline.
+    """
 
     @accept_familiar_arguments
     def shuffle(
@@ -74,11 +77,12 @@ class RowMethods(ChoiceMethods):
         return replace(self, order=order, seed=seed)
 
     def window(self, length: int, *, stride: int = 1, horizon: int = 0, within: Any = None) -> Self:
-        """Make rows of `length + horizon` consecutive rows of a series, beginning at every `stride`-th row.
+        """Make one row of every window of `length + horizon` consecutive rows of a series.
 
-        Split a batch in the loop: `batch[:, :length]` and `batch[:, length:]`, or `batch[:, :-1]` and `batch[:, 1:]`
-        for the next token. Windows of arrays and of mapped files share the memory of the series, on the host and on a
-        GPU. Call `window()` before `shuffle()` and `map()`; `split(..., seed=None)` may come before it.
+        A window begins at every `stride`-th row. In the loop, split a batch: `batch[:, :length]`, `batch[:, length:]`.
+        To predict the next token, split it into `batch[:, :-1]` and `batch[:, 1:]`. Windows of arrays and of mapped
+        files share the memory of the series, on the host and on a GPU. Call `window()` before `shuffle()` and `map()`;
+        `split(..., seed=None)` may come before it.
 
         Args:
             length: The number of rows of a window, without the horizon.
@@ -176,8 +180,8 @@ class RowMethods(ChoiceMethods):
     def _propose_blocks(self, order: Order, mix: int | None) -> tuple[int | None, int | None]:
         """Return the number of rows per block and of open blocks.
 
-        The first is None for an exact shuffle: the source proposes no blocks, or the order does not ascend.
-        If the order leaves out rows, its blocks have fewer rows, so that a block still spans as many chunks.
+        The number of rows is None for an exact shuffle: the source proposes no blocks, or the order does not ascend. If
+        the order leaves out rows, its blocks have fewer rows, so that a block still spans the same number of chunks.
         """
         assert isinstance(self.source, AbstractSource)
         blocks = self.source.shuffle_blocks

@@ -19,7 +19,9 @@ from forebay.transforms.ops import Cast, Map, Scale
 
 __all__ = ["SparseBatches", "choose_sparse_transport", "make_sparse_batches"]
 
-MIN_SAVING = 2  # dense rows have at least this many times the bytes; below, the scatter on the device is not worth it
+# Smallest ratio of the bytes of dense rows to the bytes of values and columns. With a smaller ratio, the scatter on the
+# device is not worth it.
+MIN_SAVING = 2
 # NumPy dtypes that all frameworks scatter on a GPU. TensorFlow moves smaller integers and bool to the CPU for this.
 _SCATTERED_DTYPES = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 
@@ -78,9 +80,10 @@ def make_sparse_batches(pipeline: Pipeline, target: Target) -> tuple[Pipeline, S
 
 
 def choose_sparse_transport(pipeline: Pipeline, target: Target) -> tuple[Pipeline, tuple[Decision, ...]]:
-    """Return a pipeline whose sparse rows cross to the device as values and columns, if this saves bytes.
+    """Return a pipeline whose sparse rows become dense on the device, if this saves bytes.
 
-    Otherwise return the same pipeline, whose rows become dense on the host. For a device, the decision says why.
+    Its rows cross to the device as values and columns. Otherwise return the same pipeline, whose rows become dense on
+    the host. For a device, the decision says why.
     """
     source = pipeline.source
     if target.device_handoff is None or not isinstance(source, SparseSource):

@@ -63,9 +63,10 @@ def infer_specs(pipeline: PipelineDescription, transforms: Sequence[Transform]) 
 
 
 def padded_transforms(pipeline: PipelineDescription) -> tuple[Transform, ...]:
-    """Return the transforms of a pipeline; each map on rows gets the arguments of `batch(pad=..., ragged=...)`.
+    """Return the transforms; maps on rows get the arguments of `batch(pad=..., ragged=...)`.
 
-    Such a map returns ragged rows, or the last of them pads its results. Maps before it return unpadded rows.
+    With `ragged`, each map on rows returns ragged rows. With `pad`, the last map on rows pads its results, and the maps
+    before it return unpadded rows.
     """
     batching, last = pipeline.batching, pipeline.last_row_map
     pad = None if batching is None else batching.ragged or batching.pad

@@ -1,5 +1,6 @@
-"""A hash of Python values and functions that is equal in every process, for the keys of caches on disk.
+"""A hash of Python values and functions that is equal in every process.
 
+Caches on disk use it in their keys.
 A function is hashed by its bytecode, constants, defaults, closure, and by the global variables that its code reads. An
 object of an installed package is hashed by its name and the version of the package. `UnstableValueError` names what
 has no stable hash, such as an object of an unknown class.
@@ -45,7 +46,10 @@ _DATACLASS_METHODS = frozenset(
 
 
 class UnstableValueError(Exception):
-    """A value has no hash that is equal in every process. The message names the value."""
+    """A value has no hash that is equal in every process.
+
+    The message names the value.
+    """
 
 
 def stable_digest(value: Any, name: str) -> str:
@@ -65,11 +69,15 @@ def stable_digest(value: Any, name: str) -> str:
 
 
 class _Digest:
-    """Feeds values to a hash. Each value begins with its type, and each collection with its length."""
+    """Feeds values to a hash.
+
+    It writes the type before each value, and the length before the items of a collection.
+    """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._seen: dict[int, tuple[int, Any]] = {}  # functions and classes may refer to themselves
+        # By id: number and value of each object that was added, because functions and classes may refer to themselves.
+        self._seen: dict[int, tuple[int, Any]] = {}
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
@@ -101,7 +109,7 @@ class _Digest:
         if id(value) in self._seen:
             self._write("seen", str(self._seen[id(value)][0]))
             return
-        self._seen[id(value)] = (len(self._seen), value)  # refers to the value, so that its id stays its own
+        self._seen[id(value)] = (len(self._seen), value)  # keeps the value alive, so that no other object gets its id
         if _is_exported(value):
             module = getattr(value, "__module__", None) or "numpy"  # a ufunc has none
             self._write("exported", module, value.__name__, _package_version(module, name))
@@ -156,7 +164,10 @@ class _Digest:
             self._write("import", module, _package_version(module, name))
 
     def _add_global(self, variables: dict[str, Any], path: tuple[str, ...], name: str) -> None:
-        """Add a global variable. Of a module that is not installed, add only the attribute that the code reads."""
+        """Add a global variable.
+
+        If it is a module that is not installed, add only the attribute that the code reads.
+        """
         variable, attributes = path[0], list(path[1:])
         self._write("global", variable)
         if variable not in variables:
@@ -209,7 +220,7 @@ class _Digest:
 
 
 def _global_paths(code: CodeType) -> Iterator[tuple[str, ...]]:
-    """Yield each global variable that the code reads, with the attributes that it reads from it, such as (np, sqrt)."""
+    """Yield each global variable that the code reads, with the attributes, such as (np, sqrt)."""
     path: list[str] = []
     for instruction in dis.get_instructions(code):
         if path and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -236,7 +247,10 @@ def _imported_modules(code: CodeType) -> Iterator[str]:
 
 @functools.cache
 def _is_installed(module: str | None) -> bool:
-    """Return whether a module belongs to Python or to an installed package, so that its version identifies it."""
+    """Return whether a module belongs to Python or to an installed package.
+
+    If so, the version of the package identifies the module.
+    """
     top = (module or "").partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "forebay":
         return True

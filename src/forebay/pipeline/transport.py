@@ -28,7 +28,7 @@ PULL_THREADS = 2  # worker threads; while one fill sorts its rows, a second fill
 MAX_GROUP_BATCHES = 320  # the same limit as on the host, because the feed hands off all batches of a group at once
 
 PULL_GROUP_NBYTES = 128 << 20  # bytes; a kernel sorts the rows of a group by address; larger groups are hardly faster
-PULL_SLOTS = 6  # slots being filled or ready; the host may pause for as many groups before the consumer waits
+PULL_SLOTS = 6  # slots being filled or ready; if the host pauses, the consumer can use all of them before it waits
 MIN_SLOTS = 3  # slots of one batch that must fit in device memory; otherwise `choose_transport` raises BudgetError
 MIN_GROUPS = 8  # groups per pass; with fewer, transfers do not overlap with the work of the consumer
 
@@ -166,7 +166,10 @@ def choose_transport(
 
 
 def _reserve_order_tables(device: DeviceInput) -> tuple[DeviceInput, list[Decision]]:
-    """Return the device without the memory of the order tables, or without tables if they are too large for it."""
+    """Return the device with less available memory, because the order tables need some.
+
+    If the tables are too large, return the device without tables (`order_nbytes` is None) and all its memory.
+    """
     if not device.order_nbytes:
         return device, []
     limit = device.available_nbytes if device.budget_nbytes is None else device.budget_nbytes

@@ -61,7 +61,8 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
 def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nbytes: int | None) -> None:
     """Raise PipelineError if the target does not suit the pipeline or the options.
 
-    It must be possible to divide each batch among the devices. If the batches do not go to a GPU, nothing may need one.
+    It must be possible to divide each batch among the devices. If the batches do not go to a GPU, no option, transform
+    or decoder may need one.
     """
     if target.split is not None:
         _validate_split(pipeline, target.split, Cursor())
@@ -86,7 +87,7 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
 
 
 def with_ragged_specs(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline. If its batches are padded or ragged, the specs of a stream allow variable lengths.
+    """Return the pipeline; for a padded or ragged stream, with variable lengths in the specs.
 
     Raise PipelineError if rows may differ in length, but the batches are neither padded nor ragged. Raise it also for
     padded or ragged batches of a stream whose rows do not come directly from a generator.
@@ -152,7 +153,7 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None
 
 
 def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> None:
-    """Warn if the state is from a version of Forebay in which a map draws different random numbers."""
+    """Warn if a map drew other random numbers in the version that wrote the state."""
     drawing = [transform for transform in pipeline.transforms if isinstance(transform, Map) and transform.draws_by_row]
     if drawing and state.get("random", 1) != RANDOM_VERSION:
         warnings.warn(
@@ -208,7 +209,10 @@ def _validate_shard(pipeline: Pipeline, split: BatchSplit) -> None:
 
 
 def _validate_padded_images(pipeline: Pipeline) -> None:
-    """Raise PipelineError if an augmentation would depend on the padding, and so on the other rows of the batch."""
+    """Raise PipelineError if the result of an augmentation would depend on the padding.
+
+    It would then depend on the other rows of the batch.
+    """
     for transform in pipeline.transforms:
         if isinstance(transform, Augmentation) and transform.changes_with_size:
             raise PipelineError(
@@ -219,7 +223,10 @@ def _validate_padded_images(pipeline: Pipeline) -> None:
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:
-    """Raise PipelineError if ranks may take different numbers of steps. Some ranks would then wait forever."""
+    """Raise PipelineError if ranks may take different numbers of steps.
+
+    Some ranks would then wait forever.
+    """
     if pipeline.indexed:
         validate_equal_steps(rank, pipeline.schedule, position=0, unit=_unit(pipeline))
     elif pipeline.batching is None:

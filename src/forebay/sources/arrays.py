@@ -106,8 +106,8 @@ def memory_region(array: Array) -> MemoryRegion:
 def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[list[MemoryExtent]]:
     """Return the memory extents of each array, to let a device read rows in place.
 
-    Return an empty list if an array is empty, or unless all rows are contiguous, in native byte order and at increasing
-    addresses. `own_pages` is True if the memory pages of the arrays hold no other data.
+    Return an empty list if an array is empty, or if its rows are not contiguous, not in native byte order or not at
+    increasing addresses. `own_pages` is True if the memory pages of the arrays hold no other data.
     """
     if not all(
         array[:1].flags.c_contiguous and array.dtype.isnative and _has_increasing_addresses(array) for array in arrays
@@ -191,7 +191,8 @@ class _GaplessGather:
         if isinstance(rows, slice):
             target[...] = self._opaque_rows[rows]
         else:
-            # With any other mode, `take` writes to a temporary buffer first. Row numbers are always in range.
+            # With the default mode "raise", `take` writes to a temporary buffer first. "clip" changes no row number,
+            # because all row numbers are in range.
             self._opaque_rows.take(rows, out=target, mode="clip")
 
 
@@ -242,7 +243,7 @@ class _PartwiseGather:
 
 
 def _gather_nothing(rows: Rows, out: Array) -> None:
-    """Do nothing: the rows have no bytes."""
+    """Do nothing, because the array has no rows, or its rows have no bytes."""
 
 
 def _view_opaque_rows(array: Array, row_nbytes: int) -> Array:
@@ -267,7 +268,7 @@ class _OpaqueRows:
 
 
 def as_array(leaf: Any, name: str) -> Array:
-    """Return a leaf of a user's tree as an array. Raise SpecError if it is none."""
+    """Convert a leaf of a user's tree to an array. Raise SpecError if that is impossible."""
     if isinstance(leaf, np.ma.MaskedArray):
         raise SpecError(
             f"{name!r} is a masked array, and its mask would be lost. Pass array.filled(value), or pass array.data and "
@@ -297,7 +298,7 @@ def as_array(leaf: Any, name: str) -> Array:
 
 
 def can_change(array: Array) -> bool:
-    """Return whether someone can write to the memory. A read-only view may have a writable base."""
+    """Return whether code can still write to the memory of an array. A read-only view may have a writable base."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
@@ -307,7 +308,7 @@ def can_change(array: Array) -> bool:
 
 
 def common_length(leaves: Sequence[Any], structure: Structure) -> int:
-    """Return the number of rows of all leaves. Raise SpecError if they differ."""
+    """Return the number of rows that each leaf has. Raise SpecError if the leaves differ in this number."""
     lengths = {name: leaf.shape[0] for name, leaf in zip(structure.paths, leaves, strict=True)}
     if len(set(lengths.values())) != 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())

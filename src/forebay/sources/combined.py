@@ -1,10 +1,10 @@
 """Sources that consist of several sources.
 
-    JoinedSource   the rows of one source after those of another: `concat()` and `interleave()`
-    ZippedSource   one row has the leaves of a row of every source: `zip_rows()`
+    JoinedSource   the rows of one source after the rows of another: `concat()` and `interleave()`
+    ZippedSource   each row has the leaves of one row of every source: `zip_rows()`
 
-No rows are copied. Memory extents and file extents are those of the parts, so a device pulls rows from the user's
-arrays, and files are read as if they were opened alone.
+No rows are copied. The memory extents and file extents come from the parts. So a device pulls rows from the user's
+arrays, and files are read as if each source were opened alone.
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
 
 class CombinedSource(AbstractSource):
-    """Base class of sources with parts: derives attributes from those of the parts."""
+    """Base class of sources with parts. It derives its attributes from the attributes of the parts."""
 
     def __init__(self, parts: Sequence[AbstractSource]) -> None:
         self.parts = tuple(parts)
@@ -90,7 +90,7 @@ class CombinedSource(AbstractSource):
 
 
 class JoinedSource(CombinedSource):
-    """The rows of several sources, one source after the other. All have the same specs and structure."""
+    """The rows of several sources, one source after the other. All sources have the same specs and structure."""
 
     can_prefetch = True
 
@@ -209,7 +209,10 @@ def _may_prefetch(part: AbstractSource) -> bool:
 
 
 def _largest_blocks(proposals: Sequence[ShuffleBlocks | None]) -> ShuffleBlocks | None:
-    """Return the longest blocks that a part proposes, and the smallest number that a part can hold."""
+    """Return the largest block length and the smallest number of held blocks that a part proposes.
+
+    Return None if no part proposes shuffle blocks.
+    """
     blocks = [proposal for proposal in proposals if proposal is not None]
     if not blocks:
         return None
@@ -231,8 +234,8 @@ def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> 
 def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunction:
     """Return a function that gathers rows of several arrays.
 
-    If their rows are adjacent, and the distances between the arrays allow few units per row (`SegmentedColumn`), one
-    `take` gathers the rows of all arrays. Otherwise shuffled rows are copied twice (`PartGather`).
+    If the arrays are C-ordered, and a row consists of few units (`SegmentedColumn`), one `take` gathers rows of all
+    arrays. Otherwise `PartGather` copies short shuffled rows twice.
     """
     spec, gather_mixed = ArraySpec(arrays[0].shape[1:], arrays[0].dtype), None
     if spec.nbytes and all(array.flags.c_contiguous and array.dtype.isnative for array in arrays):
@@ -250,7 +253,7 @@ def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunc
 
 
 class _AddressRange:
-    """The addresses from the first to the last of several arrays, as bytes, through NumPy's array interface.
+    """Exposes the memory from the first to the last of several arrays as bytes, through NumPy's array interface.
 
     Memory between the arrays may not exist. Only bytes of the arrays may be read.
     """

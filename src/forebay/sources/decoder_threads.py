@@ -1,8 +1,8 @@
 """Decoder threads: they decode the rows of a group in parallel, one thread for each core.
 
-Decoding an image takes a hundred times as long as copying it. With one thread per group, as many groups as cores would
-be in memory, and a batch of 256 images takes tens of MiB. So all cores decode one group, then the next. All sources of
-a process share these threads, because two feeds have no more cores than one.
+Decoding an image takes a hundred times as long as copying it. With one thread per group, one group per core would be in
+memory, and a batch of 256 images takes tens of MiB. So all cores decode one group, then the next. All sources of a
+process share these threads, because two feeds have no more cores than one.
 """
 
 import os
@@ -23,7 +23,7 @@ DecodeRow: TypeAlias = Callable[[int, int], None]  # (position in the group, row
 def decode_rows(decode_row: DecodeRow, numbers: Sequence[int]) -> None:
     """Call `decode_row(position, number)` for each row number, on all decoder threads.
 
-    If rows fail, raise the error of the first of them. `decode_row` must not call this function.
+    If rows fail, raise the error of the first failed row. `decode_row` must not call this function.
 
     >>> rows = [0, 0, 0]
     >>> decode_rows(lambda position, number: rows.__setitem__(position, number * 10), [7, 8, 9])
@@ -63,7 +63,8 @@ class _DecodeTask:
     def run(self) -> None:
         """Decode rows until none is left or a row fails.
 
-        Threads take rows in order. So after an error, all earlier rows are decoded or fail as well.
+        Threads take rows in order. So when a row fails, some thread has taken each row before it and still completes
+        it.
         """
         while not self.errors:
             try:

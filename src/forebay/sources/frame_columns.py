@@ -1,7 +1,7 @@
 """Columns of pandas, polars and Arrow frames as arrays, without a copy if their memory allows it.
 
-This module finds out by the names of classes which library an object comes from. So Forebay imports none of them
-unless the user has done so.
+This module identifies the library of an object by the name of its class. So Forebay does not import a library that the
+user has not imported.
 """
 
 from collections.abc import Callable, Mapping
@@ -198,7 +198,7 @@ def _is_plain_arrow_type(arrow_type: Any) -> bool:
 
 
 def _freeze(name: str, array: Array) -> FrameColumn:
-    """Return an array of polars or Arrow as a column. Their own memory is read-only, so a writable array is a copy."""
+    """Return an array of polars or Arrow as a column. These libraries return writable arrays only as copies."""
     is_copy = bool(array.flags.writeable)
     array.flags.writeable = False  # no one else has the copy, so it cannot change
     return FrameColumn(name, array, is_copy)

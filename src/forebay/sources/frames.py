@@ -49,7 +49,7 @@ class FrameSource(ArraySource):
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame, and where its columns are."""
+    """A frame with the positions of its columns."""
 
     library: str
     frame: Any
@@ -202,7 +202,7 @@ def _are_side_by_side(arrays: Sequence[Array]) -> bool:
 def _convert_into(target: Array, column: FrameColumn) -> None:
     """Write a column to an array of another dtype. Raise SpecError if an integer dtype cannot hold it."""
     array, name = column.array, column.name
-    is_integer = array.dtype.kind in "iu" and target.dtype.kind in "iu"  # the values decide
+    is_integer = array.dtype.kind in "iu" and target.dtype.kind in "iu"  # the check below compares the values
     if not is_integer and not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise SpecError(f"column {name!r} is {array.dtype}, which {target.dtype} cannot hold. Choose another dtype.")
     np.copyto(target, array, casting="unsafe")

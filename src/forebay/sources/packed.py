@@ -47,7 +47,7 @@ class PackedSource(WrappingSource):
         self.structure = Structure(dict, names, (Structure(None),) * len(names))
         self._chunk_rows = max(1, _CHUNK_NBYTES // max(1, sum(spec.nbytes for spec in packed)))
 
-    # The next two are made by the first gather: a feed may refuse rows of this length before, for lack of memory.
+    # The first gather makes the next two, because a feed may refuse rows of this length earlier, for lack of memory.
 
     @cached_property
     def _paddings(self) -> list[Array]:
@@ -122,7 +122,10 @@ class PackedSource(WrappingSource):
             )
 
     def _check_equal_lengths(self, texts: Sequence[Sequence[Array]], leaf: int, numbers: Array) -> None:
-        """Raise SourceError if a leaf has another length than the first one. `_check_lengths` sees no cut end."""
+        """Raise SourceError if a leaf of a text has another length than the first packed leaf.
+
+        `_check_lengths` cannot find this in a text that is cut, because any longer text is valid there.
+        """
         first, names = self._layout.leaves[0], self._inner.structure.paths
         if leaf == first:
             return

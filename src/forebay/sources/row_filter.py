@@ -19,7 +19,7 @@ class RowFilter:
 
     function: Callable[[Any], Any]
     leaves: tuple[int, ...]  # numbers of the leaves that the function receives
-    build: Callable[[Sequence[Array]], Tree]  # makes the function's argument of these leaves
+    build: Callable[[Sequence[Array]], Tree]  # makes the function's argument from these leaves
     fields: tuple[str, ...]  # the names of these leaves
 
     @classmethod

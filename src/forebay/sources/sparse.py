@@ -2,7 +2,7 @@
 
 `SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and their columns, which are fewer
 bytes; a device makes dense rows of them (`transforms/densify.py`). Forebay imports SciPy only if the user passes a
-matrix of it.
+SciPy matrix.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +98,7 @@ class PaddedSparseSource(AbstractSource):
         self._has_counts = counts
         self._length, self.immutable, self.class_names = len(dense), dense.immutable, dense.class_names
         specs: list[ArraySpec] = []
-        self._leaves: list[tuple[int, Any]] = []  # the first of its arrays in `out`, and a matrix or a gather
+        self._leaves: list[tuple[int, Any]] = []  # index of its first array in `out`; a matrix, or a gather
         for leaf, spec in zip(dense.leaves, dense.specs, strict=True):
             self._leaves.append((len(specs), leaf if isinstance(leaf, CsrMatrix) else make_gather(leaf)))
             specs.extend(leaf.padded_specs if isinstance(leaf, CsrMatrix) else [spec])
@@ -154,7 +154,8 @@ class CsrMatrix:
         """Write dense rows. Values of the same column are added, as SciPy does."""
         numbers = np.asarray(row_numbers(rows), np.intp)
         if not self.has_duplicates:
-            out.view(np.uint8).fill(0)  # bytes: a fill with numbers, as in SciPy's toarray, takes three times as long
+            # Fill bytes. A fill with numbers, as in SciPy's toarray, takes three times as long.
+            out.view(np.uint8).fill(0)
         for part in self._split(numbers):
             if self.has_duplicates:
                 self._matrix[numbers[part]].toarray(out=out[part])

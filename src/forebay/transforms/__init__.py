@@ -1,1 +1,1 @@
-"""Transforms of batches: cast, scale, one_hot, map and padding."""
+"""Transforms of batches: cast, scale, one_hot, map, padding and augmentations of images."""

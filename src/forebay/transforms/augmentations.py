@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 CHANNELS = (1, 3, 4)
-IMAGE_DTYPES = ("uint8", "float16", "float32")  # of fields that an augmentation chooses itself
+IMAGE_DTYPES = ("uint8", "float16", "float32")  # of the fields that an augmentation transforms by default
 NUMPY_OPS = NumpyArrayOps()
 FLOAT32 = np.dtype(np.float32)
 
@@ -47,7 +47,9 @@ class Augmentation(ABC):
     fields: tuple[str, ...] | None  # None: all fields with images
     seed: int = 0
     where: str = "either"
-    cached_before: int = 0  # transforms before `cache()`; with them, random numbers are the same as without a cache
+    # Number of the transforms before `cache()`. It is added to the index of this transform, which seeds the random
+    # numbers. So these numbers are the same as without a cache.
+    cached_before: int = 0
 
     @property
     def uniform_count(self) -> int:
@@ -61,7 +63,7 @@ class Augmentation(ABC):
 
     @property
     def changes_with_size(self) -> bool:
-        """Whether other pixels at the edge of an image, such as padding, change the result elsewhere."""
+        """Whether additional pixels at the edge of an image, such as padding, change the result of other pixels."""
         return True
 
     @abstractmethod
@@ -73,7 +75,7 @@ class Augmentation(ABC):
         """Return the transformed images. Images have the axes row, height, width and channel."""
 
     def host_pixels(self, images: Array, parameters: Any) -> Array:
-        """Return the same as `pixels`, on the host. Subclasses may have a faster way."""
+        """Return the same as `pixels`, on the host. Subclasses may override this with a faster implementation."""
         transformed: Array = self.pixels(NUMPY_OPS, images, parameters)
         return transformed
 
@@ -97,7 +99,11 @@ class Augmentation(ABC):
         structure: Structure,
         context: BatchContext,
     ) -> tuple[list[Any], Structure]:
-        """Transform a batch of a framework's arrays. `pixels` is `host_pixels`, or `pixels` with its first argument."""
+        """Transform a batch of a framework's arrays.
+
+        `pixels` computes images from images and parameters. It is the method `host_pixels`, or the method `pixels` with
+        its argument `ops`.
+        """
         seeding = context.for_transform(context.transform + self.cached_before)
         uniform = draw_uniform(self.seed, seeding, self.uniform_count)
         chosen = self.chosen_fields([(leaf.shape[1:], ops.dtype_name(leaf)) for leaf in leaves], structure)
@@ -131,8 +137,8 @@ class Augmentation(ABC):
             raise SpecError(f"{self} names {unknown[0]!r}, but the fields are {known}. Correct the name.")
         if not any(chosen):
             raise SpecError(
-                f"{self} finds no images: the fields are {known}. It needs uint8 or float32 rows of shape (height, "
-                "width, channels) with 1, 3 or 4 channels. Name a field of shape (height, width) with fields=."
+                f"{self} finds no images: the fields are {known}. It needs uint8, float16 or float32 rows of shape "
+                "(height, width, channels) with 1, 3 or 4 channels. Name a field of shape (height, width) with fields=."
             )
         for name, (shape, dtype), is_chosen in zip(structure.paths, rows, chosen, strict=True):
             if is_chosen:

@@ -203,7 +203,7 @@ def _as_pair(value: Any, centre: float) -> Range:
     """Return the range of a factor; (nan, nan) if the argument is not valid."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            # A negative number gives a range in the wrong order. A factor is never negative.
+            # For a negative number, `low` is above `high`, which the caller refuses. A factor is never negative.
             return (max(0.0, centre - value) if centre and value >= 0 else centre - value), centre + value
         low, high = map(float, value)
     except (TypeError, ValueError):

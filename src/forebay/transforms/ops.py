@@ -65,11 +65,15 @@ class Map:
     by_row: bool  # whether the function receives single rows
     takes_rng: bool  # whether the function has a parameter `rng`
     seed: int
-    pad: Any = None  # fill value for output rows of different shapes, `RaggedFields` or `Unpadded`
-    structure: Structure | None = None  # of the output for the sample rows; later outputs must match it
+    pad: Any = None  # how to combine output rows of different shapes; see `pad_rows`
+    # Structure of the output, which all later outputs must match. None until Forebay has called the function with
+    # sample rows, which it reads to infer specs.
+    structure: Structure | None = None
     workers: int | None = None  # worker processes or Ray workers; None: Forebay chooses the number
     max_errors: float | None = None  # largest share of rows that may fail; None: an error ends the feed
-    cached_before: int = 0  # transforms before `cache()`; with them, random numbers are the same as without a cache
+    # Number of the transforms before `cache()`. It is added to the index of this transform, which seeds the random
+    # numbers. So these numbers are the same as without a cache.
+    cached_before: int = 0
 
     @classmethod
     def of(
@@ -120,7 +124,7 @@ class Map:
             rows.append(output)
         good_rows = rows if first_error is None else replace_failed_rows(rows, str(self), first_error)
         first_error = None  # its traceback refers to this frame, and the cycle would keep the batch alive
-        assert row_structure is not None  # a batch has at least one row, of which one is good
+        assert row_structure is not None  # each batch has a row; `replace_failed_rows` raises if all rows failed
         return pad_rows(good_rows, row_structure.paths, self.pad), row_structure
 
     def _seeding(self, context: BatchContext) -> BatchContext:
@@ -283,8 +287,9 @@ def apply_all(
     for index, transform in enumerate(transforms, first):
         try:
             apply = partial(transform.apply, structure=structure, context=context.for_transform(index))
-            is_unpadded = isinstance(leaves[0], RowList) and not (isinstance(transform, Map) and transform.by_row)
-            leaves, structure = apply_to_each_row(apply, leaves) if is_unpadded else apply(leaves)
+            # Rows of different shapes do not form a batch. A transform of batches gets them as batches of one row.
+            gets_single_rows = isinstance(leaves[0], RowList) and not (isinstance(transform, Map) and transform.by_row)
+            leaves, structure = apply_to_each_row(apply, leaves) if gets_single_rows else apply(leaves)
         except Exception as error:
             error.add_note(f"in {transform}")
             raise

@@ -98,7 +98,10 @@ def fill_values(
 def stack_columns(
     columns: Sequence[Array | Ragged], names: Sequence[str], pad: RaggedFields | Mapping[str, Any] | Any
 ) -> list[Array | Ragged]:
-    """Return columns of which only the `RaggedFields` are ragged. Raise SpecError if other rows differ in length."""
+    """Return the columns. Stack the rows of each ragged column, unless `pad` says that its field stays ragged.
+
+    Raise SpecError if rows to stack differ in length.
+    """
     return [
         stack_rows(list(column), name, None)
         if isinstance(column, Ragged) and not (isinstance(pad, RaggedFields) and pad.includes(name, column.ndim - 1))

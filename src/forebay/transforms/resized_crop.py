@@ -23,8 +23,8 @@ from forebay.transforms.augmentations import NUMPY_OPS, Augmentation, field_name
 __all__ = ["RandomResizedCrop", "random_resized_crop"]
 
 DEFAULT_SCALE, DEFAULT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # as in torchvision
-ATTEMPTS = 10  # to draw a box that fits into the image; then the box is the largest one in the centre
-WEIGHT_SUM = 1 << 13  # of the weights of one output pixel
+ATTEMPTS = 10  # attempts to draw a box that fits into the image; if all fail, the box is the largest one in the centre
+WEIGHT_SUM = 1 << 13  # sum of the weights of one output pixel
 # After the vertical pass, values are multiples of 1/8. A value has 11 bits then, and its product with a weight 24 bits.
 STEPS = 1 << 3
 HALF = np.float32(0.5)
@@ -136,7 +136,8 @@ class _Buffers:
 def _resize_box(box: Array, target: Array, buffers: _Buffers) -> None:
     """Resize one box of pixels to the size of `target`, with the same result as `RandomResizedCrop.pixels`.
 
-    The weights contain the factors by which `pixels` multiplies its sums. They are powers of two, so nothing is lost.
+    The weights contain the factors by which `pixels` multiplies its sums. These factors are powers of two, so no bits
+    are lost.
     """
     (height, width, channels), (out_height, out_width) = box.shape, target.shape[:2]
     is_bytes = box.dtype == np.uint8

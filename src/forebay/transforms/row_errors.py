@@ -10,9 +10,8 @@ from forebay.transforms.batch_context import SkippedRow, describe_error
 
 __all__ = ["MIN_COUNTED_ROWS", "SkippedRowLog", "replace_failed_rows"]
 
-MIN_COUNTED_ROWS = (
-    1000  # the share of errors is computed over at least this many rows, so that one early error is allowed
-)
+# The share of errors is computed over at least this many rows, so that one early error is allowed.
+MIN_COUNTED_ROWS = 1000
 SHOWN_ROWS = 5  # skipped rows of each map that `stats()` shows
 
 _log = logging.getLogger(__name__)

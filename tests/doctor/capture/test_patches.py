@@ -167,4 +167,4 @@ def test_a_later_replacement_by_other_code_stays(patches):
     patches.restore()
     assert vars(Library)["double"] is theirs
     Library.double = ours.__wrapped__
-    assert patches.ledger.notes == ["double was not restored, because other code has replaced it since."]
+    assert patches.ledger.notes == ["double was not restored, because other code has replaced it during profiling."]

@@ -117,7 +117,7 @@ def test_a_value_that_is_stored_once_for_many_rows_stays_within_the_budget(tmp_p
     noise = encode(np.random.default_rng(0).integers(0, 255, (800, 800, 3), dtype=np.uint8))
     pq.write_table(pa.table({"image": [noise] * 100}), tmp_path / "a.parquet", use_dictionary=True)
     assert (tmp_path / "a.parquet").stat().st_size < 2 * len(noise)
-    with pytest.raises(BudgetError, match="is repeated data"):
+    with pytest.raises(BudgetError, match="repeats its values"):
         fb.from_images(tmp_path / "a.parquet", max_held_bytes="64MiB")
 
 

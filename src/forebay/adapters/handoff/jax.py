@@ -20,7 +20,7 @@ from forebay.errors import DeviceError, DeviceMemoryError
 
 __all__ = ["JaxArrayOps", "JaxDeviceHandOff", "JaxHandOff", "find_batched_put"]
 
-# So that jit, grad and device_put accept ragged batches.
+# With this registration, jit, grad and device_put accept ragged batches.
 jax.tree_util.register_pytree_with_keys(
     Ragged,
     lambda ragged: (
@@ -61,9 +61,10 @@ class JaxHandOff:
         return list(map(self._put, roots))
 
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
-        """Return a BCOO matrix. Its repeated values are outside of the matrix, where JAX ignores them.
+        """Return a BCOO matrix.
 
-        So all batches of one size have one shape, and a jitted step is compiled once.
+        Its repeated values are outside of the matrix, where JAX ignores them. So all batches of one size have one
+        shape, and a jitted step is compiled once.
         """
         from jax.experimental.sparse import BCOO
 
@@ -151,14 +152,17 @@ def _scatter(values: Any, columns: Any, width: int) -> Any:
 
 @partial(jax.jit, static_argnums=2)
 def _locate(columns: Any, counts: Any, width: int) -> Any:
-    """Return the row and column of each value; repeated values get a place outside of the matrix."""
+    """Return the row and column of each value; repeated values are outside of the matrix."""
     rows, is_value = jax.numpy.arange(len(columns))[:, None], jax.numpy.arange(columns.shape[1]) < counts[:, None]
     rows, columns = jax.numpy.where(is_value, rows, len(columns)), jax.numpy.where(is_value, columns, width)
     return jax.numpy.stack([rows.reshape(-1), columns.reshape(-1)], axis=-1).astype(np.int32)
 
 
 class JaxArrayOps(NumpyArrayOps):
-    """Array operations of JAX, which has the functions of NumPy. JAX compiles a pixel function for each shape."""
+    """Array operations of JAX, which has the functions of NumPy.
+
+    JAX compiles a pixel function for each shape.
+    """
 
     def upload(self, array: Any, like: Any) -> Any:
         if isinstance(like, jax.core.Tracer):  # a constant of the compiled function
@@ -265,10 +269,11 @@ def _private_put() -> Callable[[Any], Any] | None:
 
 
 def find_batched_put() -> Callable[..., Any] | None:
-    """Return a function that makes one array of several parts, each on its device, by a private API.
+    """Return a function that makes an array of parts on several devices.
 
-    Its arguments are the shape and the dtype of the array, the sharding, the parts, their devices, and whether the
-    array is committed to the devices. Return None if this version of JAX lacks the API.
+    The function calls a private API of JAX; return None if this version of JAX lacks it. Its arguments are the shape
+    and the dtype of the array, the sharding, the parts, their devices, and whether the array is committed to the
+    devices.
     """
     try:
         from jax._src import core

@@ -33,11 +33,11 @@ def place(device: Any) -> "JaxShardedHandOff | None":
 
 @dataclass(frozen=True, slots=True)
 class GlobalShape:
-    """The shape of a global array, and which part of this process's rows each local device gets."""
+    """The shape of a global array, and the part of each local device."""
 
     shape: tuple[int, ...]
     devices: tuple[Any, ...]
-    indices: tuple[tuple[slice, ...], ...]  # one for each device, into the rows of this process
+    indices: tuple[tuple[slice, ...], ...]  # for each device, the index of its part in this process's rows
 
 
 class ShardedBatches:
@@ -64,7 +64,7 @@ class ShardedBatches:
         return list(self._device_parts)
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Raise PipelineError if a leaf cannot have this sharding, whatever the number of rows is."""
+        """Raise PipelineError if a leaf cannot have this sharding with any number of rows."""
         for spec, name in zip(specs, names, strict=True):
             if not spec.ragged:
                 self._check_shape((self._part_count, *spec.batch_shape(1)[1:]), f"{name!r}")
@@ -88,7 +88,7 @@ class ShardedBatches:
         )
 
     def _locate(self, shape: tuple[int, ...]) -> GlobalShape:
-        """Return the global shape of an array of which this process has a batch of the given shape."""
+        """Return the global shape of an array; `shape` is that of this process's batch."""
         rows, own_parts = shape[0], len(self._own_parts)
         if rows % own_parts:
             raise PipelineError(
@@ -122,7 +122,10 @@ class ShardedBatches:
 
 
 class JaxShardedHandOff:
-    """Hands off global arrays from host memory. JAX copies the parts unless the devices are CPUs."""
+    """Hands off global arrays from host memory.
+
+    JAX copies the parts unless the devices are CPUs.
+    """
 
     name = "jax"
 
@@ -133,7 +136,7 @@ class JaxShardedHandOff:
 
     @property
     def gpu_index(self) -> int | None:
-        """The index of the GPU whose memory the slots use; None if JAX takes the parts from host memory."""
+        """Index of the GPU whose memory the slots use; None if they use host memory."""
         devices = self._batches.local_devices
         is_gpu = len(devices) == 1 and devices[0].platform in ("gpu", "cuda")
         return int(getattr(devices[0], "local_hardware_id", None) or 0) if is_gpu else None
@@ -165,7 +168,7 @@ class JaxShardedHandOff:
 
 
 class JaxShardedDeviceHandOff(JaxDeviceHandOff):
-    """Hands off arrays on the only GPU of this process, and then makes global arrays of them.
+    """Hands off arrays on the only GPU of this process, as parts of global arrays.
 
     Device transforms run before `finish`, on the rows of this process.
     """

@@ -1,4 +1,4 @@
-"""The hand-off to TensorFlow for devices that Forebay does not write to itself: TensorFlow copies each batch."""
+"""The hand-off to TensorFlow for devices to which TensorFlow itself copies each batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,10 @@ def copy_to(device: str) -> "TensorflowCopyHandOff | None":
 
 
 class TensorflowCopyHandOff(TensorflowHandOff):
-    """Hands off copies. If TensorFlow uses the memory of the root until a copy is complete, it refers to the root."""
+    """Hands off copies.
+
+    If TensorFlow uses the memory of the root until a copy is complete, it refers to the root.
+    """
 
     def __init__(self, device: str) -> None:
         super().__init__()

@@ -42,13 +42,13 @@ class ReplicaHandOff:
             names = ", ".join(kind.__name__ for kind in _STRATEGIES)
             raise PipelineError(f"device={type(strategy).__name__} is not supported. Use one of {names}.")
         self._strategy, self._single = strategy, TensorflowHandOff()
-        # The part of a device name behind the task: "GPU:0" of "/job:worker/replica:0/task:1/device:GPU:0".
+        # The part of a device name after "device:": "GPU:0" of "/job:worker/replica:0/task:1/device:GPU:0".
         self._devices = [name.rpartition("device:")[2] for name in strategy.extended.worker_devices]
         self.split = _split_over_workers(strategy, len(self._devices))
 
     @property
     def gpu_index(self) -> int | None:
-        """The index of the only GPU of this process; None if TensorFlow takes the parts from host memory."""
+        """The index of this process's only GPU; None if the slots use host memory."""
         match = re.fullmatch(r"GPU:(\d+)", self._devices[0])
         return int(match[1]) if match and len(self._devices) == 1 else None
 
@@ -90,7 +90,7 @@ class ReplicaHandOff:
         return [_on_device(self._to_tensor(array), name) for array, name in zip(arrays, self._devices, strict=True)]
 
     def _to_tensor(self, array: Any) -> Any:
-        """Return a tensor that uses the memory of the array, or of a copy if the array is not aligned.
+        """Return a tensor that uses the memory of an aligned array, else a copy.
 
         TensorFlow aborts the process if the memory of a tensor is not aligned.
         """
@@ -101,7 +101,7 @@ class ReplicaHandOff:
 
 
 class ReplicaDeviceHandOff(TensorflowDeviceHandOff):
-    """Hands off tensors on the only GPU of this process, and then makes per-replica values of them.
+    """Hands off tensors on the only GPU of this process, as per-replica values.
 
     Device transforms run before `finish`, on the rows of this process.
     """

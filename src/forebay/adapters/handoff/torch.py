@@ -45,7 +45,7 @@ class TorchHandOff:
 class TorchDeviceHandOff(TorchHandOff):
     """Hands off tensors on a GPU. PyTorch reports the current stream of each thread."""
 
-    syncs_on_import = False  # of an array: PyTorch does not wait for its rows
+    syncs_on_import = False  # PyTorch does not wait for the rows of an array that it imports
 
     def __init__(self, index: int | None) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

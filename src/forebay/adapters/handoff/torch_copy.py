@@ -1,4 +1,4 @@
-"""The hand-off to PyTorch for devices that Forebay does not write to itself: PyTorch copies each batch.
+"""The hand-off to PyTorch for devices to which PyTorch itself copies each batch.
 
 These are GPUs of Apple (`mps`), Intel (`xpu`) and AMD (`rocm`, which PyTorch names `cuda`), and other accelerators that
 PyTorch knows.
@@ -20,7 +20,7 @@ __all__ = ["TorchCopyHandOff", "copy_to"]
 def copy_to(device: str) -> "TorchCopyHandOff | None":
     """Return the hand-off for a device that PyTorch fills.
 
-    For "auto", return None if PyTorch has no accelerator, or one of NVIDIA.
+    For "auto", return None if PyTorch has no accelerator, or if its accelerator is an NVIDIA GPU.
     """
     name = _find_accelerator() if device == "auto" else device
     if name is None:
@@ -29,8 +29,8 @@ def copy_to(device: str) -> "TorchCopyHandOff | None":
     if kind in ("rocm", "hip"):
         if torch.version.hip is None:
             raise DeviceError(
-                f"device={device!r} needs a ROCm build of PyTorch, and PyTorch {torch.__version__} is none. Install "
-                "one, or pass device='cpu'."
+                f"device={device!r} needs a ROCm build of PyTorch, but PyTorch {torch.__version__} is another build. "
+                "Install a ROCm build, or pass device='cpu'."
             )
         name = f"cuda:{index or 0}"
     try:
@@ -47,7 +47,10 @@ def copy_to(device: str) -> "TorchCopyHandOff | None":
 
 
 def _find_accelerator() -> str | None:
-    """Return the name of the default accelerator, if Forebay does not support it itself."""
+    """Return the name of the default accelerator.
+
+    Return None if there is no accelerator, or if it is an NVIDIA GPU.
+    """
     if torch.version.hip is not None and torch.cuda.is_available():
         return "rocm"
     if not hasattr(torch, "accelerator") or not torch.accelerator.is_available():  # since PyTorch 2.6
@@ -57,7 +60,10 @@ def _find_accelerator() -> str | None:
 
 
 class TorchCopyHandOff(TorchHandOff):
-    """Hands off copies. The copy of pageable memory is complete when `to` returns, so the slot is free then."""
+    """Hands off copies.
+
+    The copy of pageable memory is complete when `to` returns, so Forebay may reuse the slot then.
+    """
 
     def __init__(self, device: str) -> None:
         self.device = device

@@ -22,7 +22,7 @@ _KEPT_BACKUPS = 3  # the newest, the one before it, and the older one of `double
 
 
 class ResumableFeed(Protocol):
-    """What the callback needs of a Keras feed."""
+    """The part of a Keras feed that the callback uses."""
 
     @property
     def num_batches(self) -> int | None: ...
@@ -63,7 +63,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         self._steps_before_resume = 0  # steps of the resumed epoch that an earlier `fit` has finished
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Restore the weights, the epoch and the position of the feed, if there is a backup."""
+        """Restore weights, epoch and position of the feed, if there is a backup."""
         if getattr(self.model, "optimizer", None) is None:
             raise PipelineError(
                 "the model has no optimizer, whose step counter tells which state of the feed belongs to the weights. "
@@ -108,7 +108,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
             return False
         steps = self.params.get("steps")
         batches_left = self._feed.batches_left(state) if steps == self._feed.num_batches else None
-        if batches_left is not None:  # right also if a resumed feed has another batch size
+        if batches_left is not None:  # this is correct even if a resumed feed has another batch size
             return batches_left == 0
         return steps is not None and self._finished_steps >= steps
 
@@ -136,7 +136,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
             ) from error
 
     def _write_backups(self, backups: list[_Backup]) -> None:
-        """Replace the file in one step, so that a reader never sees a part of it."""
+        """Replace the file in one step: a reader never sees a part of it."""
         self._states_path.parent.mkdir(parents=True, exist_ok=True)
         new_path = self._states_path.with_suffix(".new")
         with new_path.open("w") as file:
@@ -147,6 +147,9 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
 
 
 def _step_counters(optimizer: Any) -> list[float]:
-    """Return the scalar variables of an optimizer: at least one of them changes with every step."""
+    """Return the scalar variables of an optimizer.
+
+    At least one of them changes with every step.
+    """
     scalars = [variable for variable in optimizer.variables if len(variable.shape) == 0]
     return [float(keras.ops.convert_to_numpy(variable)) for variable in scalars]

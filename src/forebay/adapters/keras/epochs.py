@@ -43,7 +43,8 @@ class FeedEpochs:
         self._owner: EpochIteratorRef | None = None  # owner of this turn
         self._replayable: list[_TakenBatch] = []  # the first batches of this turn, while Keras may still start over
         self._to_replay: list[_TakenBatch] = []  # batches to return a second time
-        self._model_state: dict[str, Any] | None = None  # state before the batch that Keras fetched early, if it did
+        # State before the batch that Keras fetched early; None if it fetched no batch early.
+        self._model_state: dict[str, Any] | None = None
         self._epoch_batches: int | None = None  # number of batches in this turn's epoch, if it was resumed
         self.next_epoch_batches: int | None = None  # the same number for the next turn
 

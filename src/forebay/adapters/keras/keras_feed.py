@@ -253,7 +253,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return tf_batches.TracedDataset(traced, make_batches)
 
     def on_epoch_begin(self) -> None:
-        """Limit the prefetch of Keras, and tell it the number of batches if a resumed epoch is shorter."""
+        """Limit the prefetch of Keras, and tell it the length of a resumed epoch."""
         limit_prefetch(calling_epoch_iterator(), is_on_device=self._on_device)
         self._is_in_epoch, self._is_building = True, is_building_model()
         if self._epochs.next_epoch_batches is not None:

@@ -1,4 +1,4 @@
-"""The dataset and the samplers of a loader, through which trainers rebuild or skip parts of it.
+"""The dataset and the samplers of a loader, which trainers use to rebuild it.
 
 A trainer that resumes makes a new DataLoader from the dataset of the loader, and a batch sampler that leaves out the
 first batches. So the batch sampler numbers the batches of an epoch, and the dataset returns the batch with a number.
@@ -19,7 +19,10 @@ __all__ = ["BatchRows", "FeedBatchSampler", "FeedDataset", "FeedSampler", "retur
 
 
 class BatchRows(Sequence[int]):
-    """One batch of an epoch: its number, and the positions of its rows in the order of all ranks."""
+    """One batch of an epoch: its number, and the positions of its rows.
+
+    The positions count the rows of all ranks.
+    """
 
     __slots__ = ("_schedule", "epoch", "number")
 
@@ -88,7 +91,10 @@ class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped
         self.shuffle, self.seed, self.drop_last = False, 0, False  # the pipeline shuffles
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator of the loader start this epoch. Keep the position if it is inside of it."""
+        """Make the next iterator of the loader start this epoch.
+
+        If the position of the feed is already inside of this epoch, keep the position.
+        """
         self.dataset.loader_feed.set_epoch(epoch)
 
     @property
@@ -122,7 +128,8 @@ class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped
 class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped here
     """The batches of the next epoch, by number. Skipping some of them reads no rows.
 
-    A trainer that wants the same rows in every epoch replaces the sampler by a sequential one. Then epoch 0 repeats.
+    A trainer that needs the same rows in every epoch replaces the sampler by a sequential one. Then every epoch returns
+    the batches of epoch 0.
     """
 
     def __init__(self, sampler: Any, batch_size: int | None, drop_last: bool) -> None:
@@ -148,7 +155,10 @@ def return_batch(batch: Tree) -> Tree:
 
 
 def _batches_of_epoch(loader_feed: LoaderFeed, epoch: int) -> Iterator[BatchRows]:
-    """Yield all batches of an epoch, without reading them. A stream of unknown length has no end here."""
+    """Yield all batches of an epoch, without reading them.
+
+    For a stream of unknown length, the iterator never ends.
+    """
     schedule, batches = loader_feed.pipeline.schedule, loader_feed.feed.batches
     for number in itertools.count() if batches is None else range(batches):
         yield BatchRows(epoch, number, schedule)

@@ -37,8 +37,8 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
     def __init__(self, dataset: FeedDataset, *, batch_sampler: Any = None, **rebuilt: Any) -> None:
         """Make a loader of a dataset.
 
-        A trainer that rebuilds the loader passes another batch sampler, and settings in `rebuilt` that follow from the
-        pipeline.
+        A trainer that rebuilds the loader passes another batch sampler, and other settings. These are in `rebuilt`. The
+        loader ignores them, because they follow from the pipeline.
         """
         pipeline = dataset.loader_feed.pipeline
         rows, drops_rows = None, False
@@ -75,7 +75,10 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         self._loader_feed.load_state_dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator start this epoch. Keep the position if it is inside of this epoch."""
+        """Make the next iterator start this epoch.
+
+        If the position is already inside of this epoch, keep the position.
+        """
         self._loader_feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The feed of a loader: built on first use, on the rank of this process, and moved to the epoch that a trainer names.
+"""The feed of a loader, which follows the rank and the epoch of the trainer.
 
 A trainer may start the ranks after the script has made its loaders. So the loader builds its feed when it is used, and
 looks for a rank again at the start of each epoch. A state does not depend on the rank, so the feed keeps its position.
@@ -99,7 +99,10 @@ class LoaderFeed:
         return self.feed.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iterator start at the position of a state, or at the next epoch if its epoch is over."""
+        """Make the next iterator start at the position of a state.
+
+        If the epoch of the state is over, the iterator starts the next epoch.
+        """
         self.feed_of_rank.load_state_dict(state)
         cursor = Cursor.from_state(state, self._pipeline.fingerprint)
         self._next_epoch, self._current = cursor.epoch, None
@@ -107,9 +110,10 @@ class LoaderFeed:
             self._move_to(cursor.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator start this epoch. Keep the position if it is inside of this epoch.
+        """Make the next iterator start this epoch.
 
-        Trainers call this also after they have loaded a state in the middle of the epoch.
+        If the position is already inside of this epoch, keep the position: trainers also call this method after they
+        have loaded a state in the middle of the epoch.
         """
         if epoch != self._next_epoch:
             self._move_to(epoch)
@@ -135,7 +139,10 @@ class LoaderFeed:
             iter(feed)
 
     def batch_at(self, epoch: int, number: int) -> Tree:
-        """Return one batch of an epoch. Batches before it are not read, unless the input is a stream."""
+        """Return one batch of an epoch.
+
+        The batches before it are not read, unless the input is a stream.
+        """
         is_current = self._current is not None and self._current() is self._indexed
         if self._indexed is None or not is_current or self._indexed_place != (epoch, number):
             self._seek(epoch, number)
@@ -225,9 +232,10 @@ def cursor_of_batch(schedule: Schedule, epoch: int, number: int) -> Cursor:
 
 
 def _count_rest(pipeline: Pipeline, cursor: Cursor) -> tuple[int, int]:
-    """Return the batches from the cursor to the end of its epoch, and the rows of an incomplete last step or 0.
+    """Return the batches after a cursor, and the rows of an incomplete last step.
 
-    Both are `UNKNOWN` if the length of the input is unknown.
+    The batches count to the end of the cursor's epoch. The rows are 0 if the last step is full. Both are `UNKNOWN` if
+    the length of the input is unknown.
     """
     schedule: Schedule = pipeline.schedule
     if not pipeline.indexed or schedule.batches is None:

@@ -25,7 +25,7 @@ class DeviceReader:
     """Copies arrays of one device to the host, in the order of `start_copy` calls."""
 
     def __init__(self, index: int, max_copies: int) -> None:
-        """Prepare for at most `max_copies` pending copies at a time from the GPU of this index."""
+        """Prepare for at most `max_copies` pending copies at a time from one GPU."""
         self._device, self._max_blocks = device_at(index), max_copies
         self._stream = Stream(self._device)
         self._blocks: list[_PageLockedBlock] = []

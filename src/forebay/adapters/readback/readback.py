@@ -38,7 +38,7 @@ class Result(NamedTuple):
 class Readback:
     """Copies results from the device to the host while the program and the device continue.
 
-    A result has the values of the call of `put`, even if the array changes later: PyTorch, CuPy and JAX first copy the
+    A result has the values at the time of `put`, even if the array changes later: PyTorch, CuPy and JAX first copy the
     array on the device. PyTorch results of bfloat16 become float32, because NumPy has no bfloat16.
 
     The Readback keeps arrived results until you take them with `ready` or `drain`. If a copy failed, `ready` and

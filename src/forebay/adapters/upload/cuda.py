@@ -65,7 +65,7 @@ class CudaUploader:
 
 
 def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet) -> None:
-    """Queue the copies of an array. If it is large, page-lock its whole pages before."""
+    """Queue the copies of an array; page-lock the whole pages of a large array first."""
     address = address_of(bytes_view)
     page_range = whole_pages(address, bytes_view.nbytes)
     for start, stop in _copy_steps(address, address + bytes_view.nbytes, page_range):

@@ -1,11 +1,14 @@
-"""Counts the floating-point operations of a training step, and the bytes of kernels of XLA.
+"""Counts the floating-point operations (FLOPs) of a training step, and the bytes of kernels of XLA.
 
-The operations give the model FLOPs utilisation.
+The FLOPs give the model FLOPs utilisation.
 
-PyTorch: while one step runs, before the steps that are recorded on the device, a profiler of PyTorch notes the shapes
-of all operators. This costs that step some microseconds per operator. The profiler does not use CUPTI, and compiled
-code stays compiled. JAX: after the recording, the compiled programs that the loop called are read. TensorFlow: hooks
-count the operations of each graph when it is traced.
+PyTorch: in one step, before the steps that are recorded on the device, a profiler of PyTorch records the shapes of all
+operators. It makes this step longer by some microseconds per operator. The profiler does not use CUPTI, and compiled
+code stays compiled.
+
+JAX: after the recorded steps, the doctor reads the compiled programs that the loop called.
+
+TensorFlow: hooks count the FLOPs of each graph when TensorFlow traces it.
 """
 
 import re
@@ -27,26 +30,26 @@ __all__ = ["ArithmeticRecorder", "bytes_of_kernels", "flops_of_graphs", "flops_o
 _CALLS = re.compile(r"calls=%?([\w.\-]+)")
 _SLICING = frozenset({"slice", "dynamic-slice", "gather"})  # opcodes that read a part of their first operand
 _UPDATE = "dynamic-update-slice"  # writes a part of its first operand, in place
-MAX_OPERATORS = 1_000_000  # of a step; more are not counted
-MAX_KERNELS = 10_000  # with the most bytes; others are omitted from the capture
+MAX_OPERATORS = 1_000_000  # of one step; further operators are not counted
+MAX_KERNELS = 10_000  # the capture has only this many kernels, those that read and write the most bytes
 
 
 class ArithmeticRecorder:
-    """Counts the operations of one step. A failure is reported to `on_error`, because it must not reach the script."""
+    """Counts the FLOPs of one step. A failure is reported to `on_error`, because it must not reach the script."""
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        self.facts: dict[str, Any] | None = None  # in the capture format; None if the operations are unknown
+        self.facts: dict[str, Any] | None = None  # in the capture format; None if the FLOPs are unknown
         self.kernels: dict[str, int] = {}  # name of a kernel of XLA -> bytes that it reads and writes
         self._on_error = on_error
-        self._thread = 0  # the thread whose operators are noted; 0 if none
-        self._records: Any = None  # of the profiler of PyTorch
+        self._thread = 0  # id of the thread whose operators are recorded; 0 if none
+        self._records: Any = None  # what the profiler of PyTorch has recorded
 
     @property
     def is_recording(self) -> bool:
         return self._thread != 0
 
     def start(self) -> None:
-        """Note the operators of PyTorch, if the script uses PyTorch on a GPU and runs no profiler."""
+        """Start to record the operators of PyTorch, if the script uses PyTorch on a GPU and runs no profiler."""
         torch = sys.modules.get("torch")
         try:
             if torch is None or not torch.cuda.is_initialized() or active_profiler() is not None:
@@ -56,7 +59,7 @@ class ArithmeticRecorder:
                 return
             config = torch._C._profiler._ExperimentalConfig()
             state = torch._C._profiler.ProfilerState.CPU
-            # Of the options, only the first is on: record shapes.
+            # The first option records shapes. The other options are off.
             options = (True, False, False, False, False)
             autograd._enable_profiler_legacy(torch._C._profiler.ProfilerConfig(state, *options, config))
             self._thread = get_ident()
@@ -64,7 +67,7 @@ class ArithmeticRecorder:
             self._on_error(error)
 
     def stop(self) -> bool:
-        """Stop noting operators; return whether this was done. The profiler belongs to the thread that started it."""
+        """Stop recording operators if this thread has started it; return whether it has."""
         if self._thread != get_ident():
             return False
         self._thread = 0
@@ -75,7 +78,11 @@ class ArithmeticRecorder:
         return True
 
     def count(self, events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> None:
-        """Set `facts`. `events` are those of the run, and `step_ends` those of the recorded steps."""
+        """Set `facts` and `kernels`.
+
+        `events` are all events of the run. `step_ends` are the start of the first recorded step and the end of each
+        recorded step, in nanoseconds.
+        """
         records, self._records = self._records, None
         try:
             flops = count_flops(_operators(records)) if records is not None else None
@@ -94,7 +101,7 @@ class ArithmeticRecorder:
 
 
 def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
-    """Yield the name and the shapes of each operator that the profiler noted."""
+    """Yield the name of each recorded operator, and the shapes of its arguments."""
     count = 0
     for thread_records in records:
         for record in thread_records:
@@ -104,16 +111,17 @@ def _operators(records: Any) -> Iterator[tuple[str, Shapes]]:
 
 
 def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> float | None:
-    """Return the operations per step of the functions of TensorFlow that the recorded steps call.
+    """Return the FLOPs per step of the TensorFlow functions that the recorded steps call.
 
-    Return None if the operations of a function are unknown. Raise UnknownFlopsError if its graphs differ.
+    Return None if the FLOPs of a called function are unknown, or if they are 0. Raise UnknownFlopsError if the graphs
+    of one called function have different FLOPs.
     """
     flops_by_function: dict[str, set[float]] = {}
     for event in events:
         detail = event.detail or {}
         if event.kind == EventKind.COMPILE and event.api == "tf.function":
             flops_by_function.setdefault(str(detail.get("function", "")), set()).add(detail.get("flops", -1))
-    # -1: the operations of a graph are unknown.
+    # -1: the FLOPs of a graph are unknown.
     known = {name: flops for name, flops in flops_by_function.items() if -1 not in flops}
     return _sum_calls(events, step_ends, known)
 
@@ -121,16 +129,21 @@ def flops_of_graphs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> 
 def flops_of_programs(
     events: Sequence[LedgerEvent], step_ends: Sequence[int], programs: dict[str, list[str]]
 ) -> float | None:
-    """Return the operations per step of the jitted functions that the recorded steps call.
+    """Return the FLOPs per step of the jitted functions that the recorded steps call.
 
-    `programs` has the texts of the compiled modules of each function. Return None if a function has none. Raise
-    UnknownFlopsError if its modules differ in their operations.
+    `programs` maps the name of each function to the texts of its compiled modules. Return None if a called function has
+    no module, or if the FLOPs are 0. Raise UnknownFlopsError if a text does not show its FLOPs, or if the modules of
+    one called function have different FLOPs.
     """
     return _sum_calls(events, step_ends, {name: {*map(count_hlo_flops, texts)} for name, texts in programs.items()})
 
 
 def bytes_of_kernels(programs: dict[str, list[str]]) -> dict[str, int]:
-    """Return the bytes of the kernels of these programs. Names with different bytes are omitted."""
+    """Map the name of each kernel in `programs` to the bytes that the kernel reads and writes.
+
+    A name is omitted if several kernels with this name have different numbers of bytes. The result has at most
+    MAX_KERNELS names, those with the most bytes.
+    """
     found: dict[str, set[int]] = {}
     for text in (text for texts in programs.values() for text in texts):
         for name, nbytes in kernel_nbytes(text).items():
@@ -196,7 +209,10 @@ def _count_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> Cou
 
 
 def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: dict[str, set[float]]) -> float | None:
-    """Return the operations per step. `flops` has those of each graph or program of each function."""
+    """Return the FLOPs per step. `flops` maps each function to the FLOPs of its graphs or programs.
+
+    Return None if a called function is missing in `flops`, or if the result is 0.
+    """
     total = 0.0
     for name, count in _count_calls(events, step_ends).items():
         if name not in flops:
@@ -208,13 +224,13 @@ def _sum_calls(events: Sequence[LedgerEvent], step_ends: Sequence[int], flops: d
 
 
 def _called_programs(events: Sequence[LedgerEvent], step_ends: Sequence[int]) -> dict[str, list[str]]:
-    """Return the texts of the compiled modules that JAX holds for each function that the recorded steps call."""
+    """Map each jitted function that the recorded steps call to the texts of its compiled modules."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is None or not bridge.backends_are_initialized():
         return {}
     called, programs = _count_calls(events, step_ends), dict[str, list[str]]()
     for executable in sys.modules["jax"].local_devices()[0].client.live_executables():
-        with suppress(Exception):  # one program that cannot be read must not hide the others
+        with suppress(Exception):  # a program that cannot be read must not hide the other programs
             module = executable.hlo_modules()[0]
             function = str(module.name).partition("_")[2]  # without `jit_` or `pmap_`
             if function in called:

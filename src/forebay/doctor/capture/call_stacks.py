@@ -13,8 +13,8 @@ from forebay.doctor.model.step_history import StackFrame
 
 __all__ = ["CallStacks"]
 
-MAX_FRAMES = 5_000  # of all stacks together; beyond that, a new stack counts as its outermost known frames
-MAX_DEPTH = 60  # frames that are kept of one stack, from its outermost line of user code on
+MAX_FRAMES = 5_000  # of all stacks together; the samples of further frames count for their callers
+MAX_DEPTH = 60  # frames of one stack that are kept, counted from its outermost line of user code
 MAX_SEARCHED = 1_000  # frames of a thread's stack that are searched for lines of user code
 
 
@@ -56,7 +56,7 @@ class CallStacks:
         return stack[max(0, outermost - MAX_DEPTH) : outermost]
 
     def _index_of(self, caller: int, line: int, function: str = "") -> int:
-        """Return the index of a frame, which is added if it is new. Without space for it, return its caller."""
+        """Return the index of a frame. Add the frame if it is new. If there is no space for it, return `caller`."""
         key = StackFrame(caller, line, function)
         index = self._indices.get(key)
         if index is None:
@@ -67,7 +67,7 @@ class CallStacks:
         return index
 
     def _library_name(self, frame: FrameType) -> str:
-        """Return the name of a function of a library; empty for functions inside functions, and for the doctor.
+        """Return the name of a library function; empty for functions inside functions and for those of the doctor.
 
         Functions inside functions are mostly wrappers, such as those of decorators.
         """

@@ -18,9 +18,9 @@ from forebay.doctor.model.events import PYTHON_CODE, STORED_STACK
 
 __all__ = ["CalledFunctions"]
 
-MAX_DEPTH = 200  # frames of a stack; deeper frames are not searched for a line of the script
+MAX_DEPTH = 200  # innermost frames of a stack that are searched for a line of the script
 _CALLED_NAME = re.compile(r"[A-Za-z_][\w.]*(?=\s*\()")
-# Instructions that may run C code for long: a call, an operator, an iterator. The name of the callee may be unknown.
+# Instructions that may run C code for a long time: a call, an operator, an iterator. The callee may be unknown.
 _C_INSTRUCTIONS = ("CALL", "PRECALL", "BINARY", "COMPARE", "UNARY", "FOR_ITER", "SEND", "STORE_SUBSCR", "CONTAINS")
 
 
@@ -33,7 +33,7 @@ class CalledFunctions:
         self._codes: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
 
     def find(self, frame: FrameType) -> tuple[int, str]:
-        """Return the index of the line, or -1, and the name of the function.
+        """Return the index of the line, or -1 if the stack has none, and the name of the function.
 
         The name is PYTHON_CODE if the line itself executes bytecode, and empty if the function is unknown.
         """
@@ -50,7 +50,7 @@ class CalledFunctions:
     def _name_of_library(self, frames: list[FrameType]) -> str:
         """Return the name of the outermost function that is neither a wrapper nor a hook of the doctor.
 
-        The stack that anomaly mode stores for every operation of PyTorch counts as a call of its own.
+        Return STORED_STACK if anomaly mode of PyTorch is storing the stack of an operation.
         """
         if any(_is_stored_stack(frame) for frame in frames):
             return STORED_STACK
@@ -95,15 +95,16 @@ def _source_of_instruction(code: CodeType, offset: int) -> str:
 
 
 def _resolve(dotted_name: str, variables: dict[str, Any]) -> str:
-    """Return the full name of a function: of a module, of a builtin, or of the type of a global object.
+    """Return the full name of a called function, such as `numpy.dot`.
 
-    Return "" for other functions, such as those of local variables.
+    `dotted_name` must begin with a global variable or a builtin. Return "" for other names, such as those that begin
+    with a local variable, and for functions and objects of `__main__`.
     """
     root, _, rest = dotted_name.partition(".")
     value = variables.get(root, getattr(builtins, root, None))
     if isinstance(value, ModuleType):
         return f"{value.__name__}.{rest}"
-    owner = value if hasattr(value, "__qualname__") else type(value)  # a class or a function, or an object
+    owner = value if hasattr(value, "__qualname__") else type(value)  # a class or a function, or the class of an object
     module = getattr(owner, "__module__", None)
     if value is None or not isinstance(module, str) or module == "__main__" or module not in sys.modules:
         return ""

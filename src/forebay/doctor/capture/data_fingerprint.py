@@ -6,11 +6,11 @@ from typing import Any
 __all__ = ["fingerprint"]
 
 SAMPLED_NBYTES = 4096  # per array; for an array of 100 MB, sampling takes 40 us and reading all bytes takes 50 ms
-_PIECES = 16  # samples per array of more than SAMPLED_NBYTES, at equal distances
+_SAMPLE_COUNT = 16  # samples per array of more than SAMPLED_NBYTES, at equal distances
 
 
 def fingerprint(array: Any) -> str:
-    """Return dtype, shape and a checksum of the bytes as one text.
+    """Return dtype, shape and a checksum of the bytes as one string.
 
     The checksum covers all bytes of an array of at most SAMPLED_NBYTES, and only samples of a larger array. Return ""
     if the memory is empty, not C-contiguous or not readable.
@@ -22,15 +22,15 @@ def fingerprint(array: Any) -> str:
     if nbytes <= SAMPLED_NBYTES:
         checksum = zlib.crc32(content)
     else:
-        checksum, piece_nbytes = 0, SAMPLED_NBYTES // _PIECES
-        step = (nbytes - piece_nbytes) // (_PIECES - 1)
-        for start in range(0, step * _PIECES, step):
-            checksum = zlib.crc32(content[start : start + piece_nbytes], checksum)
+        checksum, sample_nbytes = 0, SAMPLED_NBYTES // _SAMPLE_COUNT
+        step = (nbytes - sample_nbytes) // (_SAMPLE_COUNT - 1)
+        for start in range(0, step * _SAMPLE_COUNT, step):
+            checksum = zlib.crc32(content[start : start + sample_nbytes], checksum)
     return f"{array.dtype.str}{array.shape}{checksum:08x}"
 
 
 def _bytes_of(array: Any) -> memoryview | None:
-    """Return a flat view of the bytes of an array, or None if it has none."""
+    """Return a flat view of the bytes; None if the memory is empty, not C-contiguous or not readable."""
     try:
         view = memoryview(array)
         return view.cast("B") if view.contiguous and view.nbytes else None

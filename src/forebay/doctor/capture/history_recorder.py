@@ -16,7 +16,7 @@ from forebay.doctor.model.step_history import LongStep, StackFrame, StepBlock, S
 __all__ = ["HistoryRecorder"]
 
 CHUNK_STEPS = 32  # measured steps per chunk
-MIN_STEPS = 5  # measured steps of the last chunk; fewer have no reliable median
+MIN_STEPS = 5  # measured steps of a chunk; fewer have no reliable median
 LONG_SHARE = 0.5  # a long step takes longer than a usual step by at least this share
 MAX_BLOCKS = 64
 MAX_LONG_STEPS = 1_000
@@ -54,7 +54,7 @@ class _State:
     long_seconds: float = 0.0
     long_excess: float = 0.0
     long_nanoseconds: Counter[int] = field(default_factory=Counter)
-    usual: float = 0.0  # seconds; of the last chunk
+    usual: float = 0.0  # seconds of the median step of the last chunk
 
     def copy(self) -> "_State":
         return _State(
@@ -76,7 +76,7 @@ class HistoryRecorder:
 
     @property
     def usual_seconds(self) -> float:
-        """The median step of the last chunk; 0.0 before the first chunk is complete."""
+        """The median step time of the last chunk in seconds; 0.0 before the first chunk is complete."""
         return self._state.usual
 
     @property
@@ -91,7 +91,7 @@ class HistoryRecorder:
     def add_end(self, time: int, steps: int) -> None:
         """End the current measurement of `steps` steps. With zero steps, discard it and begin another one.
 
-        An end before the last one is ignored: a hook that was just removed may report late.
+        An end that is earlier than the last one is ignored: a hook that was just removed may report it late.
         """
         if time < self._last_end:
             return
@@ -126,7 +126,7 @@ class HistoryRecorder:
         )
 
     def _assign_samples(self, measured: _MeasuredStep, end: int) -> None:
-        """Give a measured step its samples. Each counts for the time since the previous one."""
+        """Give a measured step its samples. Each sample counts for the time since the previous sample or step end."""
         previous = self._last_end
         while self._samples and self._samples[0][0] <= end:
             time, frame, is_random = self._samples.popleft()
@@ -166,7 +166,7 @@ def _add_chunk(state: _State, chunk: list[_MeasuredStep]) -> None:
 
 
 def _add_long_step(state: _State, measured: _MeasuredStep, usual: float) -> None:
-    """Add a long step. If several steps were measured together, one of them is taken to be the long one."""
+    """Add a long step. If several steps were measured together, assume that only one of them was long."""
     excess = measured.seconds - measured.steps * usual
     frames = tuple(frame for frame, _ in measured.nanoseconds.most_common(MAX_LONG_FRAMES))
     state.long_steps.append(LongStep(state.position, usual + excess, frames))
@@ -188,7 +188,10 @@ def _add_block(state: _State, chunk: StepBlock) -> None:
 
 
 def _merge(blocks: Iterable[StepBlock]) -> StepBlock:
-    """Return one block. Its usual step is the mean of the medians, because the steps themselves are not kept."""
+    """Merge blocks into one.
+
+    Its usual step is the weighted mean of their medians, because the times of single steps are not kept.
+    """
     parts = list(blocks)
     steps = sum(block.steps for block in parts)
     samples: Counter[int] = Counter()

@@ -25,7 +25,8 @@ _CONTRACTING = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _LABELS = re.compile(r"dim_labels=\w+_(\w+)->\w+")
 _CALLING = ("fusion", "call", "while", "async-start")  # opcodes of instructions that run other computations
-_PRODUCTS_WITHOUT_SIZES = ("fmha", "cudnn$norm", "flash")  # parts of the names of custom call targets
+# Parts of the targets of custom calls whose text does not show the sizes of their products.
+_PRODUCTS_WITHOUT_SIZES = ("fmha", "cudnn$norm", "flash")
 
 
 def count_hlo_flops(text: str) -> float:
@@ -37,7 +38,7 @@ def count_hlo_flops(text: str) -> float:
 
 
 def _count(name: str, module: HloModule, known: dict[str, int]) -> int:
-    """Return the operations of a computation; `known` has those of computations that were counted before."""
+    """Return the operations of a computation. `known` maps counted computations to their operations."""
     if name not in known:
         known[name] = 0  # a computation that calls itself is damaged; do not follow it
         instructions = module.computations.get(name, {})

@@ -41,7 +41,10 @@ class HloModule:
 
 
 def parse_module(text: str) -> HloModule:
-    """Parse the text that XLA writes for a module. Other lines than instructions are skipped."""
+    """Parse the text that XLA writes for a module.
+
+    Lines that are neither an instruction nor the start of a computation are skipped.
+    """
     computations: dict[str, Computation] = {}
     current: Computation = {}
     entry = ""
@@ -70,5 +73,5 @@ def _arrays(text: str) -> Iterator[tuple[Dims, int]]:
     """Yield the dimensions and the bytes of each array in the text of a type, such as `(f32[64,16]{1,0}, s8[4]{0})`."""
     for bits, sizes in _ARRAY.findall(text):
         dims = tuple(map(int, filter(None, sizes.split(","))))
-        # The name of a type ends with its bits: f32, c64. `pred` has none, and it and types of 4 bits count as a byte.
+        # The name of a type ends with its bits: f32, c64. `pred` has none. It counts as a byte, and so do 4-bit types.
         yield dims, prod(dims) * max(8, int(bits or 8)) // 8

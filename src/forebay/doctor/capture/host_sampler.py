@@ -1,13 +1,14 @@
 """Samples the lines of the script that the host executes, for the time that no hook explains.
 
-A thread looks at the stacks of all other threads 200 times per second, at irregular intervals: regular ones could
-always hit the same line of a loop. Each sample counts for the time since the previous one, because a C function that
+A thread reads the stacks of all other threads 200 times per second, at irregular intervals: regular intervals could
+always hit the same line of a loop. Each sample counts for the time since the previous sample, because a C function that
 holds the GIL delays the sampler.
 
-The sampler needs the GIL. A thread that waits releases it at once, but a thread that executes bytecode releases it only
-after the switch interval. The sampler would then often run only at the next line that waits, which would get the sample
-of the line before it. While the script has a single thread, the sampler therefore shortens the switch interval. With
-several threads it does not, because they would switch more often.
+The sampler needs the GIL. A thread that begins to wait releases the GIL at once, but a thread that executes bytecode
+releases it only after the switch interval. With the default interval, the sampler would often run only when the script
+reaches a line that waits. This line would then get the samples of the lines before it. So the sampler shortens the
+switch interval while the script has a single thread. Several threads would switch more often, so with several threads
+the sampler keeps the interval of the script.
 """
 
 import _thread
@@ -37,8 +38,8 @@ class HostSampler:
         self._on_failure = on_failure
         self._functions = CalledFunctions(lines)
         self._samples: deque[HostSample] = deque(maxlen=MAX_SAMPLES)
-        self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
-        self._switch_seconds = 0.0  # switch interval of the script; 0.0 while it applies
+        self._random = Random(0)  # separate, so that the script draws the same numbers as without the doctor
+        self._switch_seconds = 0.0  # switch interval of the script; 0.0 while the sampler has not changed it
         self._sampled_at = 0  # nanoseconds; time of the last sample
         self._thread = SamplingThread(self._take_sample, self._fail)
 
@@ -49,7 +50,7 @@ class HostSampler:
 
     def start(self) -> None:
         self._sampled_at = perf_counter_ns()
-        self._thread.start(self._pause_seconds())
+        self._thread.start(self._draw_interval())
 
     def stop(self) -> None:
         """End the thread. It is safe to call this twice."""
@@ -57,11 +58,11 @@ class HostSampler:
         self._restore_switch_interval()
 
     def forget_thread(self) -> None:
-        """Undo what the sampler has changed. Call this in a forked process, which has no such thread."""
+        """Undo what the sampler has changed. Call this in a forked process, which has no sampling thread."""
         self._thread.forget()
         self._restore_switch_interval()
 
-    def _pause_seconds(self) -> float:
+    def _draw_interval(self) -> float:
         """Return the seconds until the next sample."""
         return SECONDS * self._random.uniform(0.5, 1.5)
 
@@ -70,7 +71,7 @@ class HostSampler:
         now = perf_counter_ns()
         self._sample(now, now - self._sampled_at)
         self._sampled_at = now
-        return self._pause_seconds()
+        return self._draw_interval()
 
     def _fail(self, error: Exception) -> None:
         self._restore_switch_interval()
@@ -102,7 +103,7 @@ class HostSampler:
             sys.setswitchinterval(min(self._switch_seconds, SWITCH_SECONDS))
 
     def _restore_switch_interval(self) -> None:
-        """Restore the switch interval of the script, unless the script has set another one since."""
+        """Restore the switch interval of the script, unless the script has set another interval."""
         if self._switch_seconds and abs(sys.getswitchinterval() - SWITCH_SECONDS) < SWITCH_SECONDS / 10:
             sys.setswitchinterval(self._switch_seconds)
         self._switch_seconds = 0.0

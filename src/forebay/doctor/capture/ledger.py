@@ -45,7 +45,7 @@ class Ledger:
         self.notes: list[str] = []  # sentences about what could not be recorded
         self.is_on = True  # False: hooks record nothing
         self.timed_site: SiteKey | None = None  # the site that ends a step; set while steps are timed
-        self.on_step: Callable[[int], None] | None = None  # if set, gets ends of `timed_site`; no event is recorded
+        self.on_step: Callable[[int], None] | None = None  # if set, gets each end of `timed_site` instead of an event
         self.paused_until = 0  # nanoseconds; 0: not paused
         self._calls_to_skip = 0  # number of next hook calls that record nothing; set while steps are timed
         self._calls_since_step = 0  # hook calls since the last step ended; counted while steps are timed
@@ -64,13 +64,16 @@ class Ledger:
 
     @property
     def last_end(self) -> int:
-        """The latest end of the last two events: a compiled call, and an upload inside of it; 0 without two events."""
+        """The later end of the last two events; 0 if there are fewer than two.
+
+        The last event may be an upload inside a compiled call. The event of the call precedes it, but ends later.
+        """
         events = self._events
         return max(events[-1][5], events[-2][5]) if len(events) > 1 else 0
 
     @property
     def calls_since_step(self) -> int:
-        """The hook calls since the last step ended, while steps are timed."""
+        """The number of hook calls since the last step ended; counted while steps are timed."""
         return self._calls_since_step
 
     def count_of(self, site: SiteKey) -> int:
@@ -89,7 +92,7 @@ class Ledger:
     def can_begin(self) -> bool:
         """Whether `begin` would return True now.
 
-        If the ledger skips hook calls, this counts as one of them, so do not call `begin` after False.
+        A result of False may count as a skipped hook call, so do not call `begin` after it.
         """
         if (
             not self.is_on
@@ -123,8 +126,8 @@ class Ledger:
     def skip_steps(self, steps: int) -> int:
         """Record nothing in the next `steps - 1` steps. Return the number of steps until the next event.
 
-        Call this when a timed step ends. To skip a step, the ledger skips as many hook calls as the last step made. If
-        it made none, nothing can be skipped and the result is 1.
+        Call this when a timed step ends. To skip a step, the ledger skips the number of hook calls that the last step
+        made. If the last step made none, the ledger cannot skip steps, and the result is 1.
         """
         calls, self._calls_since_step = self._calls_since_step, 0
         self._calls_to_skip = (steps - 1) * calls
@@ -172,14 +175,14 @@ class Ledger:
             site_count.next_count, site_count.next_time = self._on_site(site, site_count.count, end)
 
     def _skip_call(self) -> bool:
-        """Whether to skip this hook call; counts it as skipped."""
+        """Whether to skip this hook call. If so, count it as skipped."""
         if self._calls_to_skip <= 0:
             return False
         self._calls_to_skip -= 1
         return True
 
     def _is_pause_over(self) -> bool:
-        """Whether the pause has ended; then clears `paused_until`."""
+        """Whether the pause has ended. If so, clear `paused_until`."""
         if perf_counter_ns() < self.paused_until:
             return False
         self.paused_until = 0

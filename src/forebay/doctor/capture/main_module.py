@@ -35,7 +35,10 @@ def install_module(name: str, arguments: Sequence[str]) -> Callable[[], object]:
 
 
 def _install_main(argv: list[str], command: list[str], folder: str) -> ModuleType:
-    """Replace `__main__`, `sys.argv` and `sys.path[0]`. `command` comes before the script's arguments."""
+    """Replace `__main__`, `sys.argv`, `sys.orig_argv` and `sys.path[0]`.
+
+    In `sys.orig_argv`, `command` comes before the arguments of the script.
+    """
     main = ModuleType("__main__")
     vars(main).update(__loader__=BuiltinImporter, __builtins__=builtins)
     if sys.version_info < (3, 14):

@@ -1,8 +1,8 @@
 """Lines of notebook cells, named as IPython names them: `Cell In[9], line 12`.
 
 IPython compiles a cell under a generated file name, and its compiler knows the cell of each name. The magics `%time`
-and `%timeit` compile their code once more, under a name that all cells share. For them, the frame of the cell gives the
-cell, because it is on the stack too. An unknown version of IPython must not fail a profile: then a line keeps the
+and `%timeit` compile their code once more, under a name that all cells share. For this code, the doctor searches the
+stack for the frame of the cell. Profiling must not fail with an unknown version of IPython: a line then keeps the
 generated name.
 """
 

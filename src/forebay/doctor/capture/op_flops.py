@@ -1,8 +1,8 @@
 """Floating-point operations of PyTorch's operators, from the shapes of their arguments.
 
 Only products count: matrix products, convolutions and attention. Other operators do little arithmetic. A multiplication
-and an addition are two operations. The formulas agree with `torch.utils.flop_counter`, except for attention in the
-backward pass: what it computes again does not count, because it is not work of the model.
+and an addition are two operations. The formulas agree with `torch.utils.flop_counter`, except for the backward pass of
+attention. It repeats a product of the forward pass. This product does not count, because it is not work of the model.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ def count_flops(operators: Iterable[tuple[str, Shapes]]) -> float | None:
             total += _convolution(shapes)
         elif name in _FORMULAS:
             total += _FORMULAS[name](shapes)
-    # A convolution without a backward pass shows its stride nowhere, so the size of its result is unknown.
+    # The shapes of a convolution without a backward pass do not show its stride, so the size of its result is unknown.
     return float(total) if forward <= backward else None
 
 
@@ -46,7 +46,7 @@ def _product(first: int) -> Callable[[Shapes], int]:
 def _attention(first: int, factor: int) -> Callable[[Shapes], int]:
     """Return the formula of attention whose queries are the argument with this index.
 
-    There are two products in the forward pass, and twice as many in the backward pass.
+    There are two products in the forward pass, and four in the backward pass.
     """
 
     def count(shapes: Shapes) -> int:

@@ -15,7 +15,7 @@ _MISSING = object()
 
 
 class InputTrace(Protocol):
-    """Traces the input of a framework in some steps after the profiled ones, because a trace slows them."""
+    """Traces the input of a framework in some steps after the profiled steps, because a trace makes steps slower."""
 
     def can_trace(self) -> bool: ...
 
@@ -68,18 +68,18 @@ class Patches:
     def restore(self, *, except_api: str | None = None) -> None:
         """Remove all hooks, the latest first, except the hooks of `except_api`.
 
-        An attribute that other code has replaced since is not restored. A note says so.
+        An attribute is not restored if other code has replaced the hook. A note says so.
         """
         kept_apis = () if except_api is None else (except_api, self.hook_apis.get(except_api, except_api))
         kept: list[tuple[str, Any, str, Any, Any]] = []
-        covered = set()  # attributes with a kept hook; it calls their earlier replacements, so these stay too
+        covered = set()  # attributes with a kept hook; it calls the earlier hooks of the attribute, so these stay too
         for replaced in reversed(self._replaced):
             api, owner, name, original, replacement = replaced
             if api in kept_apis or (id(owner), name) in covered:
                 kept.append(replaced)
                 covered.add((id(owner), name))
             elif vars(owner).get(name) is not replacement:
-                self.ledger.note(f"{api} was not restored, because other code has replaced it since.")
+                self.ledger.note(f"{api} was not restored, because other code has replaced it during profiling.")
             elif original is _MISSING:
                 delattr(owner, name)  # the owner inherits the attribute
             else:

@@ -1,7 +1,7 @@
 """Facts about the profiled process that rules need: settings, threads, devices, memory.
 
-A query may initialise devices. So only loaded frameworks are queried, JAX only if it has initialised its devices, and
-the memory of PyTorch and TensorFlow only if they have.
+A query may initialise devices. So the doctor queries only loaded frameworks. It queries JAX, and the memory of PyTorch
+and TensorFlow, only if that framework has initialised its devices.
 """
 
 import os

@@ -27,7 +27,7 @@ class RunRequest:
     module: bool = False  # `script` is the name of a module, as for `python -m`
     stop: bool = False  # end the script when enough steps were recorded
     warm_up: int = 10  # steps to skip before profiling
-    steps: int = 50  # to profile
+    steps: int = 50  # steps to profile
 
 
 def profile_run(
@@ -37,8 +37,8 @@ def profile_run(
 ) -> Capture:
     """Run a script in a new session and return the capture.
 
-    If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps. If it does
-    not end after SIGTERM, `report_last` gets the capture in another thread, and the process ends.
+    If the script goes on after enough steps were recorded, `report_early` gets the capture of these steps. If the
+    script does not end after SIGTERM, `report_last` gets the capture in another thread, and the process ends.
     """
 
     def on_enough() -> None:
@@ -69,7 +69,7 @@ def run_profiled(run: RunRequest, session: Session) -> Capture:
     return session.capture(run.script, run.arguments, ended=ended)
 
 
-SILENT_SECONDS = 2.0  # without an event, `_wait` stops after this time; Python joins the threads after the report
+SILENT_SECONDS = 2.0  # `_wait` stops after this time without an event; Python joins the threads later, after the report
 POLL_SECONDS = 0.05
 
 

@@ -44,7 +44,10 @@ def _exit_code(ended: str) -> int:
 
 
 def _run(run: Callable[[], object]) -> str:
-    """Return how the run ended. Python handles the exceptions below after it has left all `except` blocks."""
+    """Run a script and return how it ended.
+
+    As in Python, the exception of a script is handled outside of `except` blocks.
+    """
     match _raised_by(run):
         case None:
             return "done"
@@ -53,7 +56,7 @@ def _run(run: Callable[[], object]) -> str:
         case SigtermReceived():
             return "terminated"
         case KeyboardInterrupt() as error:
-            if sys.excepthook is not sys.__excepthook__:  # else it prints a traceback, which says less than the report
+            if sys.excepthook is not sys.__excepthook__:  # the default hook says less than the report
                 _call_excepthook(error)
             return "interrupted"
         case error:

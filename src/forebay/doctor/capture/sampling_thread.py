@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 __all__ = ["CollectorPause", "SamplingThread"]
 
-# Before Python 3.12, allocating a frame object may run the collector. A finalizer then lets the sampled thread
-# continue, which frees the frame that is being read, and the process crashes. Since Python 3.12 the collector runs only
-# between bytecodes, so no pause is needed.
+# Before Python 3.12, allocating a frame object may run the collector. A finalizer may then release the interpreter
+# lock. The sampled thread continues and frees the frame that the sampler is reading, and the process crashes. Since
+# Python 3.12 the collector runs only between bytecodes, so no pause is needed.
 NEEDS_PAUSE = sys.version_info < (3, 12)
 STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 
@@ -20,7 +20,8 @@ STOP_SECONDS = 1.0  # `stop` waits at most this long for the thread
 class SamplingThread:
     """Calls `sample` between `start` and `stop`, with the garbage collector paused where Python needs this.
 
-    `sample` returns the seconds until its next call. An error of it ends the thread and is passed to `on_failure`.
+    `sample` returns the seconds until its next call. If it raises an error, the thread passes the error to
+    `on_failure` and ends.
     """
 
     def __init__(self, sample: Callable[[], float], on_failure: Callable[[Exception], None]) -> None:
@@ -46,7 +47,7 @@ class SamplingThread:
             self._end_signal.acquire(timeout=STOP_SECONDS)
 
     def forget(self) -> None:
-        """Undo what the thread has changed. Call this in a forked process, which has no such thread."""
+        """Undo what the thread has changed. Call this in a forked process, which has no sampling thread."""
         self._is_running = False
         self._collector_pause.resume()
 

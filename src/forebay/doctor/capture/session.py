@@ -58,7 +58,7 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
-        if records_history:  # other sessions only compare step times
+        if records_history:  # a session without history only measures step times
             self.detector.can_trace = has_loaded_cuda
             self.detector.can_trace_input = self._can_trace_input
         self.ledger = Ledger(on_site=self._on_site)
@@ -71,7 +71,7 @@ class Session:
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._monitor = StepMonitor(self.ledger.lines, partial(self.ledger.note_failure, "the history of steps"))
         self._records_history = records_history
-        self._measured_steps = 0  # after the timed steps, only each n-th end is recorded; this is n (0: none)
+        self._steps_per_measurement = 0  # in the history after the timed steps; 0: it has no more steps
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._busy_cores = BusyCoreMeter()
@@ -186,7 +186,7 @@ class Session:
             self._gpu_sampler.start()
         self._other_threads_clock.read(now)
         if self._arithmetic.is_recording and site == self.detector.anchor and self._arithmetic.stop():
-            now = perf_counter_ns()  # stopping took time; the first recorded step starts only now
+            now = perf_counter_ns()  # stopping takes time; the first recorded step starts after it
         if self.detector.on_site(site, count, now):
             self._apply_phase(self.detector.anchor or site)
             self.ledger.report_all_sites()
@@ -253,8 +253,8 @@ class Session:
         seconds = self._unprofiled_seconds()
         if not self._records_history or not seconds:
             return False
-        self._measured_steps = steps_per_measurement(site[0], median(seconds), self.ledger.calls_since_step)
-        if not self._measured_steps:
+        self._steps_per_measurement = steps_per_measurement(site[0], median(seconds), self.ledger.calls_since_step)
+        if not self._steps_per_measurement:
             return False
         self._patches.restore(except_api=site[1])
         self.detector.block_steps = 1
@@ -267,7 +267,7 @@ class Session:
 
     def _on_unprofiled_step(self, end: int) -> None:
         self._monitor.add_end(end, self.detector.block_steps)
-        self.detector.block_steps = self.ledger.skip_steps(self._measured_steps)
+        self.detector.block_steps = self.ledger.skip_steps(self._steps_per_measurement)
 
     def _sample_memory(self, when: str) -> None:
         anchor = self.detector.anchor
@@ -283,6 +283,6 @@ def _switch_off_in_child(session_ref: "ref[Session]") -> None:
     live_session = session_ref()
     if live_session is not None:
         live_session.ledger.is_on = False
-        live_session._arithmetic.stop()  # otherwise a worker process would note its operators without end
+        live_session._arithmetic.stop()  # otherwise the child would record its operators until it ends
         live_session._host_sampler.forget_thread()
         live_session._monitor.forget_thread()

@@ -18,10 +18,10 @@ __all__ = [
     "restore_handlers_on_failure",
 ]
 
-# Seconds in which a second SIGTERM counts as the same: `timeout` sends it to a process and to its group.
+# A second SIGTERM within these seconds counts as the same signal: `timeout` sends it to a process and to its group.
 _DUPLICATE_SECONDS = 0.1
-_received = threading.Event()  # SIGTERM has raised `SigtermReceived`, or is about to
-_handling = threading.RLock()  # held while `_received` is set, and while SIGTERM is repeated
+_received = threading.Event()  # set if SIGTERM has raised `SigtermReceived`, or is about to
+_handling = threading.RLock()  # held by a thread that sets `_received` or repeats SIGTERM
 
 
 class SigtermReceived(BaseException):

@@ -22,7 +22,7 @@ GRACE_SECONDS = 5.0  # from SIGTERM until the script must have ended
 _REPEAT_SECONDS = 0.2  # until SIGTERM is sent again if its handler has not run
 _EXIT_CODE = 2  # of the doctor, if the script was terminated
 _MESSAGE = "forebay doctor: the script did not end within {:.0f} s after SIGTERM, so the doctor ends it{}.\n"
-REPORT_SECONDS = 20.0  # for the report after the deadline; a library that hangs may block it
+REPORT_SECONDS = 20.0  # seconds for the report after the deadline; a library that hangs may block the report
 
 
 class _LastReport:
@@ -33,7 +33,7 @@ class _LastReport:
         self.has_begun = threading.Event()
 
     def run(self, seconds: float) -> None:
-        """Report in a thread of its own, and wait for it at most `seconds`."""
+        """Report in a new thread, and wait for it at most `seconds`."""
         if self.report is None:
             return
         self.has_begun.set()
@@ -53,7 +53,7 @@ _last_report = _LastReport()
 
 @contextmanager
 def report_at_deadline(report: Callable[[], None]) -> Iterator[None]:
-    """Call `report` if the deadline passes inside the block. The process ends afterwards."""
+    """Call `report` if the deadline passes inside the block. After the report, the process ends."""
     _last_report.report = report
     try:
         yield

@@ -33,7 +33,7 @@ class SourceLines:
         self.user_file_cache: dict[str, bool] = {}  # file name -> whether it is user code; only files looked up so far
         self._indices: dict[tuple[str, int], int] = {}
         self._texts: dict[tuple[str, int], str] = {}  # of lines whose text is not in a file
-        self._lock = threading.RLock()  # a signal handler may run inside
+        self._lock = threading.RLock()  # reentrant: a signal handler may run while its thread holds the lock
         # Cache, because `frame.f_lineno` scans the line table from the start of the function.
         self._index_by_instruction: dict[tuple[int, int], int] = {}  # key: id of the code object, instruction offset
         self._known_code: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids

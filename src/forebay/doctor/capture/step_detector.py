@@ -34,22 +34,22 @@ Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timin
 _PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
 _PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
-# Other waits than `StepDetector.wait_seconds`, as multiples of it. Operations of one line may build a model for some
-# seconds, and a loop before the training may draw or prepare data that it copies.
+# Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
+# model for some seconds, and a loop before the training may draw or prepare data that it copies.
 _LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
 _GONE_INTERVALS = 5
-# The same for sites with many EventKind.STEP, and for all of them compared with OPS: steps may take seconds, and at the
-# end of an epoch, a script may draw images for some seconds.
+# The same for a STEP site with at least _MANY_STEPS events, and for any STEP site if one event is enough (`min_count`):
+# steps may take seconds, and at the end of an epoch, a script may draw images for some seconds.
 _MANY_STEPS = 10
 _STEPS_GONE_NS = 10_000_000_000
 _STEPS_GONE_INTERVALS = 20
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
-_MAX_REPORT_NS = 100_000_000  # while profiling, a site that may mark steps is reported at its first event after this
+_MAX_REPORT_NS = 100_000_000  # while profiling, the first event of a site after this time is reported
 
 
 @dataclass(slots=True)
@@ -81,16 +81,16 @@ class StepDetector:
     """Receives reports of call sites from the ledger and decides when the phase changes."""
 
     warm_up: int = 10  # steps
-    steps: int = 50  # to profile
+    steps: int = 50  # steps to profile
     traced_steps: int = 10  # few, because recording all device operations slows a launch-bound step by a quarter
     input_steps: int = 10  # whose input is traced; few, because a trace slows them by up to a half
     untraced_steps: int = 60  # not fewer: on a busy machine, the times of two runs of 20 steps differ by a fifth
     seconds: float = 10.0  # after this time, a phase or the warm-up ends with fewer steps
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
     sample_seconds: float = 0.25  # shortest sample of a site that must recur for `wait_seconds`
-    early_steps: int = 10  # to profile before `early tracing`
-    early_traced_steps: int = 5  # to record on the device in `early tracing`
-    warm_up_again: int = 3  # steps after `early tracing`
+    early_steps: int = 10  # steps to profile before `early tracing`
+    early_traced_steps: int = 5  # steps to record on the device in `early tracing`
+    warm_up_again: int = 3  # steps of the second warm-up, after `early tracing`
     can_trace: Callable[[], bool] = lambda: False  # whether steps can be recorded on a device
     can_trace_input: Callable[[], bool] = lambda: False  # whether the input of some steps must be traced
     short_seconds: float = 200e-6  # shorter steps are timed in blocks, because reports slow them; 0: never
@@ -281,7 +281,10 @@ class StepDetector:
         self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _may_trace_early(self, loop_site: _LoopSite, now: int) -> bool:
-        """Whether no more reliable site recurs, and only less reliable ones were recorded early."""
+        """Whether `early tracing` may record the steps of this site.
+
+        No more reliable site may recur, and `early tracing` must not have recorded a site that is as reliable.
+        """
         is_first = self._early_site is None or loop_site.priority < _PRIORITY[self._early_site[0]]
         return is_first and not self._is_tracing_refused and loop_site.priority <= self._best_priority(now, 1)
 

@@ -32,7 +32,7 @@ MAX_HOOK_SHARE = 0.003  # of a step, for the hook that reports its end
 MAX_MEASURED_STEPS = 64  # steps that are measured together
 # Seconds of a hook call on a small ARM machine, by the kind of its event. Hooks of other kinds take too long.
 CALL_SECONDS = {EventKind.STEP: 6e-6, EventKind.INPUT: 2e-5, EventKind.RUN: 6e-5}
-SKIPPED_CALL_SECONDS = 5e-7  # of a call that the ledger skips
+SKIPPED_CALL_SECONDS = 5e-7  # of a hook call that the ledger skips
 
 
 def steps_per_measurement(kind: str, usual_seconds: float, calls: int) -> int:
@@ -57,7 +57,7 @@ class StepMonitor:
         self._recorder_lock = _thread.allocate_lock()
         self._ends: deque[tuple[int, int]] = deque(maxlen=MAX_ENDS)  # time (ns) and number of steps
         self._block_steps = 1  # steps of the last measurement
-        self._random = Random(0)  # its own, so that the script draws the same numbers as without the doctor
+        self._random = Random(0)  # separate, so that the script draws the same numbers as without the doctor
         self._loop_thread = 0
         self._is_after_long_step = False
         self._thread = SamplingThread(lambda: self._sample(perf_counter_ns()), on_failure)
@@ -72,7 +72,7 @@ class StepMonitor:
         self._thread.stop()
 
     def forget_thread(self) -> None:
-        """Call this in a forked process, which has no such thread."""
+        """Call this in a forked process, which has no sampling thread."""
         self._thread.forget()
         self._recorder_lock = _thread.allocate_lock()
 
@@ -112,7 +112,7 @@ class StepMonitor:
         return SECONDS * self._random.uniform(0.5, 1.5)
 
     def _record_ends(self, until: int | None = None) -> None:
-        """Pass the queued step ends to the recorder, up to a time."""
+        """Pass the queued step ends to the recorder, up to the time `until` (ns), or all of them."""
         while self._ends and (until is None or self._ends[0][0] <= until):
             time, steps = self._ends.popleft()
             self._block_steps = steps or self._block_steps

@@ -22,11 +22,11 @@ __all__ = ["OtherThreadsClock", "active_tools", "record_tools"]
 _OWN_HOOKS = ("cProfile", "_lsprof")  # modules of profilers whose calls are recorded by `hooks.python`
 _MONITORS = (0, 1)  # ids of debuggers and of coverage tools in `sys.monitoring`
 INTERVAL_NS = 10_000_000  # between two readings; a reading takes about 1 us
-MAX_READINGS = 2000  # of a run; at least 20 seconds
+MAX_READINGS = 2000  # per run; they cover at least 20 seconds
 
 
 def record_tools(ledger: Ledger, start: int) -> None:
-    """Record the tools that are active on this thread, as on since `start`, in nanoseconds."""
+    """Record each tool that is active on this thread as on from `start` (nanoseconds) until now."""
     for setting in sorted(active_tools()):
         ledger.append((EventKind.SETTING, setting.value, -1), start, perf_counter_ns())
 
@@ -68,9 +68,9 @@ class OtherThreadsClock:
         self._readings.append(_Reading(now, get_ident(), time.process_time(), time.thread_time()))
 
     def other_cores(self, start: int, end: int) -> float | None:
-        """Return how many cores the other threads kept busy from `start` to `end`; None without enough readings.
+        """Return how many cores the other threads kept busy from `start` to `end`.
 
-        The thread with the most readings in this time is that of the loop.
+        The thread with the most readings in this time is that of the loop. Return None if it has fewer than two.
         """
         inside = [reading for reading in self._readings if start <= reading.time <= end]
         threads = [reading.thread for reading in inside]

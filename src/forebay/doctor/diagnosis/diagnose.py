@@ -64,7 +64,7 @@ class Diagnosis:
 def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: str = "", link: str = "") -> Diagnosis:
     """Run the rules on a capture, and simulate the recorded steps with each cure.
 
-    If `device` or `link` is set, also predict the step time on that GPU or link. Their values are those of --as and
+    If `device` or `link` is set, also predict the step time on that GPU or link. They accept the values of --as and
     --link.
     """
     view = view_for_rules(capture)
@@ -92,7 +92,8 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
 def _saves_enough(view: CaptureView, finding: Finding) -> bool:
     """Whether the best cure saves MIN_SHARE of a step.
 
-    If a GPU was not recorded, each cure may save nothing. Then its largest gain counts, with a higher limit.
+    If a GPU was not recorded, each cure may save nothing. Then the largest gain of the best cure counts, and the limit
+    is EQUAL_SHARE.
     """
     if not finding.cures or not view.step_seconds:
         return False

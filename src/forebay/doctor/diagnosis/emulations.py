@@ -13,7 +13,8 @@ from forebay.doctor.rules.wording import calls_per_step
 __all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
 
 # One of this many read-backs and waits runs as written. So a loop ends even if it tests a value that it reads back. A
-# smaller number would leave more of their cost in the measured step. A larger number would let such a loop run longer.
+# smaller number would leave more of the cost of these calls in the measured step. With a larger number, the loop would
+# run longer.
 READ_EVERY = 100
 
 # Rule and kind of the call site -> kind of the emulation.

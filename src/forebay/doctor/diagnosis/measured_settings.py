@@ -14,14 +14,17 @@ from forebay.doctor.rules.finding import Finding
 
 __all__ = ["Rerun", "is_measurable", "is_negligible", "measure_settings", "with_measured_settings"]
 
-MAX_SETTINGS = 3  # to measure; each one needs a run of the script
+MAX_SETTINGS = 3  # settings to measure; each setting needs a run of the script
 
 # Runs the script with an emulation, and returns the capture, or the reason why it has no step time.
 Rerun = Callable[[Emulation], CaptureView | str]
 
 
 def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSetting, ...]:
-    """Run the script once as written, and once without each setting whose cost is unknown."""
+    """Run the script once as written, and once without each setting whose cost is unknown.
+
+    Return a measurement for each of these settings, at most MAX_SETTINGS.
+    """
     chosen = [(finding, choose_emulation(diagnosis.view, finding)) for finding in diagnosis.findings]
     emulations = [
         (finding, emulation)
@@ -48,8 +51,8 @@ def _measure(
 def _saved_shares(before: CaptureView, after: CaptureView) -> tuple[float, float]:
     """Return the smallest and the largest saving, as shares of a step, from the middle halves of the step times.
 
-    They are shares, because the machine may be slower in these runs than in the first one. If the two halves overlap,
-    the runs show no difference, and the smallest saving is negative.
+    They are shares, because the machine may be slower in these runs than in the first run. If the middle halves of both
+    runs overlap, the runs show no difference, and the smallest saving is negative.
     """
     (before_low, before_high), (after_low, after_high) = _quartiles(before), _quartiles(after)
     return 1 - after_high / before_low, 1 - after_low / before_high

@@ -54,7 +54,7 @@ class Simulation:
         """Return the finding with the gains of its cures, best cure first.
 
         If the best cure saves more than the calls of the finding took, other work waited for these calls. The cost of
-        the finding then includes this wait. A wait for computation costs what its cure may save.
+        the finding then includes this wait. The cost of a wait for computation is at most what its best cure may save.
         """
         cured = replace(finding, cures=tuple(map(self._with_gain, finding.cures)))
         ordered = replace(cured, cures=tuple(cured.cures_by_gain))

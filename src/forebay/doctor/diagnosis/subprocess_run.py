@@ -45,7 +45,7 @@ def removed_variable(emulation: Emulation) -> str:
 def _run(request: dict[str, Any], *, quiet: bool, seconds: float | None = None, without: str = "") -> Capture:
     """Run the subprocess for at most `seconds`, and return its capture.
 
-    `without` is the name of a variable that its environment does not have.
+    `without` names an environment variable that the subprocess does not get.
     """
     with TemporaryDirectory(prefix="forebay-doctor-") as folder:
         request_path, capture_path = Path(folder, "request.json"), Path(folder, "run.gz")
@@ -88,7 +88,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float | None) -> str:
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, unless the script ends within GRACE_SECONDS because it received SIGTERM with the doctor."""
+    """Send SIGTERM, unless the script ends within GRACE_SECONDS because it received SIGTERM itself."""
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:

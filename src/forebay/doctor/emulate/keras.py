@@ -31,7 +31,7 @@ _ADAPTERS = (
     tf_dataset_adapter.TFDatasetAdapter,
 )
 
-PREFETCH_BATCHES = 2  # batches that the dataset which repeats the first batch prefetches
+PREFETCH_BATCHES = 2  # batches that the dataset of `_replace_dataset` prefetches
 _UNKNOWN_LENGTH = -2  # cardinality of a tf.data dataset of unknown length; -1: endless
 
 Function = Callable[..., Any]  # a function of Keras

@@ -74,9 +74,10 @@ def _take_batch(emulator: Emulator, take: Function, args: tuple[Any, ...], kwarg
 
 
 def _iterate_with_workers(emulator: Emulator, iterate: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return an iterator of a loader with worker processes, whatever line asks for it.
+    """Return an iterator of a loader with worker processes, on any line.
 
-    PyTorch reads these attributes when it makes the iterator. A class may refuse to set them, so they are set below it.
+    PyTorch reads the attributes in `settings` when it makes the iterator. `object.__setattr__` sets them, because
+    DataLoader refuses to set some of them after its creation.
     """
     loader, workers = args[0], emulator.batches.workers
     if loader.num_workers < workers:

@@ -15,8 +15,8 @@ from forebay.doctor.model.emulation import Emulation, EmulationKind
 __all__ = ["PreparedUploads", "SkippedReads", "UploadPrefetch", "UploadReuse", "kind_of_data"]
 
 # A fingerprint takes longer than some steps, so it is not computed at every upload of an object.
-EXAMINED_CALLS = 8  # consecutive uploads of an object with equal fingerprints, before computing fewer
-EXAMINED_INTERVAL = 16  # after that, every 16th upload computes the fingerprint
+EXAMINED_CALLS = 8  # after this many uploads of an object with equal fingerprints, fewer fingerprints are computed
+EXAMINED_INTERVAL = 16  # then the fingerprint is computed at every 16th upload
 
 
 class UploadReuse:

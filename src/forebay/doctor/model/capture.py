@@ -22,17 +22,16 @@ STILL_RUNNING = "still running"  # `Capture.ended` of a capture that was made be
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiled steps of a run (`start` to `end`), then steps also recorded on the device, then unprofiled steps.
+    """The times of profiled, recorded and unprofiled steps.
 
-    `start`, `end` and `traced` are nanoseconds on the clock of the events. Without a
-    loop, the window is the whole run.
+    `start`, `end` and `traced` are nanoseconds on the clock of the events. Without a loop, the window is the whole run.
     """
 
-    start: int = 0
-    end: int = 0
+    start: int = 0  # of the first profiled step
+    end: int = 0  # of the last profiled step
     anchor: tuple[str, str, int] | None = None  # `LedgerEvent.site` of the events that end the steps; None: no loop
     untraced: tuple[float, ...] = ()  # seconds of each unprofiled step
-    traced: tuple[int, ...] = ()  # steps recorded on the device: the start of the first, then the end of each
+    traced: tuple[int, ...] = ()  # of the recorded steps: the start of the first, then the end of each
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ MAX_EXCERPT_FILES, MAX_EXCERPT_LINES = 100, 10_000  # `capture.source_excerpt` s
 MAX_LINE_NUMBER = 1_000_000
 MAX_NANOSECONDS = 1 << 62  # 146 years; sums of two times still fit into int64
 MAX_SECONDS = 1e10
-MAX_KERNEL_NBYTES = 1 << 50  # that one kernel reads and writes
-MAX_FLOPS = 1e24  # of one step; a day of a million GPUs
+MAX_KERNEL_NBYTES = 1 << 50  # bytes that one kernel reads and writes
+MAX_FLOPS = 1e24  # of one step; a million GPUs with 10 TFLOP/s each take more than a day for it
 
 _count, _time, _seconds = integer(0), integer(0, MAX_NANOSECONDS), number(0, MAX_SECONDS)
 _kinds = frozenset(EventKind)
@@ -41,12 +41,13 @@ def _event_kind(value: Any, place: str) -> None:
         raise ValueError(f"{place} is {value[:40]!r}, not a kind of event")
 
 
-_fact = optional(number())  # a number, true or false, or null
+_number_or_null = optional(number())
 
 
 def _plain_fact(value: Any, place: str) -> None:
+    """Check that a value is a string, a boolean, a number or null."""
     if not isinstance(value, str | bool):
-        _fact(value, place)
+        _number_or_null(value, place)
 
 
 def _optional_values(check: Check, *names: str) -> dict[str, Check]:
@@ -173,7 +174,10 @@ _CAPTURE = record(
 
 
 def check_capture(document: Any) -> None:
-    """Raise ValueError, with the place of the value, if a document is not a capture."""
+    """Raise ValueError if a document is not a capture.
+
+    The message names the place of the wrong value.
+    """
     _CAPTURE(document, "the capture")
     for index, (_, _, _, _, start, end, *_) in enumerate(document["events"]):
         if end < start:

@@ -96,7 +96,7 @@ class MemoryKind(IntEnum):
 
 
 MAX_NBYTES = 512 << 20  # of all records in a file
-MAX_COPY_NBYTES = 1 << 50  # of one copy; sums of many copies still fit into int64
+MAX_COPY_NBYTES = 1 << 50  # of one copy; the sum of 8,000 such copies still fits into int64
 ASYNC = 1  # flag of a copy that an asynchronous call started
 
 

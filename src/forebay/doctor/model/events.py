@@ -5,7 +5,7 @@ not know. The keys by event kind:
 
     upload    device, dtype, shape, key (equal for equal data), from_dtype (before the upload), pinned, non_blocking,
               copied (False if the array shares the memory of its data), implied (True if an operation converted the
-              data, although its API name is that of a conversion)
+              data, although the API name of the event is that of a conversion)
     download  device, dtype, shape, copied (False if the data was on the host already)
     move      op, source and target (devices), dtype, shape, timed (False inside a graph, where the time is unknown)
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, built_at
@@ -55,7 +55,7 @@ class EventKind(StrEnum):
 
     UPLOAD = "upload"  # a framework array was made from host data, or data was copied to a device
     DOWNLOAD = "download"  # a value was read back to the host, and the caller waited for it
-    MOVE = "move"  # a framework copied an array to the device that runs an operation
+    MOVE = "move"  # an array was copied between devices, for example to the device that runs an operation
     INPUT = "input"  # the loop waited for its next batch
     PREPARE = "prepare"  # user code in an input pipeline ran: a dataset row, a map, a generator
     COMPILE = "compile"  # a function was traced or compiled
@@ -128,4 +128,4 @@ class HostSample(NamedTuple):
     nanoseconds: int  # since the previous sample; the sample stands for this time
     thread: int  # thread id
     line: int  # index into `Capture.lines`: the innermost line of the script
-    function: str = ""  # the function that the line was calling; PYTHON_CODE, or empty if unknown
+    function: str = ""  # the function that the line was calling; PYTHON_CODE if it called none; empty if unknown

@@ -111,7 +111,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def format_ordinal(number: int) -> str:
-    """Format a position.
+    """Format a number as an ordinal.
 
     >>> format_ordinal(20), format_ordinal(21), format_ordinal(112), format_ordinal(1003)
     ('20th', '21st', '112th', '1,003rd')

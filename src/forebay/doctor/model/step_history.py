@@ -1,8 +1,8 @@
-"""The times of all unprofiled steps of a run, and what the loop executed meanwhile, in bounded memory.
+"""The times of all unprofiled steps of a run, and samples of what the loop executed, in bounded memory.
 
 After the profiled steps, one hook still reports the end of each step, and a thread samples the stack of the loop a few
-times per second. Most steps are only counted in blocks. Steps that take much longer than the others are long steps:
-the history keeps the last of them one by one, and their samples separately.
+times per second. Most steps are only counted in blocks. A step that takes much longer than the others is a long step.
+The history stores the latest long steps one by one, and the samples of all long steps separately.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class LongStep(NamedTuple):
 
     position: int  # number of steps before it
     seconds: float
-    frames: tuple[int, ...] = ()  # innermost frames that were sampled, longest first; only some
+    frames: tuple[int, ...] = ()  # a few of the innermost frames that were sampled, longest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class StepHistory:
     blocks: tuple[StepBlock, ...] = ()  # in order of time
     long_steps: tuple[LongStep, ...] = ()  # the last ones, in order of time
     long_count: int = 0  # number of all long steps
-    long_seconds: float = 0.0  # of all long steps
-    long_excess: float = 0.0  # seconds of all long steps, less the seconds of as many usual steps
+    long_seconds: float = 0.0  # sum of all long steps
+    long_excess: float = 0.0  # seconds of all long steps, minus those of the same number of usual steps
     long_samples: tuple[tuple[int, int], ...] = ()  # innermost frame and nanoseconds, of all long steps
     resolution: int = 1  # steps per measurement; `LongStep.position` is exact to this many steps
 

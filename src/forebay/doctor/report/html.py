@@ -47,7 +47,7 @@ MAX_FINDINGS = 40  # on the page; the JSON document lists all findings
 MAX_CARD_CROSSINGS = 20  # rows of a card
 MAX_CROSSING_TEXT_LENGTH = 100  # characters of a line; the table of crossings has up to 10,000 rows
 MAX_TEXT_LENGTH = 400  # characters; longer texts of the profiled script are shortened, but not the code of cures
-MIN_PART = 0.0005  # share of a step; the page shows only the sum of smaller parts, which would read 0%
+MIN_PART = 0.0005  # share of a step; smaller parts would read 0%, so the page shows only their sum
 
 _ASSETS = Path(__file__).parent / "page"
 

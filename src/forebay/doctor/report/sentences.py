@@ -129,7 +129,7 @@ def _describe_emulation(diagnosis: Diagnosis, verification: Verification) -> lis
     if verification.measured is None or verification.kind is None or verification.predicted is None:
         return [f"No cure was measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
-    # Without a debug setting, and with workers, the script computes the same.
+    # Without a debug setting, and with workers, the script computes the same results.
     is_same = verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS)
     results = "" if is_same else " The results of that run are wrong; only its speed counts."
     now = format_seconds(diagnosis.view.step_seconds)
@@ -280,7 +280,7 @@ def describe_step_lines(diagnosis: Diagnosis) -> str:
     return (
         f"In {format_seconds(seconds)} of a step ({share}), the thread of the loop was in no recorded call. "
         "Samples of its stack show the lines that it executed in this time, and what they called. The fewer samples a "
-        "line has, the more of its time counts for other lines."
+        "line has, the more of its time is shown as other lines."
     )
 
 

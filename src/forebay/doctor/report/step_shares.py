@@ -12,7 +12,10 @@ def shares_of(parts: dict[str, float]) -> dict[str, float]:
 
 
 def merge_small_parts(parts: dict[str, float], smallest: float) -> dict[str, float]:
-    """Return the parts whose share is at least `smallest`, and the sum of the others if its share is as large."""
+    """Return the parts whose share is at least `smallest`, and the sum of the other parts.
+
+    If the share of this sum is below `smallest`, the sum is omitted.
+    """
     shares = shares_of(parts)
     large = {name: seconds for name, seconds in parts.items() if shares[name] >= smallest}
     small = sum(seconds for name, seconds in parts.items() if name not in large)

@@ -75,7 +75,7 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH) -> Text:
 
 
 def _render_lines(diagnosis: Diagnosis, width: int, *, by_line: bool = True) -> list[Text]:
-    """Render the report. Without `by_line`, it lacks the lines of a step: findings that need their room come first."""
+    """Render the report. Without `by_line`, omit the lines of a step, to leave space for findings."""
     lines = [*_render_head(diagnosis, width), *_render_main_finding(diagnosis, width)]
     if diagnosis.view.steps is not None:
         lines += [Text(), *_render_step(diagnosis, width, by_line=by_line)]
@@ -216,9 +216,9 @@ def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
 
 
 def _render_other_findings(diagnosis: Diagnosis, width: int, *, most_lines: int) -> list[Text]:
-    """Return the lines about all other findings, as many as fit into `most_lines`.
+    """Return the lines about the other findings, until `most_lines` are used.
 
-    If some do not fit, the last line states how many.
+    If some findings do not fit, the last line states how many.
     """
     lines: list[Text] = []
     others = diagnosis.findings if diagnosis.main is None else diagnosis.findings[1:]

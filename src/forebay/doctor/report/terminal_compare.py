@@ -71,7 +71,7 @@ def _render_headline(comparison: Comparison) -> Text:
     before, after = comparison.before["step_seconds"], comparison.after["step_seconds"]
     sentence = f"A step takes {format_seconds(after)} instead of {format_seconds(before)}"
     if not comparison.is_significant:
-        return Text(f"{sentence}. Steps of one run vary by as much.", style="bold")
+        return Text(f"{sentence}. Steps within one run vary as much.", style="bold")
     if after <= before:
         return Text(f"{sentence}: {comparison.speedup:.2f} x as fast.", style="bold green")
     return Text(f"{sentence}: {1 / comparison.speedup:.2f} x as long.", style="bold bright_red")

@@ -29,7 +29,7 @@ from forebay.doctor.report.terminal_layout import fit_width, fit_width_left, wra
 
 __all__ = ["render_crossings"]
 
-MAX_ROWS = 20  # the page and the JSON document have a row for each crossing
+MAX_ROWS = 20  # in the report of a script without a loop
 MAX_ROWS_BESIDE_LOOP = 5  # in the report of a script with a loop
 MAX_TOTALS = 3  # rows of totals
 _DIRECTIONS = {
@@ -42,9 +42,10 @@ _DIRECTIONS = {
 
 
 def render_crossings(view: CaptureView, width: int, *, most_lines: int) -> list[Text]:
-    """Return the lines about crossings, without those within the host if others exist.
+    """Return the lines of the report about crossings; empty if they do not fit into `most_lines`.
 
-    If there is a loop, these are the crossings outside of it that reach a device.
+    If any crossing reaches a device, crossings within the host are omitted. If none does, a report of a script with a
+    loop has no such lines.
     """
     crossings, most = crossings_of(view), MAX_ROWS if view.steps is None else MAX_ROWS_BESIDE_LOOP
     reaching = [each for each in crossings if each.direction != WITHIN_HOST]

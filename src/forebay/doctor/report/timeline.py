@@ -63,8 +63,9 @@ def _step_edges(view: CaptureView) -> tuple[list[int], int]:
 def _select_events(events: Sequence[LedgerEvent], edges: Sequence[int]) -> tuple[Sequence[LedgerEvent], str]:
     """Return the events to draw, and a sentence that describes them.
 
-    These are all events or, beyond MAX_EVENTS, the events of as many whole steps as fit, from `edges[0]` on. If not
-    even one step fits, these are its longest events. Without steps, these are the longest events of the run.
+    At most MAX_EVENTS events are drawn. If the run has more, the result has the events of whole steps, from `edges[0]`
+    on, until the limit. If the first step alone exceeds the limit, the result has its longest events. Without steps, it
+    has the longest events of the run.
     """
     if len(events) <= MAX_EVENTS:
         return events, f"All {format_count(len(events), 'event')} of the run."

@@ -19,7 +19,7 @@ class Track:
 
 
 def tracks_of(view: CaptureView, events: Iterable[LedgerEvent]) -> list[Track]:
-    """Return the track of the loop's thread, then the others by their first event.
+    """Return the track of the loop's thread, then the other tracks in the order of their first events.
 
     Events that only mark the end of a step are omitted.
     """

@@ -1,1 +1,1 @@
-"""The CUDA engine. It imports no framework; a hand-off provides the device memory of its slots."""
+"""The CUDA engine. It imports no framework; a hand-off provides device memory for slots."""

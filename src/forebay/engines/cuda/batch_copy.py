@@ -18,7 +18,7 @@ class BatchCopy:
         # CUDA 13 added this driver call. With older drivers, Forebay makes one call per copy.
         self._call = getattr(ctypes.CDLL("libcuda.so.1"), "cuMemcpyBatchAsync_v2", None)
         self._attributes = _CopyAttributes(ANY_ORDER)
-        self._first_copy = ctypes.c_size_t(0)  # `_attributes` apply to this copy and to all later ones
+        self._first_copy = ctypes.c_size_t(0)  # `_attributes` apply from the copy with this index on, so to all copies
 
     @property
     def is_single_call(self) -> bool:

@@ -1,4 +1,7 @@
-"""Plans of host-to-device copies: addresses of rows, and the fewest copies for them, without driver calls."""
+"""Plans of host-to-device copies: row addresses, and the fewest copies of these rows.
+
+This module makes no driver calls.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +23,7 @@ class RowExtents:
     row_nbytes: int
     rows: int  # number of rows of all extents
     is_16_byte_aligned: bool  # whether a kernel can read every row 16 bytes at a time
-    copied_row_nbytes: int  # bytes per row of a copy of all rows; less than `row_nbytes` if rows overlap, as windows do
+    copied_row_nbytes: int  # bytes from row to row in a copy of all rows; below `row_nbytes` if rows overlap (windows)
     on_device: bool = False  # whether every row is in device memory
 
     def addresses(self, rows: Any) -> Any:
@@ -95,7 +98,10 @@ def join_adjacent(sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, A
 
 
 def split_at_boundaries(boundaries: Any, sources: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Split copies where one page-locked range ends and the next begins: the driver refuses a copy across both."""
+    """Split copies where one page-locked range ends and the next begins.
+
+    The driver refuses a copy from both ranges.
+    """
     if not len(boundaries):
         return sources, targets, lengths
     ends = sources + lengths

@@ -191,7 +191,7 @@ struct NarrowJob {
     byte* out;                // number i is written to out + (i / batch_numbers) * batch_stride + (i % batch_numbers) * 4
     long long batch_stride;   // bytes from one batch to the next
     ulong64 batch_numbers;    // numbers per batch
-    ulong64 count;            // of all numbers
+    ulong64 count;            // number of all 64-bit numbers
     uint is_float;            // whether numbers are float64; otherwise they are 64-bit integers
 };
 
@@ -207,7 +207,7 @@ extern "C" __global__ void narrow_numbers(NarrowJob job) {
 // order (`order/device_steps.py`).
 
 const uint INSTRUCTION_WORDS = 10;
-const uint ROUNDS = 5;  // of a permutation
+const uint ROUNDS = 5;  // rounds of a permutation
 
 // The first word of an instruction, and the words after it.
 enum Operation {
@@ -254,7 +254,7 @@ __device__ __forceinline__ ulong64 draw_alias(const ulong64* words, ulong64 posi
 }
 
 __device__ ulong64 run_program(const ulong64* program, ulong64 number) {
-    ulong64 repetitions = 0;  // of the table of the last MIX
+    ulong64 repetitions = 0;  // complete repetitions of the table of the last MIX before the position
     for (ulong64 next = 0;;) {
         const ulong64* words = program + next * INSTRUCTION_WORDS;
         next++;

@@ -3,18 +3,19 @@
 typedef unsigned char uchar;
 typedef unsigned int uint;
 
-const uint MAX_IMAGES = 64;        // of one launch; the table of images is an argument of the kernel
+const uint MAX_IMAGES = 64;        // images per launch; the array of images is a part of the kernel's argument
 const uint BLOCKS_PER_IMAGE = 16;
 
-// Strides are in bytes. They are negative or exchanged for an image that must be turned.
+// One decoded image. Strides are in bytes. To apply the EXIF orientation, they may be negative, and line_stride and
+// pixel_stride may be exchanged.
 struct Image {
     const uchar* pixels;     // the pixel at the top left
     long long line_stride;   // from one line of pixels to the next
     long long pixel_stride;  // from one pixel of a line to the next
     uint height, width;
-    float top, left;                // of the part that becomes the row
-    float part_height, part_width;
-    uint place;                     // of the row in the group
+    float top, left;                // of the part of the image that becomes the row
+    float part_height, part_width;  // of this part
+    uint place;                     // index of the row in the group
     uint padding;
 };
 
@@ -30,11 +31,11 @@ struct ResizeJob {
 // The source pixels of one output pixel along one axis: a triangle filter, which is wider if the axis becomes shorter.
 // `origin` and `length` are the part of the axis that becomes the row. The filter also reads pixels next to this part.
 // This is the bilinear filter of Pillow, without its rounding between the two axes.
-struct Window {
+struct AxisFilter {
     float centre, scale;
-    uint first, end;
+    uint first, end;         // indices of the source pixels: from `first` to `end - 1`
 
-    __device__ Window(uint position, uint source, uint target, float origin, float length) {
+    __device__ AxisFilter(uint position, uint source, uint target, float origin, float length) {
         const float ratio = length / (float)target;
         scale = ratio > 1.0f ? ratio : 1.0f;
         centre = origin + (position + 0.5f) * ratio;
@@ -57,8 +58,8 @@ extern "C" __global__ void resize_images(ResizeJob job) {
                  (long long)(image.place % job.batch_rows) * pixels * job.channels;
     const uint first = blockIdx.x % BLOCKS_PER_IMAGE * blockDim.x + threadIdx.x;
     for (uint pixel = first; pixel < pixels; pixel += BLOCKS_PER_IMAGE * blockDim.x) {
-        const Window vertical(pixel / job.width, image.height, job.height, image.top, image.part_height);
-        const Window horizontal(pixel % job.width, image.width, job.width, image.left, image.part_width);
+        const AxisFilter vertical(pixel / job.width, image.height, job.height, image.top, image.part_height);
+        const AxisFilter horizontal(pixel % job.width, image.width, job.width, image.left, image.part_width);
         float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f}, total = 0.0f;
         for (uint y = vertical.first; y < vertical.end; y++) {
             const uchar* line = image.pixels + y * image.line_stride;

@@ -1,4 +1,4 @@
-"""Device memory for the kernels of one slot: extent tables, order program, row numbers, read order."""
+"""Device memory for the kernels of one slot, such as extent tables and row numbers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -71,7 +71,10 @@ class KernelWorkspace:
         self._loaded_tables = dict(tables)
 
     def load_program(self, stream: Stream, program: Any) -> None:
-        """Upload an order program, unless it is on the device already. The previous fill of the slot must be done."""
+        """Upload an order program, unless it is on the device already.
+
+        The previous fill of the slot must be done.
+        """
         if program is self._loaded_program:
             return
         offset = self._tables_nbytes

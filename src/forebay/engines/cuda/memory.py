@@ -89,7 +89,10 @@ class DeviceRoot:
 
     @property
     def has_arrived(self) -> bool:
-        """True if Forebay knows that the rows have arrived. If False, they may have arrived as well."""
+        """Whether Forebay knows that the rows have arrived.
+
+        If False, the rows may have arrived too.
+        """
         return self._memory.has_arrived
 
     def capsule(self) -> Any:
@@ -115,7 +118,7 @@ class CudaMemory:
 
     def __init__(self, device: Device, stream: Stream, nbytes: int, pointer: int, owner: Any, *, shared: bool) -> None:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self.own_stream = self.stream = stream  # a fill may use another stream, then `stream`
+        self.own_stream = self.stream = stream  # `stream` is that of the last fill; `fill_scope` may set another one
         self._shadow: ShadowArray | None = ShadowArray(nbytes, owner)
         self._shadow_ref = weakref.ref(self._shadow)
         self._shadow_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shadow))
@@ -188,15 +191,15 @@ class CudaMemory:
                 self.arrival_event.wait()
 
     def wait_for_arrival(self) -> None:
-        """Block this thread until the rows have arrived. The rows of a closed slot have arrived."""
+        """Block this thread until the rows have arrived. Those of a closed slot have arrived."""
         with self.close_lock, self.device:
             if not self.closed:
                 self.arrival_event.wait()
 
     def record_release(self, streams: Sequence[int]) -> None:
-        """Record an event on each stream of the consumer. The next fill waits for these events.
+        """Record an event on each stream of the consumer.
 
-        Work that is queued on these streams may still read the slot.
+        The next fill waits for these events, because queued work on the streams may still read the slot.
         """
         while len(self._release_events) < len(streams):
             self._release_events.append(Event(self.device))
@@ -205,7 +208,7 @@ class CudaMemory:
         self._release_count = len(streams)
 
     def wait_for_release(self) -> None:
-        """Make the stream of the fill wait for the events of `record_release`, or for the marker."""
+        """Make the fill's stream wait for the events of `record_release`, or for the marker."""
         if self.release_marker is not None:
             self.stream.wait_for_value(self.release_marker.pointer, self.release_marker.value)
         for event in self._release_events[: self._release_count]:
@@ -213,7 +216,7 @@ class CudaMemory:
         self.release_marker, self._release_count = None, 0
 
     def close(self) -> None:
-        """Release the host buffer, the buffers of the kernels and the events, after the last fill.
+        """Wait for the last fill, then release the host buffer, kernel buffers and events.
 
         The device memory of the rows stays allocated until the last batch is gone.
         """

@@ -1,4 +1,4 @@
-"""nvJPEG, called through ctypes: it decodes JPEG images with the hardware decoders of an NVIDIA GPU.
+"""nvJPEG, called through ctypes, which decodes JPEG images with a GPU's hardware decoders.
 
 One call decodes a batch on all hardware decoders. On an H200 this is 41,000 images of 500 x 375 per second. The Python
 API of nvImageCodec, which uses the same decoders, reaches 16,300 with one decoder and 23,300 with two
@@ -36,7 +36,7 @@ _IMAGE = np.dtype([("channel", np.uint64, 4), ("pitch", np.uint64, 4)])
 
 
 class JpegHeader(NamedTuple):
-    """The size of a JPEG image before it is turned, and its EXIF orientation."""
+    """The size of a JPEG image before its EXIF orientation is applied, and this orientation."""
 
     height: int
     width: int
@@ -45,21 +45,25 @@ class JpegHeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Library:
-    """The functions of nvJPEG. `short` functions keep the GIL, because releasing it takes longer than the call."""
+    """The functions of nvJPEG, loaded twice."""
 
-    functions: Any
-    short: Any
+    functions: Any  # these functions release the GIL
+    short: Any  # these functions keep the GIL; for short calls, because releasing it takes longer than the call
 
 
 class Nvjpeg:
-    """One nvJPEG decoder. One thread may use it at a time, with the device as the current CUDA device."""
+    """One nvJPEG decoder.
+
+    One thread may use it at a time. The decoder's GPU must be the current CUDA device of the thread.
+    """
 
     def __init__(self, *, is_gray: bool) -> None:
         self._library = load_nvjpeg()
         self._output = _OUTPUT_GRAY if is_gray else _OUTPUT_RGB
         self._handle, self._stream, self._state = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._batch_size = 0  # for which the state was initialized
-        # What `parse` reads. A new object for each value would take half of its time.
+        self._batch_size = 0  # images for which `_state` was initialized; 0 if it was not initialized
+        # nvJPEG writes the results for `parse` to these variables. Creating them in each call would take half of its
+        # time.
         self._width, self._height, self._channels = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
         self._orientation, self._is_refused = ctypes.c_int(), ctypes.c_int()
         self._frame_arguments = self._stream, _out(self._width), _out(self._height)
@@ -73,7 +77,7 @@ class Nvjpeg:
         _check("nvjpegJpegStateCreate", functions.nvjpegJpegStateCreate(self._handle, _out(self._state)))
 
     def parse(self, content: bytes) -> JpegHeader | None:
-        """Read the header of an image. Return None if the hardware does not decode this image."""
+        """Return the header of an image; None if the hardware cannot decode this image."""
         short = self._library.short
         failed = (
             short.nvjpegJpegStreamParseHeader(self._handle, content, ctypes.c_size_t(len(content)), self._stream)
@@ -125,7 +129,10 @@ class Nvjpeg:
 
 @cache
 def why_no_nvjpeg(device_index: int) -> str:
-    """Return why this device, which must be the current one, cannot decode images; an empty string if it can."""
+    """Return why this device cannot decode images; an empty string if it can.
+
+    The device must be the current CUDA device.
+    """
     try:
         load_nvjpeg()
     except FrameworkError:
@@ -153,7 +160,7 @@ def load_nvjpeg() -> _Library:
 
 
 def _paths() -> Iterator[str]:
-    """Yield where the library may be: in packages of NVIDIA first, then wherever the system finds it."""
+    """Yield paths of the library: in NVIDIA's packages, then in the system's search path."""
     package = find_spec("nvidia")
     folders = list(package.submodule_search_locations or ()) if package is not None else []
     yield from (str(path) for folder in folders if (path := Path(folder, _FOLDER, _LIBRARY)).is_file())

@@ -1,6 +1,6 @@
 """Order programs: the instructions with which the kernel `compute_rows` computes row numbers.
 
-An instruction has ten 64-bit words; the first one is the operation. gather.cu documents the others.
+An instruction has ten 64-bit words; the first one is the operation. gather.cu documents the other words.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ def assemble(steps: DeviceSteps, table_pointer: Callable[[Array], int]) -> Array
     _append_steps(instructions, steps, table_pointer)
     program = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
     for line, words in zip(program, instructions, strict=True):
-        line[: len(words)] = [word & (1 << 64) - 1 for word in words]  # a negative number becomes its complement
+        line[: len(words)] = [word & (1 << 64) - 1 for word in words]  # a negative number as its two's complement
     return program
 
 
@@ -64,7 +64,11 @@ def _append_steps(instructions: list[list[int]], steps: DeviceSteps, table_point
 
 
 def _append_parts(instructions: list[list[int]], step: Branch | Mix, table_pointer: Callable[[Array], int]) -> None:
-    """Append a branch, then the steps of its parts. The entry of each part has the number of its first instruction."""
+    """Append a branch or a mix.
+
+    A mix begins with one instruction of its own. Then both have one entry for each part, and then the steps of the
+    parts. The last word of an entry is the index of the first instruction of the part.
+    """
     entries: Sequence[Sequence[int]]
     if isinstance(step, Mix):
         instructions.append([Operation.MIX, table_pointer(step.slots), len(step.slots)])

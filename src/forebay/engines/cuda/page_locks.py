@@ -107,7 +107,10 @@ class PageLocks:
                 self._drop_users(to_release)
 
     def _split_by_locks(self, start: int, stop: int) -> list[tuple[int, int, _LockedRange | None]]:
-        """Return the known locked ranges that overlap this range, and the gaps in it, by address."""
+        """Return the locked ranges that overlap this range, and its gaps without a lock.
+
+        They are sorted by address. For a gap, the third value is None.
+        """
         parts: list[tuple[int, int, _LockedRange | None]] = []
         for known in [known for known in self._ranges if known.start < stop and start < known.stop]:
             if start < known.start:

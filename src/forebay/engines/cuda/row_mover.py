@@ -4,7 +4,7 @@
     upload_rows     large rows in any order: one DMA per row, many rows in one driver call
     gather_rows     rows in any order: a kernel of a few blocks reads rows from page-locked host memory, and a kernel of
                     many blocks reads rows from device memory
-    narrow_rows     after one of these: a kernel converts 64-bit numbers that the framework holds in 32 bits
+    narrow_rows     after one of these methods: a kernel converts 64-bit numbers that the framework holds in 32 bits
 
 All methods queue work on a stream and return at once. Call them inside `CudaEngine.fill_scope`.
 """
@@ -32,8 +32,8 @@ __all__ = ["ComputedRows", "LeafGather", "RowMover"]
 # Thread blocks of a kernel that reads host memory. These numbers saturate the host link. More blocks would not be
 # faster, and would take multiprocessors from the consumer's kernels.
 HOST_READ_BLOCKS = 4
-HOST_READ_BLOCKS_SHORT_ROWS = 8  # more, because a short row does not keep all threads that copy it together busy
-HOST_READ_BLOCKS_UNALIGNED = 16  # more, because threads read unaligned rows 4 bytes at a time
+HOST_READ_BLOCKS_SHORT_ROWS = 8  # more blocks, because a short row does not keep all threads of its team busy
+HOST_READ_BLOCKS_UNALIGNED = 16  # more blocks, because threads read unaligned rows 4 bytes at a time
 DEVICE_READ_BLOCKS = 528  # four per multiprocessor of an H200, because the kernel reads fast device memory
 BULK_BLOCKS = 396  # three per multiprocessor of an H200; fewer blocks keep too few bytes in flight
 BULK_THREADS = 32  # one warp; only its first thread works
@@ -42,8 +42,8 @@ BULK_CAPABILITY = (9, 0)  # Hopper is the first architecture with bulk copies
 THREADS = 512  # per block of the other kernels
 SORT_BLOCKS = 64  # thread blocks of the kernels that sort or compute row numbers
 PIECE_NBYTES = 8192  # bytes; a row is copied in pieces of at most this size, by a team of threads or by a bulk copy
-# bytes; rows are sorted into buckets of consecutive source rows. A bucket is larger only if there would be more than
-# MAX_BUCKETS buckets.
+# Bytes of a bucket. Rows are sorted into buckets of consecutive source rows. A bucket is larger only if there would be
+# more than MAX_BUCKETS buckets.
 BUCKET_NBYTES = 1 << 20
 MIN_UNSORTED_ROW_NBYTES = 2048  # rows of this size and larger are equally fast in any order
 MIN_SORTED_ROWS = 4096  # sorting fewer rows takes more time than it saves
@@ -110,7 +110,10 @@ class _SortJob(ctypes.Structure):
 
 
 class ComputedRows(Protocol):
-    """Row numbers that the device computes, at the positions first, first + step, ... of an order."""
+    """Row numbers that the device computes from an order.
+
+    They are the rows at the `count` positions first, first + step, ... of the order.
+    """
 
     @property
     def steps(self) -> DeviceSteps:
@@ -180,7 +183,7 @@ class RowMover:
         self._batch_copy.upload(stream, targets, sources, lengths)
 
     def compute_rows(self, stream: Stream, workspace: KernelWorkspace, rows: ComputedRows) -> None:
-        """Run the order program of the workspace: compute row numbers on the device, into `workspace.rows`."""
+        """Compute row numbers on the device by the workspace's program, into `workspace.rows`."""
         positions = rows.first, rows.step, rows.count
         job = _OrderJob(workspace.rows, workspace.program, *positions, workspace.needs_int64)
         self._compute_rows.launch(stream, job, blocks=SORT_BLOCKS, threads=THREADS)

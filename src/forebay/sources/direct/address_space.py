@@ -87,8 +87,8 @@ class AddressSpace:
 class _LeafExtents:
     """The file extents of one leaf, without empty extents, as arrays."""
 
-    first_rows: Integers
-    base_addresses: Integers  # of the first rows
+    first_rows: Integers  # number of the first row of each extent
+    base_addresses: Integers  # address of the first row of each extent
     strides: Integers
     length: int  # rows of all extents
 
@@ -118,7 +118,7 @@ class _LeafExtents:
             row, extent = row + rows, extent + 1
 
     def max_read_nbytes(self, rows: int, row_nbytes: int, alignment: int) -> int:
-        # The rows may start in the middle of an extent, so they can touch one extent more than from its first row.
+        # Rows that start in the middle of an extent can touch one extent more than rows that start with the extent.
         ends = np.searchsorted(self.first_rows, self.first_rows + rows)
         max_runs = int((ends - np.arange(len(ends))).max(initial=0)) + 1
         span = (min(rows, self.length) - 1) * int(self.strides.max(initial=row_nbytes)) + row_nbytes

@@ -21,7 +21,7 @@ from forebay.core.spec import Array
 
 __all__ = ["IoUring"]
 
-ENTRIES = 4096  # reads per filling of the queue; few large fillings are best: the disk idles at the end of each
+ENTRIES = 4096  # reads that fit in the queue; few large fillings are fastest, because the disk idles after each one
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
 REFILLS = 4  # submit new reads after each completed quarter of the depth; more often would take more Python time
@@ -116,7 +116,7 @@ class IoUring:
         try:
             while completed < count:
                 new = min(count, completed + depth) - submitted
-                # The second argument is a total: the kernel compares it with all completions, also of earlier calls.
+                # The kernel compares the second argument with all completions in the queue, also of earlier calls.
                 submitted += self._enter(new, min(submitted + new, completed + refill))
                 completed = self._count_completions()
         finally:

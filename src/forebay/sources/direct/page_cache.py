@@ -15,10 +15,10 @@ from forebay.core.machine import Machine
 __all__ = ["PageCacheWarmer", "available_nbytes", "cached_share", "uncached_nbytes"]
 
 _ADVISE_NBYTES = 8 << 20  # bytes per request to the kernel; `close` waits for at most one request
-_POLL_SECONDS = 0.05  # between two looks at the page cache; the kernel reads requested bytes in the background
-_STALLED_POLLS = 100  # polls without a new page, after which the kernel has no memory for the file
+_POLL_SECONDS = 0.05  # between two queries of the page cache; the kernel reads requested bytes in the background
+_STALLED_POLLS = 100  # after this number of polls without a new page, the kernel has probably no memory for the file
 _WARM_SHARE = 0.95  # of a file's pages; a file with this share in memory counts as cached
-_SAMPLES = 64  # samples of a file, about; files of up to 64 MiB are examined completely
+_SAMPLES = 64  # approximate number of samples of a file; files of up to 64 MiB are examined completely
 _SAMPLE_NBYTES = 1 << 20  # bytes of one sample
 
 _log = logging.getLogger(__name__)

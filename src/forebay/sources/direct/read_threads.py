@@ -72,7 +72,7 @@ class PreadThreads:
 def wait_for_reads(reads: "Iterable[Future[None]]") -> None:
     """Wait for all reads, then raise an error if a read was cancelled or failed.
 
-    The caller reuses the buffer afterwards. So this waits for all reads, even if one has failed.
+    The caller then reuses the buffer. So this function waits for all reads, even if one has failed.
     """
     ended = wait(list(reads)).done
     if any(read.cancelled() for read in ended):
@@ -140,7 +140,7 @@ def pread_each(files: Array, offsets: Array, nbytes: Array, memory: Array, memor
 
 
 def _raise_if_not_retryable(files: OpenFiles, reads: DiskReads, results: Array, incomplete: Array) -> None:
-    """Raise an error if a read failed for good, or if its file was shortened."""
+    """Raise an error if a read failed and a retry cannot help, or if its file was shortened."""
     for number in incomplete.tolist():
         result, start = int(results[number]), reads.starts[number]
         file, offset = int(AddressSpace.file_numbers(start)), int(AddressSpace.file_offsets(start))

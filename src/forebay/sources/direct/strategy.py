@@ -149,7 +149,7 @@ def _plan_rows(facts: FileFacts, request: ReadRequest, space: AddressSpace) -> R
 def _find_block_shuffle(order: Order) -> BlockShuffled | None:
     """Return the block shuffle of an order.
 
-    Return None if there is none, or if its blocks are not consecutive rows of the files.
+    Return None if the order has no block shuffle, or if its blocks are not consecutive rows of the files.
     """
     while isinstance(order, Take | Repeated | Span):
         order = order.inner

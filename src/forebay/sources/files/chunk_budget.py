@@ -57,7 +57,8 @@ class ChunkBudget:
 
     def __init__(self, budget: HeldBudget) -> None:
         self._budget = budget
-        self._records, self._nbytes = 0, 0  # of the columns so far
+        # Totals of the columns for which `boundaries` was called: chunk records, and bytes of the smallest caches.
+        self._records, self._nbytes = 0, 0
 
     @property
     def max_nbytes(self) -> int:

@@ -39,7 +39,7 @@ class ChunkCache:
         self._is_filled = np.zeros(chunk_count, np.bool_)  # for each chunk
         self._buffer_chunks = np.full(len(first_rows), -1)  # number of the chunk in each buffer; -1: none
         self._errors: dict[int, BaseException] = {}  # chunk -> error that its fill raised
-        self._use_count = 0  # calls of `pin` so far, in all threads
+        self._use_count = 0  # number of calls of `pin`, in all threads
         self._changed = threading.Condition()
         self.is_complete = chunk_count == 0  # True once all chunks are in the cache; never if it has too few buffers
 

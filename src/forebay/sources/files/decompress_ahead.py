@@ -29,9 +29,9 @@ class Decompressible(Protocol):
 class DecompressAhead(LookAhead):
     """Decompresses files in the order in which groups need them, within a memory budget.
 
-    Each background thread decompresses one file at a time. A file stays open until the feed has gathered its rows for
-    all groups admitted so far. A thread that gathers rows never waits for this class. If a file is not ready, the
-    thread decompresses the file itself.
+    Each background thread decompresses one file at a time. A group is admitted when its files fit in the budget. A file
+    stays open until the feed has gathered its rows for all admitted groups. A thread that gathers rows never waits for
+    this class. If a file is not ready, the thread decompresses the file itself.
 
     This class counts rows per file instead of items per group, because many groups need the same file.
     """
@@ -85,7 +85,7 @@ class DecompressAhead(LookAhead):
 
     def _prepare_groups(self) -> None:
         while (file := self._next_file()) is not None:
-            with self._use(file) as source:  # at the end, the pool adds the decompressed bytes to its held bytes
+            with self._use(file) as source:  # a `SourcePool` updates its held bytes when the block ends
                 self._keep_open(file)
                 source.decompress()
 

@@ -19,7 +19,7 @@ from forebay.errors import BudgetError, SourceError
 __all__ = ["DEFAULT_HELD_NBYTES", "MAX_ITEM_NBYTES", "HeldBudget", "is_valid_claim", "validate_claim"]
 
 DEFAULT_HELD_NBYTES = 2**30  # bytes of decompressed data in the caches of a source, if the user sets no budget
-_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; with a smaller budget, caches evict earlier, but no file up to this is refused
+_MIN_LIMIT_NBYTES = 64 * 2**20  # bytes; Forebay refuses no file that needs at most this, even with a smaller budget
 _MAX_AXES = 64  # NumPy's limit
 MAX_ITEM_NBYTES = 64 * 2**20  # bytes of a single value, such as a string of fixed length
 _MAX_ARRAY_NBYTES = 2**62  # bytes; safely below NumPy's limit of 2**63 - 1
@@ -37,7 +37,9 @@ class HeldBudget:
     def of(cls, max_held_nbytes: int | None) -> "HeldBudget":
         """Return the budget for the user's `max_held_bytes`.
 
-        For None, the caches hold 1 GiB, and a file may need half of the memory of this machine.
+        For None, the caches hold up to 1 GiB. A file may need up to half of the memory of this machine, or 1 GiB if
+        that is more. For a value, the caches hold up to this value. A file may need up to the value, or 64 MiB if that
+        is more.
         """
         if max_held_nbytes is None:
             return cls(DEFAULT_HELD_NBYTES, max(DEFAULT_HELD_NBYTES, _half_of_memory()))

@@ -52,8 +52,8 @@ def open_files(
     `.csv` or `size=` for images. At most `max_open_files` files stay open, and their decompressed or parsed data takes
     at most `max_held_bytes` (1 GiB for None). Files that threads use at the same time may exceed both limits.
 
-    A `.npz`, HDF5 or Zarr file that needs more than `max_held_bytes` is refused. Without `max_held_bytes`, one file may
-    need up to half of the memory of this machine.
+    A `.npz`, Parquet, Arrow, HDF5 or Zarr file that needs more than `max_held_bytes` at once is refused. Without
+    `max_held_bytes`, one such file may need up to half of the memory of this machine.
     """
     files = expand_paths(paths)
     openers = [registry.load_source_opener(format_suffix(file)) for file in files]
@@ -99,7 +99,7 @@ class FilesSource(AbstractSource):
             self._boundaries,
             sum(spec.nbytes for spec in self.specs),
             self._gather_from,
-            # If files may be closed, each must be read once per group: opening an archive again takes long.
+            # If the pool may close files, read each file only once per group, because opening it again may take long.
             gather_mixed=self._decode_rows if self.decodes_rows and self._keeps_files_open else None,
         )
         self._decompressed_nbytes = [file.decompressed_nbytes for file in files]
@@ -133,7 +133,7 @@ class FilesSource(AbstractSource):
         return sum_counters(file.count_decoded() for file in self._files if file.count_decoded is not None)
 
     def prefetch(self, upcoming: Iterator[Rows]) -> DecompressAhead | None:
-        """Start to decompress the files of upcoming groups; return None unless all are compressed."""
+        """Start to decompress the files of upcoming groups; return None unless all files are compressed."""
         if not all(self._decompressed_nbytes):
             return None
         sizes, budget = self._decompressed_nbytes, self._max_held_nbytes

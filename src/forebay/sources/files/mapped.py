@@ -69,7 +69,10 @@ class MappedFile:
         return 0
 
     def check_unchanged(self) -> None:
-        """Raise an error if the file was shortened, or recently changed in place, after it was opened."""
+        """Raise an error if the file was shortened or changed in place after it was opened.
+
+        Each call compares the length. Stamps are compared only every `CHECK_SECONDS`.
+        """
         current_nbytes = self._mapping.size() if self._mapping is not None else 0
         if current_nbytes < self.nbytes:
             raise shrunk_file_error(self.path, self.nbytes, current_nbytes)
@@ -160,7 +163,7 @@ class MappedSource(AbstractSource):
 
     def file_extents(self) -> list[list[FileExtent]]:
         extents = self.memory_extents()
-        # Windows that overlap are read through the page cache, which holds the bytes that they share once.
+        # Overlapping windows are read through the page cache, which holds the bytes that windows share only once.
         overlap = any(find_overlap(leaf, spec.nbytes) for leaf, spec in zip(extents, self.specs, strict=False))
         return [] if overlap else self._file.file_extents(extents)
 
@@ -188,7 +191,8 @@ class ChangeCheck:
             stamp = make_stamp(self._path.stat() if self._descriptor is None else os.fstat(self._descriptor))
         except OSError:  # a deleted file stays readable
             return
-        if stamp[0] == self._stamp[0] and stamp != self._stamp:  # another inode: a new file was renamed over this one
+        # If the inode differs, another file was renamed to this path. The opened file is unchanged.
+        if stamp[0] == self._stamp[0] and stamp != self._stamp:
             raise SourceChangedError(
                 f"{self._path} was changed while it was read: it had {self._stamp[1]} bytes when it was opened and has "
                 f"{stamp[1]} now, or its bytes were written again. {_REPLACE_HINT}"

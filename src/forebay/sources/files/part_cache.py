@@ -11,7 +11,9 @@ Part = TypeVar("Part")
 
 
 class PartCache(Generic[Part]):
-    """Keeps the most recently used parts, up to `max_nbytes` in all. The last part stays even if it is larger.
+    """Keeps the most recently used parts, up to `max_nbytes` together.
+
+    The part that was loaded last stays even if it is larger than `max_nbytes`.
 
     A thread that reads from a part keeps it alive, so many threads together may exceed the limit. `ChunkCache` is for
     parts of one size, which it decompresses into arrays that exist already.
@@ -23,13 +25,13 @@ class PartCache(Generic[Part]):
         self.nbytes = 0  # of all parts
 
     def get(self, key: Hashable, load: Callable[[], tuple[Part, int]]) -> Part:
-        """Return a part; `load` returns it and its bytes. Threads that need the same part load it once.
+        """Return a part. `load` returns the part and its size in bytes. Threads that need the same part load it once.
 
         >>> cache = PartCache(max_nbytes=10)
         >>> [cache.get(key, lambda: (key.upper(), 6)) for key in "abb"], cache.nbytes
         (['A', 'B', 'B'], 6)
         """
-        if self._process_id != os.getpid():  # in a forked process, another thread may have held the locks
+        if self._process_id != os.getpid():  # during the fork, another thread of the parent may have held the locks
             self._lock, self._entries, self.nbytes, self._process_id = threading.Lock(), {}, 0, os.getpid()
         with self._lock:
             entry: _CachedPart[Part] = self._entries.pop(key) if key in self._entries else _CachedPart()

@@ -74,7 +74,7 @@ def _validate_no_loop(pattern: str, match: Path) -> None:
 
 
 def stamp_files(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Return the absolute path, the size and the modification time (ns) of each file, also of those in folders."""
+    """Return the absolute path, the size and the modification time (ns) of each file, also of files in folders."""
     stamps = []
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

@@ -70,7 +70,7 @@ class RecordBatches:
     file: MappedFile
     memory: Array  # the bytes of the file
     schema: Any
-    decompressed_nbytes: int  # of all batches that are compressed
+    decompressed_nbytes: int  # decompressed size of all compressed batches
     boundaries: Array  # first row of each batch, then the number of rows
     read: Callable[[int], Any]  # batch number -> record batch; thread-safe; copies only compressed batches
 

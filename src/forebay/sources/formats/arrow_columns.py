@@ -169,7 +169,7 @@ class ColumnFile(Protocol):
     def schema(self) -> Any: ...
     @property
     def boundaries(self) -> Array: ...  # first row of each row group or record batch, then the number of rows
-    def read_first_value(self, name: str) -> Any: ...  # of a column
+    def read_first_value(self, name: str) -> Any: ...  # the first value of a column
     def read_column(self, name: str, part: int) -> Any: ...  # the values of a row group or record batch
 
 

@@ -53,13 +53,13 @@ def _find_batch(message: Any, metadata: bytes) -> int:
 
 
 def _find_table(data: bytes, table: int, number: int) -> int:
-    """Return the position of the table to which a field refers, or 0 if missing."""
+    """Return the position of the table to which a field refers, or 0 if the field is missing."""
     field = _find_field(data, table, number)
     return field + int(struct.unpack_from("<I", data, field)[0]) if field else 0
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field in a FlatBuffers table, or 0 if missing."""
+    """Return the position of a field in a FlatBuffers table, or 0 if the field is missing."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     (vtable_nbytes,) = struct.unpack_from("<H", data, vtable)
     entry = 4 + 2 * number

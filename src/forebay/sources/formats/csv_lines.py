@@ -29,7 +29,7 @@ _MAX_LINE_NBYTES = 16 * 2**20  # bytes; a longer line means that the file is not
 class LineIndex:
     """Finds the lines of one file.
 
-    Empty lines at the end of the file, and lines of white space there, do not count.
+    Lines at the end of the file that are empty, or have only white space, do not count.
     """
 
     offsets: np.ndarray[Any, np.dtype[np.int64]]  # first byte of line `step * i`

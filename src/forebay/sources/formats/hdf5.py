@@ -65,9 +65,10 @@ def open_hdf5(
     a dataset is refused, because a file from an untrusted source could name any file of this machine. Pass
     `external_files="read"` if you trust the file.
 
-    A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in
-    memory (1 GiB for None), but at least 4 chunks per dataset. A file that claims larger chunks is refused. Without
-    `max_held_nbytes`, these 4 chunks may take half of the memory of this machine.
+    A chunk is decompressed when its rows are first needed. Up to `max_held_nbytes` of decompressed chunks stay in
+    memory (1 GiB for None). The cache always has room for 4 chunks of each dataset. A file is refused if these chunks
+    need more memory than the limit. `HeldBudget.of` defines the limit, which is half of the memory of this machine for
+    None.
     """
     reads_other_files = reads_external_files(external_files)
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
@@ -107,8 +108,8 @@ def find_datasets(path: Path, h5_file: Any, group: str, *, follow_external_links
     def add(name: str, node: Any) -> None:
         if name.count("/") > _MAX_DEPTH:
             raise SourceError(
-                f"{path} has more than {_MAX_DEPTH} groups inside each other, from {name[:20]!r} on. "
-                "Choose an inner group with group=, or write the file with fewer."
+                f"{path} has groups that are nested more than {_MAX_DEPTH} levels deep, beginning with {name[:20]!r}. "
+                "Choose an inner group with group=, or write the file with fewer levels."
             )
         if isinstance(node, h5py.Dataset):
             datasets[name] = node
@@ -143,13 +144,13 @@ class _ColumnOpener:
             raise external_file_error(f"{name!r} in {self._path} is {storage}")
         if not dataset.shape:
             raise SourceError(
-                f"{name!r} in {self._path} is a single value, not rows. Choose others with members=[...]."
+                f"{name!r} in {self._path} is a single value, not rows. Choose other datasets with members=[...]."
             )
         if dataset.dtype.hasobject:
             raise SourceError(
                 f"{name!r} in {self._path} holds strings or lists of any length ({dataset.dtype}), which have no "
-                "fixed shape. Choose others with members=[...], store it as numbers, or pass an h5py dataset of lists "
-                "to from_source()."
+                "fixed shape. Choose other datasets with members=[...], store it as numbers, or pass an h5py dataset "
+                "of lists to from_source()."
             )
         validate_claim(f"{name!r} in {self._path}", dataset.shape, dataset.dtype)
 

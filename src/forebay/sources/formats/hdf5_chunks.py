@@ -97,7 +97,8 @@ class Hdf5Chunks:
             return self._infos
 
     def _list_chunks(self, infos: dict[tuple[int, ...], Any]) -> None:
-        # A chunk takes at least a byte of the file, so a longer list is damaged. It could exhaust the memory.
+        # A chunk takes at least one byte of the file, or all its bytes if it has no filter. A file that lists more
+        # chunks is damaged, and its list could exhaust the memory.
         max_chunks = self._file.nbytes // (1 if self._filters else max(1, self._chunk_nbytes))
 
         def add(info: Any) -> None:

@@ -18,7 +18,7 @@ _MAX_SOFT_LINKS = 16  # the limit of the HDF5 library; a longer chain is probabl
 
 
 def find_external_storage(dataset: Any) -> str:
-    """Return a phrase that says where else the data of a dataset is stored; empty if it is in its file."""
+    """Return a phrase that says where the data of a dataset is stored; empty if it is in the file of the dataset."""
     if dataset.external:
         return f"stored in another file, {dataset.external[0][0]!r}"
     if dataset.is_virtual:
@@ -45,7 +45,7 @@ def open_group(path: Path, h5_file: Any, group: str, *, follow_external_links: b
 
 
 def _validate_links(path: Path, start: Any, name: str, soft_links_left: int) -> Any:
-    """Raise an error at an external link on the way from a group to a name. Return the node, or None if missing."""
+    """Raise an error at an external link on the path from a group to a name. Return the node, or None if missing."""
     node = start.file if name.startswith("/") else start
     for part in name.split("/"):
         if part in ("", ".") or not isinstance(node, h5py.Group):

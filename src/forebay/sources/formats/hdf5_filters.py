@@ -52,7 +52,7 @@ class FilterLimits:
 
     @staticmethod
     def _largest_nbytes(stored_nbytes: int, applied: Sequence[int]) -> float:
-        """Return the most bytes to which a chunk can decompress. Codecs other than deflate have no limit."""
+        """Return the largest decompressed size of a chunk; infinity for codecs other than deflate."""
         compressions = list(filter(_is_compression, applied))
         if not set(compressions) <= {_DEFLATE}:
             return np.inf if stored_nbytes else 0

@@ -41,8 +41,8 @@ __all__ = [
 
 EncodedImage: TypeAlias = Path | bytes  # a file, or the content of a file
 
-# Formats that Forebay decodes, whatever the suffix of a file. Pillow knows more, but they are rare in datasets, and
-# some are dangerous in untrusted files: Pillow starts Ghostscript to decode EPS.
+# Formats that Forebay decodes, whatever the suffix of a file. Pillow knows more formats, but these are rare in
+# datasets. Some of them are dangerous in untrusted files: Pillow starts Ghostscript to decode EPS.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of the array -> Pillow mode
 # Pillow mode -> channels of the array, for modes with at most 8 bits per channel. uint8 cannot hold the others.
@@ -59,8 +59,8 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Pixels. All threads together decode only one image with more pixels at a time, so that such images cannot fill the
-# memory: Pillow may need 8 bytes for each pixel.
+# Pixels of an image. Only one thread at a time decodes an image with more pixels, because Pillow may need 8 bytes of
+# memory for each pixel.
 _LARGE_PIXELS = 1 << 24
 _large_image_lock = threading.Lock()
 _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # of TIFF
@@ -114,7 +114,10 @@ class ImageDecoder:
         return Decision("decoder", "pillow", f"decodes images{resize}{self._note}")
 
     def encoded_images(self, read: Callable[[Rows], list[bytes | None]]) -> EncodedImages:
-        """Return how a device decodes the same images into the first leaf; `read` returns their files."""
+        """Return what a device needs to decode the same images into the first leaf.
+
+        `read` returns the encoded image of each row, or None for images that only the host may decode.
+        """
         options = self._options
         return EncodedImages(
             leaf=0,
@@ -126,7 +129,7 @@ class ImageDecoder:
         )
 
     def identify(self) -> tuple[Any, ...]:
-        """Return what the pixels depend on besides the file."""
+        """Return the settings of the decoder that change the pixels."""
         return self.decision.choice, self._options, self._shape
 
     def counters(self) -> dict[str, int]:
@@ -136,7 +139,7 @@ class ImageDecoder:
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
         """Decode an image into `out`."""
         if not self._decode_unless_large(name, encoded, out, limit=_LARGE_PIXELS):
-            with limit_memory(_LARGE_PIXELS + 1):  # until this call has returned, its pixels are in memory
+            with limit_memory(_LARGE_PIXELS + 1):  # the pixels stay in memory until this call returns
                 self._decode_unless_large(name, encoded, out, limit=math.inf)
 
     def _decode_unless_large(self, name: str, encoded: EncodedImage, out: Array, *, limit: float) -> bool:
@@ -232,7 +235,7 @@ def is_image(data: bytes) -> bool:
 
 @contextmanager
 def limit_memory(pixels: int) -> Iterator[None]:
-    """Wait before the decoding of a large image until no other thread decodes one."""
+    """Let only one thread at a time decode a large image. Decode smaller images without a wait."""
     if pixels <= _LARGE_PIXELS:
         yield
         return
@@ -244,13 +247,13 @@ def limit_memory(pixels: int) -> Iterator[None]:
 
 
 def _return_free_memory() -> None:
-    """Return free memory to the operating system: glibc keeps that of each thread for the next image of this thread."""
+    """Return free memory to the operating system. Otherwise glibc keeps it for the next image of the same thread."""
     with suppress(AttributeError, OSError, TypeError):  # other C libraries have no malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _renew_lock() -> None:
-    """Replace the lock in a forked process: a thread that does not exist there may hold it."""
+    """Replace the lock in a forked process, because a thread that does not exist there may hold it."""
     global _large_image_lock
     _large_image_lock = threading.Lock()
 

@@ -70,7 +70,7 @@ def find_file_labels(paths: Sequence[Path], label: ImageLabel) -> list[Any]:
 
 
 def validate_label(name: object, value: Any) -> int | str:
-    """Return the label of an image that the function of the user returned."""
+    """Return the label that the user's function returned for an image. Raise SpecError for a wrong type."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | np.integer):
@@ -127,7 +127,7 @@ def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
 
 
 def parse_numbers(labels: Sequence[Any]) -> list[Any]:
-    """Return the labels as integers if all of them are written as integers, without leading zeros; else as names."""
+    """Return the labels as integers if all of them are written as integers, without leading zeros; else as texts."""
     convert = int if all(isinstance(value, int) or _is_plain_integer(value) for value in labels) else str
     return [convert(value) for value in labels]
 

@@ -40,7 +40,11 @@ class ImageRows(ABC):
         """Return the bytes of an image, or the path of its file."""
 
     def read_bytes(self, number: int) -> bytes | None:
-        """Return the bytes of an image; None if only `read` and its caller know how to read or refuse it."""
+        """Return the bytes of an image for a decoder on a device.
+
+        Return None for an image that only the decoder of the host may read or refuse, such as a huge file. The host
+        then calls `read`.
+        """
         encoded = self.read(number)
         return encoded if isinstance(encoded, bytes) else None
 
@@ -107,7 +111,7 @@ class ImageFiles(ImageRows):
 class ContainerOptions:
     """How to open files that contain images. All files of a source share the cache."""
 
-    column: str | None  # that has the images; None if the file has only one such column
+    column: str | None  # the column that has the images; None if the file has only one such column
     budget: HeldBudget
     cache: PartCache[Any]  # decompressed parts of files
 
@@ -221,7 +225,7 @@ class ContainedImages(ImageRows):
 def read_name_labels(label: ImageLabel, names: Sequence[str], read_texts: Callable[[str], Sequence[str]]) -> list[Any]:
     """Return the labels of images that have names, such as members of an archive.
 
-    `label` is "folder", a function of a path, or the name of texts that `read_texts` returns.
+    `label` is "folder", a function of a path, or the argument for `read_texts`, such as the extension of members.
     """
     if callable(label):
         return [validate_label(name, label(Path(name))) for name in names]

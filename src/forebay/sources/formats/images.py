@@ -84,7 +84,7 @@ open_image = _ImageOpener()
 class ImageColumns:
     """Where the images and their labels are, and how Forebay numbers the labels."""
 
-    column: str | None = None  # that has the images, for files that contain images
+    column: str | None = None  # the column that has the images, for files that contain images
     label: ImageLabel | None = None
     class_names: Sequence[str] | None = None
     max_held_nbytes: int | None = None  # for decompressed parts of files that contain images
@@ -148,7 +148,7 @@ def _open_rows(files: list[Path], columns: ImageColumns) -> ImageRows:
 
 
 def _read_labels(rows: ImageRows, columns: ImageColumns) -> NumberedLabels | None:
-    """Return the labels of the images, and remove the images of other classes than `class_names`."""
+    """Return the labels of the images, and remove the images whose class is not in `class_names`."""
     class_names = columns.class_names
     if columns.label is None:
         if class_names is not None:
@@ -253,5 +253,5 @@ def _identify_images(rows: ImageRows, labels: NumberedLabels | None, decoder: Im
 
 
 def _make_decoder(rows: ImageRows, options: ImageOptions, decoder: str) -> ImageDecoder:
-    """Return a decoder, which takes the size and the channels that the options do not give from the first image."""
+    """Return a decoder. The first image determines the size and the channels, unless the options set them."""
     return make_image_decoder(rows.describe(0), rows.read(0), options, decoder)

@@ -1,6 +1,6 @@
 """Limits on the size of decompressed data.
 
-A few kilobytes can decompress to gigabytes. Some codecs take a limit (`decompress_limited`). For the others,
+A few kilobytes can decompress to gigabytes. Some codecs take a limit (`decompress_limited`). For other codecs,
 `declared_nbytes` computes from the compressed bytes how much memory the codec will use.
 """
 
@@ -35,9 +35,10 @@ NewDecompressor: TypeAlias = Callable[[], Decompressor]
 
 
 def find_decompressor(codec: str, config: Mapping[str, Any]) -> NewDecompressor | None:
-    """Return a function that starts a decompressor of a numcodecs codec; None for other codecs.
+    """Return a function that makes a decompressor with a limit for a codec of numcodecs.
 
-    `config` has the parameters of the codec.
+    Return None for a codec without such a decompressor: only gzip, zlib, bz2 and lzma have one. `config` has the
+    parameters of the codec.
     """
     if codec == "lzma":
         return lambda: _new_lzma(config)
@@ -50,7 +51,7 @@ def find_decompressor(codec: str, config: Mapping[str, Any]) -> NewDecompressor 
 
 
 def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> bytes:
-    """Decompress one or more streams that follow each other, and ignore other bytes behind them.
+    """Decompress one or more streams that follow each other, and ignore other bytes after them.
 
     Raise ValueError if the result is longer than `max_nbytes`, or if a stream is incomplete.
     """
@@ -58,7 +59,7 @@ def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> byte
     while not parts or len(data):
         decompressor = new()
         try:
-            # The limit is one byte above the expected size, to detect a stream that is too long.
+            # Allow one byte more than is left, to detect a stream that is too long.
             part = decompressor.decompress(data, left + 1)
         except Exception:  # each library has its own errors
             if parts:
@@ -75,9 +76,10 @@ def decompress_limited(new: NewDecompressor, data: Any, max_nbytes: int) -> byte
 
 
 def declared_nbytes(codec: str, data: Any) -> int:
-    """Return how many bytes a codec allocates for its result; 0 if the codec cannot enlarge data.
+    """Return how many bytes a codec allocates for its result: the decompressed size that the data declares.
 
-    For a Zstandard frame that does not state its size, this is an upper bound.
+    Return 0 for codecs other than blosc, lz4 and zstd. For a Zstandard frame that does not state its size, the result
+    is an upper bound.
     """
     view = memoryview(data).cast("B")
     if codec == "blosc":
@@ -98,7 +100,7 @@ def _new_lzma(config: Mapping[str, Any]) -> lzma.LZMADecompressor:
 
 
 def _zstd_nbytes(data: memoryview) -> int:
-    """Return the size of all frames (RFC 8878)."""
+    """Return the decompressed size of all Zstandard frames (RFC 8878), or an upper bound."""
     total, offset = 0, 0
     while offset < len(data):
         magic = _read_int(data, offset, 4)
@@ -113,10 +115,13 @@ def _zstd_nbytes(data: memoryview) -> int:
 
 
 def _read_zstd_frame(data: memoryview, offset: int) -> tuple[int, int]:
-    """Return the size of a frame and the offset of its end. `offset` is behind the magic number."""
+    """Return the decompressed size of a frame, or an upper bound, and the offset of the end of the frame.
+
+    `offset` is the first byte after the magic number.
+    """
     flags = _read_int(data, offset, 1)
     is_single_segment = flags >> 5 & 1
-    offset += 1 + (1 - is_single_segment) + (0, 1, 2, 4)[flags & 3]  # window size and number of a dictionary
+    offset += 1 + (1 - is_single_segment) + (0, 1, 2, 4)[flags & 3]  # window size and dictionary ID
     size_length = (is_single_segment, 2, 4, 8)[flags >> 6]
     declared = _read_int(data, offset, size_length) + (256 if size_length == 2 else 0)
     block_nbytes, offset = _read_zstd_blocks(data, offset + size_length)
@@ -125,7 +130,7 @@ def _read_zstd_frame(data: memoryview, offset: int) -> tuple[int, int]:
 
 
 def _read_zstd_blocks(data: memoryview, offset: int) -> tuple[int, int]:
-    """Return an upper bound for the size of the blocks of a frame, and the offset of their end."""
+    """Return an upper bound for the decompressed size of the blocks of a frame, and the offset of their end."""
     total, is_last = 0, 0
     while not is_last:
         header = _read_int(data, offset, 3)

@@ -50,7 +50,9 @@ _TURNS: dict[int, Callable[[Array], Array]] = {
 }
 _SCAN_MARKER, _APP1_MARKER = 0xDA, 0xE1  # of JPEG: the pixels begin; EXIF or XMP data
 _MARKERS_WITHOUT_LENGTH = (0x01, *range(0xD0, 0xD9))
-_MIN_SCALED = 64  # pixels; the last pixel of a scaled image covers fewer pixels, which shows in smaller images
+# Pixels. Images with a shorter side are decoded at full size: the last pixel of a scaled image covers fewer pixels of
+# the original, which is visible in small images.
+_MIN_SCALED = 64
 
 
 def make_image_decoder(name: str, first: EncodedImage, options: ImageOptions, decoder: str) -> ImageDecoder:
@@ -137,7 +139,7 @@ class JpegDecoder(ImageDecoder):
             turn = _TURNS.get(_read_jpeg_orientation(data)) if self._options.upright else None
             if not self._has_valid_shape(height, width, colorspace, is_turned=turn is not None):
                 return False
-            # A turn exchanges the axes if its inverse does.
+            # The shape before the turn: a turn exchanges the axes if its inverse does, so `turn(out)` has this shape.
             unturned = out if turn is None else np.empty(turn(out).shape, np.uint8)
             with limit_memory(height * width):
                 self._decode_resized(data, (height, width), unturned)
@@ -148,7 +150,10 @@ class JpegDecoder(ImageDecoder):
         return True
 
     def _has_valid_shape(self, height: int, width: int, colorspace: str, *, is_turned: bool) -> bool:
-        """Return whether options convert the image, or it has the shape of the first. Pillow checks turned images."""
+        """Return whether the image has the shape of the first image, or options convert it.
+
+        Without `size=`, return False for turned images. Pillow then decodes and checks them.
+        """
         if self._options.size is None and (is_turned or (height, width) != self._shape[:2]):
             return False
         return self._options.channels is not None or self._shape[2] == (1 if colorspace == "Gray" else 3)
@@ -171,7 +176,10 @@ class JpegDecoder(ImageDecoder):
             self._resize_into(self._cv2, image, out)
 
     def _decoded_size(self, size: tuple[int, int], target: tuple[int, ...]) -> tuple[int, int]:
-        """Return the smallest n/8 of the size, up to 8/8, from which the image can be made smaller, not larger."""
+        """Return the size at the smallest scale n/8 at which the image is not smaller than the target.
+
+        Return the full size if the image itself is smaller, or has a side shorter than `_MIN_SCALED`.
+        """
         scales = [wanted / length for wanted, length in zip(target, size, strict=True)]
         wanted_scales = [max(scales)] * 2 if self._options.resize == "crop" else scales
         is_small = min(size) < _MIN_SCALED
@@ -202,8 +210,8 @@ def _read_content(encoded: EncodedImage) -> EncodedImage:
 def _read_jpeg_orientation(data: bytes) -> int:
     """Return the EXIF orientation of a JPEG image.
 
-    Pillow parses EXIF data. Files without it are common, so this function first looks for it, which takes 20 times
-    less.
+    Pillow parses EXIF data. Many files have no EXIF data, so this function first searches for it, which takes a
+    twentieth of the time.
     """
     position = 2
     while position + 1 < len(data) and data[position] == 0xFF and (marker := data[position + 1]) != _SCAN_MARKER:

@@ -84,7 +84,7 @@ def _parse_meta(data: bytes, start: int, page_nbytes: int) -> tuple[int, _Root]:
     flags = _PAGE_HEADER.unpack_from(data, start)[2]
     magic, version, _, _ = _META.unpack_from(data, start + _HEADER_NBYTES)
     if magic != _MAGIC or not flags & _META_PAGE:
-        raise ValueError("it does not begin with the meta pages of LMDB, or was written on a machine of other kind")
+        raise ValueError("it does not begin with the meta pages of LMDB, or was written on another kind of machine")
     if version != _VERSION:
         raise ValueError(f"it has version {version} of the format instead of {_VERSION}")
     position = start + _HEADER_NBYTES + _META.size + _DATABASE.size  # after the database of free pages
@@ -123,7 +123,7 @@ class _Tree:
     def _read_page(self, page: int) -> tuple[bytes, int, list[int]]:
         """Return the bytes of a page, its flags and the positions of its nodes."""
         if page in self._visited or not 2 <= page <= self._last_page:
-            raise ValueError(f"its tree refers to page {page}, which is no part of it")
+            raise ValueError(f"its tree refers to page {page}, which cannot be a part of it")
         self._visited.add(page)
         data = self._memory[page * self.root.page_nbytes : (page + 1) * self.root.page_nbytes]
         number, _, flags, lower, _ = _PAGE_HEADER.unpack_from(data)

@@ -64,7 +64,7 @@ class NpyHeader:
 def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
     """Parse the header in the first bytes of a file.
 
-    Error messages use `name` for the file. With `has_rows`, a file of a single value is refused.
+    Error messages use `name` for the file. If `has_rows` is True, a file of a single value is refused.
     """
     stream = io.BytesIO(head[:MAX_HEADER_NBYTES])
     try:

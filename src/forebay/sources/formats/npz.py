@@ -50,8 +50,8 @@ def open_npz(
     Members written by `savez_compressed` are inflated when a row is first needed. They stay in memory until the source
     is closed. In a source of many files, the file pool may close a file earlier.
 
-    A file whose compressed members take more than `max_held_nbytes` is refused. Without `max_held_nbytes`, they may
-    take half of the memory of this machine.
+    A file whose compressed members inflate to more than `max_held_nbytes` is refused. Without `max_held_nbytes`, these
+    members may take half of the memory of this machine.
     """
     file = MappedFile(path)
     zip_members = {member.name: member for member in list_members(file)}

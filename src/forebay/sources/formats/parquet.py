@@ -46,9 +46,11 @@ def open_parquet(
     A row is a dict with one array per column. A column contains numbers, or lists of numbers of one length. If the
     column type does not define the length, `spec=` must define it. `columns=["x", "y"]` selects columns.
     `decode={"image": function}` converts each value of a column to an array. Without a spec for that column, opening
-    also decodes its first value, to learn the spec. At most `max_held_nbytes` of decompressed row groups stay in
-    memory (1 GiB for None), but at least 4 row groups per column. A file is refused if these 4 row groups need more
-    than `max_held_nbytes`, or more than half of the memory of this machine for None.
+    also decodes its first value, to learn the spec.
+
+    Up to `max_held_nbytes` of decompressed row groups stay in memory (1 GiB for None). The cache always has room for 4
+    row groups of each column. A file is refused if these row groups need more memory than the limit. `HeldBudget.of`
+    defines the limit, which is half of the memory of this machine for None.
     """
     mapped_file, budget = MappedFile(path), HeldBudget.of(max_held_nbytes)
     parquet_file = ParquetFile(mapped_file, budget)
@@ -112,19 +114,22 @@ class ParquetFile:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that all row groups claim to have, decompressed."""
+        """The decompressed size of all row groups with all columns, as the metadata claims it."""
         return sum(self._metadata.row_group(number).total_byte_size for number in range(self._metadata.num_row_groups))
 
     def read_column(self, name: str, group: int) -> Any:
         """Return the values of a row group as a chunked array.
 
-        Raise BudgetError if they need more memory than the budget: Parquet may store a value once for many rows.
+        Raise BudgetError if the values need more memory than the budget. Parquet may store a value once for many rows,
+        so the values may need more memory than the row group claims.
         """
         nbytes, parts = 0, []
         rows = max(1, min(_PART_ROWS, self._budget.max_nbytes // max(1, self._validate_size(group, name))))
         for part in self._read_in_parts(group, name, rows):
             nbytes += part.nbytes
-            self._budget.validate(f"row group {group} of {name!r} in {self._mapped_file.path} is repeated data", nbytes)
+            self._budget.validate(
+                f"row group {group} of {name!r} in {self._mapped_file.path} repeats its values", nbytes
+            )
             parts.append(part)
         return pa.chunked_array(parts, self.schema.field(name).type)
 
@@ -132,7 +137,7 @@ class ParquetFile:
         self._readers = threading.local()
 
     def _read_parts(self, group: int, column: ArrowColumn) -> Iterator[Any]:
-        """Yield the values of a row group, in several parts if values to decode could exceed the budget.
+        """Yield the values of a row group, in several parts if values for a decode function could exceed the budget.
 
         Parquet may store a text once for many rows, so all texts may need more bytes than the row group. But no text is
         longer than the row group, which limits the bytes of a part.
@@ -175,8 +180,9 @@ class ParquetFile:
     def _validate_size(self, group: int, name: str) -> int:
         """Return the bytes that a row group claims to have. Raise BudgetError if they exceed the budget.
 
-        The number of rows does not limit them, because texts and lists may have any length. The bytes are those of all
-        columns. Forebay does not read the metadata of one column, because damaged statistics in it crash pyarrow.
+        The number of rows does not limit these bytes, because texts and lists may have any length. The bytes are those
+        of all columns. Forebay does not read the metadata of one column, because damaged statistics in it crash
+        pyarrow.
         """
         if group >= self._metadata.num_row_groups:  # the file has no rows
             return 0

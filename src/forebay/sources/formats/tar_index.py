@@ -22,7 +22,7 @@ __all__ = ["Sample", "TarMember", "list_samples", "scan_headers"]
 
 _BLOCK_NBYTES = 512  # bytes; tar stores headers and data in blocks of this size
 _MAX_READ_NBYTES = 1 << 20  # bytes; a longer extended header is refused
-_MAX_FIELDS = 1000  # in the extended headers of one member; each member gets a copy of the global ones
+_MAX_FIELDS = 1000  # fields in the extended headers of one member; each member gets a copy of the global fields
 _SEARCH_NBYTES = 1 << 20  # bytes that `_find_nonzero` reads at a time
 _PROGRESS_MEMBERS = 1024  # members between two updates of the progress line
 _LABEL_TYPES = (b"V", b"D")  # type flags of GNU tar for the label of an archive and the list of a folder; not files
@@ -190,7 +190,7 @@ class _FileCollector:
 def _validate_end(file: ReadableFile, end: int) -> None:
     """Raise an error unless an end marker and nothing else follows byte `end`.
 
-    `tarfile` takes a damaged header for the end of the archive. It does not read archives that were appended either.
+    `tarfile` treats a damaged header as the end of the archive. It also does not read archives that were appended.
     """
     first_nonzero = _find_nonzero(file.view(), end, file.nbytes)
     if first_nonzero is not None and first_nonzero < end + _BLOCK_NBYTES:

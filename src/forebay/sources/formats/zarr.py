@@ -53,9 +53,10 @@ def open_zarr(
     codecs that you trust with this store. Symbolic links that lead out of the store are refused, unless you pass
     `external_files="read"`.
 
-    A chunk is decompressed when its rows are first needed. At most `max_held_nbytes` of decompressed chunks stay in
-    memory (1 GiB for None), but at least 4 chunks per array. A store that claims larger chunks is refused. Without
-    `max_held_nbytes`, these 4 chunks may take half of the memory of this machine.
+    A chunk is decompressed when its rows are first needed. Up to `max_held_nbytes` of decompressed chunks stay in
+    memory (1 GiB for None). The cache always has room for 4 chunks of each array. A store is refused if these chunks
+    need more memory than the limit. `HeldBudget.of` defines the limit, which is half of the memory of this machine for
+    None.
     """
     path, budget = Path(path), HeldBudget.of(max_held_nbytes)
     store = CheckedStore(path, budget.max_nbytes, follows_links=reads_external_files(external_files))
@@ -89,7 +90,7 @@ def _find_arrays(store: CheckedStore, group: str, codecs: Collection[str]) -> An
 
 @contextmanager
 def _convert_errors(name: str) -> Iterator[None]:
-    """Convert errors of zarr: for damaged or missing metadata, it raises many kinds of errors."""
+    """Convert errors of zarr to SourceError. It raises many kinds of errors for damaged or missing metadata."""
     try:
         yield
     except ForebayError:
@@ -132,10 +133,10 @@ def _open_column(name: str, array: Any, codecs: Collection[str], budget: ChunkBu
 
 def _validate_rows(name: str, array: Any) -> None:
     if not array.shape:
-        raise SourceError(f"{name} is a single value, not rows. Choose others with members=[...].")
+        raise SourceError(f"{name} is a single value, not rows. Choose other arrays with members=[...].")
     if array.dtype.hasobject:
         raise SourceError(
-            f"{name} holds {array.dtype}, which has no fixed shape. Choose others with members=[...], "
+            f"{name} holds {array.dtype}, which has no fixed shape. Choose other arrays with members=[...], "
             "or store it as numbers."
         )
 

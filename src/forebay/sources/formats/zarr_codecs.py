@@ -48,7 +48,7 @@ def plain_name(codec: str) -> str:
 
 
 def describe_codecs(metadata: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the name and the parameters of each codec of an opened array, also of those inside shards."""
+    """Return the name and the parameters of each codec of an opened array, also of codecs inside shards."""
     if metadata.zarr_format == 2:
         codecs: list[Codec] = [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
         return [(codec.codec_id, codec.get_config()) for codec in codecs]

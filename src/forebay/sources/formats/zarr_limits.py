@@ -55,7 +55,7 @@ class _Limit:
     """Sizes of one chunk, in bytes."""
 
     decoded_nbytes: int
-    max_nbytes: int  # while the chunk is being decoded
+    max_nbytes: int  # limit for the data of the chunk while codecs decode it
 
 
 class _LimitedDecoder:
@@ -87,7 +87,7 @@ class _ItemSizes:
     """Bytes of one value of an array."""
 
     decoded: int
-    widest: int  # while it is being decoded; a filter may use a longer type
+    widest: int  # the longest type during the decoding; a filter may use a longer type than the array
 
     def limit(self, chunk_shape: Sequence[int]) -> _Limit:
         count = math.prod(chunk_shape)

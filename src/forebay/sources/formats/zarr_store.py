@@ -116,7 +116,8 @@ def _claimed_item_nbytes(document: dict[str, Any]) -> int:
     try:
         return int(np.dtype(_to_tuples(dtype)).itemsize)
     except (TypeError, ValueError):
-        # Such as "r16" (in bits), or a name with the parameter length_bytes. A structure has several of them.
+        # A name with a number of bits, such as "r16", or a dtype with the parameter length_bytes. A structure has
+        # several of these numbers, so their sum is an upper bound.
         return sum(map(int, re.findall("[0-9]{1,18}", json.dumps(dtype))))
 
 

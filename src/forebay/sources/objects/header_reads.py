@@ -8,8 +8,8 @@ from forebay.sources.objects.stored_object import StoredObject
 __all__ = ["HeaderReads"]
 
 # Bytes per request, unless a parser reads more at once. Parsers make many small reads, and one request serves several.
-_WINDOW_NBYTES = 16 * 1024
-_MAX_WINDOWS = 1024  # in memory; an archive may have any number of headers
+_RANGE_NBYTES = 16 * 1024
+_MAX_RANGES = 1024  # byte ranges in memory; an archive may have any number of headers
 
 
 class HeaderReads:
@@ -22,7 +22,7 @@ class HeaderReads:
         self._store, self.stored_object = store, stored_object
         self.nbytes = stored_object.nbytes
         self.path = stored_object.url
-        self._windows: deque[tuple[int, bytes]] = deque(maxlen=_MAX_WINDOWS)  # (offset, bytes) of the last windows
+        self._ranges: deque[tuple[int, bytes]] = deque(maxlen=_MAX_RANGES)  # (offset, bytes) of the last reads
 
     def __str__(self) -> str:
         return self.stored_object.url
@@ -32,10 +32,10 @@ class HeaderReads:
         stop = min(start + nbytes, self.nbytes)
         if start >= stop:
             return b""
-        for window_start, window in self._windows:
-            if window_start <= start and stop <= window_start + len(window):
-                return window[start - window_start : stop - window_start]
-        window_start = max(0, min(start, self.nbytes - _WINDOW_NBYTES))
-        window_stop = min(max(stop, window_start + _WINDOW_NBYTES), self.nbytes)
-        self._windows.append((window_start, self._store.read(self.stored_object, window_start, window_stop)))
+        for range_start, data in self._ranges:
+            if range_start <= start and stop <= range_start + len(data):
+                return data[start - range_start : stop - range_start]
+        range_start = max(0, min(start, self.nbytes - _RANGE_NBYTES))
+        range_stop = min(max(stop, range_start + _RANGE_NBYTES), self.nbytes)
+        self._ranges.append((range_start, self._store.read(self.stored_object, range_start, range_stop)))
         return self.read(start, nbytes)

@@ -20,7 +20,7 @@ __all__ = ["HttpRangeBackend", "make_http_options"]
 
 _CONNECT_TIMEOUT_SECONDS = 10.0  # without a connection, as for S3
 _READ_TIMEOUT_SECONDS = 30.0  # without a byte from the server, as for S3
-_IDENTITY = {"Accept-Encoding": "identity"}  # byte ranges and lengths are those of the stored bytes
+_IDENTITY = {"Accept-Encoding": "identity"}  # byte ranges and lengths must refer to the stored bytes
 _VERSION_HEADERS = ("ETag", "Last-Modified")
 
 

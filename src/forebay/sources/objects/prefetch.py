@@ -79,8 +79,8 @@ class Prefetcher(LookAhead):
     worker thread has gathered a group, it releases the ranges, and the prefetcher holds the next group.
 
     While the budget is used up, a worker thread may wait for the next group, or may have read that group itself. The
-    prefetcher therefore counts the waiters and the skips of each group. It holds a group with a waiter even over
-    budget, and passes over a group that was skipped. Neither waits for the budget.
+    prefetcher therefore counts the waiters and the skips of each group. In two cases it does not wait for the budget:
+    it holds a group with a waiter even over budget, and it does not hold a group that was skipped.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Prefetcher(LookAhead):
         self._waiters += Counter()  # removes zero counts
 
     def skip(self, key: GroupKey) -> None:
-        """Record that a worker thread reads a group itself, so that the prefetcher passes over it."""
+        """Record that a worker thread reads a group itself, so that the prefetcher does not hold the group."""
         if not self.is_finished and len(self._skipped) < _MAX_SKIPPED:
             self._skipped[key] += 1
 

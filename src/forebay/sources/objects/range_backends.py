@@ -61,7 +61,7 @@ class FsspecRangeBackend:
 
 
 def parse_content_range(header: str | None) -> ContentRange | None:
-    """Return the range of a Content-Range header, or None if it names none.
+    """Return the range of a Content-Range header, or None if the header is missing or not valid.
 
     >>> parse_content_range("bytes 0-9/200")
     ContentRange(start=0, stop=10, object_nbytes=200)

@@ -101,7 +101,7 @@ class SignedGet:
 def find_read_limit(length: int | str | None, arguments: dict[str, Any]) -> int | None:
     """Return how many bytes of a response to read: one byte more than requested, or None for all.
 
-    A longer response is thus detected, but not read. Without a limit, urllib3 makes one copy less.
+    So a longer response is detected, but not read completely. Without a limit, urllib3 copies the data one time less.
     """
     first, last = map(int, arguments["Range"].removeprefix("bytes=").split("-"))
     nbytes = last - first + 1

@@ -19,7 +19,8 @@ from forebay.sources.row_cache.stored_rows import StoredRows
 
 __all__ = ["CachedSource", "RowTransform", "TransformInto"]
 
-# Bytes of temporary arrays. With fewer, decoder threads would often wait for the last image of a piece.
+# Rows are computed in pieces whose temporary arrays have this number of bytes. With smaller pieces, decoder threads
+# would often wait for the last image of a piece.
 PIECE_NBYTES = 16 << 20
 
 # Transforms the leaves of rows, and writes the results to arrays.
@@ -39,7 +40,7 @@ class RowTransform:
 class CachedSource(AbstractSource):
     """Rows of another source after transforms. A row is computed when it is first gathered.
 
-    Rows that do not belong to the set of `StoredRows` are computed each time.
+    Rows that `StoredRows` never stores are computed each time.
     """
 
     can_prefetch = True
@@ -58,15 +59,18 @@ class CachedSource(AbstractSource):
         self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
-        # If an epoch may complete the cache, do not fill groups of the next epoch: it gets a new plan.
+        # A feed fills groups of the next epoch in advance if `immutable` is True. Do not allow this if an epoch may
+        # complete the cache, because the next epoch then gets a new plan.
         self.immutable = inner.immutable and not calls_user_code and store.capacity < used_rows
         self.row_by_row = inner.row_by_row or calls_user_code
         self.decodes_rows = inner.decodes_rows and not calls_user_code
-        # A complete cache keeps the blocks too: the order of `shuffle()` must not depend on what is cached.
+        # Keep the shuffle blocks of a complete cache, because the order of `shuffle()` must not depend on what is
+        # cached.
         self.shuffle_blocks, self.chunk_policy = inner.shuffle_blocks, inner.chunk_policy
         self.decompressed_nbytes = inner.decompressed_nbytes
         self.scratch_row_nbytes = inner.scratch_row_nbytes + self._temporary_row_nbytes()
-        self._piece_rows = 1 << 62  # an inner source that prefetches must be asked for the rows that it prefetched
+        # No pieces: an inner source that prefetches finds prefetched rows only by the row numbers of a whole group.
+        self._piece_rows = 1 << 62
         if not inner.can_prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
             self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
@@ -75,7 +79,10 @@ class CachedSource(AbstractSource):
         self._hits = _Count()
 
     def _temporary_row_nbytes(self) -> int:
-        """Return the bytes of a row before the transform, after it, and between two copies."""
+        """Return the bytes of temporary arrays for each row.
+
+        With a transform, these are the row before the transform, its result, and a copy of the result.
+        """
         output_nbytes = sum(spec.nbytes for spec in self.specs)
         if self._transform is None:
             return output_nbytes
@@ -242,7 +249,7 @@ class CachedSource(AbstractSource):
 
 @contextmanager
 def _equal_rows() -> Iterator[None]:
-    """Raise SpecError with a way out that `cache()` has, if rows differ in shape or dtype."""
+    """Replace the advice in the SpecError for rows of different shape or dtype by advice for `cache()`."""
     try:
         yield
     except SpecError as error:
@@ -269,7 +276,7 @@ class _PlannedReads:
 
     def plan(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
         """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
-        passed_rows = 0  # since a group with a missing row
+        passed_rows = 0  # rows since the last group with a missing row
         for rows in upcoming:
             numbers = row_array(rows)
             is_stored = self._store.find(numbers)

@@ -4,7 +4,8 @@ A cache has three files, whose names begin with its key:
 
     KEY.json    the header: format, key, rows, and the spec of each field
     KEY.rows    the bytes of all rows, field after field. It has its full length from the start, with holes
-    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored. Rows within the budget have no holes here
+    KEY.checks  a CRC-32 for each row. 0 means that the row is not stored. The part for rows within the budget has no
+                holes
 
 A process writes the bytes of a row, and then its checksum. So a process that ends early leaves complete rows only. Two
 processes may write the same row; both write the same bytes. After a loss of power, the disk may have the checksum
@@ -95,7 +96,7 @@ class DiskRows(StoredRows):
         self._rows_file = self._checks_file = -1
         self._descriptors: list[int] = []
         self._finalizer = weakref.finalize(self, _close_files, self._descriptors)
-        self._finalizer.atexit = False  # the system closes them
+        self._finalizer.atexit = False  # the system closes the files when the process ends
         try:
             self._open()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""`StoredRows`, what a row cache needs from its storage, and `RamRows`, which stores rows in RAM."""
+"""`StoredRows`, the interface of the storage of a row cache, and `RamRows`, which stores rows in RAM."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -67,7 +67,7 @@ class RamRows(StoredRows):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows without a slot
+        self._is_stored = np.zeros(self.capacity + 1, bool)  # the last entry stands for all rows that have no index
         self._count = 0
         self._arrays: list[Array] = []
         self._gathers: list[GatherFunction] = []
@@ -77,27 +77,27 @@ class RamRows(StoredRows):
         return self._count
 
     def find(self, numbers: Array) -> Array:
-        return self._is_stored[self._slots_of(numbers)]
+        return self._is_stored[self._indices_of(numbers)]
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         if not row_count(rows):
             return
-        slots: Rows = rows if self._used is None else self._slots_of(row_array(rows))
+        indices: Rows = rows if self._used is None else self._indices_of(row_array(rows))
         for gather, leaf in zip(self._gathers, out, strict=True):
-            gather(slots, leaf)
+            gather(indices, leaf)
 
     def put(self, numbers: Array, leaves: Sequence[Array]) -> None:
-        slots = self._slots_of(numbers)
-        is_new = (slots < self.capacity) & ~self._is_stored[slots]
+        indices = self._indices_of(numbers)
+        is_new = (indices < self.capacity) & ~self._is_stored[indices]
         if not is_new.any():
             return
-        slots = slots[is_new]
+        indices = indices[is_new]
         for array, leaf in zip(self._allocated(), leaves, strict=True):
-            array[slots] = leaf if is_new.all() else leaf[is_new]
+            array[indices] = leaf if is_new.all() else leaf[is_new]
         with self._lock:  # another thread may have stored some of these rows in the meantime, with equal bytes
-            slots = np.unique(slots[~self._is_stored[slots]])
-            self._is_stored[slots] = True
-            self._count += len(slots)
+            indices = np.unique(indices[~self._is_stored[indices]])
+            self._is_stored[indices] = True
+            self._count += len(indices)
 
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays] if self._holds_all_rows else []
@@ -109,13 +109,13 @@ class RamRows(StoredRows):
     def _holds_all_rows(self) -> bool:
         return self._used is None and self._count == self._rows
 
-    def _slots_of(self, numbers: Array) -> Array:
-        """Return the slot of each row; `capacity` if it has none."""
+    def _indices_of(self, numbers: Array) -> Array:
+        """Return the index of each row in the arrays; `capacity` if the row is never stored."""
         if self._used is None:
             return np.minimum(numbers, self.capacity)
         # A search, because a table of all rows of the source could take more memory than the cached rows.
-        slots = np.searchsorted(self._used[: self.capacity], numbers)
-        return np.where(self._used[np.minimum(slots, self.capacity - 1)] == numbers, slots, self.capacity)
+        indices = np.searchsorted(self._used[: self.capacity], numbers)
+        return np.where(self._used[np.minimum(indices, self.capacity - 1)] == numbers, indices, self.capacity)
 
     def _allocated(self) -> list[Array]:
         with self._lock:

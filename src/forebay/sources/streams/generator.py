@@ -79,9 +79,10 @@ class RowStream(AbstractStream):
         return iterator
 
     def with_ragged_specs(self, specs: Sequence[ArraySpec] | None = None) -> "RowStream":
-        """Return a copy of the stream for rows that are padded, or for ragged rows, which have these specs.
+        """Return a copy of the stream for rows that differ in shape.
 
-        In the copy for padding, an inferred spec allows any length in each axis. A spec from the user stays unchanged.
+        `specs` are the specs of ragged rows. Without `specs`, the copy is for rows that are padded: an inferred spec
+        then allows any length in each axis, and a spec from the user stays unchanged.
         """
         ragged = copy.copy(self)
         self._peeked_pass = None  # only the copy may yield these rows, because both streams share the iterator

@@ -1,4 +1,4 @@
-"""The main loop of a worker process, which calls the function for each request."""
+"""The main loop of a worker process: it calls one function for each request."""
 
 import faulthandler
 import multiprocessing

@@ -2,8 +2,8 @@
 
 Ray sends an object of up to 100 KiB inside the message of a call or of its result. It sends a larger object through the
 object stores of the nodes. For this, Ray's own process on each node exchanges several messages and copies the object
-from store to store. In small pieces, arrays of up to a few MiB take a quarter to a half of this CPU time (docs/ray.md),
-and almost none of it in Ray's node processes. All results would pass through these processes otherwise.
+from store to store. Sending arrays of up to a few MiB in small pieces takes a quarter to a half of this CPU time
+(docs/ray.md). Ray's node processes need almost none of it. Without small pieces, all results pass through them.
 """
 
 from collections.abc import Iterable, Sequence

@@ -13,15 +13,15 @@
 #define ALIGNMENT 8  // bytes; CUPTI requires it
 
 // A buffer with records that CUPTI has returned. After a forced flush it may be partly filled.
-typedef struct FullBuffer {
-    struct FullBuffer* next;
+typedef struct ReturnedBuffer {
+    struct ReturnedBuffer* next;
     uint8_t* data;
     size_t valid;  // bytes that CUPTI has written
-} FullBuffer;
+} ReturnedBuffer;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static FullBuffer* first = NULL;  // list of returned buffers, oldest first
-static FullBuffer** last = &first;
+static ReturnedBuffer* first = NULL;  // list of returned buffers, oldest first
+static ReturnedBuffer** last = &first;
 static size_t allocated = 0, limit = 256u << 20;  // bytes of all buffers: now, and at most
 static uint64_t refused = 0;                      // buffers that the limit did not allow
 
@@ -39,7 +39,12 @@ void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records)
     int allowed = allocated + BUFFER_NBYTES <= limit;
     if (allowed) allocated += BUFFER_NBYTES; else refused++;
     pthread_mutex_unlock(&lock);
-    if (allowed && posix_memalign(&memory, ALIGNMENT, BUFFER_NBYTES)) memory = NULL;
+    if (allowed && posix_memalign(&memory, ALIGNMENT, BUFFER_NBYTES)) {
+        memory = NULL;
+        pthread_mutex_lock(&lock);
+        allocated -= BUFFER_NBYTES;
+        pthread_mutex_unlock(&lock);
+    }
     *buffer = memory;
     *nbytes = memory ? BUFFER_NBYTES : 0;
     *records = 0;
@@ -49,20 +54,20 @@ void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records)
 // no memory to store it.
 void forebay_buffer_completed(void* context, uint32_t stream, uint8_t* buffer, size_t nbytes, size_t valid) {
     (void)context; (void)stream; (void)nbytes;
-    FullBuffer* full = valid ? malloc(sizeof(FullBuffer)) : NULL;
-    if (!full) {
+    ReturnedBuffer* returned = valid ? malloc(sizeof(ReturnedBuffer)) : NULL;
+    if (!returned) {
         free(buffer);
         pthread_mutex_lock(&lock);
         if (buffer) allocated -= BUFFER_NBYTES;
         pthread_mutex_unlock(&lock);
         return;
     }
-    full->next = NULL;
-    full->data = buffer;
-    full->valid = valid;
+    returned->next = NULL;
+    returned->data = buffer;
+    returned->valid = valid;
     pthread_mutex_lock(&lock);
-    *last = full;
-    last = &full->next;
+    *last = returned;
+    last = &returned->next;
     pthread_mutex_unlock(&lock);
 }
 
@@ -90,7 +95,7 @@ typedef struct {
 enum { MEMCPY = 1, MEMSET = 2, KERNEL = 3, DRIVER = 4, RUNTIME = 5, CONCURRENT_KERNEL = 10,
        SYNCHRONIZATION = 38, GRAPH_TRACE = 51 };
 
-// Read a number at a byte offset of a record, which may be unaligned.
+// Read a number at a byte offset of a record. The offset may be unaligned.
 static uint32_t u32(const uint8_t* record, size_t at) { uint32_t value; memcpy(&value, record + at, 4); return value; }
 static uint64_t u64(const uint8_t* record, size_t at) { uint64_t value; memcpy(&value, record + at, 8); return value; }
 
@@ -160,22 +165,22 @@ typedef int (*NextRecord)(uint8_t* buffer, size_t valid, uint8_t** record);
 // -1: there is no buffer; -2: there are more than `capacity` records, and the buffer is kept.
 long forebay_read(NextRecord next, Record* out, size_t capacity) {
     pthread_mutex_lock(&lock);
-    FullBuffer* full = first;
+    ReturnedBuffer* returned = first;
     pthread_mutex_unlock(&lock);
-    if (!full) return -1;
+    if (!returned) return -1;
     size_t count = 0;
     uint8_t* record = NULL;
-    while (next(full->data, full->valid, &record) == 0) {
+    while (next(returned->data, returned->valid, &record) == 0) {
         if (count == capacity) return -2;
         count += read_record(&out[count], record);
     }
     pthread_mutex_lock(&lock);
-    first = full->next;
+    first = returned->next;
     if (!first) last = &first;
     allocated -= BUFFER_NBYTES;
     pthread_mutex_unlock(&lock);
-    free(full->data);
-    free(full);
+    free(returned->data);
+    free(returned);
     return (long)count;
 }
 

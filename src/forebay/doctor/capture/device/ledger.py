@@ -72,10 +72,7 @@ _PROFILERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def active_profiler() -> str | None:
-    """Return the name of another profiler, or None.
-
-    The profiler is running, or it has started this program.
-    """
+    """Return the name of a profiler that is running or has started this program; None if there is none."""
     for variable, name in _SETTINGS.items():
         if os.environ.get(variable):
             return name

@@ -9,7 +9,7 @@ that sampling takes about a fiftieth of the thread's time. Each sample stands fo
 
 The counter adds up two times: the time inside operations, and the calling time. The calling time of an operation is the
 gap since the previous operation or recorded call ended, in which Python prepares the call. Operations whose tensors are
-small are also added up separately: their time inside is that of a call without computation.
+small are also added up separately: their time shows how long a call takes almost without computation.
 """
 
 import threading
@@ -31,7 +31,7 @@ SAMPLING_DIVISOR = 50  # sampling takes about 1/50 of a thread's time; more if M
 # The measured cost of a sample is limited to this range. A higher value includes time of other processes on the core.
 SAMPLE_COST_BOUNDS_NS = (3_000, 20_000)
 MAX_STRIDE = 64  # largest mean number of operations from one sample to the next
-MAX_SPANS = 3000  # of all threads; counting then ends, even if the doctor finds no steps and keeps its hooks
+MAX_SPANS = 3000  # of all threads; then counting ends, even if the doctor finds no steps and keeps its hooks
 NEVER_SAMPLE = 1 << 30  # operations until the next sample, after counting has ended
 _stride_random = Random(0)  # a separate generator, because the script owns the state of the global one
 
@@ -218,7 +218,8 @@ class OpCounter:
     def _record_timed_span(self, ops: ThreadOps, end: int, line: int) -> None:
         """Write the event of a span while steps are timed. The event has no duration.
 
-        It counts as many operations as an earlier span had on average. The next event follows after as many operations.
+        Its count is the mean number of operations in the earlier spans. The next event follows after the same number of
+        operations.
         """
         count = ops.ops_per_span
         ops.ops_until_sample = count - 1

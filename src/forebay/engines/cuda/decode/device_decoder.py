@@ -22,10 +22,13 @@ _ALIGNMENT = 256  # bytes; of the first pixel of an image
 
 @dataclass(frozen=True, slots=True)
 class DecodedImages:
-    """Images in device memory, with their channels interleaved, before they are turned. One element per image."""
+    """Decoded images in device memory, before their EXIF orientation is applied.
 
-    positions: Array  # of the rows in the group
-    pointers: Array
+    Each array has one element per image. The channels of a pixel follow each other.
+    """
+
+    positions: Array  # indices of the rows in the group
+    pointers: Array  # device addresses of the first pixels
     heights: Array
     widths: Array
     orientations: Array  # of EXIF, 1 to 8
@@ -52,9 +55,10 @@ class DeviceDecoder:
         self._owner: Any = None
 
     def decode(self, contents: Sequence[bytes | None], stream: Stream) -> Iterator[DecodedImages]:
-        """Decode images, some at a time. Positions that never come must be decoded by the host.
+        """Decode the images in several parts, and yield each part.
 
-        The consumer must queue all work that reads some images on `stream` before it asks for the next ones.
+        The host must decode the images whose positions are in no part. Before the caller requests the next part, it
+        must queue all work that reads the current part on `stream`.
         """
         positions, encoded, headers = self._parse(contents)
         if not positions:

@@ -26,8 +26,8 @@ from forebay.engines.cuda.pull.staged_rows import StagedRows
 
 __all__ = ["ImageFiller"]
 
-MAX_IMAGES = 64  # of one launch; the same number as in images.cu
-BLOCKS_PER_IMAGE = 16  # the same number as in images.cu
+MAX_IMAGES = 64  # images per launch of the kernel; the same number as in images.cu
+BLOCKS_PER_IMAGE = 16  # thread blocks; the same number as in images.cu
 THREADS = 256  # per block
 
 
@@ -64,7 +64,7 @@ class _ResizeJob(ctypes.Structure):
 
 
 class ImageFiller:
-    """Fills slots with images and the other leaves of a source. Several threads may use it."""
+    """Fills slots with images and other leaves of a source. Several threads may use it."""
 
     all_resident = False
 
@@ -91,7 +91,7 @@ class ImageFiller:
         return False
 
     def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
-        """Read and decode the images of these rows into the slot, and gather the other leaves."""
+        """Decode the images of these rows into the slot, and gather the other leaves."""
         began = time.perf_counter()
         numbers = rows.numbers()
         contents = self._images.read(numbers)
@@ -136,7 +136,7 @@ class ImageFiller:
     def _decode(
         self, decoder: DeviceDecoder, memory: CudaMemory, layout: Layout, contents: Sequence[bytes | None]
     ) -> Array:
-        """Decode images on the device. Return for each row whether it is done."""
+        """Decode images on the device. Return for each image whether the device decoded it."""
         is_decoded = np.zeros(len(contents), bool)
         for decoded in decoder.decode(contents, memory.stream):
             images = decoded[self._have_valid_size(decoded)]
@@ -147,7 +147,11 @@ class ImageFiller:
         return is_decoded
 
     def _have_valid_size(self, images: DecodedImages) -> Array:
-        """Return which images may become rows. For the others, the host raises an error."""
+        """Return for each image whether it can become a row.
+
+        An image that is not resized must have the size of a row. If its size differs, it counts as not decoded. The
+        host then decodes it again and raises an error.
+        """
         if self._images.resizes:
             return np.ones(len(images), bool)
         heights, widths = _upright_sizes(images)
@@ -162,7 +166,7 @@ class ImageFiller:
         self._resize.launch(memory.stream, job, blocks=len(table) * BLOCKS_PER_IMAGE, threads=THREADS)
 
     def _describe(self, images: DecodedImages) -> Array:
-        """Return the table of images for the kernel."""
+        """Return the descriptions of the images, as an array of the kernel's struct `Image`."""
         table = np.zeros(len(images), _IMAGE)
         heights, widths = _upright_sizes(images)
         table["pixels"], table["line_stride"], table["pixel_stride"] = _upright_strides(images, self._channels)
@@ -182,19 +186,23 @@ class ImageFiller:
 
 
 def _upright_sizes(images: DecodedImages) -> tuple[Array, Array]:
-    """Return the heights and widths of images after they are turned."""
+    """Return the heights and widths of the images after their EXIF orientation is applied."""
     is_transposed = images.orientations >= 5
     heights: Array = np.where(is_transposed, images.widths, images.heights)
     widths: Array = np.where(is_transposed, images.heights, images.widths)
     return heights, widths
 
 
-# For each EXIF orientation, whether a turned image begins at the last line and at the last pixel of the decoded image.
+# Where the decoded image has the pixel at the top left of the upright image: whether it is in the last line, and
+# whether it is the last pixel of its line. The index is the EXIF orientation; 0 is unused.
 _BEGINS_AT_END = np.array([(0, 0), (0, 0), (0, 1), (1, 1), (1, 0), (0, 0), (1, 0), (1, 1), (0, 1)], bool)
 
 
 def _upright_strides(images: DecodedImages, channels: int) -> tuple[Array, Array, Array]:
-    """Return pointers to the pixels at the top left of turned images, line strides and pixel strides, in bytes."""
+    """Return pointers, line strides and pixel strides of the upright images.
+
+    A pointer is the address of the pixel at the top left. Strides are in bytes.
+    """
     down, right = images.widths * channels, np.full(len(images), channels)
     from_bottom, from_right = _BEGINS_AT_END[images.orientations].T
     pointers = images.pointers + from_bottom * (images.heights - 1) * down + from_right * (images.widths - 1) * right

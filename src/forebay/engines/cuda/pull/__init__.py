@@ -1,1 +1,1 @@
-"""Pulled rows, which the device reads from host memory, and resident rows, which are copies in device memory."""
+"""Pulled rows (the device reads them from host memory) and resident rows (in device memory)."""

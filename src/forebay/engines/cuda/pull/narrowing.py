@@ -21,7 +21,7 @@ __all__ = ["Narrowing"]
 
 @dataclass(frozen=True, slots=True)
 class _NarrowedLeaf:
-    number: int  # position of the leaf in a row
+    number: int  # index of the leaf in a row
     spec: ArraySpec  # before the conversion
 
     @property

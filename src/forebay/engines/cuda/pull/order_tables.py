@@ -15,11 +15,14 @@ from forebay.order.device_steps import DeviceSteps, step_tables
 __all__ = ["OrderTables"]
 
 STEP_NBYTES = 8 << 20  # bytes of a table that are uploaded at a time
-CACHED_PROGRAMS = 2  # of the current epoch and the next one
+CACHED_PROGRAMS = 2  # programs that are kept: those of the current epoch and the next one
 
 
 class OrderTables:
-    """Uploads the tables of an order at first use, and assembles its programs. Several threads may use it."""
+    """Uploads the tables of an order at first use, and assembles its programs.
+
+    Several threads may use it.
+    """
 
     def __init__(self, engine: CudaEngine, *, report: Callable[[str, str, str], None]) -> None:
         self._engine, self._report = engine, report
@@ -29,7 +32,7 @@ class OrderTables:
         self._lock = threading.Lock()
 
     def program(self, steps: DeviceSteps) -> Array | None:
-        """Return the program of these steps, or None if the device has no memory for its tables."""
+        """Return the program of these steps; None if its tables could not be uploaded."""
         for known_steps, program in self._programs:
             if known_steps is steps:
                 return program
@@ -59,7 +62,7 @@ class OrderTables:
         return True
 
     def _upload(self, table: Array) -> tuple[int, object]:
-        """Copy a table to the device through a page-locked buffer, and return its pointer and owner."""
+        """Copy a table to the device through a page-locked buffer. Return its pointer and owner."""
         table_bytes = np.ascontiguousarray(table).view(np.uint8)
         pointer, owner = self._engine.allocate(max(1, len(table_bytes)))
         device, stream = self._engine.device, self._engine.upload_stream()
@@ -69,6 +72,6 @@ class OrderTables:
                 step = table_bytes[start : start + STEP_NBYTES]
                 buffer[: len(step)] = step
                 stream.upload(pointer + start, host.address, len(step))
-                stream.wait()  # kernels on all streams read the table, and the next step needs the buffer
+                stream.wait()  # because kernels on all streams read the table, and the next step overwrites the buffer
             del buffer
         return pointer, owner

@@ -70,7 +70,7 @@ class UnlockableEdges:
     def locate(self, parts: Sequence[ExtentPart]) -> list[MemoryExtent]:
         """Return the extents that the device reads. For edges, these are extents of their copies.
 
-        Call `split` for all extents before.
+        Call `split` for all extents first.
         """
         if self._memory is None and self._nbytes:
             pages = -(-self._nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -26,7 +26,10 @@ SAMPLE_NBYTES = 4096  # bytes that a `ChangeSample` compares, divided among the 
 
 
 class ResidentRows:
-    """Device memory for the first rows of one leaf. Rows that overlap on the host also overlap there."""
+    """Device memory for the first rows of one leaf.
+
+    Rows that overlap on the host also overlap on the device.
+    """
 
     def __init__(self, engine: CudaEngine, host_extents: RowExtents, *, rows: int) -> None:
         self._engine, self._host_extents, self._rows = engine, host_extents, min(rows, host_extents.rows)
@@ -60,7 +63,7 @@ class ResidentRows:
             publish(self._extents_with_resident(stop))
 
     def _extents_with_resident(self, rows: int) -> RowExtents:
-        """Return the extents of all rows: the first `rows` rows on the device, the others on the host."""
+        """Return the extents of all rows; the first `rows` rows are on the device."""
         host = self._host_extents
         resident = np.array([[0, self._pointer, self._stride]], np.int64)
         if rows >= host.rows:

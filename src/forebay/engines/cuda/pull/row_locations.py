@@ -54,7 +54,7 @@ class PullPlan(Protocol):
 class LeafLocation:
     """One leaf of the source, and the addresses of its rows."""
 
-    number: int  # position of the leaf in a row
+    number: int  # index of the leaf in a row
     spec: ArraySpec
     method: str  # "dma" or "kernel"
     resident_rows: int  # number of rows, from row 0 on, that the plan makes resident

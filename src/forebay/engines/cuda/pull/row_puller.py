@@ -81,7 +81,10 @@ class RowPuller:
         return self._locations.all_resident
 
     def only_enqueues(self, memory: CudaMemory) -> bool:
-        """Return whether a fill of this slot only queues kernels, without allocation, staging or DMA of rows."""
+        """Return whether a fill of this slot only queues kernels.
+
+        Such a fill allocates no memory, and stages no rows. It copies no rows by DMA.
+        """
         if self._locations.mover is None or memory.workspace is None or not self._narrowing.is_ready(memory):
             return False
         leaves = [leaf for leaf in self._locations.leaves if leaf.spec.nbytes]

@@ -46,7 +46,10 @@ class StagedRows:
     def upload_scattered(
         self, stream: Stream, destination: Destination, output_spec: ArraySpec, rows: Rows, positions: Array
     ) -> None:
-        """Gather rows of a source with one leaf, and queue the upload of each row to its position."""
+        """Gather rows of a source with one leaf, and queue one upload for each row.
+
+        Row `rows[i]` is uploaded to position `positions[i]` of the group.
+        """
         pointers, row_nbytes = destination.addresses(positions).tolist(), destination.row_nbytes
         for start, part in split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
             buffer = self._buffers.take()

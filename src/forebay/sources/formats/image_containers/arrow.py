@@ -42,7 +42,12 @@ class ArrowImages(ImageContainer):
     def __init__(
         self, mapped: MappedFile, file: ColumnFile, nbytes: int, options: ContainerOptions, *, is_decompressed: bool
     ) -> None:
-        """`nbytes` are the bytes of all rows. If `is_decompressed` is False, the mapped file has the values."""
+        """Open the images of a file.
+
+        For Parquet, `nbytes` is the decompressed size of all row groups, with all columns. For Arrow, it is the
+        decompressed size of all compressed batches. If `is_decompressed` is False, values are views of the mapped file
+        and take no memory of the cache.
+        """
         self.path, self._mapped, self._file, self._cache = mapped.path, mapped, file, options.cache
         self._is_decompressed = is_decompressed
         column = options.column

@@ -1,7 +1,7 @@
-"""Images in HDF5 files: a dataset whose rows are the bytes of an image.
+"""Images in HDF5 files: each row of a dataset has the bytes of one image.
 
-A row is a row of a uint8 matrix, which zeros may fill up, or an array of uint8 of any length (`h5py.vlen_dtype`). The
-matrix is read as any other dataset (`open_hdf5`). The HDF5 library itself reads arrays of any length, row by row.
+The dataset is a uint8 matrix whose rows may end with zeros, or it has uint8 arrays of any length (`h5py.vlen_dtype`). A
+matrix is read like any other dataset (`open_hdf5`). The HDF5 library itself reads arrays of any length, row by row.
 """
 
 from pathlib import Path

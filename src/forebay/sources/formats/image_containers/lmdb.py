@@ -11,12 +11,12 @@ from forebay.sources.formats.lmdb_index import LmdbValue, scan_values
 
 __all__ = ["LmdbImages"]
 
-_MAX_LABEL_NBYTES = 1 << 16  # bytes that are read of a value with a label
-_METADATA_PREFIX = b"__"  # of keys such as `__len__`, which have no image
+_MAX_LABEL_NBYTES = 1 << 16  # bytes; only the first bytes of a value with a label are read, up to this number
+_METADATA_PREFIX = b"__"  # beginning of keys such as `__len__`, whose values are not images
 
 
 class LmdbImages(ImageContainer):
-    """The values of a file whose keys begin with `column`; without it, all values except metadata.
+    """The values of a file whose keys begin with `column`; without `column`, all values except metadata.
 
     With `label="label-"`, the label of the key `image-7` is the text of the key `label-7`.
     """
@@ -53,7 +53,7 @@ class LmdbImages(ImageContainer):
         )
 
     def _read_texts(self, prefix: str) -> list[str]:
-        """Return the texts of the keys that begin with this prefix in place of `column`."""
+        """Return the label text of each image: the value of the key with this prefix instead of `column`."""
         by_key = {value.key: value for value in self._values if value.key.startswith(prefix.encode())}
         texts = []
         for image in self._images:

@@ -14,7 +14,7 @@ from forebay.sources.formats.webdataset import IMAGE_EXTENSIONS
 
 __all__ = ["TarImages"]
 
-_MAX_LABEL_NBYTES = 1 << 16  # bytes that are read of a member with a label
+_MAX_LABEL_NBYTES = 1 << 16  # bytes; only the first bytes of a member with a label are read, up to this number
 
 
 class TarImages(ImageContainer):
@@ -46,7 +46,7 @@ class TarImages(ImageContainer):
         return read_name_labels(label, [member.name for member in self._images], self._read_texts)
 
     def _read_texts(self, extension: str) -> list[str]:
-        """Return the texts of the members with this extension."""
+        """Return the label text of each image: the content of the sample's member with this extension."""
         texts = []
         for sample in self._samples:
             validate_names(

@@ -43,7 +43,8 @@ class TfrecordImages(ImageContainer):
     def read_labels(self, label: ImageLabel) -> list[Any]:
         """Return the labels, after one pass over the file that skips the bytes of the images.
 
-        So this pass verifies no checksum of a record. `read` does, before the image of a wrong label is used.
+        So this pass does not verify the checksums of records. `read` verifies the checksum of a record before its image
+        is used, so a damaged label raises an error then.
         """
         if not isinstance(label, str):
             raise SourceError(f"records of {self.path} have no path. Pass the name of a feature as label=.")

@@ -122,7 +122,7 @@ def _describe_array(array: Any) -> dict[str, Any]:
 def _describe_source(data: Any, dtype: Any) -> dict[str, Any]:
     """Describe host data: its page-lock, its fingerprint, and its dtype if `dtype` differs.
 
-    Of Python data, return only the name of its type.
+    For Python data, return only the name of its type.
     """
     if not isinstance(data, np.ndarray | np.generic):
         return {"from_dtype": type(data).__name__}

@@ -35,7 +35,10 @@ def hook_callbacks(patches: Patches) -> None:
 
 
 class _CallbackTimer:
-    """Times callbacks until `stop`. Compiled functions keep the replaced callbacks, which then only forward calls."""
+    """Times callbacks until `stop`.
+
+    Compiled functions keep the callbacks that record their time. After `stop`, these only forward calls.
+    """
 
     def __init__(self, patches: Patches) -> None:
         self._ledger = patches.ledger

@@ -15,7 +15,7 @@ from forebay.doctor.model.events import EventKind
 
 __all__ = ["CompileListener", "Spans"]
 
-_API = "jax.jit"  # in events, also for operations of jnp, which are jitted functions too
+_API = "jax.jit"  # API name of the events; operations of jnp have it too, because they are jitted functions
 _TRACE_EVENT = "/jax/core/compile/jaxpr_trace_duration"
 _LOWER_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
@@ -31,8 +31,10 @@ _unregister: Any = getattr(
 Spans = list[tuple[int, int]]  # start and end, in nanoseconds, of each trace, lowering or compilation
 
 
-class _CompileThread(threading.local):
-    unfinished = "", 0  # a function that is traced or lowered but not compiled: its name, and nanoseconds so far
+class _ThreadState(threading.local):
+    """The function that a thread has traced or lowered, but not compiled yet."""
+
+    unfinished = "", 0  # name of the function, and nanoseconds of its stages so far; empty and 0 if there is none
 
 
 class CompileListener:
@@ -44,7 +46,7 @@ class CompileListener:
 
     def __init__(self, patches: Patches) -> None:
         self._ledger: Ledger = patches.ledger
-        self._thread = _CompileThread()
+        self._thread_state = _ThreadState()
         # The hooks of jitted functions are a hot path, so they change the next two attributes directly.
         self.threads_in_call: set[int] = set()  # ids of threads inside a hooked call
         self.spans_by_thread: dict[int, Spans] = {}  # thread id -> spans in its hooked call
@@ -62,17 +64,18 @@ class CompileListener:
         self._record(event, end, duration_ns, str(kwargs.get("fun_name", "")))
 
     def _record(self, event: str, end: int, duration_ns: int, name: str) -> None:
-        """Add up the stages of a function, and write one event when it is compiled.
+        """Add up the times of the stages (trace, lowering, compilation), and write one event for each compilation.
 
-        JAX may have traced or lowered the function earlier. Then the event covers only the other stages.
+        The event covers the consecutive stages of one function on this thread. A trace or a lowering is not covered if
+        a stage of another function follows it.
         """
         name = name.removeprefix("jit(").removesuffix(")")
-        unfinished_name, unfinished_ns = self._thread.unfinished
+        unfinished_name, unfinished_ns = self._thread_state.unfinished
         duration_ns += unfinished_ns if unfinished_name == name else 0
         if event != _COMPILE_EVENT:
-            self._thread.unfinished = name, duration_ns
+            self._thread_state.unfinished = name, duration_ns
             return
-        self._thread.unfinished = "", 0
+        self._thread_state.unfinished = "", 0
         detail = {"function": name} if name else None
         self._ledger.add(EventKind.COMPILE, _API, end - duration_ns, end=end, detail=detail)
 

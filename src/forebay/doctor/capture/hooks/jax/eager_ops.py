@@ -60,7 +60,7 @@ def hook_operations(patches: Patches) -> None:
 def _function_names(module: Any) -> Iterator[str]:
     """Yield the names of functions that may be operations.
 
-    Some are not. At each sample, the hook checks whether the call returned an array.
+    Some of them are not operations. At each sample, the hook checks whether the call returned an array.
     """
     function_types = (_JITTED_TYPE, FunctionType, jnp.ufunc, jax.custom_jvp)
     for name, value in vars(module).items():

@@ -50,7 +50,7 @@ _trace_context: Any = getattr(core, "trace_ctx", None)  # None before JAX 0.4.36
 # Some arguments are trees, such as the parameters of a model. Searching a large tree for NumPy data takes half as long
 # as the call. Therefore the hook searches fewer calls while it finds no such data in trees.
 _FULLY_EXAMINED_CALLS = 8  # the hook searches the trees of this many calls, from the start or since it found NumPy data
-_EXAMINED_INTERVAL = 32  # after these, the hook searches the trees of every 32nd call
+_EXAMINED_INTERVAL = 32  # after these calls, the hook searches the trees of every 32nd call
 
 
 class JittedFunction:

@@ -33,7 +33,8 @@ def _option_state(option: str, config: Any, name: str, val: Any) -> bool | None:
     return bool(val) if name == option else None
 
 
-# JAX exports the functions of its profiler from another module, and its context manager calls those of that module.
+# `jax.profiler` exports functions of `jax._src.profiler`. The context manager of the profiler calls those of the
+# private module, so the hooks replace the functions in both modules.
 SWITCHES = (
     *(Switch(option, type(jax.config), "update", partial(_option_state, option.value)) for option in _OPTIONS),
     *(Switch(DebugSetting.JAX_PROFILER, owner, "start_trace", always) for owner in (jax.profiler, profiler)),

@@ -33,7 +33,7 @@ _OPERATIONS = (
     *("max", "mean", "median", "min", "pad", "reshape", "sort", "sqrt", "square", "stack", "std", "sum", "take"),
     *("tensordot", "transpose", "var", "where"),
 )
-_OPERATOR_API = "array operators"  # in notes about failures
+_OPERATOR_API = "array operators"  # API name of the hooks of all operators; notes about these hooks contain it
 # Methods of operators that scripts often use with a NumPy array -> API name in events.
 _OPERATORS = {
     f"__{side}{name}__": f"array {sign} numpy"

@@ -22,7 +22,7 @@ API = "tf operations"
 # An operation is plain if it causes no transfer. Inputs of these types need no upload. If TensorFlow has a device
 # besides the CPU, the hook also checks whether the tensors are on different devices.
 _PLAIN_TYPES = frozenset({EagerTensor, str, int, float, bool, bytes, type(None), tuple})
-SMALL_ELEMENTS = 1024  # a kernel needs about a microsecond for so many numbers, a call tens of them
+SMALL_ELEMENTS = 1024  # a kernel needs about 1 us for this many numbers, and a call tens of us
 MIN_PLAIN_CALLS = 16  # after this many consecutive calls without a transfer, an operation counts as plain
 # Prefixes of names of compiled functions, which are not eager operations.
 _COMPILED_PREFIXES = ("__inference_", "__forward_", "__backward_")
@@ -38,7 +38,7 @@ class EagerOps:
         self._waits = waits
         self._transfers = Transfers(patches, API)
         self._plain_calls: Counter[str] = Counter()  # operation -> consecutive calls without a transfer
-        self._several_devices: bool | None = None  # the CPU is one of them; None: not checked yet
+        self._several_devices: bool | None = None  # whether there is a device besides the CPU; None: not checked yet
 
     def on_operation(self, ops: ThreadOps, name: str, inputs: Any, result: Any, start: int, end: int) -> None:
         """Sample the operation if a sample is due, and record its transfers in any case.

@@ -120,8 +120,8 @@ def _iterator_in(arguments: Iterable[Any]) -> Any:
     return None
 
 
-class _TraceThread(threading.local):
-    """The state of traces in one thread."""
+class _TraceThreadState(threading.local):
+    """What a thread traces."""
 
     is_tracing = False
     constants_nbytes = 0  # bytes of arrays that the outermost trace has embedded so far
@@ -136,7 +136,7 @@ class _TraceHooks:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._thread = _TraceThread()
+        self._thread_state = _TraceThreadState()
         self._moves = GraphMoveRecorder(ledger)
 
     def begin_call(self, function: Any, /, *_: Any, **__: Any) -> bool:
@@ -146,7 +146,7 @@ class _TraceHooks:
         """
         if not _runs_compiled(function):
             return False
-        self._thread.graph = None
+        self._thread_state.graph = None
         return True
 
     def record_moves(self, call: HookedCall) -> None:
@@ -155,7 +155,7 @@ class _TraceHooks:
         The moves are those in the graph that the first recorded call of the function traced. If TensorFlow traced the
         function earlier, its moves are unknown and not recorded.
         """
-        graph, self._thread.graph = self._thread.graph, None
+        graph, self._thread_state.graph = self._thread_state.graph, None
 
         def find_graph_moves() -> Iterator[GraphMove]:
             devices = [device.name for device in context.context().list_logical_devices()]
@@ -165,15 +165,15 @@ class _TraceHooks:
 
     def hook_trace(self, original: Any) -> Any:
         def hook(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
-            args, thread = (function_type, type_context, func_graph, tracing_options), self._thread
-            if not self._ledger.is_on or thread.is_tracing:
+            args, state = (function_type, type_context, func_graph, tracing_options), self._thread_state
+            if not self._ledger.is_on or state.is_tracing:
                 return original(*args)
-            start, thread.is_tracing, thread.constants_nbytes = perf_counter_ns(), True, 0
+            start, state.is_tracing, state.constants_nbytes = perf_counter_ns(), True, 0
             try:
                 traced = original(*args)
             finally:
-                thread.is_tracing = False
-            thread.graph = getattr(traced, "graph", None)
+                state.is_tracing = False
+            state.graph = getattr(traced, "graph", None)
             run_guarded(self._ledger, API, self._record_trace, start, function_type, tracing_options)
             return traced
 
@@ -195,18 +195,18 @@ class _TraceHooks:
         earlier_types = [traced.function_type for traced in cache.values()] if cache else []
         reason = retrace_reason(function_type, earlier_types)
         detail |= {"reason": reason} if reason else {}
-        nbytes = self._thread.constants_nbytes
+        nbytes = self._thread_state.constants_nbytes
         detail |= {"constants_nbytes": nbytes} if nbytes >= MIN_CONSTANT_NBYTES else {}
         end = perf_counter_ns()
-        flops = count_graph_flops(self._thread.graph) if self._thread.graph is not None else None
+        flops = count_graph_flops(self._thread_state.graph) if self._thread_state.graph is not None else None
         detail |= {"flops": flops} if flops is not None else {}
         call = HookedCall(start, end, None, (), {})
         record_call(self._ledger, EventKind.COMPILE, API, call, detail=detail)
 
     def _record_constant(self, start: int, tensor: Any) -> None:
         nbytes = (tensor.shape.num_elements() or 0) * (tensor.dtype.size or 0)
-        if self._thread.is_tracing:
-            self._thread.constants_nbytes += nbytes
+        if self._thread_state.is_tracing:
+            self._thread_state.constants_nbytes += nbytes
         elif nbytes >= MIN_CONSTANT_NBYTES:  # the script builds a graph without `tf.function`
             detail = {"what": "constant", "constants_nbytes": nbytes, "dtype": tensor.dtype.name}
             call = HookedCall(start, perf_counter_ns(), None, (), {})

@@ -1,9 +1,10 @@
 """Waits for batches inside compiled functions, read from TensorFlow's host trace.
 
 `Model.fit` and fast custom loops pass an iterator to a compiled function, which reads the batches without Python, so
-that no hook runs. A trace makes such a call up to half as long again, so it covers only a few calls outside the
-profiled steps: some calls of the warm-up, and the calls of some steps after the profiled ones. The other calls of a
-function are assumed to wait for the same shares of their time, those of the later trace if there is one.
+that no hook runs. A trace makes such a call up to 50 % longer, so it covers only a few calls outside the profiled
+steps: some calls of the warm-up, and the calls of some steps after the profiled steps. The doctor assumes that the
+other calls of a function wait for the same shares of their time. If both traces contain calls of the function, it uses
+the shares of the later trace.
 """
 
 from collections import deque
@@ -29,8 +30,8 @@ WARM_UP_CALLS = 3  # calls before the first trace starts; they compile the funct
 EARLY_CALLS = 6  # traced calls of the warm-up; the profiled steps start at the eleventh call
 MAX_CALLS = 150  # a trace stops after this many traced calls
 MAX_NS = 15_000_000_000  # a trace stops after 15 s
-MAX_RATIO = 3  # to the longest traced call of a function; longer calls contain a compilation or a pause
-KEPT_CALLS = 20_000  # calls without a trace; earlier ones get no waits
+MAX_RATIO = 3  # a call longer than this many longest traced calls contains other work, and gets no waits
+KEPT_CALLS = 20_000  # the latest calls without a trace; earlier calls get no waits
 API = "waits inside compiled functions"
 # This module is imported on first use, because some versions of TensorFlow lack the private modules that it imports.
 _HOST_TRACE = "forebay.doctor.capture.hooks.tensorflow.host_trace"
@@ -171,7 +172,7 @@ class InputWaits:
 
 
 def _match_reads(calls: list[_ReadingCall], reads: list[Any]) -> list[tuple[_ReadingCall, list[_ReadShare]]]:
-    """Return the reads of each call, which are in order of time.
+    """Return each call with its reads. `calls` and `reads` are in order of time.
 
     A read belongs to the call that contains the middle of the read. The hooks of iterators record all other reads.
     """

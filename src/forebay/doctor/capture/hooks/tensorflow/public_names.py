@@ -35,7 +35,7 @@ class PublicCall(NamedTuple):
 
     name: str
     is_direct: bool  # at most a few frames of wrappers are between the user line and this function
-    is_operator: bool = False  # the user line has an operator instead, such as `tensor + array`
+    is_operator: bool = False  # the user line has an operator instead of a call, such as `tensor + array`
 
 
 # Cache. Key: id of the user code, offset of its instruction, id of the called code, default name. The values also hold

@@ -18,7 +18,10 @@ _DATA_FUNCTION = "Dataset_"  # start of the names that tf.data gives to the grap
 
 
 def _print_state(*_: Any, **__: Any) -> bool | None:
-    """Return True if each call of the compiled function prints, else None: eagerly, in a branch or in tf.data."""
+    """Return True while TensorFlow traces a compiled function, so that each of its calls prints.
+
+    Return None in eager code, in a branch inside a graph, and in a function of tf.data.
+    """
     graph: Any = None if tf.executing_eagerly() else ops.get_default_graph()
     is_step = type(graph) is func_graph.FuncGraph and not str(graph.name).startswith(_DATA_FUNCTION)
     return True if is_step else None

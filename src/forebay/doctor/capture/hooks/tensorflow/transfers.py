@@ -121,7 +121,7 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _stays_on_host(tensor: Any) -> bool:
-    """Whether TensorFlow keeps such a tensor on the host: a handle, indices or a shape."""
+    """Whether TensorFlow keeps a tensor on the host, because it is a handle, indices or a shape."""
     element = element_type_of(tensor._datatype_enum())
     return not element.is_data or element.is_bookkeeping(nbytes_of(tensor))
 

@@ -31,20 +31,20 @@ __all__ = ["hook_sessions"]
 API = "Session.run"
 
 
-class _SessionThread(threading.local):
-    """The state of one thread."""
+class _SessionThreadState(threading.local):
+    """The run of a graph in one thread."""
 
     graph_run: HookedCall | None = None  # the `_do_run` call of the current `Session.run` call
 
 
 def hook_sessions(patches: Patches) -> None:
-    ledger, thread, session = patches.ledger, _SessionThread(), sessions.BaseSession
+    ledger, thread_state, session = patches.ledger, _SessionThreadState(), sessions.BaseSession
     unused_sessions: WeakSet[Any] = WeakSet()  # created while hooked, and not run yet
     on_created = partial(_record_created, ledger, unused_sessions)
     hook_call(patches, session, "__init__", CallHook("tf.compat.v1.Session", on_created))
-    on_run = partial(_record_run, ledger, thread, unused_sessions, GraphMoveRecorder(ledger))
+    on_run = partial(_record_run, ledger, thread_state, unused_sessions, GraphMoveRecorder(ledger))
     hook_call(patches, session, "run", CallHook(API, on_run, nested="recorded"))
-    hook_call(patches, session, "_do_run", CallHook(API, partial(_store_graph_run, thread)))
+    hook_call(patches, session, "_do_run", CallHook(API, partial(_store_graph_run, thread_state)))
 
 
 def _record_created(ledger: Ledger, unused_sessions: WeakSet[Any], call: HookedCall) -> None:
@@ -52,19 +52,23 @@ def _record_created(ledger: Ledger, unused_sessions: WeakSet[Any], call: HookedC
     record_call(ledger, EventKind.BUILD, "tf.compat.v1.Session", call, detail={"what": "Session"})
 
 
-def _store_graph_run(thread: _SessionThread, call: HookedCall) -> None:
-    thread.graph_run = call
+def _store_graph_run(thread_state: _SessionThreadState, call: HookedCall) -> None:
+    thread_state.graph_run = call
 
 
 def _record_run(
-    ledger: Ledger, thread: _SessionThread, unused_sessions: WeakSet[Any], moves: GraphMoveRecorder, call: HookedCall
+    ledger: Ledger,
+    thread_state: _SessionThreadState,
+    unused_sessions: WeakSet[Any],
+    moves: GraphMoveRecorder,
+    call: HookedCall,
 ) -> None:
     """Record a run, its fed and returned arrays, and the moves inside its graph.
 
     The detail "first" marks the first run of a session, in which TensorFlow also prunes the graph, places its
     operations and builds the executor.
     """
-    graph_run, thread.graph_run = thread.graph_run, None
+    graph_run, thread_state.graph_run = thread_state.graph_run, None
     is_first = call.args[0] in unused_sessions
     unused_sessions.discard(call.args[0])
     if graph_run is not None:

@@ -103,21 +103,21 @@ class _ModuleHook(TorchCallHook):
     """Hook of a call that may move a model."""
 
     def __init__(self, original: Any, name: str, hooks: TorchHooks, *, api: str) -> None:
-        super().__init__(original, name, hooks, api=api, describe=partial(_describe_module, hooks.thread))
+        super().__init__(original, name, hooks, api=api, describe=partial(_describe_module, hooks.thread_state))
 
     def __call__(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self.is_on:
             with self._hooks.guard("torch.nn.Module"):
-                self._hooks.thread.module_device = _device_of_module(module)  # `_describe_module` reads it
+                self._hooks.thread_state.module_device = _device_of_module(module)  # `_describe_module` reads it
         return self._call(module, *args, **kwargs)
 
 
-def _describe_module(thread: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
+def _describe_module(thread_state: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
     """Describe a call that may move a model. It is a BUILD event, because a script moves its model once.
 
-    `thread.module_device` is the device of the model before the call.
+    `thread_state.module_device` is the device of the model before the call.
     """
-    module, source = args[0], thread.module_device
+    module, source = args[0], thread_state.module_device
     device = _device_of_module(module)
     detail: dict[str, Any] = {"what": "Module", "function": type(module).__name__}
     if device:

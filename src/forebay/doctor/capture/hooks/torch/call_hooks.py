@@ -80,8 +80,8 @@ def qualified_name(owner: Any, name: str) -> str:
     return f"{owner.__module__}:{owner.__qualname__}.{name}"
 
 
-class _TorchThread(threading.local):
-    """The state of one thread."""
+class _TorchThreadState(threading.local):
+    """What a thread is doing."""
 
     is_in_input = False  # a DataLoader is making a batch; conversions on the host are part of its work
     compiled_name = ""  # name of the compiled function that is running
@@ -97,12 +97,12 @@ class TorchHook(TorchProxy):
 
 
 class TorchHooks:
-    """Installs hooks. Its attribute `thread` holds the state of each thread."""
+    """Installs hooks. Its attribute `thread_state` is local to each thread."""
 
     def __init__(self, patches: Patches) -> None:
         self.patches = patches
         self.ledger = patches.ledger
-        self.thread = _TorchThread()
+        self.thread_state = _TorchThreadState()
 
     def hook(self, owner: Any, name: str, api: str, describe: DescribeCall, *, skips_host_rows: bool = False) -> None:
         """Record each call of `owner.name` when it returns.
@@ -125,7 +125,7 @@ class TorchHooks:
 
     def is_internal_call(self, caller: FrameType) -> bool:
         """Whether PyTorch made a call, or a DataLoader is making a batch."""
-        return self.thread.is_in_input or is_torch_file(caller.f_code.co_filename)
+        return self.thread_state.is_in_input or is_torch_file(caller.f_code.co_filename)
 
     @contextmanager
     def guard(self, api: str) -> Iterator[None]:
@@ -160,12 +160,12 @@ class TorchCallHook(TorchHook):
     ) -> None:
         super().__init__(original, name, hooks)
         self._skips_host_rows = skips_host_rows
-        self._api, self._thread, self._write = api, hooks.thread, _make_writer(hooks, api, describe)
+        self._api, self._thread_state, self._write = api, hooks.thread_state, _make_writer(hooks, api, describe)
         self._call = make_hook(hooks.ledger, api, original, self._write)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        is_short = self._skips_host_rows and self._thread.is_in_input
-        if not is_short or (args and _may_be_on_device(args[0])):
+        skips_host_calls = self._skips_host_rows and self._thread_state.is_in_input
+        if not skips_host_calls or (args and _may_be_on_device(args[0])):
             return self._call(*args, **kwargs)
         start = perf_counter_ns()
         result = self._original(*args, **kwargs)

@@ -18,7 +18,7 @@ __all__ = ["hook_data"]
 
 INPUT, ROW, COLLATE = "DataLoader", "Dataset.__getitem__", "collate_fn"  # API names in events
 MAX_LEAVES = 64  # maximum number of leaves of a batch that `_size_of` counts
-# Transforms of torchvision that make the same row in every epoch, and those that only contain others.
+# Transforms of torchvision that make the same row in every epoch, or that only contain other transforms.
 _SAME_IN_EVERY_EPOCH = frozenset(
     {"CenterCrop", "Compose", "ConvertImageDtype", "Grayscale", "Normalize", "PILToTensor", "Pad", "Resize"}
     | {"StandardTransform", "ToDtype", "ToImage", "ToPILImage", "ToTensor"}
@@ -134,15 +134,15 @@ class _NextBatchHook(TorchHook):
 
     def __call__(self, iterator: Any) -> Any:
         hooks = self._hooks
-        if not self.is_on or not hooks.ledger.is_on or hooks.thread.is_in_input:
+        if not self.is_on or not hooks.ledger.is_on or hooks.thread_state.is_in_input:
             return self._original(iterator)
-        hooks.thread.is_in_input = True
+        hooks.thread_state.is_in_input = True
         try:
             start = perf_counter_ns()
             batch = self._original(iterator)
             end = perf_counter_ns()
         finally:
-            hooks.thread.is_in_input = False
+            hooks.thread_state.is_in_input = False
         self._record(start, end, iterator, batch)
         return batch
 

@@ -61,7 +61,7 @@ class _CompileHook(TorchHook):
     def _record(self, start: int, code: CodeType) -> None:
         with self._hooks.guard(COMPILE):
             # Dynamo may compile a layer of PyTorch separately. It counts as part of the user's compiled function.
-            outer = self._hooks.thread.compiled_name if is_torch_file(code.co_filename) else ""
+            outer = self._hooks.thread_state.compiled_name if is_torch_file(code.co_filename) else ""
             detail = {"function": outer or code.co_qualname, **_describe_reason(code), **self._describe_break(code)}
             self._hooks.ledger.add(EventKind.COMPILE, COMPILE, start, detail=detail)
 
@@ -81,7 +81,7 @@ class _CompileHook(TorchHook):
 def _reason_of_break(file: str, number: int) -> str:
     """Return the kind of the last graph break on a line; empty if PyTorch does not report it.
 
-    Only the first line of the text: the others may contain data of the user.
+    Return only the first line of the text, because the other lines may contain data of the user.
     """
     for found in reversed(getattr(output_graph, "graph_break_reasons", ())):
         if found.user_stack and (found.user_stack[-1].filename, found.user_stack[-1].lineno) == (file, number):
@@ -138,8 +138,8 @@ class _RunHook:
         self._hooks, self._name = hooks, name
 
     def __call__(self) -> Any:
-        thread = self._hooks.thread
-        outer, thread.compiled_name = thread.compiled_name, self._name
+        state = self._hooks.thread_state
+        outer, state.compiled_name = state.compiled_name, self._name
         return partial(self._record, perf_counter_ns(), outer)
 
     def __reduce__(self) -> Any:
@@ -147,7 +147,7 @@ class _RunHook:
         return partial, (partial, int)  # a call returns `partial(int)`, which has no effect either
 
     def _record(self, start: int, outer: str) -> None:
-        self._hooks.thread.compiled_name = outer
+        self._hooks.thread_state.compiled_name = outer
         with self._hooks.guard(RUN):
             if self._hooks.ledger.is_on:
                 self._hooks.ledger.add(EventKind.RUN, RUN, start, detail={"function": self._name})

@@ -24,8 +24,8 @@ def hook_steps(hooks: TorchHooks) -> None:
 class _OptimizerSteps:
     """Records a training step at each `step` call of the step optimizer.
 
-    A script that trains two networks in turn calls two optimizers in each training step. Only one of them may end it:
-    the optimizer that was called first.
+    A script that trains two networks in turn calls two optimizers in each training step. Only one of them may end
+    the step: the optimizer that was called first.
     """
 
     def __init__(self, hooks: TorchHooks) -> None:
@@ -77,7 +77,7 @@ class _OptimizerSteps:
 
 
 def _settings_of(optimizer: Any) -> dict[str, bool]:
-    """Return whether the optimizer is fused, and whether images of its model have their channels last."""
+    """Return whether the optimizer is fused, and whether filters of its model have the channels-last layout."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     filters = [each for each, _ in zip(parameters, range(MAX_PARAMETERS), strict=False) if each.dim() == 4]
     return {
@@ -87,5 +87,5 @@ def _settings_of(optimizer: Any) -> dict[str, bool]:
 
 
 def _has_channels_last(filters: Any) -> bool:
-    """Whether filters have this layout and no other. Filters of one pixel have both."""
+    """Whether filters have only the channels-last layout. Filters of one pixel have both layouts."""
     return bool(filters.is_contiguous(memory_format=torch.channels_last) and not filters.is_contiguous())
