@@ -157,24 +157,24 @@ class DeviceView:
         return np.isin(np.arange(len(self.calls)), self.call_of[self.is_kernel])
 
     @cached_property
-    def computing(self) -> Intervals:
+    def computing_intervals(self) -> Intervals:
         """When a kernel, a graph or a memset ran."""
         return self.intervals_of(self.is_kernel)
 
     @cached_property
-    def working(self) -> Intervals:
+    def working_intervals(self) -> Intervals:
         """When the device computed or copied within its own memory."""
         return self.intervals_of(self.is_kernel | self._mask_copies("device to device"))
 
     @cached_property
-    def busy(self) -> Intervals:
+    def busy_intervals(self) -> Intervals:
         """When the device computed or copied."""
         return self.intervals_of(np.ones(len(self.operations), bool))
 
     @property
     def busy_share(self) -> float:
         """The share of the recorded time in which the device was busy."""
-        return self.busy.length / float(self.edges[-1] - self.edges[0])
+        return self.busy_intervals.length / float(self.edges[-1] - self.edges[0])
 
     @property
     def busy_seconds(self) -> float:
@@ -228,7 +228,7 @@ class DeviceView:
     @cached_property
     def idle_times(self) -> tuple[IdleTime, ...]:
         """Idle time of the device by cause and line, longest first."""
-        gaps = self.busy.gaps_between(int(self.edges[0]), int(self.edges[-1]))
+        gaps = self.busy_intervals.gaps_between(int(self.edges[0]), int(self.edges[-1]))
         # Calls of all threads count, because the loop waits for some of them.
         queueing_calls = self.calls[np.unique(self.call_of[self.call_of >= 0])]
         launching = launching_intervals(

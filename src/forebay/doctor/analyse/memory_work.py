@@ -64,7 +64,7 @@ def find_memory_work(view: CaptureView, device_view: DeviceView) -> MemoryWork:
     return MemoryWork(
         mask=mask,
         seconds=seconds_per_step(device_view, device_view.intervals_of(mask)),
-        device_seconds=seconds_per_step(device_view, device_view.working),
+        device_seconds=seconds_per_step(device_view, device_view.working_intervals),
         seconds_by_kind=dict(sorted(by_kind.items(), key=lambda item: -item[1])),
         names=frozenset(device_view.names[index] for index in np.unique(operations["name"][mask]).tolist()),
         known_share=known_ns / total_ns if total_ns else 0.0,

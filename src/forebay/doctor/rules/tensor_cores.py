@@ -50,7 +50,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if (
         device_view is None
         or not view.step_seconds
-        or seconds_per_step(device_view, device_view.computing) < MIN_COMPUTING_SHARE * view.step_seconds
+        or seconds_per_step(device_view, device_view.computing_intervals) < MIN_COMPUTING_SHARE * view.step_seconds
     ):
         return
     for kind in _SLOW_PRODUCTS:
