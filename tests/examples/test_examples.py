@@ -3,13 +3,11 @@
 import ast
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from tests.support.parsing import parse
 from tests.support.paths import ROOT
+from tests.support.run_python import check_python
 
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 QUESTIONS = (ROOT / "docs" / "questions.md").read_text()
@@ -18,10 +16,7 @@ INDEX = (ROOT / "examples" / "README.md").read_text()
 
 def run(*command):
     """Run a script without a GPU, so that it does the same on every machine."""
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, *map(str, command)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    check_python(*command, cwd=ROOT, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3")
 
 
 @pytest.fixture(scope="module")

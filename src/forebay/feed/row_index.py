@@ -209,7 +209,7 @@ class BatchIndex:
         return group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
 
 
-class RowNumbers(Protocol):
+class RowNumberFinder(Protocol):
     """Finds the row numbers of groups. `RowIndex` documents the methods."""
 
     def rows_of(self, group: Group) -> Rows: ...
@@ -222,7 +222,7 @@ class GroupRows:
 
     __slots__ = ("_group", "_index", "_numbers")
 
-    def __init__(self, index: "RowNumbers", group: Group) -> None:
+    def __init__(self, index: "RowNumberFinder", group: Group) -> None:
         self._index, self._group = index, group
         self._numbers: Rows | None = None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from forebay.errors import PipelineError
 
-__all__ = ["check_count", "check_error_limit", "check_number", "check_place"]
+__all__ = ["check_count", "check_error_limit", "check_number", "check_transform_options"]
 
 
 def check_count(count: Any, call: str) -> int:
@@ -50,7 +50,7 @@ def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> flo
     return float(max_errors)
 
 
-def check_place(where: Any, workers: Any) -> None:
+def check_transform_options(where: Any, workers: Any) -> None:
     """Raise PipelineError if a ready-made transform, such as `fb.cast`, is sent to worker processes."""
     if where not in ("thread", "device"):
         raise PipelineError(

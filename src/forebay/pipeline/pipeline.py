@@ -9,7 +9,7 @@ from forebay.core import registry
 from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
-from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number, check_place
+from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number, check_transform_options
 from forebay.pipeline.batch_methods import BatchMethods
 from forebay.pipeline.cache_methods import CacheMethods
 from forebay.pipeline.familiar_words import (
@@ -133,7 +133,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if isinstance(function, Augmentation):
             function = function.seeded(seed, self.source.cached_transforms)
         if isinstance(function, Cast | Scale | OneHot | Augmentation):
-            check_place(where, workers)
+            check_transform_options(where, workers)
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):
             raise PipelineError(f"map() needs a function, got {function!r}.")

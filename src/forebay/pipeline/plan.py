@@ -66,7 +66,7 @@ class PlanInput:
         """The size of a batch, in words."""
         return f"{self.batch_rows} rows" if self.tokens is None else f"at most {self.tokens} elements"
 
-    def sized(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
+    def with_counted_lengths(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
         """Return specs from which the size of a batch follows.
 
         Without `tokens`, they are the same specs, whose variable lengths count as 1. With `tokens`, the first variable

@@ -216,7 +216,9 @@ class _Draft:
 
     def _layout_of(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.input.batch_rows, self.input.alignment
-        return Layout.of(self.input.sized(specs), batch_rows=rows, batches=self.group.value, alignment=alignment)
+        return Layout.of(
+            self.input.with_counted_lengths(specs), batch_rows=rows, batches=self.group.value, alignment=alignment
+        )
 
 
 def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
@@ -302,7 +304,7 @@ def _task_batches(plan_input: PlanInput, workers: int, batch_nbytes: int) -> _Ch
 
 
 def _batch_nbytes(plan_input: PlanInput) -> int:
-    specs = plan_input.sized(plan_input.specs)
+    specs = plan_input.with_counted_lengths(plan_input.specs)
     return Layout.of(specs, batch_rows=plan_input.batch_rows, alignment=plan_input.alignment).nbytes
 
 

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows, row_count
+from forebay.core.rows import Rows, row_array, row_count
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
 from forebay.errors import SpecError
 from forebay.sources.lookahead import GroupItems, group_key
-from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
+from forebay.sources.row_cache.stored_rows import StoredRows
 
 __all__ = ["CachedSource", "RowTransform", "TransformInto"]
 
@@ -113,7 +113,7 @@ class CachedSource(AbstractSource):
             self._hits.add(row_count(rows))
             self._store.gather(rows, out)
             return
-        numbers = as_numbers(rows)
+        numbers = row_array(rows)
         is_stored = self._find_stored(rows, numbers)
         self._hits.add(int(np.count_nonzero(is_stored)))
         if is_stored.all():
@@ -278,7 +278,7 @@ class _PlannedReads:
         """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
         passed_rows = 0  # rows since the last group with a missing row
         for rows in upcoming:
-            numbers = as_numbers(rows)
+            numbers = row_array(rows)
             is_stored = self._store.find(numbers)
             if self.is_closed or passed_rows > self._rows:  # `upcoming` may be endless
                 return
