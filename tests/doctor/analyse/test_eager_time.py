@@ -42,7 +42,7 @@ def test_unknown_functions_belong_to_the_framework_only_on_lines_with_operations
 def test_operations_compute_as_long_as_they_exceed_those_on_small_tensors():
     time = time_of(eager_loop((13, TAPE, 100)))  # 80 small ones take 0.1 ms each, the other 20 take 32 ms
     assert time.computing == pytest.approx(0.03)
-    assert time.calling == pytest.approx(0.07)
+    assert time.call_overhead == pytest.approx(0.07)
 
 
 def test_the_computing_time_is_unknown_without_small_operations():

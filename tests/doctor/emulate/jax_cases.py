@@ -146,9 +146,11 @@ def test_every_kind_of_read_is_deferred(read):
     assert replaced >= 3
 
 
-def test_device_get_of_a_tree_is_deferred():
+@pytest.mark.parametrize("keyword", [False, True])
+def test_device_get_of_a_tree_is_deferred(keyword):
     def loop():
-        return [jax.device_get([jnp.float32(number)]) for number in range(4)]  # target
+        trees = [[jnp.float32(number)] for number in range(4)]
+        return [jax.device_get(x=tree) if keyword else jax.device_get(tree) for tree in trees]  # target
 
     values, replaced = emulated(loop, EmulationKind.DEFER)
     assert (values, replaced) == ([[0]] * 4, 3)
@@ -167,6 +169,14 @@ def test_waits_for_the_device_are_skipped():
         return [jax.block_until_ready(array).block_until_ready() is array for _ in range(10)]  # target
 
     assert emulated(loop, EmulationKind.SKIP, every=100) == ([True] * 10, 19)
+
+
+def test_a_wait_with_a_keyword_is_skipped():
+    def loop():
+        array = jnp.ones(8)
+        return [jax.block_until_ready(x=array) is array for _ in range(10)]  # target
+
+    assert emulated(loop, EmulationKind.SKIP, every=100) == ([True] * 10, 9)
 
 
 def test_all_replacements_are_removed():

@@ -50,7 +50,7 @@ MAKERS = {
     "change_arrays": partial(loop_edits.change_arrays, change="{}.astype('float32')"),
     "convert_all_elements": loop_edits.convert_all_elements,
     "convert_before_loop": partial(loop_edits.convert_before_loop, framework="tensorflow"),
-    "every_hundredth_step": loop_edits.every_hundredth_step,
+    "every_nth_step": loop_edits.every_nth_step,
     "keep_arrays_on_device": partial(loop_edits.keep_arrays_on_device, framework="tensorflow"),
     "pin_array": loop_edits.pin_array,
     "upload_once_in_loop": partial(loop_edits.upload_once_in_loop, framework="tensorflow"),

@@ -19,7 +19,7 @@ from forebay.doctor.rules.loop_edits import (
     change_arrays,
     convert_before_loop,
     disable_setting,
-    every_hundredth_step,
+    every_nth_step,
     keep_arrays_on_device,
     pin_array,
     remove_call,
@@ -162,7 +162,7 @@ def test_only_slices_of_a_page_locked_array_are_page_locked():
 
 
 def test_a_wait_happens_in_few_steps_and_the_loop_gets_a_counter():
-    text = code_after("for x in loader:\n    torch.cuda.synchronize()", 2, every_hundredth_step)
+    text = code_after("for x in loader:\n    torch.cuda.synchronize()", 2, every_nth_step)
     assert "for step, x in enumerate(loader):" in text
     assert "if step % 100 == 0:\n    torch.cuda.synchronize()" in text
 
@@ -317,7 +317,7 @@ def test_other_statements_of_a_line_stay():
     assert code_after("for i in r: time.sleep(1)", 1, remove_call, "sleep") == "# instead of line 1:\nfor i in r: pass"
     assert code_after("for i in r:\n    sleep(1); sleep(2)", 2, remove_call, "sleep") == ""
     with pytest.raises(ValueError, match="line 2 has several statements"):
-        code_after("for i in r:\n    f(i); print(i)", 2, every_hundredth_step)
+        code_after("for i in r:\n    f(i); print(i)", 2, every_nth_step)
 
 
 def test_a_setting_is_switched_off_where_the_script_switches_it_on():

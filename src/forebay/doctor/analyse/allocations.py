@@ -31,16 +31,19 @@ class Allocations:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """Free pieces of device memory between tensors, which PyTorch can give neither to large tensors nor to others."""
+    """Free pieces of device memory between tensors.
+
+    A large tensor does not fit into a piece, and PyTorch cannot return the pieces to CUDA.
+    """
 
     device: str
-    inactive_nbytes: int
-    reserved_nbytes: int
-    total_nbytes: int
+    inactive_nbytes: int  # of these pieces
+    reserved_nbytes: int  # of all memory that PyTorch holds on the device
+    total_nbytes: int  # of the device
 
 
 def find_allocations(view: CaptureView, device_view: DeviceView) -> Allocations | None:
-    """Return the allocations in the recorded steps; None if there are none, as in captures of earlier versions."""
+    """Return the allocations in the recorded steps; None if there are none. Captures of earlier versions have none."""
     assert view.capture.device is not None
     records, edges = view.capture.device.records, device_view.edges
     calls = records[mask_memory_calls(records) & (records["start"] >= edges[0]) & (records["start"] < edges[-1])]
@@ -71,7 +74,10 @@ def _main_line(view: CaptureView, device_view: DeviceView, calls: Any, durations
 
 
 def count_retries(view: CaptureView) -> int:
-    """Return how often PyTorch emptied its cache in the loop, because an allocation had failed."""
+    """Return how often a failed allocation made PyTorch empty its cache in the loop.
+
+    With several devices, return the largest count of one device.
+    """
     counts: dict[str, list[int]] = {}  # by device
     for reading in view.capture.facts.get("memory") or ():
         for device in reading["devices"] if reading["steps"] else ():

@@ -3,8 +3,8 @@
 CUPTI gives a CUDA call and its operation the same correlation number. The operation belongs to the innermost event on
 the thread of the call. If a copy has no such event, or one that does not copy in its direction, the copy belongs to an
 event with the same direction and number of bytes. An operation may still have no event, for example because a thread
-of the framework made the call. It belongs to the event on the loop's thread at that time, or else to the nearest OPS
-event.
+of the framework made the call. Such an operation belongs to the event on the loop's thread at the time of the call, or
+else to the nearest OPS event. Without a recorded call, the start of the operation counts as the time of the call.
 """
 
 from collections.abc import Sequence
@@ -133,7 +133,7 @@ def _pair_copies(copies: Any, event_indices: Any, events: Sequence[LedgerEvent],
     """Return the index of an event for each copy. Copies and events have the same size.
 
     If there are as many events as copies and each event starts before its copy, pair them in order of time. Otherwise
-    use the latest event before the copy, or `fallback` if this event started more than MAX_COPY_DELAY_NS before.
+    use the latest event before the copy. If it started more than MAX_COPY_DELAY_NS before the copy, use `fallback`.
     """
     starts, _ = _start_and_end_times(events, event_indices)
     order = np.argsort(starts, kind="stable")

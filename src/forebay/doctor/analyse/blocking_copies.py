@@ -14,7 +14,9 @@ from forebay.doctor.model.events import EventKind
 __all__ = ["CLOCK_SLACK_NS", "mask_batch_fetches", "mask_blocking_copies"]
 
 CLOCK_SLACK_NS = 3_000  # tolerated error of the conversion from the time of CUPTI to the time of the ledger
-SMALL_COPY_NBYTES = 64 << 10  # CUDA copies uploads up to this size to a staging buffer and returns (CUDA manual)
+# Bytes. The call of a pageable upload of at most this size returns when CUDA has copied the data to a staging buffer
+# (CUDA manual).
+SMALL_COPY_NBYTES = 64 << 10
 
 
 def mask_blocking_copies(device_view: DeviceView) -> Any:
@@ -38,8 +40,8 @@ def mask_blocking_copies(device_view: DeviceView) -> Any:
 def mask_batch_fetches(device_view: DeviceView) -> Any:
     """Return a mask of the uploads that block a compiled call of the loop.
 
-    Such a call fetches its batch itself and launches no kernel until the batch has arrived. So no launch may start
-    between the start of the CUDA call that copies and the end of the copy.
+    Such a call fetches its batch itself and launches no kernel until the batch has arrived. So the mask has only the
+    uploads during which no launch starts: from the start of the CUDA call that copies to the end of the copy.
     """
     is_run_of_loop = np.array(
         [event.kind == EventKind.RUN and event.thread == device_view.thread for event in device_view.events] + [False]

@@ -32,7 +32,10 @@ def outermost_frames(frames: Sequence[StackFrame], chosen: Sequence[bool]) -> li
 
 
 def main_path(frames: Sequence[StackFrame], amounts: Sequence[float], least: float, start: int) -> list[int]:
-    """Return `start`, its callee with the largest amount, and so on, as long as the amount is at least `least`."""
+    """Return the path of frames from `start` along the callees with the largest amounts.
+
+    The path ends before a frame with an amount below `least`.
+    """
     callees: dict[int, list[int]] = {}
     for index, (caller, *_) in enumerate(frames):
         callees.setdefault(caller, []).append(index)

@@ -76,10 +76,10 @@ class CaptureView:
 
     @property
     def median_seconds(self) -> float:
-        """The median of the unprofiled steps, or of the profiled steps if these are too few; 0 without a loop.
+        """The median of the unprofiled steps, in seconds; 0 without a loop.
 
-        This is the mean instead if the loop runs ahead and waits for the device only now and then, or if its input
-        comes in bursts.
+        With fewer than MIN_UNPROFILED unprofiled steps, it is the median of the profiled steps. The value is the mean
+        instead in two cases: the loop runs ahead of a device that was not recorded, or its input comes in bursts.
         """
         if self.steps is None:
             return 0.0
@@ -138,7 +138,7 @@ class CaptureView:
     def unprofiled_seconds(self) -> tuple[float, ...]:
         """The seconds of each unprofiled step; empty if there are fewer than MIN_UNPROFILED.
 
-        Also empty if the profiled steps are those of another loop than the unprofiled ones (`steps.find_steps`).
+        Also empty if the profiled and the unprofiled steps belong to different loops (see `steps.find_steps`).
         """
         window = self.capture.window
         is_other_loop = self.steps is not None and window.anchor is not None and self.steps.anchor != window.anchor

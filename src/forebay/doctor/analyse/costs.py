@@ -16,10 +16,10 @@ ROUND_TRIP_SECONDS = 10e-6  # time to read a few bytes back from the fastest GPU
 def cost_of(view: CaptureView, events: Iterable[LedgerEvent]) -> float:
     """Return the seconds per step that events cost.
 
-    Profiling lengthens events and steps by the same factor. So the result is the share of the events in a profiled
-    step, times the unprofiled step time. The step times are medians, which leave out events that occur in few steps.
-    `excess`, the mean time of the events minus their median time, makes up for this: it lengthens the profiled step.
-    If the input comes in bursts, the step times are means.
+    Assume that profiling lengthens events and steps by the same factor. So the result is the share of the events in a
+    profiled step, times the unprofiled step time. The step times are medians, so they do not contain events that occur
+    in a few steps only. Therefore `excess`, the mean time of the events per step minus their median time, is added to
+    the profiled step. If the input comes in bursts, the step times are means, and nothing is added.
     """
     if not view.steps or not view.step_seconds:
         return 0.0

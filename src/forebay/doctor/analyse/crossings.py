@@ -134,9 +134,10 @@ def _start_of_run(capture: Capture) -> int:
 def _events_outside_loop(view: CaptureView, steps: Steps, events: Iterable[LedgerEvent]) -> Iterator[LedgerEvent]:
     """Yield the events that belong to no step, not even to a step of the warm-up.
 
-    A call site of the loop may also run before or after the loop, for example in a function that both call. Anchor
-    events end steps. So of each call site, the last events before the first anchor event belong to the first step, as
-    many as a step has on average. The same number after the last anchor event belongs to a step that did not end.
+    A call site of the loop may also run before or after the loop, for example in a function that the loop and other
+    code call. Anchor events end steps. So the last n events of a call site before the first anchor event belong to the
+    first step, where n is the mean number of its events per step. The first n events after the last anchor event belong
+    to a step that did not end.
     """
     ends = [event.end for event in view.capture.events if event.site == steps.anchor]
     first, last = min(ends, default=steps.start), max(ends, default=steps.end)
@@ -194,8 +195,8 @@ def _direction(view: CaptureView, event: LedgerEvent) -> str | None:
 def _is_explicit(api: str, line: Line | None) -> bool:
     """Whether the script calls a function that copies or waits.
 
-    Any NumPy function, such as `np.mean(tensor)`, converts its argument as `np.asarray` does, and is recorded under
-    that name. So a NumPy conversion is explicit only if the source line contains `array(`.
+    The hooks record any NumPy function that converts its argument, such as `np.mean(tensor)`, as `np.asarray`. So a
+    NumPy conversion is explicit only if the source line contains `array(`.
     """
     if _NUMPY_CALL.fullmatch(api) and line is not None and line.text:
         return "array(" in line.text

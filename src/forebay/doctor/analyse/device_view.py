@@ -33,11 +33,11 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 __all__ = ["DeviceView", "build_device_view", "find_period"]
 
 MIN_STEPS = 2  # complete steps; with fewer there is no device view
-MAX_SWITCH_NS = 2_000  # from one operation to the next, if the next is already queued
+MAX_SWITCH_NS = 2_000  # nanoseconds from the end of an operation to the start of the next, which is already queued
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
-LONG_FIRST_STEP = 8.0  # times the median step; measured with pauses: 10 and 18, without: at most 4
+LONG_FIRST_STEP = 8.0  # times the median step; measured: 10 and 18 if the recording starts in the step, else at most 4
 MAX_COMPARED_OPERATIONS = 20_000  # in the search for the period
 EQUAL_SHARE = 0.97  # of the operations must repeat; some steps do extra work, for example to print
 DIRECTIONS: dict[int, str] = {
@@ -51,7 +51,7 @@ KERNELS = (RecordKind.KERNEL, RecordKind.CONCURRENT_KERNEL, RecordKind.GRAPH_TRA
 
 @dataclass(frozen=True, slots=True)
 class CopyGroup:
-    """Copies of one line with the same direction and memory kind. Numbers are means per step."""
+    """Copies of one line with the same direction, kind of memory and kind of call. Numbers are means per step."""
 
     line: int  # index into the capture's lines; -1 if unknown
     direction: str  # host to device, device to host, device to device, or elsewhere
@@ -67,7 +67,7 @@ class DeviceView:
 
     `edges` are times in nanoseconds: the start of each step, and the end of the last. `thread` is the loop's thread.
     Arrays of records have the dtype RECORD. `call_of`, `event_of`, `lines`, `is_kernel` and `is_pageable` have one
-    entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate memory. They also
+    entry per operation. `calls` are the CUDA calls of all threads, except calls that only allocate or free memory. They
     include calls before these steps, because the operations of such calls may run in these steps.
     """
 
@@ -183,10 +183,10 @@ class DeviceView:
         Copies from or to pageable memory are excluded, because they wait for the host.
         """
         busy = self._intervals_of(~self.is_pageable)
-        pauses = busy.starts[1:] - busy.ends[:-1]
-        switches = pauses[pauses <= MAX_SWITCH_NS]
-        # A longer pause is idle time plus one switch, so every pause counts as one median switch.
-        switch_ns = float(np.median(switches)) * len(pauses) if len(switches) else 0.0
+        gaps = busy.starts[1:] - busy.ends[:-1]
+        switches = gaps[gaps <= MAX_SWITCH_NS]
+        # A longer gap is idle time plus one switch, so every gap counts as one median switch.
+        switch_ns = float(np.median(switches)) * len(gaps) if len(switches) else 0.0
         return (busy.length + switch_ns) / 1e9 / len(self)
 
     def copying(self, direction: str) -> Intervals:
@@ -205,7 +205,7 @@ class DeviceView:
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, while no recorded CUDA calls show which."""
+        """Whether the device executes work of earlier steps, and no recorded CUDA call shows of which ones."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -247,14 +247,14 @@ class DeviceView:
 
     @property
     def _queued(self) -> Intervals:
-        """When an operation with a recorded call was queued, after CALL_LATENCY_NS, and had not started."""
+        """When an operation with a recorded call had not started, CALL_LATENCY_NS or more after the end of the call."""
         has_call = self.call_of >= 0
         queued_at = self.calls["end"][self.call_of[has_call]] if len(self.calls) else self.operations["start"][has_call]
         return Intervals(queued_at.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][has_call])
 
     @cached_property
     def upload_preparations(self) -> dict[int, Intervals]:
-        """By line, when the host prepared uploads: from the upload event to its copy."""
+        """By line, when the host prepared uploads: from the start of the upload event to the start of its copy."""
         lines: dict[int, list[tuple[int, int]]] = {}
         for index in np.flatnonzero(self._mask_copies("host to device") & (self.event_of >= 0)).tolist():
             event = self.events[self.event_of[index]]
@@ -321,7 +321,7 @@ def _remove_incomplete_steps(edges: Any, records: Any) -> Any:
 
 
 def _events_around(events: Sequence[LedgerEvent], start: int, end: int) -> list[LedgerEvent]:
-    """Return the events from `start` to `end` and in an equal time before.
+    """Return the events from `start` to `end`, and in a period of the same length before `start`.
 
     A copy may start long after its event.
     """

@@ -11,16 +11,16 @@ from forebay.doctor.model.step_history import StepBlock, StepHistory
 
 __all__ = ["Drift", "GrowingLine", "find_drift", "find_growing_line"]
 
-PARTS = 4  # of a run
-MIN_RISES = 2  # times that the step time must grow from one part to the next; other work may disturb one part
-MIN_BLOCKS = 6
-MIN_GROWTH = 0.2  # of the step time at the start
-MIN_PART_OF_GROWTH = 0.1  # of the whole growth must occur from one part of the run to the next; a jump occurs only once
-MIN_ORDERED = 0.8  # of all pairs of blocks: in these, the later block must have the longer steps
-MAX_JUMP_ERROR = 0.5  # of the squared error of a line; with a smaller error, one jump explains the step times
+PARTS = 4  # number of equal parts into which a run is divided
+MIN_RISES = 2  # of the three changes from one part to the next must be rises; other work may disturb one part
+MIN_BLOCKS = 6  # of steps; fewer blocks do not show whether the growth is steady
+MIN_GROWTH = 0.2  # share of the step time in the first part, by which the step time must grow during the run
+MIN_PART_OF_GROWTH = 0.1  # share of the whole growth; with less growth from one part to the next, this is no rise
+MIN_ORDERED = 0.8  # share of all pairs of blocks in which the later block must have the longer steps
+MAX_JUMP_ERROR = 0.5  # of the squared error of a straight line; if one jump has less, it explains the step times better
 MIN_SHARE_OF_GROWTH = 0.6  # of the growth must belong to one line; else the machine or all lines became slower
-SIGNIFICANCE = 2.5  # standard deviations by which the share of a line grows
-MIN_SHARE_GROWTH = 0.05  # of all samples, by which the share of a line grows
+SIGNIFICANCE = 2.5  # standard deviations by which the share of a line must grow at least
+MIN_SHARE_GROWTH = 0.05  # share of all samples by which the share of a line must grow at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,18 @@ def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
 
 
 def _is_one_jump(values: Sequence[float]) -> bool:
-    """Whether two constants describe the values much better than a line does, judged by the squared errors."""
-    split_error = min(_error(values[:at]) + _error(values[at:]) for at in range(1, len(values)))
+    """Whether two constants have a much smaller squared error than a straight line.
+
+    One constant describes the values before a jump, the other one the values after it.
+    """
+    split_error = min(_squared_error(values[:at]) + _squared_error(values[at:]) for at in range(1, len(values)))
     slope, intercept = linear_regression(range(len(values)), values)
     line_error = sum((value - intercept - slope * at) ** 2 for at, value in enumerate(values))
     return split_error < MAX_JUMP_ERROR * line_error
 
 
-def _error(values: Sequence[float]) -> float:
+def _squared_error(values: Sequence[float]) -> float:
+    """Return the sum of the squared differences from the mean."""
     mean = fmean(values)
     return sum((value - mean) ** 2 for value in values)
 

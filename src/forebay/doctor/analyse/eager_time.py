@@ -1,4 +1,4 @@
-"""The time of steps that Python runs operation by operation: in the framework, and in computation."""
+"""The time of steps in which Python calls operations one by one: the overhead of the calls, and the computation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,29 +11,30 @@ from forebay.doctor.model.events import PYTHON_CODE
 
 __all__ = ["EagerTime", "eager_time"]
 
-MIN_SMALL = 20  # operations on small tensors in the profiled steps; fewer say too little about the time of a call
+MIN_SMALL = 20  # operations on small tensors in the profiled steps; with fewer, the overhead of a call is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class EagerTime:
-    """The seconds per unprofiled step in functions of the framework, with all operations that they run."""
+    """The parts of an unprofiled step. All times are seconds per step."""
 
-    operations: float  # per step
-    seconds: float
-    computing: float | None  # seconds of `seconds` in which operations compute; None if unknown
-    other_seconds: float  # per step, in neither functions of the framework nor recorded calls
+    operations: float  # number of operations per step
+    seconds: float  # in functions of the framework, including the operations that they run
+    computing: float | None  # the part of `seconds` in which operations compute; None if unknown
+    other_seconds: float  # neither in functions of the framework nor in recorded calls
 
     @property
-    def calling(self) -> float:
-        """The seconds per step that are no computation."""
+    def call_overhead(self) -> float:
+        """The part of `seconds` in which the framework calls operations: `seconds` without `computing`."""
         return self.seconds - (self.computing or 0.0)
 
 
 def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None:
-    """Return the time of steps with these OPS sites; None without enough samples of the stack.
+    """Return the time of steps with these OPS sites; None with too few samples of the stack.
 
-    A sample belongs to the framework if its line calls a function of a framework, or if operations were called on its
-    line and the function is unknown. The shares of the samples apply to the time outside of recorded calls.
+    A sample belongs to the framework in two cases: its line was calling a function of a framework, or its function is
+    unknown and its line is the line of an OPS site. The framework's share of all sampled time is also its share of the
+    time outside of recorded calls.
     """
     samples = unrecorded_samples(view)
     total = sum(sample.nanoseconds for sample in samples)
@@ -51,9 +52,10 @@ def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None
 
 
 def _computing(view: CaptureView, sites: Sequence[CallSite], most: float) -> float | None:
-    """Return the seconds per step in which operations compute, at most `most`.
+    """Return the seconds per step in which operations compute, at most `most`; None if unknown.
 
-    An operation computes for as long as it takes longer than an operation on small tensors.
+    Assume that an operation on small tensors takes only the overhead of its call. Any other operation takes the same
+    overhead, and computes for the rest of its time.
     """
     assert view.steps is not None
     small = sum(sum(filter(None, site.values("small"))) for site in sites)

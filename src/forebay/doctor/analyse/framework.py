@@ -29,7 +29,8 @@ _FRAMEWORK_PACKAGES = frozenset(
 # Modules of Flax NNX that call compiled functions with the arrays of modules.
 _NNX_TRAVERSALS = ("flax.nnx.transforms.compilation.", "flax.nnx.graph", "flax.nnx.extract.", "flax.nnx.statelib.")
 
-# Events of the framework that uses the batches. The hooks do not record all operations of PyTorch and TensorFlow.
+# Kinds of events that show which framework uses the batches. Uploads count too, because the hooks do not record all
+# operations of PyTorch and TensorFlow.
 _COMPUTING_KINDS = (EventKind.STEP, EventKind.RUN, EventKind.TRANSFORM, EventKind.OPS, EventKind.UPLOAD)
 
 # First part of an API name -> framework.
@@ -56,8 +57,8 @@ _PYTHON_TYPES = frozenset({"list", "tuple", "float", "int", "bool", "dict", "obj
 def framework_of(view: CaptureView, api: str) -> str:
     """Return the framework of a call by its API name.
 
-    If the name is unknown, or is `Tensor` without PyTorch, return the first framework that the script has loaded. If
-    the script has loaded none, return "numpy" for an unknown name.
+    If the name is unknown, or begins with `Tensor` although PyTorch is not loaded, return the first framework that the
+    script has loaded. If the script has loaded none, return "numpy" for an unknown name.
     """
     prefix = re.split(r"[.( ]", api, maxsplit=1)[0]
     loaded = list(view.frameworks)
@@ -70,8 +71,8 @@ def framework_of(view: CaptureView, api: str) -> str:
 def feed_framework(view: CaptureView, api: str) -> str:
     """Return the framework to which a Forebay feed should hand its batches.
 
-    This is Keras if `fit` runs the loop. It is JAX or CuPy if the loop computes only with this framework, although its
-    loader may be that of another one. Else it is the framework of the call.
+    This is Keras if `fit` runs the loop. It is JAX or CuPy if the loop computes only with this framework, even if its
+    loader belongs to another framework. Else it is the framework of the call.
     """
     is_keras_loop = any(
         framework_of(view, site.api) == "keras" for site in view.sites_of(EventKind.STEP, EventKind.INPUT)

@@ -66,8 +66,8 @@ def read_gauges(view: CaptureView) -> tuple[Gauges, ...]:
 def leaves_gpu_unused(view: CaptureView) -> bool:
     """Whether a PyTorch script trains on the CPU although PyTorch sees a GPU.
 
-    TensorFlow and JAX use a GPU by default, so only scripts of PyTorch do so by mistake. The device must have been
-    recorded without a single operation.
+    TensorFlow and JAX use a GPU by default, so only scripts of PyTorch leave it unused by mistake. The result is True
+    only if the device was recorded, no operation ran on it, and no framework used its memory.
     """
     device = view.capture.device
     if not view.frameworks.get("torch", {}).get("gpus") or device is None or len(device.records):

@@ -31,7 +31,7 @@ class HostLine:
 
     line: Line
     seconds: float
-    functions: tuple[tuple[str, float], ...]  # name and seconds of what the line called, longest first
+    functions: tuple[tuple[str, float], ...]  # name and seconds of each function that the line called, longest first
 
     @property
     def function(self) -> str:
@@ -42,9 +42,9 @@ class HostLine:
 def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     """Return the lines of the loop's thread with their seconds per step, longest first.
 
-    The result is empty if there are too few samples. The seconds add up to less than `unexplained_seconds`: some
-    samples have no line of the script, and `trusted_share` reduces the time of a line, most if it has few samples. If
-    the profiled steps have few samples, those of other steps of the loop count too.
+    The result is empty if there are too few samples. The seconds add up to less than `unexplained_seconds` for two
+    reasons: some samples have no line of the script, and `trusted_share` reduces the time of each line. The reduction
+    is largest for lines with few samples. If the profiled steps have few samples, samples of other steps count too.
     """
     samples = unrecorded_samples(view)
     if view.steps is not None and len(samples) < ENOUGH_SAMPLES:

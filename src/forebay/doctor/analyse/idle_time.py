@@ -1,8 +1,9 @@
 """Attribution of the device's idle time to the events of the loop at that time.
 
-If a gap starts while the loop waits for the device, the wait also causes the part of the gap after the wait: without
-the wait, the loop would have queued more work. Events of other causes in the gap keep their time. All other idle time
-counts as launching, as Python, or as idle: an operation was queued but had not started.
+A gap is a time in which the device is idle. If a gap starts while the loop waits for the device, the wait also causes
+the part of the gap after the wait: without the wait, the loop would have queued more work. Events with other causes in
+this part still count for their own causes. All other idle time counts as launching, as Python, or as idle: an operation
+was queued but had not started.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ an array may be smaller than the others. Other kernels have no estimate: reducti
 TensorFlow, whose names show neither.
 
     PyTorch  vectorized_elementwise_kernel, unrolled_elementwise_kernel, elementwise_kernel (ATen/native/cuda);
-             multi_tensor_apply_kernel, whose blocks handle CHUNK_NUMBERS each
+             multi_tensor_apply_kernel, whose blocks handle CHUNK_NUMBERS numbers each
     CuPy     cupy_add__float32_float32_float32: one number of each array per thread
 """
 
@@ -17,7 +17,7 @@ __all__ = ["arrays_of_foreach", "bytes_per_block"]
 
 CHUNK_NUMBERS = 65_536  # per block of multi_tensor_apply_kernel
 NUMBERS_PER_THREAD = 8  # of vectorized_elementwise_kernel since VECTORIZED_SINCE; 16 for numbers of one byte
-VECTORIZED_SINCE = (2, 7)  # version of PyTorch; earlier kernels handle 4 numbers, or 8 if they are narrow
+VECTORIZED_SINCE = (2, 7)  # version of PyTorch; in earlier versions, these kernels have no estimate
 THREADS = 128  # per block of PyTorch's elementwise kernels
 
 # Patterns of mangled names. The groups are template arguments.
@@ -40,7 +40,7 @@ _CUPY_NUMBERS = {"bool": 1} | {  # dtype -> bytes per number
     for bits in widths
 }
 # Letter of a number type in a mangled C++ name (Itanium ABI) -> bytes per number.
-_CODES = {"f": 4, "d": 8, "i": 4, "j": 4, "l": 8, "m": 8, "x": 8, "s": 2, "t": 2, "h": 1, "a": 1, "b": 1}
+_NBYTES_BY_LETTER = {"f": 4, "d": 8, "i": 4, "j": 4, "l": 8, "m": 8, "x": 8, "s": 2, "t": 2, "h": 1, "a": 1, "b": 1}
 
 
 @lru_cache(maxsize=4096)
@@ -77,6 +77,7 @@ def arrays_of_foreach(name: str) -> int:
         return 0
     # Template arguments of the functor: arrays per tensor, arrays that it reads, index of the result.
     arguments = _MULTI_TENSOR_ARGUMENTS.search(name)
+    # Without these arguments, assume that the kernel reads all arrays and writes all but one.
     return int(arguments[2]) + 1 if arguments else 2 * int(match[1]) - 1
 
 
@@ -96,6 +97,6 @@ def _number_nbytes(name: str) -> int:
         return 2
     for pattern in (_FUNCTOR_TYPES, _LAMBDA):
         match = pattern.search(name)
-        if match and match[1][0] in _CODES:
-            return _CODES[match[1][0]]
+        if match and match[1][0] in _NBYTES_BY_LETTER:
+            return _NBYTES_BY_LETTER[match[1][0]]
     return 4

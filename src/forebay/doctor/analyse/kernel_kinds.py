@@ -20,7 +20,7 @@ __all__ = [
 
 
 class KernelKind(StrEnum):
-    """The kind of a kernel. A kind reads as "such kernels are ..."."""
+    """The kind of a kernel. The values are the names of the kinds in reports."""
 
     PRODUCT = "products"
     COLLECTIVE = "collectives"
@@ -48,7 +48,7 @@ FUSABLE = frozenset(
     }
 )
 
-# The first pattern that matches decides. Names of fused kernels list the fused operations, so these come first.
+# The first pattern that matches decides. Names of fused kernels list the fused operations: their patterns come first.
 _PATTERNS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
@@ -80,7 +80,7 @@ _PATTERNS = tuple(
 )
 _FUSED_OPTIMIZER = re.compile(r"FusedAdam|FusedSgd|fused_(adam|sgd)", re.IGNORECASE)
 # Foreach kernels that a fused optimizer does not replace: norms of gradients, their scaling, and checks for infinities.
-_BESIDE_UPDATE = re.compile(r"Norm|ForeachReduceOp|AmpKernels|BinaryOpScalarTensor", re.IGNORECASE)
+_NO_UPDATE = re.compile(r"Norm|ForeachReduceOp|AmpKernels|BinaryOpScalarTensor", re.IGNORECASE)
 _NARROW_FLOAT = re.compile(r"BFloat16|4Half|__half|bf16|_f16|DT_HALF|float16|_hsh|_tst", re.IGNORECASE)
 
 
@@ -95,9 +95,9 @@ def is_fused_optimizer(name: str) -> bool:
 
 
 def is_unfused_update(name: str) -> bool:
-    """Whether a kernel makes one of several passes over parameters and states, which `fused=True` makes one."""
+    """Whether a kernel makes one of several passes over parameters and states. With `fused=True`, there is one pass."""
     is_update = kind_of_kernel(name) is KernelKind.OPTIMIZER and "multi_tensor_apply" in name
-    return is_update and not is_fused_optimizer(name) and not _BESIDE_UPDATE.search(name)
+    return is_update and not is_fused_optimizer(name) and not _NO_UPDATE.search(name)
 
 
 def is_wide_float(name: str) -> bool:

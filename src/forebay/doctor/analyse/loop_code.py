@@ -56,7 +56,7 @@ def conversions_in(statement: ast.stmt) -> Iterator[Conversion]:
 
 
 def listed_conversion(statement: ast.stmt) -> tuple[ast.ListComp, Conversion] | None:
-    """Return a list comprehension that converts one element at a time, and this conversion."""
+    """Return a list comprehension that converts one element at a time, and its conversion; None if there is none."""
     for node in own_nodes(statement):
         data = _converted(node.elt) if isinstance(node, ast.ListComp) else None
         if isinstance(node, ast.ListComp) and data is not None:
@@ -82,7 +82,10 @@ def _converted(node: ast.expr) -> ast.expr | None:
 
 
 def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
-    """Return the innermost loop around a node. If there is none, return the only loop that calls its function."""
+    """Return the innermost loop around a node. If there is none, return the only loop that calls its function.
+
+    Return None if no loop calls the function, or if several loops do.
+    """
     loops = code.loops_around(node)
     function = code.function_around(node)
     if loops or function is None:
@@ -98,20 +101,21 @@ def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
 
 
 def is_constant_conversion(part: Conversion, loop: ast.stmt) -> bool:
-    """Whether a conversion has the same result in every step. A call in its data, such as `rng.random()`, may not."""
+    """Whether a conversion has the same result in every step. Data from a call, such as `rng.random()`, may change."""
     is_plain = not any(isinstance(node, ast.Call) for node in ast.walk(part.data))
     return is_plain and is_invariant(part.node, loop)
 
 
 def depends_on_lines(code: ScriptCode, statement: ast.stmt, numbers: Set[int]) -> bool:
-    """Whether a loop computes the data that a statement converts from results of statements on these lines.
+    """Whether the data that a statement converts depends on results of statements on these lines.
 
-    The results may come from the step before, as the observation of an environment depends on the last action.
+    Only lines of the outermost loop around the statement count. The results may be those of the previous step: the
+    observation of an environment depends on the last action.
     """
     loops = code.loops_around(statement)
     inside = [node for node in ast.walk(loops[-1]) if isinstance(node, ast.stmt)] if loops else []
     sources = names_in(*(part.data for part in conversions_in(statement)))
-    for _ in range(10):  # assignments between the result and the conversion
+    for _ in range(10):  # follow at most ten assignments from the conversion back to the result
         computed = [node for node in inside if sources & stored_names(*_own_targets(node))]
         if any(set(range(node.lineno, _last_line(node) + 1)) & numbers for node in computed):
             return True
@@ -134,7 +138,7 @@ def _last_line(statement: ast.stmt) -> int:
 
 @lru_cache(maxsize=64)
 def numpy_names(code: ScriptCode) -> frozenset[str]:
-    """Return the names that the script assigns to NumPy arrays, as far as the excerpt shows it."""
+    """Return the names to which the script assigns NumPy arrays, as far as the excerpt shows it."""
     found: set[str] = set()
     assignments = [node for node in code.statements if isinstance(node, ast.Assign) and node.value is not None]
     for _ in range(4):  # rounds: an array may be made from another one
@@ -145,7 +149,7 @@ def numpy_names(code: ScriptCode) -> frozenset[str]:
 
 
 def is_numpy(value: ast.expr, known: Set[str]) -> bool:
-    """Whether an expression is a NumPy array, if the names in `known` are."""
+    """Whether an expression is a NumPy array, if the names in `known` are NumPy arrays."""
     if isinstance(value, ast.Tuple):
         return all(is_numpy(element, known) for element in value.elts)
     if isinstance(value, ast.BinOp):

@@ -1,8 +1,9 @@
 """Samples of a loop outside of its profiled steps, for steps that take too little time to be sampled often.
 
-The sampler also runs before the profiled steps: while steps warm up, and while the hooks pause until a call has
-recurred for some seconds. No events were recorded then. So the samples of a line give its share of a step, and the
-recorded calls of the line in the profiled steps are subtracted from it.
+The sampler also runs before the profiled steps: during the warm-up, and while the hooks are off because the step
+detector waits until a call site has recurred for some seconds. Without events, it is not known which of these samples
+are inside recorded calls. So all samples of a line give its share of a step, and the time of the line's recorded calls
+in the profiled steps is subtracted from it.
 """
 
 from collections import defaultdict
@@ -16,9 +17,9 @@ from forebay.doctor.model.events import HostSample, LedgerEvent
 
 __all__ = ["sampled_seconds", "trusted_share"]
 
-COMPILED_STEPS = 3  # the first steps compile functions, so their samples do not count
-# Samples that are taken to belong to other lines, whatever the samples of a line: so few samples never show that a line
-# takes all of the time, and removing it never promises a step without time.
+FIRST_STEPS = 3  # of the loop; they compile functions, so their samples do not count
+# A line with n samples gets only n / (n + DOUBTED_SAMPLES) of its sampled time, because few samples are uncertain. So a
+# line never gets all of the time, and no cure that removes a line predicts a step of zero seconds.
 DOUBTED_SAMPLES = 2
 
 SecondsByFunction = dict[str, float]
@@ -27,7 +28,7 @@ SecondsByFunction = dict[str, float]
 def sampled_seconds(view: CaptureView, fewest: int, fewest_of_line: int) -> dict[int, SecondsByFunction]:
     """Return the seconds per step outside of recorded calls, by line index and function.
 
-    The result is empty with less than `fewest` samples, and has no line with less than `fewest_of_line`.
+    The result is empty with fewer than `fewest` samples. It has no line with fewer than `fewest_of_line` samples.
     """
     samples = _loop_samples(view)
     if len(samples) < fewest:
@@ -48,16 +49,16 @@ def sampled_seconds(view: CaptureView, fewest: int, fewest_of_line: int) -> dict
 
 
 def trusted_share(samples: int) -> float:
-    """Return the share of a line's sampled time that counts for the line: n / (n + DOUBTED_SAMPLES)."""
+    """Return the share of a line's sampled time that counts for the line (see DOUBTED_SAMPLES)."""
     return samples / (samples + DOUBTED_SAMPLES)
 
 
 def _loop_samples(view: CaptureView) -> list[HostSample]:
-    """Return the samples of the loop's thread on lines of the loop, since its functions are compiled."""
+    """Return the samples of the loop's thread on lines of the loop, after its FIRST_STEPS."""
     steps = view.steps
     assert steps is not None
     ends = [event.end for event in view.capture.events if event.site == steps.anchor]
-    start = ends[min(COMPILED_STEPS, len(ends)) - 1] if ends else steps.start
+    start = ends[min(FIRST_STEPS, len(ends)) - 1] if ends else steps.start
     samples = [sample for sample in view.capture.samples if sample.thread == steps.thread and sample.time > start]
     lines = _loop_lines(view, {sample.line for sample in samples if steps.start < sample.time <= steps.end})
     return [sample for sample in samples if sample.line in lines]
@@ -95,7 +96,10 @@ def _by_function(samples: list[HostSample], seconds_per_ns: float) -> SecondsByF
 
 
 def _subtract(seconds: SecondsByFunction, recorded: float) -> SecondsByFunction:
-    """Subtract the time of recorded calls: first from functions without a name, which compiled functions have not."""
+    """Subtract the time of recorded calls, first from the samples without a function name.
+
+    Samples inside of compiled functions have no name.
+    """
     unnamed = min(recorded, seconds.get("", 0.0))
     named = sum(each for function, each in seconds.items() if function)
     kept = max(0.0, 1 - (recorded - unnamed) / named) if named else 0.0

@@ -59,8 +59,8 @@ class MemoryLevel:
     framework: str | None
     used_nbytes: int | None  # while the loop ran; page-locked memory: at the last reading
     reserved_nbytes: int | None  # memory that the framework holds, in use or for later allocations
-    peak_nbytes: int | None  # of a device whose framework reports no peak: `reserved_nbytes`
-    total_nbytes: int | None
+    peak_nbytes: int | None  # highest use; `reserved_nbytes` of a device if its framework reports no peak
+    total_nbytes: int | None  # size of the memory
     growth_nbytes: float  # per step; 0 unless the use grew between all readings in the loop; always 0 for the host
 
     @property

@@ -19,7 +19,7 @@ from forebay.doctor.model.device_records import CopyKind, RecordKind
 
 __all__ = ["MemoryWork", "find_memory_work"]
 
-MIN_NS = 5_000  # neither memory nor arithmetic limits a shorter kernel
+MIN_NS = 5_000  # nanoseconds; neither memory nor arithmetic limits a shorter kernel
 MAX_BYTES_PER_NS = 10_000  # more than any GPU transfers; such an estimate is wrong, for example because of a cache
 MAX_THREADS, MAX_BLOCKS = 1024, 1 << 31  # per block and per kernel: limits of CUDA; a damaged record may have more
 MIN_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports such kernels
@@ -27,19 +27,19 @@ MIN_BLOCKS = 17  # fewer blocks cannot load the memory; `low_occupancy` reports 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryWork:
-    """Kernels and copies inside the device that its memory limits. Times are seconds per step."""
+    """Kernels, and copies inside the device, that the memory of the device limits. Times are seconds per step."""
 
     mask: Any  # of the operations of the device view
     seconds: float
     device_seconds: float  # of all work of the device
     seconds_by_kind: dict[KernelKind, float]  # longest first
     names: frozenset[str]  # of the kernels
-    known_share: float  # of `seconds`, in operations whose bytes are known
+    known_share: float  # of the time of these operations, in operations whose bytes are known
     bytes_per_second: float  # of the operations whose bytes are known; 0.0 if there are none
 
     @property
     def share(self) -> float:
-        """The share of the time of the device."""
+        """The share of these operations in the time of the device."""
         return min(1.0, self.seconds / self.device_seconds) if self.device_seconds else 0.0
 
     def seconds_of(self, *kinds: KernelKind) -> float:

@@ -11,13 +11,13 @@ from forebay.doctor.model.step_history import LongStep, StepHistory
 __all__ = ["Pause", "PauseLine", "find_pauses", "find_period", "usual_seconds"]
 
 MIN_OF_LINE = 2  # long steps in which a line must have been sampled
-MIN_WITHOUT_LINE = 6  # long steps without a line; fewer may be equally far apart by chance
+MIN_WITHOUT_LINE = 6  # long steps of a pause without a known line; fewer may be equally far apart by chance
 MAX_LONG_SHARE = 1 / 3  # of the steps; more long steps are not rare
-MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must come on top of its time in as many usual steps
+MIN_EXCLUSIVE = 0.8  # of a frame's time in long steps must be extra time, compared with the same number of usual steps
 MAX_USUAL_SHARE = 0.05  # of the time of usual steps; a frame that only long steps execute has a few stray samples there
 MIN_SHARE = 0.02  # of the time of all long steps; shorter frames have too few samples
 MIN_SHARE_OF_FIRST = 0.2  # of the time of the first line of a pause; a line of the same steps with less is left out
-MIN_SINGLE_SHARE = 0.3  # of the intervals must be one period; a long step without samples doubles an interval
+MIN_SINGLE_SHARE = 0.3  # of the intervals must be one period; if a long step has no samples, an interval is doubled
 MIN_REGULAR_SHARE = 0.9  # of the intervals must be one or several periods
 MAX_CHANCE = 0.05  # largest probability that random intervals are multiples of one of them
 DEEP_SHARE = 0.6  # of the time of a line; `inner_line` is the innermost line below it with this share
@@ -74,6 +74,7 @@ def find_period(positions: Sequence[int], resolution: int = 1) -> int:
     for period in sorted(set(intervals), reverse=True):
         single = [interval for interval in intervals if abs(interval - period) < resolution]
         multiples = sum(_is_multiple(interval, period, resolution) for interval in intervals)
+        # The probability that a random interval is a multiple of the period.
         chance = min(1.0, (2 * resolution - 1) / max(period, 1))
         if (
             len(single) >= MIN_SINGLE_SHARE * len(intervals)
@@ -130,7 +131,7 @@ def _exclusive_frames(history: StepHistory, long_shares: Sequence[float]) -> lis
     """Return the outermost frames that take much more time in long steps than in usual steps."""
     usual_samples = chain.from_iterable(block.samples for block in history.blocks)
     usual_shares = share_by_frame(history.frames, usual_samples)
-    # The part of the time of long steps that as many usual steps would take.
+    # The part of the time of long steps that the same number of usual steps would take.
     usual_part = max(0.0, 1 - history.long_excess / history.long_seconds) if history.long_seconds else 1.0
     is_exclusive = [
         usual_share <= MAX_USUAL_SHARE

@@ -1,7 +1,8 @@
 """The phases of a training step that runs on the CPU: forward, backward and optimizer, from samples of the host.
 
 On the CPU, frameworks compute inside their calls, and few of these calls are recorded. So the time outside of recorded
-calls is most of the step. The sampled functions show its phases. A device record has better parts.
+calls is most of the step. The sampled functions show its phases. If the device was recorded, its records show better
+parts.
 """
 
 import re
@@ -31,8 +32,8 @@ _FORWARD_METHODS = ("forward", "call", "__call__")  # methods of layers; samples
 def parts_of_step(view: CaptureView) -> dict[str, float]:
     """Return the parts of a step in seconds, as reports show them.
 
-    These are `view.step_parts`. Without a device record, the rest is split into phases if samples show a backward pass
-    or an optimizer. All parts together take the same time as before.
+    These are `view.step_parts`. Without device records, the part REST is split into phases if samples show a backward
+    pass or an optimizer. The sum of all parts stays the same.
     """
     parts, samples = view.step_parts, unrecorded_samples(view) if view.device is None else []
     nanoseconds, counts = Counter[str](), Counter[str]()

@@ -21,7 +21,7 @@ class StepLines:
     """The lines of a step. All seconds together are those of the step."""
 
     lines: tuple[HostLine, ...]  # longest first; what they call is a recorded call or a sampled function
-    other_seconds: float  # of sampled lines that too few samples show
+    other_seconds: float  # sampled time that does not count for its line (see `trusted_share`)
     unknown_seconds: float  # of calls and samples without a line
 
 
@@ -48,7 +48,7 @@ def step_lines(view: CaptureView) -> StepLines:
 
 
 def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
-    """Add the time of recorded calls. As in `split_step`, time in several calls counts for the first part."""
+    """Add the time of recorded calls. As in `split_step`, time in several calls counts for the first part of PARTS."""
     steps = view.steps
     assert steps is not None
     counted = Intervals([], [])
@@ -65,7 +65,7 @@ def _add_recorded_calls(view: CaptureView, seconds: _Seconds) -> None:
 
 
 def _add_samples(view: CaptureView, seconds: _Seconds) -> float:
-    """Add the sampled lines of the time outside of recorded calls, and return the seconds that are left."""
+    """Add the sampled lines of the time outside of recorded calls. Return the seconds that count for no line."""
     rest, samples = view.host_parts[REST], unrecorded_samples(view)
     sampled = sum(sample.nanoseconds for sample in samples)
     if not sampled:

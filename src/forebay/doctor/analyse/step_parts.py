@@ -1,8 +1,8 @@
 """The parts of a step from device records: device work and causes of idle time.
 
-The shares come from the steps recorded on the device, the total from unprofiled steps. Recording adds some microseconds
-of host time per launch and no device time. So the extra time of a recorded step is subtracted from the host parts,
-first from launching and Python.
+The shares of the parts come from the recorded steps, and their sum is the time of an unprofiled step. Recording adds
+some microseconds of host time per launch and no device time. So the extra time of a recorded step is subtracted from
+the host parts, first from launching and Python.
 """
 
 from forebay.doctor.analyse.device_view import DeviceView

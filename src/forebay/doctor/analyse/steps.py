@@ -15,18 +15,18 @@ __all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_s
 
 MIN_STEPS = 3  # a loop has at least this many steps
 MIN_OPS_EVENTS = 20  # fewer may come from one long call, such as building a model
-PAUSE_FACTOR = 3  # times the median step; a longer step contains a pause, such as the end of an epoch
-MAX_PAUSES = 0.1  # share of the steps; if more steps are long, they are part of the loop
-MIN_STRETCH = 0.2  # share of the steps; a shorter stretch without a pause says too little
+LONG_STEP_FACTOR = 3  # times the median step; a longer step is a long step, for example at the end of an epoch
+MAX_LONG_SHARE = 0.1  # of the steps; if more steps are long, they are part of the loop
+MIN_SEQUENCE_SHARE = 0.2  # of the steps; a shorter sequence of steps without a long step says too little
 BURST_SHARE = 0.2  # of the time; if long waits for input take more, they are part of the loop
-MIN_BURSTS = 3  # bursts of steps in a capture, with another loop between them; or bursts of batches
+MIN_BURSTS = 3  # in a capture: bursts of steps with another loop between them, or bursts of batches
 MIN_STEPS_OF_BURST = 3  # on average
-LONG_PAUSES = 0.5  # share of the window between bursts; if they take more, another loop may be the one to examine
-MIN_LOOP = 0.25  # share of the window that the usual steps of this loop take at least
-MIN_LOOP_STEPS = 10  # of another loop in the window
-# A burst: transfers of one line in direct succession, such as those of a list of arrays. It does not mark steps.
-MAX_BURST_NS = 50_000_000  # duration of a burst of up to FEW_TRANSFERS transfers
-MAX_LARGE_BURST_NS = 5_000_000  # duration of a burst of more transfers
+MIN_SHARE_BETWEEN_BURSTS = 0.5  # of the window; if the time between bursts is shorter, no other loop is examined
+MIN_LOOP_SHARE = 0.25  # of the window; the usual steps of the other loop must take at least this share
+MIN_LOOP_STEPS = 10  # of the other loop in the window
+# Burst of transfers: transfers of one line in direct succession, such as those of a list of arrays. It marks no steps.
+MAX_BURST_NS = 50_000_000  # nanoseconds that a burst of up to FEW_TRANSFERS transfers may take
+MAX_LARGE_BURST_NS = 5_000_000  # nanoseconds that a burst of more transfers may take
 FEW_TRANSFERS = 30
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
@@ -81,8 +81,9 @@ def find_steps(capture: Capture) -> Steps | None:
     """Return the steps of the profiled window; None if there are too few.
 
     If the script ended before the detector found its steps, the most frequent call site of the most reliable kind marks
-    the steps. A burst of transfers does not. If the steps come in bursts, and another loop takes most of the time, the
-    result has its steps: a script may act in many steps, and then learn from them.
+    the steps. A burst of transfers marks none. If the steps come in bursts, and another loop takes much of the time
+    between the bursts, the result has the steps of the other loop. For example, a script of reinforcement learning acts
+    in many steps, and then learns from them in another loop.
     """
     window, events = capture.window, capture.events
     if window.anchor is not None:
@@ -100,20 +101,22 @@ def find_steps(capture: Capture) -> Steps | None:
 
 
 def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: list[LedgerEvent]) -> Steps | None:
-    """Return the steps of another loop between bursts of the marked steps, if it takes most of the time.
+    """Return the steps of another loop, which runs between bursts of the marked steps; None if there is none.
 
-    Return None for steps that a framework marks, and if the device was recorded, because its record has other steps.
+    The time between the bursts must take at least MIN_SHARE_BETWEEN_BURSTS of the window, and the usual steps of the
+    other loop at least MIN_LOOP_SHARE. Return None also if a framework marks the steps, or if the device was recorded:
+    its records belong to the marked steps.
     """
     window = capture.window
     if capture.device is not None or not marks or marks[0].kind in (EventKind.STEP, EventKind.INPUT):
         return None
     lengths = np.diff([mark.end for mark in marks])
-    longest_step = PAUSE_FACTOR * np.median(lengths) if len(lengths) else 0.0
-    pauses = lengths[lengths > longest_step]
-    are_bursts = 0 < len(pauses) <= len(lengths) / MIN_STEPS_OF_BURST
-    if not are_bursts or pauses.sum() < LONG_PAUSES * (window.end - window.start):
+    longest_usual = LONG_STEP_FACTOR * np.median(lengths) if len(lengths) else 0.0
+    between_bursts = lengths[lengths > longest_usual]
+    are_bursts = 0 < len(between_bursts) <= len(lengths) / MIN_STEPS_OF_BURST
+    if not are_bursts or between_bursts.sum() < MIN_SHARE_BETWEEN_BURSTS * (window.end - window.start):
         return None
-    if _count_bursts(capture.events, marks[-1], longest_step) < MIN_BURSTS:
+    if _count_bursts(capture.events, marks[-1], longest_usual) < MIN_BURSTS:
         return None
     sites: dict[tuple[str, str, int], list[LedgerEvent]] = {}
     for event in events:
@@ -124,16 +127,19 @@ def _find_longer_loop(capture: Capture, marks: Sequence[LedgerEvent], events: li
         of_site for of_site in sites.values() if len(of_site) > MIN_LOOP_STEPS and not _share_steps(of_site, marks)
     ]
     longest = max(found, key=_usual_nanoseconds, default=[])
-    is_long = longest and _usual_nanoseconds(longest) >= MIN_LOOP * (window.end - window.start)
+    is_long = longest and _usual_nanoseconds(longest) >= MIN_LOOP_SHARE * (window.end - window.start)
     return _make_steps(longest[0].site, longest, events) if is_long else None
 
 
-def _count_bursts(events: Sequence[LedgerEvent], mark: LedgerEvent, longest_step: float) -> int:
-    """Return the number of bursts of steps in the whole capture. Between two bursts are other events of the thread."""
+def _count_bursts(events: Sequence[LedgerEvent], mark: LedgerEvent, longest_usual: float) -> int:
+    """Return the number of bursts of steps in the whole capture. Between two bursts, the thread has other events.
+
+    A step that takes more than `longest_usual` nanoseconds separates two bursts.
+    """
     own = [event for event in events if event.thread == mark.thread]
     marks = [index for index, event in enumerate(own) if event.site == mark.site]
-    pauses = [after for before, after in pairwise(marks) if own[after].end - own[before].end > longest_step]
-    return 1 + sum(own[after - 1].site != mark.site for after in pauses)
+    burst_starts = [after for before, after in pairwise(marks) if own[after].end - own[before].end > longest_usual]
+    return 1 + sum(own[start - 1].site != mark.site for start in burst_starts)
 
 
 def _share_steps(events: Sequence[LedgerEvent], marks: Sequence[LedgerEvent]) -> bool:
@@ -143,7 +149,7 @@ def _share_steps(events: Sequence[LedgerEvent], marks: Sequence[LedgerEvent]) ->
 
 
 def _usual_nanoseconds(events: Sequence[LedgerEvent]) -> float:
-    """Return the time from the first to the last of these events, without pauses between them."""
+    """Return the median time between two consecutive events, times the number of these intervals."""
     lengths = np.diff([event.end for event in events])
     return float(np.median(lengths)) * len(lengths)
 
@@ -200,7 +206,7 @@ def _make_steps(
 ) -> Steps | None:
     """Return the steps between these marks, on the thread of the last mark. None if there are too few.
 
-    A wait for the device is not a pause: the loop may wait only in some steps, for the work of all steps.
+    A wait for the device does not make a step long: the loop may wait only in some steps, for the work of all steps.
     """
     thread = marks[-1].thread if marks else 0
     edges = [mark.end for mark in marks if mark.thread == thread]
@@ -209,7 +215,7 @@ def _make_steps(
     steps, events = Steps(anchor, thread, tuple(edges)), [*events]
     kinds = PARTS["device to host"] | (PARTS["waiting for input"] if waits_in_bursts(steps, events) else frozenset())
     lengths = np.diff(edges) - _waited_in_each_step(steps, events, kinds)
-    return replace(steps, edges=tuple(_without_pauses(edges, lengths)))
+    return replace(steps, edges=tuple(_longest_usual_sequence(edges, lengths)))
 
 
 def _waited_in_each_step(steps: Steps, events: Iterable[LedgerEvent], kinds: frozenset[str]) -> Any:
@@ -219,29 +225,29 @@ def _waited_in_each_step(steps: Steps, events: Iterable[LedgerEvent], kinds: fro
     return waiting.covered_lengths(steps.edges[:-1], steps.edges[1:])
 
 
-def _without_pauses(edges: list[int], lengths: Any) -> list[int]:
-    """Return the edges of the longest stretch of steps without a pause, such as the end of an epoch.
+def _longest_usual_sequence(edges: list[int], lengths: Any) -> list[int]:
+    """Return the edges of the longest sequence of steps without a long step.
 
-    Calls of a pause belong to no usual step: its validation, its checkpoint, a first compilation. If more than
-    MAX_PAUSES of the steps are long, they are part of the loop, and all edges are returned. All edges are also
-    returned if each stretch is short. `lengths` are the nanoseconds of each step, without waits for the device.
+    A long step may make calls that no usual step makes: a validation, a checkpoint, a first compilation. The result has
+    all edges in two cases: more than MAX_LONG_SHARE of the steps are long, so that they are part of the loop; or each
+    sequence is shorter than MIN_SEQUENCE_SHARE. `lengths` are the nanoseconds of each step, without its waits.
     """
-    long_steps = np.flatnonzero(lengths > PAUSE_FACTOR * np.median(lengths))
-    if not len(long_steps) or len(long_steps) > MAX_PAUSES * len(lengths):
+    long_steps = np.flatnonzero(lengths > LONG_STEP_FACTOR * np.median(lengths))
+    if not len(long_steps) or len(long_steps) > MAX_LONG_SHARE * len(lengths):
         return edges
     starts, ends = [0, *(long_steps + 1).tolist()], [*long_steps.tolist(), len(lengths)]
-    start, end = max(zip(starts, ends, strict=True), key=lambda stretch: stretch[1] - stretch[0])
-    return edges[start : end + 1] if end - start >= MIN_STRETCH * len(lengths) else edges
+    start, end = max(zip(starts, ends, strict=True), key=lambda sequence: sequence[1] - sequence[0])
+    return edges[start : end + 1] if end - start >= MIN_SEQUENCE_SHARE * len(lengths) else edges
 
 
 def waits_in_bursts(steps: Steps, events: Iterable[LedgerEvent]) -> bool:
     """Whether some steps, but not most of them, are long because they wait for input, and take much of the time.
 
-    A single long wait is no burst: a loader starts its workers at the start of an epoch.
+    A single long wait is no burst, because a loader starts its workers at the start of an epoch.
     """
     lengths = np.diff(steps.edges)
     waited = _waited_in_each_step(steps, events, PARTS["waiting for input"])
-    is_burst = (lengths > PAUSE_FACTOR * np.median(lengths)) & (waited > lengths / 2)
+    is_burst = (lengths > LONG_STEP_FACTOR * np.median(lengths)) & (waited > lengths / 2)
     return bool(is_burst.sum() >= MIN_BURSTS and lengths[is_burst].sum() > BURST_SHARE * lengths.sum())
 
 

@@ -172,11 +172,11 @@ def _skip_read(name: str, emulator: Emulator, read: Function) -> Function:
 def _skip_device_get(emulator: Emulator, get: Function) -> Function:
     """Return a hook for `jax.device_get` that skips most read-backs, leaf by leaf."""
 
-    def hook(tree: Any) -> Any:
+    def hook(x: Any) -> Any:  # a script may pass `x=`, as to `jax.device_get`
         def get_leaf(leaf: Any) -> Any:
             return emulator.reads.read(partial(get, leaf), "device_get", leaf)
 
-        return jax.tree_util.tree_map(get_leaf, tree)
+        return jax.tree_util.tree_map(get_leaf, x)
 
     return hook
 
@@ -184,8 +184,9 @@ def _skip_device_get(emulator: Emulator, get: Function) -> Function:
 def _skip_wait(emulator: Emulator, wait: Function) -> Function:
     """Return a hook that skips most waits. A skipped wait returns its first argument."""
 
-    def hook(*args: Any) -> Any:
-        return emulator.reads.wait(partial(wait, *args), "block_until_ready", args[0] if args else None)
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else kwargs.get("x")
+        return emulator.reads.wait(partial(wait, *args, **kwargs), "block_until_ready", first)
 
     return hook
 

@@ -69,7 +69,8 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
     loop_calls = find_calls(device_view, steps)
     queued = (index for call in loop_calls.calls for index in call.queued_operations)
     numbers = {index: number for number, index in enumerate(queued)}  # index in the device view -> number in timeline
-    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)  # also for omitted steps
+    # Operations of omitted steps get the numbers of matching operations.
+    known_numbers = numbers | _matching_operations(device_view, loop_calls, numbers)
     remaining_calls, actions = deque(loop_calls.calls), []
     for intervals in steps:
         actions += [*_actions(intervals, remaining_calls, loop_calls, known_numbers), HostAction(0.0, ends_step=True)]
@@ -79,8 +80,8 @@ def _device_timeline(device_view: DeviceView) -> Timeline:
 def _matching_operations(device_view: DeviceView, loop_calls: LoopCalls, numbers: dict[int, int]) -> dict[int, int]:
     """Map operations of omitted steps to the matching operations of the timeline.
 
-    The match is in the previous step of the timeline. The simulation repeats the timeline, so the last step precedes
-    the first.
+    The match is in the previous step of the timeline, at the same position before the end of the step. The simulation
+    repeats the timeline, so the last step precedes the first.
     """
     step_of = np.searchsorted(device_view.edges, loop_calls.queue_times, "right") - 1
     order = np.lexsort((device_view.operations["start"], loop_calls.queue_times))

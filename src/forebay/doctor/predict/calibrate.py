@@ -141,7 +141,7 @@ def _median_seconds(events: Iterable[LedgerEvent], thread: int, edges: Sequence[
 
 
 def _with_ratios(timeline: Timeline, ratios: dict[SiteKey, float]) -> Timeline:
-    """Scale host time and blocking copies by the ratio of their line."""
+    """Scale host time and blocking copies by the ratio of their line. Launches have the ratio of the work."""
     work_ratio = ratios.get((WORK, -1), 1.0)
     actions = [
         replace(action, seconds=action.seconds * (work_ratio if action.kind == "launch" else ratios.get(site, 1.0)))

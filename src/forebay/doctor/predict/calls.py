@@ -54,7 +54,7 @@ class LoopCalls:
 
     calls: list[CudaCall]
     queue_times: Any  # when the host queued each operation; -1 if unknown
-    start_times: Any  # of each operation; an estimate without the lag if the device lags behind
+    start_times: Any  # of each operation; if the device lags behind, estimates of the times without the lag
     end_times: Any  # of all operations, then of all preparations
     preparation_ns: dict[int, int] = field(default_factory=dict)  # duration of the preparation, by index of the copy
 

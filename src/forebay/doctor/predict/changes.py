@@ -95,8 +95,8 @@ def add_work(seconds: float) -> Change:
 def compute_on_host(seconds: float, *, calling_share: float = 0.0) -> Change:
     """Compute on the host, `seconds` per step, without the device: no kernels, copies or waits.
 
-    `calling_share` of the launches and of the uploads remains: the framework still prepares each call, and converts its
-    arrays. Input remains too, and work of the script that takes more than MAX_LAUNCH_SECONDS.
+    `calling_share` of the time of launches, compiled calls and uploads remains: the framework still prepares each call,
+    and converts its arrays. Input remains too, and work of the script that takes more than MAX_LAUNCH_SECONDS.
     """
 
     def remaining_share(action: HostAction) -> float:
@@ -241,7 +241,7 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 def prefetch_input(*, producer_seconds: float) -> Change:
     """Let producers make batches during the step.
 
-    The producers need `producer_seconds` per batch. The loop waits only if this is longer than a step.
+    The producers need `producer_seconds` for the batches of a step. The loop waits only if this is longer than a step.
     """
 
     def change(timeline: Timeline) -> Timeline:

@@ -31,7 +31,8 @@ JITTED_CALL_SECONDS = 2.5e-4, 6e-4
 # waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
 TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
 TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
-# A tf.function on the CPU, at best and at worst. Measured without XLA, on two cores that run independent operations.
+# A tf.function on the CPU, at best and at worst. Measured without XLA, on two cores. Independent operations ran in
+# parallel.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
 TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
 # A loop of `jax.lax.scan` launches its kernels one by one. Measured on an H200 (2026-11-18): 10 kernels that take 9 us
@@ -44,11 +45,12 @@ SCANNED_KERNEL_SECONDS = 1.2e-6, 1.8e-6  # per kernel
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-# The recorded time of launching and computing includes the call. At least this share of it remains inside of a call.
+# The recorded time of launching and computing includes the call. At least this share of the recorded time remains.
 KERAS_EXECUTOR_SHARES = 0.57, 0.7
-# With 50 steps per call on the CPU, a step also saves time inside of the compiled call: this share of the time that
-# Keras spends outside of it. Measured on two cores (2026-11-17), whole steps: two dense layers 2.0 ms, 1.3 ms saved; an
-# embedding 2.2 ms, 1.2 saved; two convolutions 7.9 ms, 2.0 saved. Keras spent 0.6, 0.7 and 0.8 ms outside of the call.
+# With 50 steps per call on the CPU, a step also saves time inside of the compiled call: this share, at best and worst,
+# of the time that Keras spends outside of the call. Measured on two cores (2026-11-17): a step of two dense layers took
+# 2.0 ms and saved 1.3 ms in total; a step of an embedding took 2.2 ms and saved 1.2 ms; a step of two convolutions took
+# 7.9 ms and saved 2.0 ms. Keras spent 0.6, 0.7 and 0.8 ms of these steps outside of the call.
 KERAS_CALL_SHARES = 0.9, 0.3
 # Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
 # for a small transformer with mode="reduce-overhead", whose step went from 9.9 to 4.9 ms.
@@ -100,8 +102,8 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
 def compile_eager_step(view: CaptureView, framework: str, calling: CallingTime, time: EagerTime | None) -> Changes:
     """Compile a step of eager operations. `time` is its time, estimated from stack samples; None if there are too few.
 
-    For TensorFlow, samples show which part of the host's time the framework takes. A graph needs the computing time of
-    the operations, and little time per operation; other work of the script remains.
+    For TensorFlow, the samples show which part of the host's time the framework takes. A graph needs the computing time
+    of the operations, and little other time per operation. Other work of the script remains.
     """
     if time is None or framework not in ("tensorflow", "keras"):
         return compile_step(view, framework, calling)

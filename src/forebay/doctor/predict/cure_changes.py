@@ -51,8 +51,8 @@ __all__ = [
 
 HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
 # The same for batches below 1 MiB in a process that uses a GPU. Measured with 8 to 16 workers on the virtual machine of
-# an H200 (2026-11-18), as the step time with the loader minus that without it: batches of 0.2 MB 2 and 5 ms, of 0.3 MB
-# 11 ms. On a machine without a hypervisor, it should take less.
+# an H200 (2026-11-18), as the step time with the loader minus the step time without it: batches of 0.2 MB took 2 and
+# 5 ms, batches of 0.3 MB took 11 ms. On a machine without a hypervisor, this should take less.
 GPU_HAND_OVER_SECONDS = 1e-3, 11e-3
 SMALL_GPU_BATCH_NBYTES = 1 << 20
 # The shortest time to make a batch that a prefetching thread can hide in a process that uses a GPU, in seconds.
@@ -71,7 +71,8 @@ CPU_CALLING_SHARES = 0.4, 0.9  # share of the launch time that a framework still
 # Passes over all bytes for a check on the device: one for a sum; four to subtract, take absolute values, compare, add.
 CHECK_PASSES = 1, 4
 # Share of the wait that remains if a map handles whole batches instead of rows. Measured on two cores with a cast and a
-# division of images of 784 bytes, 100 rows per batch (2026-11-17): 8 to 13 ms per batch, and 1.1 to 1.9 ms.
+# division of images of 784 bytes, 100 rows per batch (2026-11-17): single rows took 8 to 13 ms per batch, whole batches
+# took 1.1 to 1.9 ms.
 WHOLE_BATCH_SHARES = 0.1, 0.3
 # Time of `train_on_batch` or `predict_on_batch` of a small Keras model. Measured with an H200 (2026-11-18): 1.5 ms.
 ON_BATCH_SECONDS = 1e-3, 2.5e-3
@@ -134,11 +135,11 @@ def check_seconds(view: CaptureView, site: CallSite) -> tuple[float, float]:
 def prefetch_input(
     view: CaptureView, site: CallSite, batch_seconds: float, *, in_worker_processes: bool = True
 ) -> Changes:
-    """Prefetch batches during the step. The producers together need `batch_seconds` for one batch.
+    """Prefetch batches during the step. The producers together need `batch_seconds` for the batches of a step.
 
     Worker processes need longer, because they share the caches and the memory of the machine. With them, a batch takes
-    at least the time to copy it from a worker process, and the loop needs HAND_OVER_SECONDS to receive it. A thread
-    gains nothing for batches that take less than MIN_PREFETCHED_SECONDS.
+    at least the time to copy it from a worker process, and the loop needs HAND_OVER_SECONDS to receive it. In a process
+    that uses a GPU, a thread gains nothing for batches that take less than MIN_PREFETCHED_SECONDS.
     """
     if not in_worker_processes:
         if view.device is not None and batch_seconds < MIN_PREFETCHED_SECONDS * (site.per_step or 1):
@@ -269,7 +270,7 @@ def compute_on_cpu(view: CaptureView, operations: float, numbers: float) -> Chan
 
 
 def enlarge_batch(view: CaptureView, factor: int) -> Changes:
-    """Use batches `factor` times as large. The changed timeline has the time for as many rows as a batch has now.
+    """Use batches `factor` times as large. A step of the changed timeline has the time for the rows of a present batch.
 
     At best, Python, launches and kernels take as long for the larger batch as for the present one. At worst, only
     launches do; kernels and compiled calls take as long per row as now.

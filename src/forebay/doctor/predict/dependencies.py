@@ -1,8 +1,8 @@
 """Why an operation started late: it waited for another stream, or for its launch.
 
-A read-back copies computed data. So it waits for the last operation of another stream that ended after the read-back
-was queued and before it started. Any other operation depends on another stream only if it starts soon after an
-operation of that stream ends.
+A read-back copies computed data. So assume that it waited for the last operation of another stream that ended after the
+read-back was queued and before it started. Any other operation depends on another stream only if it starts soon after
+an operation of that stream ends.
 """
 
 from typing import Any
@@ -84,12 +84,12 @@ def stream_gaps(operations: Any, queue_times: Any) -> Any:
         indices = np.flatnonzero(operations["stream"] == stream)
         indices = indices[np.argsort(starts[indices], kind="stable")]
         stream_free_at = np.maximum.accumulate(ends[indices])[:-1]
-        pauses = starts[indices][1:] - stream_free_at
+        idle_ns = starts[indices][1:] - stream_free_at
         queued_at = queue_times[indices][1:]
-        is_measured = (pauses <= MAX_SWITCH_NS) | (
-            (queued_at >= 0) & (queued_at < stream_free_at) & (pauses < RELEASE_NS)
+        is_measured = (idle_ns <= MAX_SWITCH_NS) | (
+            (queued_at >= 0) & (queued_at < stream_free_at) & (idle_ns < RELEASE_NS)
         )
-        gaps[indices[1:][is_measured]] = np.maximum(0, pauses[is_measured])
+        gaps[indices[1:][is_measured]] = np.maximum(0, idle_ns[is_measured])
     is_known = gaps >= 0
     return np.where(is_known, gaps, int(np.median(gaps[is_known])) if is_known.any() else 0)
 

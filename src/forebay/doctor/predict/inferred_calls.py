@@ -1,7 +1,8 @@
 """Inferred CUDA calls, for operations without a recorded call.
 
-The doctor assumes that such an operation was queued by its event, by the compiled call before it, or in the host
-interval in which it started.
+CUPTI did not record which call queued such an operation, so the doctor assumes a call. The event that makes a copy also
+queues it. Any other operation was queued by the compiled call before it. If there is no compiled call before it, the
+operation was queued in the host interval in which it started.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from forebay.doctor.predict.host_time import WAIT_KINDS, HostInterval
 
 __all__ = ["add_inferred_calls", "expected_starts"]
 
-# Nanoseconds between the end of an upload call and its copy. In a longer pause, another thread prepares the data.
+# Nanoseconds from the end of an upload event to the start of its copy. If the copy starts later, assume that another
+# thread prepares its data in this time.
 MIN_PREPARATION_NS = 50_000
 
 
@@ -41,6 +43,7 @@ def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Loo
         interval, start = loop.intervals[interval_indices[index]], int(loop_calls.start_times[index])
         owner = _owning_interval(device_view, loop, index, interval, start)
         if owner is not None:
+            # Assume that a read-back queues its copy first and then waits, and that other transfers queue theirs last.
             queue_time = min(start, owner.start if owner.kind in WAIT_KINDS else owner.end - 1)
             preparation = start - owner.end
             is_prepared = owner.kind == EventKind.UPLOAD and preparation > MIN_PREPARATION_NS
@@ -58,9 +61,11 @@ def add_inferred_calls(loop_calls: LoopCalls, device_view: DeviceView, loop: Loo
 def _owning_interval(
     device_view: DeviceView, loop: LoopIntervals, index: int, interval: HostInterval, start: int
 ) -> HostInterval | None:
-    """Return the interval of the event that made a copy, or None.
+    """Return the host interval of the event that made a copy; None if no event of the loop made the operation.
 
-    If `device_view.lags_behind`, return the nearest interval with the same kind and line.
+    `index` is the index of the operation, `start` its start time, and `interval` the host interval at this time. If the
+    device lags behind, `start` is an estimate, and the recorded event may belong to another step. The result is then
+    the interval with the kind and line of this event that is nearest to `interval`.
     """
     event_index = int(device_view.event_of[index])
     if event_index < 0 or not is_transfer(device_view, index, event_index):
@@ -76,12 +81,13 @@ def _owning_interval(
 
 
 def _infer_queue_time(start: int, compiled_calls: Sequence[HostInterval], interval: HostInterval) -> int:
-    """Return when an operation that started at `start` was probably queued.
+    """Return when an operation was probably queued. It started at `start`, which is inside `interval`.
 
-    After a compiled call, this is the end of the call or `start`, whichever is earlier. Without a compiled call before,
-    the kind of `interval`, which contains `start`, decides. TRANSFORM events launch operations while they run, and so
-    does work outside of all events: the time is `start`. Other events launch none, so the operation was queued before:
-    the time is the start of the interval.
+    If a compiled call started before the operation, assume that the last such call queued it. The result is the end of
+    this call or `start`, whichever is earlier. Otherwise the kind of `interval` decides:
+
+    - TRANSFORM events, and work outside of all events, launch operations at any time. The result is `start`.
+    - Other events launch no operations, so the operation was queued before. The result is the start of `interval`.
     """
     previous = next((call for call in reversed(compiled_calls) if call.start <= start), None)
     if previous is not None:

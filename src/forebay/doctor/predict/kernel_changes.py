@@ -51,8 +51,8 @@ def fuse_elementwise(matches: Matches, *, times_longest: float) -> Change:
 def fuse_updates(matches: Matches) -> Change:
     """Replace the foreach kernels of an optimizer by one kernel that makes all their passes at once.
 
-    Memory limits both, so the time is proportional to the bytes: the arrays that each kernel reads and writes, against
-    those of a fused optimizer. The kernels of one name together go over all parameters, mostly once.
+    Memory limits the foreach kernels and the fused kernel. So their times are proportional to the bytes that they read
+    and write. All kernels of one name together pass over all parameters, usually once.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -96,7 +96,10 @@ def scale_kernels(matches: Matches, share: float) -> Change:
 
 
 def remove_cuda_calls(seconds: float) -> Change:
-    """Remove `seconds` per step of CUDA calls that queue no work, the same share of each action that may make them."""
+    """Remove `seconds` per step of CUDA calls that queue no work.
+
+    All actions that may contain such calls lose the same share of their time.
+    """
     return remove_work(seconds, CALLING_KINDS)
 
 

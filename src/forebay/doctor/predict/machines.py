@@ -94,7 +94,7 @@ class MachineSpeeds:
 def speeds_of_gpu(gpu: str, probe: Probe | None = None) -> MachineSpeeds:
     """Return the speeds of a GPU, from its probe or else by its name.
 
-    If `gpu` is empty, a probe is used whichever GPU it measured. Without a matching probe, an unknown name is an H200.
+    If `gpu` is empty, the probe may be of any GPU. Without a matching probe, an unknown GPU counts as an H200.
     """
     if probe is not None and probe.device is not None and (not gpu or probe.device.name == gpu):
         return _probed_speeds(probe)

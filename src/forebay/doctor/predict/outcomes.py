@@ -1,4 +1,4 @@
-"""Functions that `cure_changes` and `upload_cures` share."""
+"""Functions that `cure_changes`, `compile_cures` and `upload_cures` share."""
 
 from collections.abc import Callable
 

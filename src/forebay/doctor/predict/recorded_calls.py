@@ -166,8 +166,11 @@ class _OperationsByEndTime:
 def _add_event_waits(loop_calls: LoopCalls, device_view: DeviceView, loop: LoopIntervals) -> None:
     """Add the waits of events without a recorded wait.
 
-    These events are read-backs, explicit waits, uploads and moves that end after their copy, and compiled calls that
-    wait for their batch, or until the host has prepared an upload.
+    These events are:
+
+    - read-backs and explicit waits
+    - uploads and moves that end after their copy
+    - compiled calls that wait for their batch, or until the host has prepared an upload
     """
     by_end_time = _OperationsByEndTime(loop_calls.end_times[: len(loop_calls.start_times)])
     copies = _copies_by_event(device_view)

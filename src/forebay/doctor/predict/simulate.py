@@ -9,7 +9,8 @@ from forebay.doctor.predict.timeline import Timeline, least_step_seconds, steady
 __all__ = ["MAX_ERROR", "WARM_CACHE_FACTOR", "GAIN_UNCERTAINTY", "Prediction", "predict"]
 
 MAX_ERROR = 0.03  # share of the measured step; a model with a larger error is not reliable
-# Uncertainty in addition to the error of the model, from measurements of cured scripts. The smaller of the two applies.
+# Uncertainty in addition to the error of the model, from measurements of cured scripts. The smaller one of the next two
+# applies.
 STEP_UNCERTAINTY = 0.1  # share of the predicted step
 GAIN_UNCERTAINTY = 0.2  # share of the gain
 MIN_GAIN_SHARE = 1e-6  # of the step; a smaller gain is a rounding error of the simulation

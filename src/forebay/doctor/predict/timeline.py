@@ -32,7 +32,7 @@ class DeviceOperation:
     line: int = -1  # the source line that queued the operation; -1 if unknown
     nbytes: int = 0  # bytes that a copy transfers; 0 for a kernel
     dependencies: tuple[int, ...] = ()  # indices of operations on other streams that must end first
-    gap_seconds: float = 0.0  # shortest pause after the previous operation of the stream
+    gap_seconds: float = 0.0  # shortest time from the end of the previous operation of the stream to the start
     latency_seconds: float = 0.0  # delay after queueing, or after the end of the dependencies
     is_pageable: bool = False  # a copy from or to pageable memory
     is_matrix_product: bool = False  # a matrix product, a convolution or an attention kernel

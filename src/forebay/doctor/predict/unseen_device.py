@@ -4,7 +4,7 @@ When the host's wait ends, the device has finished. The device may have started 
 queued after its previous wait. A cure that shortens the host during this time may save nothing. A cure that shortens
 the host while the device certainly has no work saves its time. If the host never waits, the device may limit each step.
 
-On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of the threads besides the loop's.
+On a CPU, the device of JAX is a pool of threads. It works for at most the CPU time of all threads except the loop's.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,8 @@ from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timelin
 
 __all__ = ["has_unseen_device", "with_slowest_device"]
 
-# If the hooks record every compiled call and operation of a framework, nothing else queues work for its device.
+# Kinds of events that queue work for a device. If the hooks record every compiled call and operation of a framework,
+# nothing else queues work for its device.
 _LAUNCHING_KINDS = frozenset({EventKind.RUN, EventKind.TRANSFORM})
 
 
@@ -45,7 +46,8 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
         first = next(
             (position for position, index in enumerate(between) if _may_queue(actions[index], queueing_kinds)), None
         )
-        # The device is busy from the start of the first action that may queue work. So the action before queues it.
+        # The device is busy from the start of the first action that may queue work. In a simulation, an action queues
+        # operations at its end, so the action before the first one queues the operation.
         idle, busy = (between, []) if first is None else (between[:first], between[first:])
         idle, operation = _slowest_operation(actions, idle, busy, wait, share)
         operations.append(operation)
@@ -58,10 +60,10 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
 def _slowest_operation(
     actions: Sequence[HostAction], idle: list[int], busy: list[int], wait: int, share: float
 ) -> tuple[list[int], DeviceOperation]:
-    """Return the longest operation for which the host may have waited, and the actions before it is queued.
+    """Return the actions before the assumed operation of the device, and this operation.
 
-    It runs during the actions of `busy` and ends with the wait. If it can take only a `share` of the time since the
-    wait before, it starts later.
+    It is the longest operation for which the host may have waited. It runs during the actions of `busy` and ends with
+    the wait. If it can take only a `share` of the time since the previous wait, it starts later.
     """
     waited, worked = actions[wait].seconds, sum(actions[index].seconds for index in busy)
     elapsed = waited + worked + sum(actions[index].seconds for index in idle)

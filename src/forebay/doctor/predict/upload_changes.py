@@ -134,7 +134,7 @@ def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_b
 def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> Change:
     """Let producers make the next batch during the step, not the loop before each upload.
 
-    A batch takes the loop `seconds`, and the producers `producer_seconds`.
+    The loop now needs `seconds` before each upload. The producers need `producer_seconds` per step.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -246,8 +246,9 @@ def _copies_of(timeline: Timeline, line: int, kind: str = "upload") -> Iterator[
 def _remove_batch_making(timeline: Timeline, line: int, bytes_per_second: float) -> Timeline:
     """Remove the host work that makes the batches before the uploads of a line.
 
-    The capture does not record its duration. The estimate is the time to make the bytes at `bytes_per_second`, but at
-    least the host time of the upload, because the upload copies the same bytes into new memory.
+    The capture does not record the duration of this work. The estimate is the time to make the bytes at
+    `bytes_per_second`, but at least the host time of the upload, because the upload copies the same bytes into new
+    memory.
     """
     actions = list(timeline.actions)
     for index, action in enumerate(timeline.actions):

@@ -110,7 +110,7 @@ def _prefetch_line(speeds: MachineSpeeds, line: int) -> Changes:
 
 
 def prefetch_conversion(view: CaptureView, site: CallSite) -> Changes:
-    """Let tf.data threads make batches, as fast as a feed or as one NumPy thread.
+    """Let tf.data threads make batches: at best as fast as a feed, at worst as fast as one NumPy thread.
 
     The batches are in pageable memory, and the step uploads them.
     """

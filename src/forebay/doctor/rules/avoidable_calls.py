@@ -13,7 +13,7 @@ class AvoidableCall:
 
     verb: str  # what the line does
     names: tuple[str, ...]
-    cure: str
+    cure: str  # title of the cure
     code: str  # `{}` is the source text of the line
 
     def includes(self, function: str) -> bool:
@@ -41,12 +41,17 @@ SAVING = AvoidableCall(
         "keras.src.models.model.Model.save_weights",
         "tensorflow.python.checkpoint.",
     ),
-    "save in few steps",
+    "save only every 1000th step",
     "if step % 1000 == 0:\n    {}",
 )
-PRINTING = AvoidableCall("prints", ("builtins.print", "logging."), "print in few steps", "if step % 100 == 0:\n    {}")
+PRINTING = AvoidableCall(
+    "prints", ("builtins.print", "logging."), "print only every 100th step", "if step % 100 == 0:\n    {}"
+)
 DRAWING = AvoidableCall(
-    "draws", ("matplotlib.", "PIL.Image.Image.save"), "draw in few steps", "if step % 1000 == 0:\n    {}"
+    "draws figures or images",
+    ("matplotlib.", "PIL.Image.Image.save"),
+    "draw figures only every 1000th step",
+    "if step % 1000 == 0:\n    {}",
 )
 AVOIDABLE_CALLS = (
     SAVING,

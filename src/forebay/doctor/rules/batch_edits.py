@@ -82,12 +82,12 @@ def _names_device(node: ast.expr) -> bool:
 
 
 def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:
-    """Yield the arrays that the statement, and the other plain conversions of the loop, convert."""
+    """Yield the arrays that the statement converts, and those of other statements that only assign a conversion."""
     assigned = stored_names(loop)
     for owner in loop.body:
         conversions = [part for part in conversions_in(owner) if names_in(part.data) & assigned]
-        whole = isinstance(owner, ast.Assign) and len(conversions) == 1 and owner.value is conversions[0].node
-        if isinstance(owner, ast.Assign) and whole and isinstance(owner.targets[0], ast.Name):
+        is_whole = isinstance(owner, ast.Assign) and len(conversions) == 1 and owner.value is conversions[0].node
+        if isinstance(owner, ast.Assign) and is_whole and isinstance(owner.targets[0], ast.Name):
             part = conversions[0]
             methods, dtype = _conversion_details(code, part.node)
             yield _Part(owner, part.node, part.data, owner.targets[0].id, True, methods, dtype or list_dtype)
@@ -196,7 +196,10 @@ def _is_separable(loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> 
 
 
 def _new_header(code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> str | None:
-    """Return the header of the loop over the feed, which also counts if the loop uses its counter."""
+    """Return the header of the loop over the feed, which also counts if the loop uses its counter.
+
+    Return None if the loop uses the target of an iterable other than a `range`.
+    """
     names = ", ".join(part.name for part in parts)
     replaced = {node for part in parts for node in ast.walk(part.node)}
     body = [node for statement in loop.body if statement not in makers for node in ast.walk(statement)]

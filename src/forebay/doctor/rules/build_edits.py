@@ -39,7 +39,7 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
 def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
     """Return the edits that replace `next(iter(loader))` in a loop by one endless iterator; empty if they do not fit.
 
-    The line takes the batch, or builds the loader in the same loop.
+    Line `number` takes the batch, or builds the loader in the same loop.
     """
     line = code.statement_at(number)
     loops = code.loops_around(line) if line is not None else []

@@ -28,8 +28,10 @@ _HOST_CALLS = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "pri
 
 
 def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> Function | None:
-    """Return the function that a loop calls in every step and that contains a line or calls its function.
+    """Return the function of the step; None if there is none.
 
+    If line `number` is in a function, a loop calls this function or, directly or indirectly, a caller of it. The result
+    is the function that the loop calls. If the line is in no function, the result is the function that the line calls.
     `anchor` is the line that ends a step. A function that contains the loop of this line is not the step.
     """
     statement = code.statement_at(number)
@@ -58,7 +60,7 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
 
 
 def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does so already."""
+    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does not fit."""
     function = step_function(code, number)
     statement = code.statement_at(number)
     if function is None and statement is not None:
@@ -79,7 +81,10 @@ def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def retrace_less(code: ScriptCode, number: int, name: str, **keywords: str) -> list[Edit]:
-    """Return the edit of the compiler call of a function, such as `@tf.function`; empty if it does not fit."""
+    """Return the edit that sets `keywords` of the decorator that compiles a function, such as `@tf.function`.
+
+    Empty if there is no such decorator.
+    """
     function = code.function(name.rpartition(".")[2]) or step_function(code, number)
     decorators = function.decorator_list if function is not None else []
     for decorator in decorators:

@@ -27,8 +27,9 @@ __all__ = ["examine", "recognises"]
 
 OVERLAP_BASIS = "the conversion overlaps the rest of the step"
 MIN_NBYTES = 1 << 10  # bytes per call; smaller arrays are not batches
-# Python makes the batches of a generator while the loop also runs Python. Measured with TensorFlow on a machine with an
-# H200 (2026-11-18): steps of 0.93 ms with batches of 9 KB took 1.37 ms with a feed of the same batches.
+# With shorter steps and smaller batches than these, a feed of a generator makes the steps longer: the thread that makes
+# batches and the loop both run Python. Measured with TensorFlow on a machine with an H200 (2026-11-18): steps of
+# 0.93 ms with batches of 9 KB took 1.37 ms with a feed of the same batches.
 SHORT_STEP_SECONDS = 2e-3
 SMALL_BATCH_NBYTES = 256 << 10
 MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop input-bound
@@ -37,7 +38,7 @@ MIN_REPORTED_SHARE = 0.05  # of a step; from this share on, XProf calls a loop i
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether synchronous conversions of the site take a reportable share of a step.
 
-    Data that the loop computes from a value that it has read back cannot be converted early.
+    Data that the loop computes from a value that it has read back does not count, because it cannot be converted early.
     """
     is_asynchronous = any(site.values("pinned")) and any(site.values("non_blocking"))
     is_large = nbytes_per_call(site) >= MIN_NBYTES or is_python_data(site)
@@ -88,7 +89,7 @@ def _array_code(view: CaptureView, site: CallSite) -> str:
 
 
 def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
-    """Yield the cure that prefetches with tools of the framework, unless a feed fits the loop of the script."""
+    """Yield the cure that prefetches with tools of the framework, unless a feed fits the loop and does not slow it."""
     framework = feed_framework(view, site.api)
     rows = batch_rows(*view.sites)
     if site.api != SESSION and fit_feed(view, framework, site) and not _slows_down(view, site):

@@ -84,7 +84,7 @@ def _advice(function: str, text: str) -> Iterator[tuple[str, str]]:
         yield "detach what a step leaves for the next step", _DETACH_CODE
     elif DRAWING.includes(function):
         code = f"if step % 1000 == 0:\n    {text}   # draw only the last values, or into the same figure"
-        yield "draw in few steps, and only the last values", code
+        yield "draw figures only every 1000th step, and only the last values", code
     else:
         yield "keep a running result, or only the last values", _RUNNING_CODE
         yield "write new rows into an array that exists", _ARRAY_CODE

@@ -1,6 +1,6 @@
 """The rule for steps that Python runs operation by operation, instead of one compiled call.
 
-In loops of JAX that make compiled calls, it also reports few other operations: each call takes 20 us or more.
+In loops of JAX, it also reports a few operations outside of compiled calls, because calling one takes 20 us or more.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +33,12 @@ LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the loop calls many operations one by one, and this takes a reportable share.
 
-    The loop must call at least MIN_OPERATIONS per step and nothing compiled, with three exceptions. If JAX
-    transforms functions for TRANSFORM_SHARE of a step, any number is enough. If no call marks a step, one OPS event
-    counts as a step. Its number of operations is then arbitrary, so the rule requires short operations instead. In
-    JAX, where the loop may also make compiled calls, MIN_OF_JAX are enough.
+    The loop must call at least MIN_OPERATIONS per step and no compiled function, with three exceptions:
+
+    - If JAX transforms functions for TRANSFORM_SHARE of a step, any number of operations is enough.
+    - If no call marks a step, one OPS event counts as a step. Its number of operations is then arbitrary, so the rule
+      requires short operations instead.
+    - In JAX, MIN_OF_JAX operations are enough, and the loop may also call compiled functions.
     """
     sites = list(view.sites_of(EventKind.OPS))
     count, (least, most) = sum(map(operations_per_step, sites)), calling_seconds(view, sites)
@@ -94,7 +96,7 @@ def _device_operation_seconds(view: CaptureView, sites: Sequence[CallSite]) -> f
 def operations_per_step(site: CallSite, name: str = "count") -> float:
     """Return the operations per step.
 
-    `name` selects the counter: "count" for all operations, "tiny" for the very short ones (see `op_counter`).
+    `name` selects the counter: "count" for all operations, "tiny" for the very short ones (see `hooks.op_counter`).
     """
     return sum(_operation_count(event, name) for event in site.events) / site.steps
 
@@ -114,11 +116,11 @@ def _fast_operation_seconds(site: CallSite) -> float:
 def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float, float]:
     """Return the seconds per step spent on calling operations, at least and at most.
 
-    If the hooks measured the Python time between operations, that time is the minimum, and the maximum adds the call
-    overhead of the operations. Function transforms of JAX count as Python time. Otherwise both values come from
-    CALL_SECONDS. Measured times are scaled from the profiled steps to `step_seconds`. In JAX, the maximum is all time
-    of the lines that call operations, because JAX prepares each operation in Python. No value exceeds
-    `unexplained_seconds`.
+    If the hooks measured the Python time between operations, this time is the minimum. The maximum is the minimum plus
+    the call overhead of the operations. Function transforms of JAX count as Python time. Measured times are scaled from
+    the profiled steps to `step_seconds`. If the hooks measured no Python time, both values come from CALL_SECONDS. In
+    JAX, the maximum is at least the time of the lines that call operations, because JAX prepares each operation in
+    Python. No value exceeds `unexplained_seconds`.
     """
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
     python_seconds = (
@@ -189,7 +191,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         rule="eager",
         title=_title(view, total),
         line=_transform_line(view) or main_site.line,
-        seconds=time.calling if time is not None and time.computing is not None else least,
+        seconds=time.call_overhead if time is not None and time.computing is not None else least,
         cures=(
             Cure(
                 "compile the step" if not compiled else "move the operations into a jitted function",

@@ -1,6 +1,6 @@
 """The rule for work so small that a CPU core is faster than the device.
 
-A small kernel takes a few microseconds, and so does its launch. In this time, a CPU core processes some thousand
+A small kernel takes a few microseconds, and so does its launch. In this time, a CPU core processes several thousand
 numbers.
 """
 
@@ -32,10 +32,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     device_view = view.device
     if device_view is None or not view.step_seconds or not _is_small(device_view):
         return
-    slowest = (
+    slow_core_seconds = (
         device_view.kernels_per_step * CPU_CALL_SECONDS[1] + _numbers_per_step(device_view) * CPU_NUMBER_SECONDS[1]
     )
-    if slowest < view.step_seconds:
+    if slow_core_seconds < view.step_seconds:
         yield _finding(view, device_view)
 
 

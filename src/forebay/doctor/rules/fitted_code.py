@@ -1,4 +1,7 @@
-"""Code of cures in the terms of the script: the edits that fit a call site, or code for any script if none fits."""
+"""Code of cures in the terms of the script.
+
+Most functions return the edits that fit a call site as text, or an empty text if none fits.
+"""
 
 import ast
 import logging
@@ -90,7 +93,7 @@ def _feed_edits(
 
 
 def _loop_of_batches(code: ScriptCode, statement: ast.stmt) -> ast.For | None:
-    """Return the loop whose batches the outermost call of a statement gets as they are; None if there is none."""
+    """Return the loop whose batches the outermost call of a statement gets unchanged; None if there is none."""
     loops, call = code.loops_around(statement), getattr(statement, "value", None)
     if not loops or not isinstance(loops[0], ast.For) or _takes_no_batches(loops[0]) or not isinstance(call, ast.Call):
         return None
@@ -268,7 +271,10 @@ def keras_setting(view: CaptureView, name: str) -> object:
 
 
 def fit_read(view: CaptureView, site: CallSite, *, later: bool) -> str:
-    """Return code that reads values in few steps or, `later`, receives them without a wait; empty if none fits."""
+    """Return code that reads values only in every hundredth step, or once after the loop; empty if none fits.
+
+    With `later`, the code receives the values of all steps without a wait.
+    """
     framework = array_framework(view, site.api)
     if later:
         return fit_line(view, site.line, read_edits.receive_later)

@@ -13,7 +13,7 @@ from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, A
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, fit_removal
-from forebay.doctor.rules.loop_edits import every_hundredth_step
+from forebay.doctor.rules.loop_edits import every_nth_step
 from forebay.doctor.rules.pauses import reported_lines
 from forebay.doctor.rules.registry import load_rule
 from forebay.doctor.rules.wording import location, source_text
@@ -22,7 +22,7 @@ __all__ = ["examine"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of a step, for calls of one kind that most steps do not need
 MIN_LINE_SHARE = 0.01  # of a step, for one line of such calls
-MAX_EDITED_LINES = 4  # whose edits a cure shows
+MAX_EDITED_LINES = 4  # with more lines, a cure has an example instead of the edits of all lines
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
 
 
@@ -45,21 +45,21 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 def _avoidable_findings(view: CaptureView, lines: Sequence[HostLine]) -> Iterator[Finding]:
     """Yield one finding for all lines with the same kind of avoidable call, such as the lines that draw one figure."""
-    emptying = _lines_that_empty(view) if lines else set()
+    emptying = _lines_that_empty_cache(view) if lines else set()
     for avoidable in AVOIDABLE_CALLS:
         found = [each for each in lines if _find_avoidable(each) is avoidable]
-        found = [each for each in found if each.line not in emptying or not _only_empties(each, avoidable)]
+        found = [each for each in found if each.line not in emptying or not _only_empties_cache(each, avoidable)]
         found = [each for each in found if _seconds_of(each, avoidable) >= MIN_LINE_SHARE * view.step_seconds]
         if found and sum(_seconds_of(each, avoidable) for each in found) >= MIN_AVOIDABLE_SHARE * view.step_seconds:
             yield _avoidable_finding(view, found, avoidable)
 
 
-def _lines_that_empty(view: CaptureView) -> set[Line | None]:
+def _lines_that_empty_cache(view: CaptureView) -> set[Line | None]:
     """Return the lines whose calls of `empty_cache` the rule `allocator` reports."""
     return {finding.line for finding in load_rule("allocator").examine(view)}
 
 
-def _only_empties(host_line: HostLine, avoidable: AvoidableCall) -> bool:
+def _only_empties_cache(host_line: HostLine, avoidable: AvoidableCall) -> bool:
     """Whether the avoidable calls of a line only empty the cache of device memory."""
     calls = [function for function, _ in host_line.functions if avoidable.includes(function)]
     return all(function in EMPTY_CACHE for function in calls)
@@ -92,7 +92,7 @@ def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: 
     lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
     fitted = [_fitted_code(view, each.line, avoidable) for each in lines]
     if len(lines) > 1 and (len(lines) > MAX_EDITED_LINES or not all(fitted)):
-        fitted = []  # the gain is that of all lines
+        fitted = []  # edits of some of the lines would not have the whole gain
     cure = Cure(
         avoidable.cure,
         "\n".join(filter(None, fitted)) or avoidable.code.format(_called_text(view, lines, avoidable)),
@@ -123,12 +123,12 @@ def _called_text(view: CaptureView, lines: Sequence[HostLine], avoidable: Avoida
 
 
 def _fitted_code(view: CaptureView, line: Line | None, avoidable: AvoidableCall) -> str:
-    """Return code that runs a line of the script in few steps, or removes it; empty if none fits."""
+    """Return code that runs a line of the script only in some steps, or removes it; empty if none fits."""
     every = re.search(r"step % (\d+)", avoidable.code)
     if every is None:
         names = [name.rpartition(".")[2] for name in avoidable.names]
         return fit_removal(view, line, *names)
-    return fit_line(view, line, lambda code, number: every_hundredth_step(code, number, int(every[1])))
+    return fit_line(view, line, lambda code, number: every_nth_step(code, number, int(every[1])))
 
 
 def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:

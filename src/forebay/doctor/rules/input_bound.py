@@ -111,7 +111,7 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         if code := fit_line(view, site.line, lambda script, number: feed_of_files(script, number, framework)):
             yield _workers_cure(view, site, wait, "let a feed read the files", code)
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, None))
-        if not has_excerpt(view, site.line):  # else it is known that the map is one of TensorFlow
+        if not has_excerpt(view, site.line):  # an excerpt shows that the map is a map of TensorFlow
             yield _workers_cure(view, site, wait, "map rows in worker processes", _process_code(site, framework))
     elif stage.name == SERIAL_MAP:
         yield _workers_cure(view, site, wait, "map in parallel, and prefetch", _map_code(view, site, stage.line))

@@ -31,14 +31,15 @@ KERAS_GENERATOR = "generator"  # API name of a generator that Keras calls, which
 # Titles of cures that add worker processes to a DataLoader.
 WORKERS_CURES = ("use workers", "use one worker per core")
 STORED_ROWS_CURE = "make all rows once, and use a feed"  # title of the cure
-# A batch of this size or less is made of small rows. To receive a batch from a worker process takes the loop 0.1 to
-# 1 ms (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
+# A batch of this size or less is made of small rows. Receiving a batch from a worker process takes the loop 0.1 to 1 ms
+# (measured with PyTorch 2.11: 0.9 to 1.2 ms of CPU time on two slow cores, for any size up to 1.5 MB).
 SMALL_BATCH_NBYTES = 64 << 10
 MAX_STORED_NBYTES = 4 << 30  # of all rows of a dataset that a script may make once and keep
 STORED_SHARE = 0.1  # of the memory of the host, for these rows; while they are stacked, they need twice as much
 MIN_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small batch from a worker process
-# The same for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. On the virtual machine of an H200, 16
-# workers made a step of 12 ms slower, which waited 8 ms for a batch of 0.3 MB. A step of 23 ms became 2.1 times faster.
+# The same for batches below SMALL_GPU_BATCH_NBYTES in a process that uses a GPU. Measured with 16 workers on the
+# virtual machine of an H200: a step of 12 ms, of which 8 ms were a wait for a batch of 0.3 MB, became longer. A step of
+# 23 ms became 2.1 times as fast.
 MIN_PAYING_GPU_WAIT = 10e-3
 MIN_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
@@ -109,7 +110,7 @@ def count_cores(view: CaptureView) -> int:
 
 
 def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
-    """Whether the rows of a loader are few, and their code seems to draw no random numbers."""
+    """Whether the rows of a loader fit in memory, and their code seems to draw no random numbers."""
     lines = {*site.values("built_at")}
     builds = [event.detail or {} for event in view.events_of(EventKind.BUILD) if event.line in lines]
     rows = [detail["dataset_rows"] for detail in builds if isinstance(detail.get("dataset_rows"), int)]
@@ -136,10 +137,10 @@ def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
 
 
 def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:
-    """Return the seconds per batch with one producer per core.
+    """Return the seconds per step that one producer per core needs for the batches.
 
-    Without producers, the loop makes the batch itself, so a batch takes one core as long as the wait. With producers,
-    each producer is busy for the whole step.
+    Assume that the work is divided equally among the cores. Without producers, the loop makes the batches itself, so
+    they take one core as long as the wait. With producers, each producer is busy for the whole step.
     """
     producers = count_producers(site)
     return (view.step_seconds * producers if producers else wait) / count_cores(view)

@@ -24,7 +24,7 @@ _METHODS = frozenset(
     {"all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min", "prod"}
     | {"ravel", "reshape", "set", "add", "sort", "squeeze", "std", "sum", "swapaxes", "transpose", "var", "update"}
 )
-MOVED_SHARE = 0.5  # of the lines with operations; else the cure would leave most of the time that it promises to save
+MOVED_SHARE = 0.5  # of the lines with operations must move; otherwise most of the time would remain in the loop
 _READERS = ("int", "float", "bool")  # builtins that read the value of an array
 _PLAIN_CALLS = frozenset({"zip", "len", "tuple", "list", "dict", "range", "enumerate", "sum", "abs", "min", "max"})
 
@@ -218,7 +218,10 @@ def _stored(node: ast.comprehension) -> set[str]:
 
 
 def _names_outside(code: ScriptCode, block: Sequence[ast.stmt]) -> set[str]:
-    """Return the names that the script reads outside of a block, and those that the block takes from the last step."""
+    """Return the names that the script reads outside of a block, and those that the block reads before it assigns them.
+
+    If the block also assigns a name of the second kind, the next step reads its value.
+    """
     inside = {node for statement in block for node in ast.walk(statement)}
     scope = code.function_around(block[0]) or code.tree
     read = {

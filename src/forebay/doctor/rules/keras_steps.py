@@ -30,7 +30,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if not is_reported(view):
         return
     if view.device is None and any(small_batch.examine(view)):
-        return  # a larger batch of few rows shares the cost of all operations
+        return  # `small_batch` reports these steps: in a larger batch, the rows share the cost of all operations
     assert view.steps is not None
     overhead = _overhead_seconds(view)
     share = format_percent(overhead / view.step_seconds)

@@ -77,7 +77,7 @@ def _loads_unpinned(view: CaptureView) -> bool:
 
 
 def _loads_pinned(view: CaptureView) -> bool:
-    """Whether a DataLoader of the script has `pin_memory`. If so, an upload from pageable memory has other data."""
+    """Whether a DataLoader of the script has `pin_memory`. Then its batches are not the pageable data of an upload."""
     return any(_pin_settings(view))
 
 

@@ -30,7 +30,7 @@ __all__ = [
     "convert_all_elements",
     "convert_before_loop",
     "disable_setting",
-    "every_hundredth_step",
+    "every_nth_step",
     "pin_array",
     "keep_arrays_on_device",
     "remove_call",
@@ -184,8 +184,8 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
     return [Edit.before(_outermost(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
 
 
-def every_hundredth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
-    """Return the edits that run a statement only in few steps; empty if they do not fit."""
+def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
+    """Return the edits that run a statement only in every `steps`-th step; empty if they do not fit."""
     statement, loop = _in_loop(code, number)
     counter = counter_of(code, loop) if loop is not None else None
     if statement is None or loop is None or counter is None or not isinstance(statement, ast.Expr):
@@ -224,7 +224,10 @@ def disable_setting(code: ScriptCode, number: int, name: str) -> list[Edit]:
 
 
 def _in_loop(code: ScriptCode, number: int) -> tuple[ast.stmt | None, ast.For | ast.While | None]:
-    """Return the statement of a line, and the innermost loop around it."""
+    """Return the statement of a line, and the innermost loop around it; None for each that does not exist.
+
+    A compound statement, such as a loop, does not count.
+    """
     statement = code.statement_at(number)
     if statement is None or hasattr(statement, "body"):
         return None, None

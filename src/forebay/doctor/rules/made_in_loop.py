@@ -60,9 +60,9 @@ def _uploads_batch(view: CaptureView, site: CallSite) -> bool:
 def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -> bool:
     """Whether the script itself works in these gaps, not a framework.
 
-    The hooks do not see operations of PyTorch on the CPU, and no code of libraries around compiled calls. Samples of
-    the host show them. If the gaps have few samples, all time outside of recorded calls counts. Without samples, a gap
-    of PyTorch on the CPU may be computation.
+    The hooks see neither operations of PyTorch on the CPU nor code of libraries around compiled calls. Samples of the
+    host show both. If the gaps have few samples, all samples outside of recorded calls count instead. Without any
+    samples, a gap of PyTorch on the CPU may be computation, so the result is False.
     """
     samples = samples_inside(view, gaps)
     if len(samples) >= MIN_SAMPLES:
@@ -75,7 +75,7 @@ def _makes_batches(view: CaptureView, site: CallSite, gaps: list[LedgerEvent]) -
 
 
 def _loop_events(view: CaptureView) -> Iterator[LedgerEvent]:
-    """Return the events of the loop's thread, except PREPARE events (the user's own code)."""
+    """Return the events of the loop's thread, except PREPARE events, which are code of the script."""
     thread = view.steps.thread if view.steps else None
     return (event for event in view.capture.events if event.thread == thread and event.kind != EventKind.PREPARE)
 

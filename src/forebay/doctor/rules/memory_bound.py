@@ -37,7 +37,7 @@ MIN_COMPUTING_SHARE = 0.7  # of the step; if the device computes less, the step 
 MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is not offered
 # The time of a fused kernel, as a multiple of the longest of the kernels that it replaces: at best and at worst.
 FUSED_TIMES = 1.0, 2.0
-NARROW_SHARES = 0.5, 1.0  # of the time in 16 bits: at best half; at worst autocast keeps these kernels in float32
+NARROW_SHARES = 0.5, 1.0  # of the time remain in 16 bits: half at best; at worst autocast keeps the kernels in float32
 MAX_CURES = 3
 WITHOUT_BFLOAT16 = ("v100", "t4")
 

@@ -13,13 +13,13 @@ from forebay.doctor.analyse.pauses import Pause, PauseLine, find_pauses
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_count, format_ordinal, format_seconds
 from forebay.doctor.predict.cure_changes import shorten_run
-from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, SAVING, AvoidableCall
+from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, DRAWING, PRINTING, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "reported_lines"]
 
-MIN_AVOIDABLE_SHARE = 0.05  # of the run, for calls that few steps need
+MIN_AVOIDABLE_SHARE = 0.05  # of the run, for calls that most steps do not need
 MIN_WORK_SHARE = 0.1  # of the run, for other work: it may be part of what the script has to compute
 MIN_MATCH = 0.5  # of the time of a pause must belong to functions of one kind
 LESS_OFTEN = 10  # with the cure, only one of this many pauses remains
@@ -36,7 +36,7 @@ _LOGGING = AvoidableCall(
         "mlflow.",
         "keras.src.callbacks.tensorboard.",
     ),
-    "log in few steps",
+    "log less often",
     "if step % 100 == 0:\n    {}",
 )
 _INPUT = AvoidableCall(
@@ -52,6 +52,9 @@ _EVALUATING = AvoidableCall(
     "{}",
 )
 _KINDS = (*AVOIDABLE_CALLS, _LOGGING, _INPUT)
+# Titles of cures for calls that only long steps make. The titles of `AvoidableCall` state a number of steps that may be
+# smaller than the present one.
+_RARER_TITLES = {SAVING.verb: "save less often", PRINTING.verb: "print less often", DRAWING.verb: "draw less often"}
 _EVALUATION_NAME = re.compile(r"(?:^|[^a-z])(?:eval|evaluate|evaluation|valid|validate|validation|test)(?:[^a-z]|$)")
 
 
@@ -194,7 +197,7 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
         yield Cure(kind.cure, kind.code, basis=basis, changes=shorten_run(view, rarer))
         return
     every = LESS_OFTEN * pause.period if pause.period else 1000
-    title = "save less often" if kind is SAVING else kind.cure if kind else "do this less often, or outside of the loop"
+    title = _RARER_TITLES.get(kind.verb, kind.cure) if kind else "do this less often, or outside of the loop"
     yield Cure(title, _rarer_code(kind, text, every), basis=basis, changes=shorten_run(view, rarer))
 
 

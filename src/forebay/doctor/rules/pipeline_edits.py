@@ -49,7 +49,8 @@ def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: bool) -> list[Edit]:
     """Return the edits that let a feed call the generator of `from_generator`; empty if they do not fit.
 
-    The generator yields rows. With `in_batches`, new code assembles them, where the script can make whole batches.
+    The generator yields rows. With `in_batches`, new code assembles the rows into batches. The user can change this
+    code so that it makes whole batches.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -131,7 +132,10 @@ def _batching_code(code: ScriptCode, make: str, size: str) -> list[str]:
 
 
 def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
-    """Return the calls of a tf.data pipeline by name. Names of datasets are followed to their assignments."""
+    """Return the calls of a tf.data pipeline by name, the last stage first.
+
+    If the script assigns a stage to a name, the search continues at the assignment.
+    """
     stages: dict[str, ast.Call] = {}
     for _ in range(20):  # stages of a pipeline
         node = resolve(code, node)

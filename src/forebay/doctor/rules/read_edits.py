@@ -16,7 +16,10 @@ _READING_FUNCTIONS = frozenset({"float", "int", "asarray", "array", "device_get"
 
 
 def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that keep a value on the device, or read it in few steps; empty if they do not fit."""
+    """Return the edits that keep a value on the device, or read it only in every hundredth step.
+
+    Empty if they do not fit.
+    """
     statement, loop = _place(code, number)
     if statement is None or loop is None:
         return []
@@ -24,9 +27,9 @@ def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
         return _guard_condition(code, statement, loop)
     reads = _reads(statement)
     if _is_sum(statement) and len(reads) == 1 and isinstance(statement, ast.AugAssign):
-        return _keep(code, statement, loop, reads[0], framework)
+        return _keep_on_device(code, statement, loop, reads[0], framework)
     if _is_append(statement) and len(reads) == 1:
-        return _keep(code, statement, loop, reads[0], framework)
+        return _keep_on_device(code, statement, loop, reads[0], framework)
     counter = counter_of(code, loop)
     if counter is None or not isinstance(statement, ast.Expr):
         return []
@@ -133,7 +136,7 @@ def _is_append(statement: ast.stmt) -> bool:
 
 
 def _arrived_value(read: ast.expr, name: str) -> str:
-    """Return what a read gave, made from a NumPy array that has arrived."""
+    """Return code that makes the result of a read from the NumPy array `name`, which has arrived."""
     if last_name(read) in ("item", "float"):
         return f"float({name})"
     return {"int": f"int({name})", "tolist": f"{name}.tolist()"}.get(last_name(read), name)
@@ -146,7 +149,7 @@ def _container(code: ScriptCode, statement: ast.stmt) -> str:
     return code.text(call.func.value) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
 
 
-def _keep(
+def _keep_on_device(
     code: ScriptCode,
     statement: ast.stmt,
     loop: ast.stmt,
@@ -172,7 +175,7 @@ def _keep(
 
 
 def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
-    """Return the edits that evaluate a condition only in few steps."""
+    """Return the edits that evaluate a condition only in every hundredth step; empty if they do not fit."""
     counter = counter_of(code, loop)
     if counter is None or statement.orelse:
         return []

@@ -32,9 +32,10 @@ _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.R
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the site builds objects repeatedly, or may do later work for such objects.
+    """Whether the site builds objects repeatedly, or does later work that repeated builds cause.
 
-    For a site of later work: whether the repeated builds that can cause it are at least half as many as its events.
+    The rule assumes that builds cause later work if they can cause it, and if they are at least half as many as the
+    events of the later work.
     """
     if site.kind is EventKind.BUILD:
         return _is_repeated(site)

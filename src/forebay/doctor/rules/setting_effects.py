@@ -74,7 +74,7 @@ EFFECTS: dict[str, Effect] = {
     DebugSetting.JAX_PROFILER: Effect(
         "The profiler of JAX",
         "records every operation",
-        "jax.profiler.stop_trace()   # after few steps",
+        "jax.profiler.stop_trace()   # after a few steps",
     ),
     DebugSetting.CHECK_NUMERICS: Effect(
         "tf.debugging.enable_check_numerics",
@@ -104,7 +104,7 @@ EFFECTS: dict[str, Effect] = {
     DebugSetting.TF_PROFILER: Effect(
         "The profiler of TensorFlow",
         "records every operation",
-        "tf.profiler.experimental.stop()   # after few steps; keras.callbacks.TensorBoard(profile_batch=(10, 15))",
+        "tf.profiler.experimental.stop()   # after a few steps; keras.callbacks.TensorBoard(profile_batch=(10, 15))",
     ),
     DebugSetting.TF_PRINT: Effect(
         "tf.print in a compiled function",

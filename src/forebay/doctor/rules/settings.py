@@ -24,7 +24,8 @@ from forebay.doctor.rules.wording import frequency
 __all__ = ["MEASURE_HINT", "NOT_EMULATED", "RULE", "examine", "find_setting", "recognises"]
 
 RULE = "settings"
-NOT_EMULATED = (DebugSetting.DATA_PARALLEL, DebugSetting.TRACE, DebugSetting.PROFILE)  # no second run is without them
+# Settings that `--verify` cannot switch off in a second run.
+NOT_EMULATED = (DebugSetting.DATA_PARALLEL, DebugSetting.TRACE, DebugSetting.PROFILE)
 MIN_VISIBLE_SHARE = 0.05  # of a step, for the time of callbacks and of anomaly mode
 _NOT_MEASURED = "The recorded steps do not show what this costs. Run with --verify to measure it."
 MEASURE_HINT = "; run with --verify to measure what this saves"  # at the end of the title of a cure
@@ -36,7 +37,7 @@ _DEBUG_CALLBACKS = "jax.debug."  # start of their API names
 
 
 @dataclass(frozen=True, slots=True)
-class _Active:
+class _ActiveSetting:
     """A setting that was on in the profiled steps."""
 
     setting: str  # a DebugSetting, an environment variable, or the API name of a callback
@@ -50,28 +51,28 @@ def recognises(view: CaptureView, site: CallSite) -> bool:
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per setting that was on, and one per callback that takes much time."""
-    yield from (active.finding for active in _active(view))
+    yield from (active.finding for active in _active_settings(view))
 
 
 def find_setting(view: CaptureView, finding: Finding) -> str:
     """Return the setting of a finding of this rule; empty if there is none."""
-    return next((active.setting for active in _active(view) if active.finding.title == finding.title), "")
+    return next((active.setting for active in _active_settings(view) if active.finding.title == finding.title), "")
 
 
-def _active(view: CaptureView) -> Iterator[_Active]:
+def _active_settings(view: CaptureView) -> Iterator[_ActiveSetting]:
     if not view.step_seconds:
         return
     for setting, effect in EFFECTS.items():
         span = find_span(view, setting)
         if span is not None and (view.has_gpu or not effect.needs_gpu):
-            yield _Active(setting, _setting_finding(view, setting, span))
+            yield _ActiveSetting(setting, _setting_finding(view, setting, span))
     for setting, line in active_eager_settings(view):
-        yield _Active(setting, eager_finding(view, setting, line))
+        yield _ActiveSetting(setting, eager_finding(view, setting, line))
     for name in _active_variables(view):
-        yield _Active(name, _variable_finding(name))
+        yield _ActiveSetting(name, _variable_finding(name))
     for site in view.sites_of(EventKind.CALLBACK, EventKind.PREPARE):
         if site.in_loop and _is_callback(view, site):
-            yield _Active(site.api, _callback_finding(view, site))
+            yield _ActiveSetting(site.api, _callback_finding(view, site))
 
 
 def _setting_finding(view: CaptureView, setting: str, span: SettingSpan) -> Finding:

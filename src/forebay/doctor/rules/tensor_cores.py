@@ -67,7 +67,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 def _without_settings_in_place(view: CaptureView, device_view: DeviceView, slow: SlowProducts) -> SlowProducts | None:
     """Return the products with a cure that is not in place; None if there is none.
 
-    With TF32 and autocast in PyTorch, products that stay in float32 are meant to.
+    With TF32 and autocast in PyTorch, the script computes the remaining products in float32 on purpose.
     """
     if slow.code is not _TF32_CODE:
         return slow

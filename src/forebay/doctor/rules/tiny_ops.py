@@ -37,10 +37,10 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per site."""
     for site in sites_for(view, "tiny_ops"):
         tiny, count = operations_per_step(site, "tiny"), operations_per_step(site)
-        least, high = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
+        least, most = (seconds * min(1.0, tiny / max(count, 1.0)) for seconds in calling_seconds(view, [site]))
         framework = framework_of(view, site.api)
         basis = f"{tiny:.0f} calls become a few"
-        changes = compile_step(view, framework, CallingTime(least, high))
+        changes = compile_step(view, framework, CallingTime(least, most))
         yield Finding(
             rule="tiny_ops",
             title=f"One line starts {tiny:.0f} tiny operations per step",

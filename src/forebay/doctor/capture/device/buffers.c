@@ -39,7 +39,12 @@ void forebay_buffer_requested(uint8_t** buffer, size_t* nbytes, size_t* records)
     int allowed = allocated + BUFFER_NBYTES <= limit;
     if (allowed) allocated += BUFFER_NBYTES; else refused++;
     pthread_mutex_unlock(&lock);
-    if (allowed && posix_memalign(&memory, ALIGNMENT, BUFFER_NBYTES)) memory = NULL;
+    if (allowed && posix_memalign(&memory, ALIGNMENT, BUFFER_NBYTES)) {
+        memory = NULL;
+        pthread_mutex_lock(&lock);
+        allocated -= BUFFER_NBYTES;
+        pthread_mutex_unlock(&lock);
+    }
     *buffer = memory;
     *nbytes = memory ? BUFFER_NBYTES : 0;
     *records = 0;
