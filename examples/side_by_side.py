@@ -22,6 +22,7 @@ import tensorflow as tf
 
 import forebay as fb
 from forebay.core.machine import Machine, installed_versions
+from forebay.core.provenance import provenance
 from forebay.core.spec import format_nbytes
 
 __all__ = ["DEVICE", "GPUS", "SCHEMA_VERSION", "Array", "Options", "Variant", "compare", "read_options"]
@@ -118,6 +119,7 @@ def _check_answers(timings: dict[str, Timing], tolerance: float | None) -> None:
 def _record(options: Options, timings: dict[str, Timing], steps: int, nbytes: int) -> dict[str, Any]:
     machine, versions = Machine.detect(), installed_versions()
     return {
+        **provenance(),
         "example": Path(sys.argv[0]).stem,
         "device": _device_name(),
         "quick": options.quick,

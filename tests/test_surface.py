@@ -152,7 +152,7 @@ def test_docstring_examples_run(name):
 def test_docstring_examples_with_a_framework_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), str(ROOT)]))
-    run(f"from tests.test_surface import run_examples; run_examples({name!r})")
+    check_python("-c", f"from tests.test_surface import run_examples; run_examples({name!r})")
 
 
 def run_examples(name):

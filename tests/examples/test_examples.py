@@ -73,6 +73,8 @@ def test_every_example_runs_and_appends_a_record(script, outputs):
     assert (outputs / f"{script.stem}.status").read_text() == "0", printed[-4000:]
     (found,) = json.loads((outputs / "results" / f"{script.stem}.json").read_text())["records"]
     assert found["example"] == script.stem
+    assert found["date"].endswith("Z")
+    assert "commit" in found
     assert found["device"].startswith("CPU")
     assert min(found["plain"]["seconds"] + found["forebay"]["seconds"]) > 0
     assert f"{script.stem} on CPU" in printed

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.errors import PipelineError
 from forebay.order.choices import Span, SplitPart
 from forebay.order.orders import Order
@@ -157,9 +158,9 @@ class ChoiceMethods(PipelineDescription):
                 f"sample(rows={count}, replacement=False): only {available} rows have a weight above 0. Draw fewer "
                 "rows, or pass replacement=True."
             )
-        return replace(
-            self, order=Sampled.of(order, checked, seed=seed, count=count, replacement=bool(replacement)), seed=seed
-        )
+        with ProgressLine(f"sample() prepares the draw of {count:,} rows"):
+            sampled = Sampled.of(order, checked, seed=seed, count=count, replacement=replacement)
+        return replace(self, order=sampled, seed=seed)
 
     def _fixed_order(self, verb: str) -> Order:
         """Return the order if it is finite and fixed, else raise PipelineError."""

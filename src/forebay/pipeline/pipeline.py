@@ -1,5 +1,6 @@
 """`Pipeline`, the description of a feed: source, order, transforms, batches."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from forebay.pipeline.familiar_words import (
     refuse_index,
     refuse_keras,
     refuse_several_parameters,
+    refuse_unknown_options,
     reject_attribute,
 )
 from forebay.pipeline.options import FeedOptions
@@ -192,13 +194,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None and self.batching is not None and self.batching.sparse:
             raise PipelineError(f"feed({to!r}) takes dense batches. Leave out batch(sparse=True).")
+        keywords = options.keywords_except_to()
+        accepted = list(keywords) if adapter is None else list(inspect.signature(adapter).parameters)[1:]
+        refuse_unknown_options(to, fields.keys() - set(accepted), accepted)
         if adapter is not None:
-            return adapter(pipeline, **options.keywords_except_to(), **fields)  # type: ignore[no-any-return]
-        if fields:
-            raise PipelineError(
-                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options.keywords_except_to())}; "
-                "naming fields is for feed('keras')."
-            )
+            return adapter(pipeline, **keywords, **fields)  # type: ignore[no-any-return]
         if isinstance(device, tuple | list):
             return registry.load_multi_device_feed()(pipeline, options)  # type: ignore[no-any-return]
         return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]

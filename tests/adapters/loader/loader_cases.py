@@ -204,6 +204,13 @@ def test_rows_of_the_dataset_are_refused_with_a_way_out():
         next(iter(DataLoader(dataset, batch_size=4)))
 
 
+def test_a_dataloader_of_a_loader_is_refused_with_a_way_out():
+    loader = make_pipeline().feed("loader")
+    with pytest.raises(PipelineError, match=r"already a DataLoader.*\[0\]\. Iterate it itself"):
+        next(iter(DataLoader(loader)))
+    assert len(batches_of(loader)) == len(loader)
+
+
 def test_a_batch_of_the_sampler_has_the_positions_of_its_rows():
     loader = fb.from_arrays(np.arange(10)).shard(1, 2).batch(3).feed("loader")
     assert [list(rows) for rows in loader.batch_sampler] == [[1, 3, 5], [7, 9]]

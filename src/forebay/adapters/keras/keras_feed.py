@@ -8,7 +8,7 @@ backend. Keras does not pass the arguments of `fit` to an adapter. The adapter r
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
@@ -32,6 +32,7 @@ from forebay.errors import FeedError, FrameworkError, PipelineError
 from forebay.feed.feed import Feed
 from forebay.feed.reports import StatsCallback
 from forebay.order.schedule import ENDLESS, Cursor
+from forebay.pipeline.familiar_words import reject_attribute
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 
@@ -201,6 +202,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     def _repr_html_(self) -> str:
         return self._feed._repr_html_()
+
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            return reject_attribute(self, name, "a feed")
 
     def __enter__(self) -> Self:
         return self

@@ -4,8 +4,9 @@ Trainers check the type of a loader, read its attributes, wrap it and rebuild it
 `DataLoader` to all of them, but its batches come from a feed: no worker process, no collation, no second shuffle.
 """
 
+import reprlib
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from torch.utils.data import DataLoader
 
@@ -69,6 +70,12 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         """Return the number of batches in a complete epoch of this rank."""
         return len(self.batch_sampler)
 
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise PipelineError(
+            f"feed('loader') is already a DataLoader, and has no rows by index, but got [{reprlib.repr(index)}]. "
+            "Iterate it itself, or pass it to the trainer, instead of a DataLoader of it."
+        )
+
     # Methods of a feed
 
     def state_dict(self) -> dict[str, Any]:
@@ -122,13 +129,8 @@ def open_feed_loader(
     resident: str = FeedOptions.resident,
     host_bytes: int | str = FeedOptions.host_bytes,
     device_bytes: int | str | None = FeedOptions.device_bytes,
-    **fields: Any,
 ) -> FeedLoader:
     """Return the loader of `pipeline.feed("loader")`."""
-    if fields:
-        raise PipelineError(
-            f"feed('loader') takes no {sorted(fields)[0]!r}. Leave it out; naming fields is for feed('keras')."
-        )
     validate_pipeline(pipeline, resident)
     return _open_at(pipeline, FeedOptions("torch", device, resident, host_bytes, device_bytes), None)
 
