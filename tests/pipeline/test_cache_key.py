@@ -1,7 +1,9 @@
 """A cache on disk stores no row under the key of other functions or other data."""
 
 import numpy as np
+import PIL
 import pytest
+from PIL import Image
 from tests.pipeline.row_pipelines import TEN
 from tests.support.received import rows_of
 
@@ -57,3 +59,23 @@ def test_arrays_that_change_after_cache_are_an_error(tmp_path):
     array[:] = 7
     with pipeline.feed("numpy") as feed, pytest.raises(PipelineError, match=r"the data before cache\(\) changed after"):
         next(feed)
+
+
+@pytest.mark.parametrize("open_images", [fb.from_images, fb.from_files])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "auto"])
+def test_another_version_of_a_decoder_library_gets_another_key(tmp_path, monkeypatch, open_images, decoder):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    pipeline, folder = open_images(tmp_path / "a.jpg", decoder=decoder), tmp_path / "cache"
+    pipeline.cache(folder)
+    monkeypatch.setattr(PIL, "__version__", "0.0")
+    pipeline.cache(folder)
+    assert len(list(folder.glob("*.json"))) == 2
+
+
+def test_the_versions_of_libraries_that_decode_no_image_are_not_part_of_the_key(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", np.arange(4))
+    pipeline, folder = fb.from_files(tmp_path / "a.npy"), tmp_path / "cache"
+    pipeline.cache(folder)
+    monkeypatch.setattr(PIL, "__version__", "0.0")
+    pipeline.cache(folder)
+    assert len(list(folder.glob("*.json"))) == 1

@@ -19,6 +19,7 @@ from forebay.core.encoded_images import EncodedImages, find_source_box
 from forebay.core.rows import Rows
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import FrameworkError, SourceError, SpecError
+from forebay.sources.formats.decoder_versions import decoder_versions
 
 try:
     from PIL import ExifTags, Image, UnidentifiedImageError
@@ -127,7 +128,8 @@ class ImageDecoder:
 
     def identify(self) -> tuple[Any, ...]:
         """Return what the pixels depend on besides the file."""
-        return self.decision.choice, self._options, self._shape
+        decoder = self.decision.choice
+        return decoder, self._options, self._shape, decoder_versions(decoder)
 
     def counters(self) -> dict[str, int]:
         """Return how many images each library has decoded, if there are several."""
