@@ -98,6 +98,7 @@ class ImageDecoder:
         options.validate()
         self._first_name, self._options, self._note = name, options, note
         with open_encoded(name, first) as image:
+            _refuse_long_values(name, image)
             channels = options.channels or _count_channels(name, image)
             if options.size is None and options.upright and read_orientation(image) >= 5:
                 image.load()  # Pillow itself turns some formats when it loads them
@@ -151,6 +152,7 @@ class ImageDecoder:
 
     def _decode_opened(self, name: str, image: Any, out: Array) -> None:
         height, width, channels = self._shape
+        _refuse_long_values(name, image)
         if not self._options.upright:
             self._validate(name, image)
         image.load()
@@ -304,6 +306,21 @@ def _installed_formats() -> tuple[str, ...]:
     """Return the formats in `_FORMATS` that this version of Pillow knows. AVIF is new in Pillow 11.3."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _refuse_long_values(name: str, image: Any) -> None:
+    """Raise SourceError if an opened image has 16 bits for each channel, and Pillow would drop the lower 8.
+
+    The header says so, which Pillow has read: "RGB;16B" is a raw mode of PNG and TIFF, and PPM has a largest value.
+    """
+    for tile in image.tile[:1]:
+        arguments = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+        is_long = ";16" in str(arguments[0]) or (image.format == "PPM" and arguments[-1] in range(256, 1 << 16))
+        if is_long and image.mode in _CHANNELS:
+            raise SourceError(
+                f"{name} has 16 bits for each channel, and Pillow would drop the lower 8. Convert it to 8 bits first, "
+                "or save its pixels with numpy.save."
+            )
 
 
 def _count_channels(name: str, image: Any) -> int:
