@@ -206,7 +206,7 @@ def from_images(
         [((2, 32, 32, 3), [0, 1])]
     """
     # Imported here because only images need Pillow.
-    from forebay.sources.formats.image_decode import ImageOptions
+    from forebay.sources.formats.image_options import ImageOptions
     from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
     files = files if isinstance(files, str | Path) else list(files)

@@ -21,7 +21,7 @@ from tests.sources.formats import tfrecord_files
 import forebay as fb
 from forebay.errors import BudgetError, ForebayError, SourceError, SpecError
 from forebay.sources.files.mapped import MappedFile
-from forebay.sources.formats.image_decode import ImageOptions
+from forebay.sources.formats.image_options import ImageOptions
 from forebay.sources.formats.images import ImageColumns, open_labelled_images
 from forebay.sources.formats.lmdb_index import scan_values
 from forebay.testing.sources import SourceTests
@@ -383,6 +383,13 @@ def test_a_null_image_is_named(tmp_path):
     pq.write_table(pa.table({"image": [*data, None]}), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match=r"row 2 of 'image' in .* is null"):
         list(fb.from_images(tmp_path / "a.parquet").batch(3).feed("numpy"))
+
+
+def test_an_lmdb_file_with_images_and_labels_needs_the_beginning_of_the_keys(tmp_path):
+    path, _ = write(tmp_path, "lmdb")
+    message = r"has images, such as the value of b'image-000000000', and other values.*column='image-'"
+    with pytest.raises(SourceError, match=message):
+        fb.from_images(path, size=(8, 9))
 
 
 def test_a_large_lmdb_file_has_the_values_of_the_library(tmp_path):
