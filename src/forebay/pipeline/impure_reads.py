@@ -121,9 +121,10 @@ def _object_name(value: Any) -> str | None:
         return "os.environ"
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, ModuleType | type):
-        module, name = type(owner).__module__, getattr(value, "__name__", None)
+        names: tuple[Any, Any] = type(owner).__module__, getattr(value, "__name__", None)
     else:
-        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        names = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    module, name = names
     if not isinstance(module, str) or not isinstance(name, str):
         return None
     aliases = {"_io": "io", "posix": "os", "nt": "os"}
