@@ -94,7 +94,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         seed: int | None = None,
         workers: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
-        max_errors: float = 0.001,
+        max_errors: float | None = None,
     ) -> Self:
         """Call a function on every row (before `batch()`) or on every batch (after it).
 
@@ -116,8 +116,9 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             on_error: `"raise"` ends the feed if the function raises an exception. With `"skip"`, the result of the
                 nearest good row of the same batch replaces that of the failed row; of two, the earlier one.
                 `stats()["skipped_rows"]` has the count and the first errors. A MemoryError is never skipped.
-            max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped; fewer than 1000
-                rows count as 1000. The feed raises TransformError if more rows fail, or if a batch has no good row.
+            max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default
+                0.001; fewer than 1000 rows count as 1000. The feed raises TransformError if more rows fail, or if a
+                batch has no good row.
 
         Examples:
             >>> import numpy as np, forebay as fb

@@ -3,7 +3,7 @@
 Caches on disk use it in their keys.
 A function is hashed by its bytecode, constants, defaults, closure, and by the global variables that its code reads. An
 object of an installed package is hashed by its name and the version of the package. `UnstableValueError` names what
-has no stable hash, such as an object of an unknown class.
+has no stable hash, such as an object of an unknown class, or a function that reads the clock.
 """
 
 import builtins
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from forebay.core.spec import format_nbytes
+from forebay.pipeline.impure_reads import find_impure_read
 
 __all__ = ["UnstableValueError", "stable_digest"]
 
@@ -146,6 +147,8 @@ class _Digest:
 
     def _add_function(self, function: FunctionType, name: str) -> None:
         name = f"{name}, {function.__qualname__}()" if name else f"{function.__qualname__}()"
+        if (impure_read := find_impure_read(function)) is not None:
+            raise UnstableValueError(f"{name} ({impure_read})")
         self._write("function")
         self._add_code(function.__code__, name)
         self._add_items("defaults", [function.__defaults__, function.__kwdefaults__], f"{name}: a default")
