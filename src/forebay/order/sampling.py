@@ -15,8 +15,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from forebay.core.spec import Array
-from forebay.order.choices import hash_array
+from forebay.order.choices import PositionTable, hash_array
 from forebay.order.device_steps import DeviceStep, DeviceSteps, DrawAlias, join_steps
+from forebay.order.epoch_cache import CACHED_EPOCHS, EpochCache
 from forebay.order.orders import Order, WrappingOrder
 from forebay.order.permutation import Positions, derive_key, stable_argsort
 
@@ -28,7 +29,6 @@ MAX_WEIGHTS = 1 << 30  # with more, the sum of all bucket sizes (`_BUCKET` each)
 _BUCKET = 1 << 32  # size of each bucket of an alias table; a point in it is a number of 32 bits
 _LOW_HALF = np.uint64(_BUCKET - 1)
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # in the derived key: a shuffle with the same seed has another key
-_CACHED_EPOCHS = 2  # of `KeySort`: the current epoch and the next one
 _CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time, in the CPU cache
 _LOG_TERMS = 11  # of the series in `_log`; the error is then below 1e-17
 
@@ -47,6 +47,11 @@ class WeightedDraw(Protocol):
 
     def device_step(self, key: int) -> DeviceStep | None:
         """Return the step with which a device draws; None if it cannot."""
+        ...
+
+    @property
+    def epoch_nbytes(self) -> int:
+        """Upper limit of the bytes for tables of single epochs, while one of them is computed."""
         ...
 
 
@@ -81,6 +86,10 @@ class Sampled(WrappingOrder):
     def repeats_rows(self) -> bool:
         return self.replacement or self.inner.repeats_rows
 
+    @property
+    def epoch_nbytes(self) -> int:
+        return self.sampler.epoch_nbytes + self.inner.epoch_nbytes
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, self.sampler.draw(self._key(epoch), positions))
 
@@ -102,6 +111,8 @@ class AliasTable:
     power of two, so that random bits select all buckets equally often. The entry of a bucket has the alias in the upper
     32 bits and the threshold in the lower 32 bits, so that a draw reads memory once.
     """
+
+    epoch_nbytes = 0
 
     def __init__(self, weights: Weights) -> None:
         self.digest = hash_array(weights)
@@ -129,34 +140,47 @@ class KeySort:
 
     def __init__(self, weights: Weights, count: int) -> None:
         self.digest = hash_array(weights)
-        self._numbers = np.flatnonzero(weights)
-        self._weights, self._count = weights[self._numbers], count
-        self._epochs: dict[int, Positions] = {}  # the drawn numbers of the last keys
+        numbers = np.flatnonzero(weights)
+        self._weights, self._count = weights[numbers], count
+        self._numbers = numbers.astype(np.uint32)  # `MAX_WEIGHTS` needs fewer bits
+        self._epochs = EpochCache[PositionTable]()
+
+    @property
+    def epoch_nbytes(self) -> int:
+        drawn, weights = self._count, len(self._weights)
+        partition_nbytes = weights * (8 + 8 + 1)  # keys, a copy of them, and which ones are chosen
+        choice_nbytes = weights * 8 + drawn * (8 + 8)  # keys, indices of the chosen ones, and their keys
+        sort_nbytes = drawn * (4 + 8 + 8 + 8 + 1)  # numbers, keys, indices, sorted keys, and which ones are equal
+        cached_nbytes = CACHED_EPOCHS * drawn * self._numbers.itemsize
+        return cached_nbytes + max(partition_nbytes, choice_nbytes, sort_nbytes)
 
     def draw(self, key: int, positions: Positions) -> Positions:
-        drawn = self._epochs.get(key)
-        if drawn is None:
-            drawn = self._draw_all(key)
-            # Replace the dict instead of changing it, because several threads may read it.
-            kept = list(self._epochs.items())[1 - _CACHED_EPOCHS :]
-            self._epochs = dict([*kept, (key, drawn)])
-        return drawn[positions]
+        return self._epochs.find(key, lambda: self._draw_all(key))[positions].astype(np.int64)
 
     def device_step(self, key: int) -> DeviceStep | None:
         return None  # each epoch has a new table, which would be uploaded for one epoch only
 
-    def _draw_all(self, key: int) -> Positions:
+    def _draw_all(self, key: int) -> PositionTable:
+        keys = self._random_keys(key)
+        if self._count == len(keys):
+            return np.asarray(self._numbers[stable_argsort(keys)])
+        largest = np.partition(keys, self._count - 1)[self._count - 1]
+        chosen = np.flatnonzero(keys <= largest)
+        keys = keys[chosen]
+        numbers = self._numbers[chosen]
+        del chosen  # before the sort, which needs more memory
+        return np.asarray(numbers[stable_argsort(keys)[: self._count]])
+
+    def _random_keys(self, key: int) -> Weights:
+        """Return a random key for each weight above 0."""
+        keys = np.empty(len(self._weights))
         with np.errstate(over="ignore"):  # the key of a tiny weight may be infinite, and comes last
-            keys = _exponentials(_random_bits(key, self._numbers)) / self._weights
-        if self._count < len(keys):
-            largest = np.partition(keys, self._count - 1)[self._count - 1]
-            chosen = np.flatnonzero(keys <= largest)
-        else:
-            chosen = np.arange(len(keys))
-        return self._numbers[chosen[stable_argsort(keys[chosen])[: self._count]]]
+            for chunk in _chunks(len(keys)):
+                np.divide(_exponentials(_random_bits(key, self._numbers[chunk])), self._weights[chunk], out=keys[chunk])
+        return keys
 
 
-def _random_bits(key: int, positions: Positions) -> Array:
+def _random_bits(key: int, positions: PositionTable) -> Array:
     """Return 64 random bits for each position: SplitMix64, which can be computed at any position."""
     numbers = positions.astype(np.uint64)
     numbers *= np.uint64(0x9E3779B97F4A7C15)

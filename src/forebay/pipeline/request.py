@@ -11,7 +11,6 @@ from forebay.core.handoff import HandOff, RaggedTarget
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.device_request import (
     can_pull_rows,
     choose_image_decoder,
@@ -101,7 +100,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         cluster=cluster,
         offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
         tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
-        order_nbytes=pipeline.order.nbytes if isinstance(pipeline.order, BucketedBatches) else 0,
+        order_nbytes=pipeline.order.epoch_nbytes if pipeline.order is not None else 0,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
         augmentation_nbytes=_augmentation_nbytes(specs),

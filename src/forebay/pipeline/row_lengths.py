@@ -55,8 +55,11 @@ def find_lengths(pipeline: PipelineDescription, order: Order, lengths: Any) -> A
         return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64)
     _refuse_maps(pipeline)
     found = read_lengths(pipeline, order, _find_leaves(pipeline, lengths), "batch()")
-    varying = [column for column in found if column.min() < column.max()] if lengths is None else found
-    longest: Array = np.max(varying or found, axis=0)
+    if len(found) > 1 and lengths is None:
+        found = [column for column in found if column.min() < column.max()] or found
+    if len(found) == 1:
+        return found[0]  # without a copy
+    longest: Array = np.max(found, axis=0)
     return longest
 
 
