@@ -102,7 +102,8 @@ class BatchMethods(RowMethods):
             )
         order = self._order_to_bucket()
         inner = order.inner if isinstance(order, Shuffled | BlockShuffled) else order
-        found, bounds = find_lengths(self, inner, lengths), _check_bounds(bounds)
+        bounds = _check_bounds(bounds)
+        found, pipeline = find_lengths(self, inner, lengths)
         _refuse_long_rows(found, tokens, bounds)
         table = LengthBuckets.of(found, tokens, bounds=bounds, drop_remainder=batching.drop_remainder)
         if table.batches == 0:
@@ -111,7 +112,7 @@ class BatchMethods(RowMethods):
                 "fills a batch. Use fewer tokens, or keep the remainder."
             )
         batching = replace(batching, rows=table.max_batch_rows, tokens=tokens)
-        return replace(self, order=BucketedBatches.of(order, table), batching=batching)
+        return replace(pipeline, order=BucketedBatches.of(order, table), batching=batching)
 
     def _order_to_bucket(self) -> Order:
         """Return the order if its rows are the same in every epoch, else raise PipelineError."""

@@ -18,7 +18,7 @@ from forebay.order.orders import Order
 from forebay.pipeline.description import Batching, PipelineDescription
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
-from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
+from forebay.pipeline.stable_digest import UnstableValueError, identify_if_known, stable_digest
 from forebay.sources.row_cache.cached_source import CachedSource
 from forebay.sources.row_cache.stored_rows import RamRows, StoredRows
 from forebay.transforms.augmentations import draws_by_row
@@ -242,7 +242,7 @@ def _identify_cached(
     """Return what identifies the transformed rows of a source. A version stands for the functions."""
     structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
     if version is not None:
-        return _identify_if_known(source), [structure, version]
+        return identify_if_known(source), [structure, version]
     if source.identify is None:
         raise UnstableValueError(f"the source ({type(source).__name__})")
     functions = [transform.function if isinstance(transform, Map) else transform for transform in transforms]
@@ -251,11 +251,3 @@ def _identify_cached(
         for function, transform in zip(functions, transforms, strict=True)
     ]
     return stable_digest(source.identify(), "the source"), [structure, *digests]
-
-
-def _identify_if_known(source: AbstractSource) -> str:
-    """Return a hash of the source, or an empty text if there is none: the version then stands for the data too."""
-    try:
-        return "" if source.identify is None else stable_digest(source.identify(), "the source")
-    except (UnstableValueError, SourceError):
-        return ""

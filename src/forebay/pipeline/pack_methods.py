@@ -75,10 +75,12 @@ class PackMethods(RowMethods):
         leaves = _choose_leaves(self, field, drop)
         layout = _make_layout(self, length, long, leaves, pad)
         known = None if lengths is None else check_lengths(lengths, order.length, "pack(lengths=...)")
-        text_lengths = read_lengths(self, order, leaves[:1], "pack()")[0] if known is None else known
+        (text_lengths, *_), pipeline = (
+            read_lengths(self, order, leaves[:1], "pack()") if known is None else ([known], self)
+        )
         _check_texts(text_lengths, length, long)
         packed = Packed.of(order, text_lengths, length, long=long, seed=seed)
-        return replace(self, source=_make_source(self, packed, layout), order=packed, file_recipe=None)
+        return replace(pipeline, source=_make_source(self, packed, layout), order=packed, file_recipe=None)
 
 
 def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str | Sequence[str]) -> tuple[int, ...]:

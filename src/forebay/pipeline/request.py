@@ -24,7 +24,13 @@ from forebay.pipeline.order_decision import order_decision
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
-from forebay.pipeline.ranks import Rank, detect_undivided_rank, rank_decision, undivided_decision, uneven_shards_decision
+from forebay.pipeline.ranks import (
+    Rank,
+    detect_undivided_rank,
+    rank_decision,
+    undivided_decision,
+    uneven_shards_decision,
+)
 from forebay.pipeline.ray_request import plan_ray_workers
 from forebay.pipeline.sparse_request import SparseBatches, choose_sparse_transport, make_sparse_batches
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
@@ -196,6 +202,8 @@ def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
         decisions.append(undivided_decision(undivided))
     elif pipeline.indexed and (uneven := uneven_shards_decision(pipeline.schedule)) is not None:
         decisions.append(uneven)
+    if pipeline.index_folder is not None:
+        decisions += pipeline.index_folder.decisions
     if pipeline.source.read_decision is not None:
         decisions.append(pipeline.source.read_decision)
     return decisions
