@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.spec import Array
 from forebay.errors import PipelineError
 from forebay.order.length_buckets import BucketedBatches, LengthBuckets, can_bucket
@@ -105,7 +106,8 @@ class BatchMethods(RowMethods):
         bounds = _check_bounds(bounds)
         found, pipeline = find_lengths(self, inner, lengths)
         _refuse_long_rows(found, tokens, bounds)
-        table = LengthBuckets.of(found, tokens, bounds=bounds, drop_remainder=batching.drop_remainder)
+        with ProgressLine(f"batch(tokens=...) sorts {len(found):,} rows by length"):
+            table = LengthBuckets.of(found, tokens, bounds=bounds, drop_remainder=batching.drop_remainder)
         if table.batches == 0:
             raise PipelineError(
                 f"batch(tokens={tokens}, drop_remainder=True) would drop all of {len(found)} rows, because no bucket "

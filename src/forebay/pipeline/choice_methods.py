@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.errors import PipelineError
 from forebay.order.choices import Span, SplitPart
 from forebay.order.orders import Order
@@ -189,7 +190,8 @@ class ChoiceMethods(PipelineDescription):
                 f"sample(rows={count}, replacement=False): only {available} rows have a weight above 0. Draw fewer "
                 "rows, or pass replacement=True."
             )
-        sampled = Sampled.of(order, checked, seed=seed, count=count, replacement=bool(replacement))
+        with ProgressLine(f"sample() prepares draws from {order.length:,} weights"):
+            sampled = Sampled.of(order, checked, seed=seed, count=count, replacement=bool(replacement))
         return replace(pipeline, order=sampled, seed=seed)
 
     def _fixed_order(self, verb: str) -> Order:

@@ -6,6 +6,7 @@ from typing import Any, Self, get_args
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
@@ -79,7 +80,8 @@ class PackMethods(RowMethods):
             read_lengths(self, order, leaves[:1], "pack()") if known is None else ([known], self)
         )
         _check_texts(text_lengths, length, long)
-        packed = Packed.of(order, text_lengths, length, long=long, seed=seed)
+        with ProgressLine(f"pack() packs {order.length:,} texts into rows of {length} tokens"):
+            packed = Packed.of(order, text_lengths, length, long=long, seed=seed)
         return replace(pipeline, source=_make_source(self, packed, layout), order=packed, file_recipe=None)
 
 
