@@ -230,7 +230,7 @@ def test_explain_shows_buckets_and_padding():
         assert "padding is at most" in feed.plan.decisions[0].why
         assert "at most 40 elements" in repr(feed)
         assert feed.batch_rows is None
-        assert feed.plan.input.order_nbytes == 3 * 40  # the buckets, and two epochs
+        assert feed.plan.input.order_nbytes == 2 * (40 + 9 * 8)  # two epochs of 10 rows and 9 batches
 
 
 def test_slots_are_planned_for_full_batches():
@@ -271,7 +271,7 @@ def test_wrong_arguments_are_refused(options, message):
     ("texts", "tokens", "message"),
     [
         (fb.from_ragged(np.zeros(1 << 18), [0, 1 << 17, 1 << 18]), 1 << 18, "at most 262144 elements takes 2.0 MiB"),
-        (fb.from_ragged(np.zeros(1 << 18, "u1"), np.arange((1 << 18) + 1)), 64, "tables of the order take 3.0 MiB"),
+        (fb.from_ragged(np.zeros(1 << 18, "u1"), np.arange((1 << 18) + 1)), 64, "tables of the order take 2.1 MiB"),
     ],
 )
 def test_batches_and_tables_that_exceed_the_budget_are_refused(texts, tokens, message):
@@ -281,6 +281,13 @@ def test_batches_and_tables_that_exceed_the_budget_are_refused(texts, tokens, me
     enough = re.search(r"Pass host_bytes='(\w+)'", str(refused.value))[1]
     with pipeline.feed("numpy", host_bytes=enough) as feed:
         assert len(next(feed)) > 0
+
+
+def test_the_table_of_a_fixed_order_belongs_to_the_pipeline():
+    pipeline = fb.from_ragged(np.zeros(1 << 20, "u1"), np.arange((1 << 20) + 1)).batch(tokens=64, pad=0)
+    assert pipeline.order.buckets.table.nbytes == 4 << 20
+    with pipeline.feed("numpy", host_bytes="3MiB") as feed:
+        assert next(feed).shape == (64, 1)
 
 
 def test_a_second_batch_is_refused_with_the_arguments_of_the_first():

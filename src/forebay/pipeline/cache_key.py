@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from forebay.core.source import AbstractSource
 from forebay.errors import PipelineError, SourceError
 from forebay.pipeline.spec_inference import TransformSpecs
-from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
+from forebay.pipeline.stable_digest import UnstableValueError, identify_if_known, stable_digest
 from forebay.transforms.ops import Map, Transform
 
 __all__ = ["CacheKey", "identify_cached"]
@@ -41,7 +41,7 @@ class CacheKey:
     def check(self) -> None:
         """Raise PipelineError if the functions or the data have changed since `cache()`."""
         self.check_functions()
-        if self.identity[0] and _identify_if_known(self.source) != self.identity[0]:
+        if self.identity[0] and identify_if_known(self.source) != self.identity[0]:
             raise PipelineError(
                 "the data before cache() changed after the call of cache(), so the rows do not belong to the key of "
                 "this cache. No changed row was stored. Call cache() again after the data have changed."
@@ -68,7 +68,7 @@ def identify_cached(
     """Return what identifies the transformed rows of a source. A version stands for the functions."""
     structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
     if version is not None:
-        return _identify_if_known(source), [structure, version]
+        return identify_if_known(source), [structure, version]
     if source.identify is None:
         raise UnstableValueError(f"the source ({type(source).__name__})")
     digests = [_digest_transform(transform) for transform in transforms]
@@ -86,11 +86,3 @@ def _digest_again(transform: Transform) -> str | None:
         return _digest_transform(transform)
     except (UnstableValueError, RuntimeError):
         return None
-
-
-def _identify_if_known(source: AbstractSource) -> str:
-    """Return a hash of the source, or an empty text if there is none: the version then stands for the data too."""
-    try:
-        return "" if source.identify is None else stable_digest(source.identify(), "the source")
-    except (UnstableValueError, SourceError):
-        return ""

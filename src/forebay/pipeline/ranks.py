@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from forebay.core.decision import Decision
 from forebay.core.launchers import ReportedRank, lockstep_ranks
 from forebay.errors import PipelineError
-from forebay.order.schedule import Schedule
+from forebay.order.schedule import Cursor, Schedule
 
 __all__ = [
     "Rank",
@@ -15,6 +15,7 @@ __all__ = [
     "rank_decision",
     "refuse_undivided_rows",
     "undivided_decision",
+    "uneven_shards_decision",
     "validate_equal_steps",
 ]
 
@@ -114,6 +115,19 @@ def undivided_decision(rank: Rank) -> Decision:
     """Return the decision to read all rows on one of several ranks, for `explain()`."""
     why = f"shard(0, 1) says that the rows are already divided; {rank.reported_by} reports rank {rank}"
     return Decision("rank", "reads all rows", why)
+
+
+def uneven_shards_decision(schedule: Schedule) -> Decision | None:
+    """Return the note that shards given by number take unequal numbers of steps; None if all take the same number."""
+    starved, count = schedule.starved_shards(0), schedule.shard_count
+    if starved == 0 or schedule.incomplete_step_rows(Cursor()) == 0:  # take() may end the epoch before that step
+        return None
+    shards = "1 shard takes" if starved == 1 else f"{starved} shards take"
+    why = (
+        f"{shards} one step less than the others. If shards wait for each other, leave the last step out with "
+        "batch(..., drop_remainder=True); shard('auto') requires this"
+    )
+    return Decision("shard", f"{schedule.shard_index} of {count}", why)
 
 
 def _to_rank(reported: ReportedRank) -> Rank:

@@ -11,7 +11,6 @@ from forebay.core.handoff import HandOff, RaggedTarget
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.device_request import (
     can_pull_rows,
     choose_image_decoder,
@@ -25,7 +24,13 @@ from forebay.pipeline.order_decision import order_decision
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
-from forebay.pipeline.ranks import Rank, detect_undivided_rank, rank_decision, undivided_decision
+from forebay.pipeline.ranks import (
+    Rank,
+    detect_undivided_rank,
+    rank_decision,
+    undivided_decision,
+    uneven_shards_decision,
+)
 from forebay.pipeline.ray_request import plan_ray_workers
 from forebay.pipeline.sparse_request import SparseBatches, choose_sparse_transport, make_sparse_batches
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
@@ -106,7 +111,7 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
         tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
         checks_tokens=_checks_tokens(pipeline),
-        order_nbytes=pipeline.order.nbytes if isinstance(pipeline.order, BucketedBatches) else 0,
+        order_nbytes=pipeline.order.epoch_nbytes if pipeline.order is not None else 0,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
         augmentation_nbytes=_augmentation_nbytes(specs),
@@ -201,6 +206,10 @@ def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
         decisions.append(rank_decision(pipeline.rank, pipeline.schedule))
     elif pipeline.shard_count == 1 and (undivided := detect_undivided_rank()) is not None:
         decisions.append(undivided_decision(undivided))
+    elif pipeline.indexed and (uneven := uneven_shards_decision(pipeline.schedule)) is not None:
+        decisions.append(uneven)
+    if pipeline.index_folder is not None:
+        decisions += pipeline.index_folder.decisions
     if pipeline.source.read_decision is not None:
         decisions.append(pipeline.source.read_decision)
     return decisions

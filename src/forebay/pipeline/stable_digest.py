@@ -25,10 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.source import AbstractSource
 from forebay.core.spec import format_nbytes
+from forebay.errors import SourceError
 from forebay.pipeline.impure_reads import find_impure_read
 
-__all__ = ["UnstableValueError", "stable_digest"]
+__all__ = ["UnstableValueError", "identify_if_known", "stable_digest"]
 
 MAX_ARRAY_NBYTES = 256 << 20  # bytes; hashing them takes about half a second
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -67,6 +69,14 @@ def stable_digest(value: Any, name: str) -> str:
     except RecursionError:
         raise UnstableValueError(f"{name} (it contains itself, or is nested too deeply)") from None
     return digest.hexdigest()
+
+
+def identify_if_known(source: AbstractSource) -> str:
+    """Return a hash of the rows of a source, or an empty text if there is none: a version then stands for them."""
+    try:
+        return "" if source.identify is None else stable_digest(source.identify(), "the source")
+    except (UnstableValueError, SourceError):
+        return ""
 
 
 class _Digest:
