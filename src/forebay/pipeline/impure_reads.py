@@ -48,7 +48,7 @@ _STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _GlobalRead:
     """A variable that the code reads, and the attributes that it reads from it."""
 
     path: tuple[str, ...]
@@ -90,7 +90,7 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _reason(name: str, read: _Read) -> str | None:
+def _reason(name: str, read: _GlobalRead) -> str | None:
     if name in _SEEDED:
         return _RANDOM if read.is_called_without_arguments else None
     if name.startswith(_PURE):
@@ -133,7 +133,7 @@ def _object_name(value: Any) -> str | None:
     return f"{aliases.get(module, module)}.{name}"
 
 
-def _reads(code: CodeType) -> Iterator[_Read]:
+def _reads(code: CodeType) -> Iterator[_GlobalRead]:
     """Yield each variable that the code reads, with the attributes that it reads from it."""
     path: list[str] = []
     for instruction in dis.get_instructions(code):
@@ -143,7 +143,7 @@ def _reads(code: CodeType) -> Iterator[_Read]:
             path.append(str(instruction.argval))
             continue
         if path:
-            yield _Read(tuple(path), instruction.opname == "CALL" and instruction.arg == 0)
+            yield _GlobalRead(tuple(path), instruction.opname == "CALL" and instruction.arg == 0)
         path = [str(instruction.argval)] if instruction.opname in _READS else []
 
 

@@ -133,8 +133,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         Args:
             backup_dir: The folder of the backup, on a local disk.
             save_freq: When to save: `"epoch"`, or a number of batches.
-            double_checkpoint: Whether to keep the backup before the last one, so that the process may be killed while
-                it writes the weights.
+            double_checkpoint: Whether to keep two backups, so that the process may be killed while it writes weights.
             delete_checkpoint: Whether to delete the folder after the last epoch.
 
         Examples:
@@ -190,8 +189,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return self._feed.on_stats(callback, every=every)
 
     def explain(self) -> str:
-        explanation: str = self._feed.explain()
-        return explanation
+        return self._feed.explain()
 
     def close(self) -> None:
         self._epochs.release_batches()
@@ -218,8 +216,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     @property
     def num_batches(self) -> int | None:
-        batches: int | None = self._feed.batches
-        return batches
+        return self._feed.batches
 
     @property
     def batch_size(self) -> int | None:

@@ -263,16 +263,10 @@ class CachedSource(AbstractSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the cache as if it had no rows. The other process fills it again, or reads it from the disk."""
-        options: dict[str, Any] = {
-            "transform": self._transform,
-            "calls_user_code": self._calls_user_code,
-            "used_rows": self._used_rows,
-            "key": self._key,
-        }
-        arguments = (self._inner, self._store, self.specs, self.structure)
+        transform = RowTransform(tuple(self.specs), self.structure, self._transform, self._calls_user_code)
         return (
-            partial(CachedSource, **options),
-            arguments,
+            partial(CachedSource, used_rows=self._used_rows, key=self._key),
+            (self._inner, self._store, transform),
             {"identify": self.identify, "cached_transforms": self.cached_transforms},
         )
 
