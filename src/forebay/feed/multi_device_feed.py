@@ -13,6 +13,7 @@ from typing import Any, Self
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
 from forebay.feed.feed import Epoch, Feed
+from forebay.order.schedule import Cursor
 from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
@@ -38,6 +39,7 @@ class MultiDeviceFeed:
             raise PipelineError("device=() has no device. Pass one or more, such as device=('cuda:0', 'cuda:1').")
         host_nbytes = parse_nbytes(options.host_bytes, "host_bytes") // len(devices)
         parts = [_part(pipeline, devices, number) for number in range(len(devices))]
+        self._first_part = parts[0]
         with ExitStack() as stack:
             feeds = []
             for part, device in zip(parts, devices, strict=True):
@@ -87,7 +89,13 @@ class MultiDeviceFeed:
         return min((feed.state_dict() for feed in self.feeds), key=_position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next `iter()` begin at the position of a state, also of a feed for other devices or shards."""
+        """Make the next `iter()` begin at the position of a state, also of a feed for other devices or shards.
+
+        Raise PipelineError if the last batch after this position has no row for some device.
+        """
+        _refuse_starved_devices(
+            self._first_part, len(self.feeds), Cursor.from_state(state, self._first_part.fingerprint)
+        )
         for feed in self.feeds:
             feed.load_state_dict(state)
 
@@ -172,13 +180,26 @@ def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline
         shard_index=pipeline.shard_index + number * pipeline.shard_count,
         shard_count=pipeline.shard_count * count,
     )
-    starved = part.schedule.starved_shards(0)
-    if starved:
+    _refuse_starved_devices(part, count, Cursor())
+    return part
+
+
+def _refuse_starved_devices(part: Pipeline, count: int, cursor: Cursor) -> None:
+    """Raise PipelineError if some device would have no row in the last batch of the cursor's pass."""
+    schedule = part.schedule
+    starved = schedule.starved_shards(cursor.position)
+    if not starved or not schedule.incomplete_step_rows(cursor):  # a limit on batches may come before the last one
+        return
+    if cursor.position == 0:
         raise PipelineError(
             f"the last batch of an epoch has no row for {starved} of {count} devices. Use drop_remainder=True in "
             "batch()."
         )
-    return part
+    raise PipelineError(
+        f"{schedule.pass_rows - cursor.position} rows remain from position {cursor.position} on, and the last batch "
+        f"has no row for {starved} of {count} devices. Finish this epoch on one device, choose another batch size, or "
+        "use drop_remainder=True in batch()."
+    )
 
 
 def _position(state: dict[str, Any]) -> tuple[int, int, int]:
