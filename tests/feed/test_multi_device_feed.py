@@ -71,3 +71,30 @@ def test_a_position_that_leaves_a_device_without_a_row_is_refused_and_changes_no
 def test_a_limit_before_the_last_batch_needs_no_row_for_each_device():
     with open_feed(pipeline_of(9, 2).take(4), 2) as feed:
         assert sorted(rows_in(feed)) == list(range(8))
+
+
+def test_statistics_are_those_of_whole_batches():
+    with open_feed(pipeline_of(20, 4), 2) as feed:
+        assert len(rows_in(itertools.islice(feed, 3))) == 12
+        stats = feed.stats()
+    assert (stats["batches"], stats["rows"], stats["nbytes"], stats["errors"]) == (3, 12, 12 * 8, 0)
+    assert (stats["rank"], stats["shards"]) == (0, 1)
+    assert [device["nbytes"] for device in stats["devices"]] == [48, 48]
+
+
+def test_the_shard_of_a_process_is_not_that_of_a_device():
+    with open_feed(fb.from_arrays(np.arange(24)).shard(1, 3).batch(4), 2) as feed:
+        assert (feed.stats()["rank"], feed.stats()["shards"]) == (1, 3)
+
+
+def test_reports_come_after_whole_batches():
+    found = []
+    with open_feed(pipeline_of(20, 2), 2) as feed:
+        stop = feed.on_stats(found.append, every=4)
+        rows_in(feed)
+        assert [stats["batches"] for stats in found] == [4, 8]
+        assert found[0]["interval"]["rows"] == 8
+    assert [stats["rows"] for stats in found] == [8, 16, 20]
+    stop()
+    with pytest.raises(PipelineError, match="pass a function"):
+        feed.on_stats("log")

@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from forebay.core.recorder import Recorder
+from forebay.core.recorder import Recorder, TakenGroup
 from forebay.core.spec import ArraySpec, Structure, Tree
 from forebay.errors import FeedClosedError, FeedError, PipelineError
 from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
@@ -44,7 +44,7 @@ class Feed(FeedReports):
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
         self._reports = RegularReports()
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
-        self._progress = Progress(Cursor(), self._schedule)
+        self._progress = Progress(Cursor(), self._schedule, self._recorder)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         # An epoch takes a group and hands it off under this lock, so that no other thread reuses the slot in between.
         self._lock = threading.Lock()
@@ -120,7 +120,8 @@ class Feed(FeedReports):
         can_continue = was_filled and start == progress.next_start and not is_outdated
         progress.end()
         generation = runner.continue_epoch() if can_continue else runner.restart(start)
-        self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
+        self._requested_cursor, self._current_epoch = None, None
+        self._progress = Progress(start, self._schedule, self._recorder)
         return Epoch(self, self._progress, generation)
 
     @property
@@ -238,11 +239,13 @@ class Epoch:
                 pass  # leave the except block: later errors must not have this IndexError as their context
             else:
                 return batch if self._is_host else self._take_on_device(batch)
-            with self._lock:
-                if not self._progress.ready:
-                    self._advance()
-            if self._reports.active:
-                self._reports.run_due(self._feed.stats)
+            try:
+                with self._lock:
+                    if not self._progress.ready:
+                        self._advance()
+            finally:
+                if self._reports.active:
+                    self._reports.run_due(self._feed.stats)
 
     @property
     def spent(self) -> bool:
@@ -323,9 +326,10 @@ class Epoch:
             ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
         parts = slot.layout.parts(group.rows) if self._row_nbytes is None else ()
         nbytes = group.rows * (self._row_nbytes or 0) + sum(part_nbytes for _, part_nbytes in parts)
-        self._recorder.add_received(group.batches, group.rows, nbytes, time.perf_counter() - requested_at)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
+        taken = TakenGroup((group.batches, group.rows, nbytes, batch_rows), ready)
+        self._recorder.begin_group(taken, time.perf_counter() - requested_at)
         self._is_last_group = group.ends_epoch
         self._nbytes += nbytes
         self._progress.begin_group(group.cursor, ready)

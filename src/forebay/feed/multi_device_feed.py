@@ -5,22 +5,23 @@ own link. Device i of n gets the rows i, i + n, i + 2n, ... of a batch. This is 
 any number of devices and shards.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
 
+from forebay.core.launchers import detect_process_rank
+from forebay.core.recorder import Received, RecorderGroup, describe_received
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
 from forebay.feed.feed import Epoch, Feed
+from forebay.feed.reports import RegularReports, StatsCallback
 from forebay.order.schedule import Cursor
 from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["MultiDeviceFeed"]
-
-_SUMMED = ("rows", "bytes", "errors")  # statistics that are added over all devices
 
 
 class MultiDeviceFeed:
@@ -39,7 +40,8 @@ class MultiDeviceFeed:
             raise PipelineError("device=() has no device. Pass one or more, such as device=('cuda:0', 'cuda:1').")
         host_nbytes = parse_nbytes(options.host_bytes, "host_bytes") // len(devices)
         parts = [_part(pipeline, devices, number) for number in range(len(devices))]
-        self._first_part = parts[0]
+        self._pipeline, self._first_part = pipeline, parts[0]
+        self._reports = RegularReports()
         with ExitStack() as stack:
             feeds = []
             for part, device in zip(parts, devices, strict=True):
@@ -47,6 +49,7 @@ class MultiDeviceFeed:
                 stack.callback(feeds[-1].close)
             self.feeds = tuple(feeds)
             stack.pop_all()
+        self._recorders = RecorderGroup([feed._recorder for feed in feeds])
         self._current_epoch: MultiDeviceEpoch | None = None  # the iterator of next(feed)
 
     @property
@@ -73,7 +76,7 @@ class MultiDeviceFeed:
         epochs = {feed.next_cursor.epoch for feed in self.feeds}
         if len(epochs) > 1:  # an interruption came before all devices had a part of the first batch
             self.set_epoch(max(epochs))
-        return MultiDeviceEpoch([iter(feed) for feed in self.feeds])
+        return MultiDeviceEpoch(self, [iter(feed) for feed in self.feeds])
 
     def __next__(self) -> tuple[Tree, ...]:
         """Return the next batch. After StopIteration or an error, start the next epoch."""
@@ -105,10 +108,21 @@ class MultiDeviceFeed:
             feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """Return the statistics of each device under `"devices"`, and the sums of rows, bytes and errors."""
+        """Return what the loop received on all devices, and the statistics of each device under `"devices"`."""
         devices = [feed.stats() for feed in self.feeds]
-        totals = {name: sum(stats[name] for stats in devices) for name in _SUMMED if name in devices[0]}
-        return totals | {"batches": min(stats["batches"] for stats in devices), "devices": devices}
+        pipeline = self._pipeline
+        rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
+        shard = {"rank": rank or 0, "shards": pipeline.shard_count}
+        return describe_received(self.received) | shard | {"devices": devices}
+
+    @property
+    def received(self) -> Received:
+        """What the consumer received so far. It waits for each device's part of a batch."""
+        return self._recorders.received()
+
+    def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
+        """Call a function with the statistics regularly, as `Feed.on_stats` does."""
+        return self._reports.add(callback, every, self._recorders)
 
     def explain(self) -> str:
         """Return the explanation of each device's feed."""
@@ -122,6 +136,7 @@ class MultiDeviceFeed:
 
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""
+        self._reports.run_due(self.stats, at_end=True)
         with ExitStack() as stack:  # closes all feeds even after an error
             for feed in self.feeds:
                 stack.callback(feed.close)
@@ -139,13 +154,15 @@ class MultiDeviceFeed:
 class MultiDeviceEpoch:
     """An iterator over one epoch of a `MultiDeviceFeed`."""
 
-    def __init__(self, epochs: Sequence[Epoch]) -> None:
-        self._epochs, self.is_over = epochs, False
+    def __init__(self, feed: MultiDeviceFeed, epochs: Sequence[Epoch]) -> None:
+        self._feed, self._epochs, self.is_over = feed, epochs, False
 
     def __iter__(self) -> Iterator[tuple[Tree, ...]]:
         return self
 
     def __next__(self) -> tuple[Tree, ...]:
+        if self._feed._reports.active:
+            self._feed._reports.run_due(self._feed.stats)
         try:
             return tuple([next(epoch) for epoch in self._epochs])
         except StopIteration:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from forebay.core.recorder import Recorder
 from forebay.order.schedule import Cursor, Schedule
 
 __all__ = ["Progress"]
@@ -13,9 +14,19 @@ class Progress:
     The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
     """
 
-    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "is_unused", "ready")
+    __slots__ = (
+        "_group_batches",
+        "_group_cursor",
+        "_recorder",
+        "_schedule",
+        "is_finished",
+        "is_over",
+        "is_unused",
+        "ready",
+    )
 
-    def __init__(self, start: Cursor, schedule: Schedule) -> None:
+    def __init__(self, start: Cursor, schedule: Schedule, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
         self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
         self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
@@ -45,5 +56,7 @@ class Progress:
 
     def end(self) -> None:
         """End the epoch, and drop the batches that were not received."""
+        if not self.is_over:
+            self._recorder.end_group()
         self._group_cursor, self._group_batches = self.cursor, 0
         self.ready, self.is_over = [], True
