@@ -1,6 +1,5 @@
 """The feed that the user iterates: epochs, state, statistics, explanation."""
 
-import operator
 import sys
 import threading
 import time
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from forebay.core.recorder import Recorder, TakenGroup
 from forebay.core.spec import ArraySpec, Structure, Tree
-from forebay.errors import FeedClosedError, FeedError, PipelineError
+from forebay.errors import FeedClosedError, FeedError
 from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
 from forebay.feed.progress import Progress
 from forebay.feed.reports import FeedReports, RegularReports
@@ -22,7 +21,7 @@ from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
 from forebay.pipeline.request import resolve_request
-from forebay.pipeline.validate import validate_cursor, warn_if_random_numbers_differ
+from forebay.pipeline.validate import validate_cursor, validate_epoch, warn_if_random_numbers_differ
 from forebay.sources.streams.batches import BatchStream
 
 __all__ = ["Epoch", "Feed"]
@@ -38,11 +37,18 @@ class Feed(FeedReports):
         [[0, 1, 2], [3, 4, 5]]
     """
 
-    def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: FeedOptions,
+        recorder: Recorder | None = None,
+        reports: RegularReports | None = None,
+    ) -> None:
+        """Start a feed. `recorder` and `reports` are those of an earlier feed that this one replaces."""
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
-        self._options, self._recorder = options, Recorder()
+        self._options, self._recorder = options, recorder or Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
-        self._reports = RegularReports()
+        self._reports = reports or RegularReports()
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule, self._recorder)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
@@ -163,13 +169,7 @@ class Feed(FeedReports):
         Args:
             epoch: The number of the epoch, from 0.
         """
-        try:
-            number = operator.index(epoch)
-        except TypeError:
-            number = -1
-        if number < 0:
-            raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
-        self._begin_at(Cursor(epoch=number))
+        self._begin_at(Cursor(epoch=validate_epoch(epoch)))
 
     def _begin_at(self, cursor: Cursor) -> None:
         self._progress.end()

@@ -1,5 +1,6 @@
 """Validation of pipelines, feed options and states."""
 
+import operator
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from forebay.transforms.padding import RaggedFields
 
 __all__ = [
     "validate_cursor",
+    "validate_epoch",
     "validate_pipeline",
     "validate_ragged_fields",
     "validate_target",
@@ -149,6 +151,17 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None
         )
     if isinstance(pipeline.rank, Rank):
         validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position, unit=_unit(pipeline))
+
+
+def validate_epoch(epoch: Any) -> int:
+    """Return the number of an epoch, or raise PipelineError."""
+    try:
+        number = operator.index(epoch)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
+    return number
 
 
 def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> None:

@@ -10,7 +10,9 @@ from tests.adapters.trainers.training import (
     RunStoppedError,
     expected_rows,
     flat,
+    make_endless_loader,
     make_loader,
+    make_stream_loader,
     run_example,
     train_by_hand,
 )
@@ -131,6 +133,18 @@ def test_evaluations_during_a_run_do_not_move_the_training(tmp_path):
 
 def test_max_steps_stop_in_the_middle_of_an_epoch(tmp_path):
     assert train(tmp_path, max_steps=7).rows == expected_rows()[:7]
+
+
+@pytest.mark.parametrize("make", [make_stream_loader, make_endless_loader])
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_run_without_a_length_resumes(tmp_path, make, step):
+    options = {"max_steps": 8, "save_strategy": "steps", "save_steps": 1}
+    whole = train(tmp_path / "whole", loader=make(), **options)
+    with pytest.raises(RunStoppedError):
+        train(tmp_path, Stop(step + 1), loader=make(), **options)
+    net = train(tmp_path, checkpoint=str(tmp_path / f"checkpoint-{step}"), loader=make(), **options)
+    assert net.rows == whole.rows[step:]
+    assert net.weights == whole.weights
 
 
 def test_a_trainer_that_gets_only_the_dataset_says_what_to_do(tmp_path):

@@ -139,7 +139,7 @@ class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped 
         return _batches_of_epoch(loader_feed, 0 if self.repeats_epoch else loader_feed.next_epoch)
 
     def __len__(self) -> int:
-        return len(self.sampler.dataset.loader_feed.feed_of_rank)
+        return len(self.sampler.dataset.loader_feed.pipeline)
 
 
 def return_batch(batch: Tree) -> Tree:
@@ -148,7 +148,11 @@ def return_batch(batch: Tree) -> Tree:
 
 
 def _batches_of_epoch(loader_feed: LoaderFeed, epoch: int) -> Iterator[BatchRows]:
-    """Yield all batches of an epoch, without reading them. A stream of unknown length has no end here."""
-    schedule, batches = loader_feed.pipeline.schedule, loader_feed.feed.batches
+    """Yield all batches of an epoch, without reading them. A stream of unknown length ends when its end was read."""
+    pipeline = loader_feed.pipeline
+    batches = pipeline.epoch_batches
+    loader_feed.begin_batches()
     for number in itertools.count() if batches is None else range(batches):
-        yield BatchRows(epoch, number, schedule)
+        if not loader_feed.has_batch(epoch, number):
+            return
+        yield BatchRows(epoch, number, pipeline.schedule)
