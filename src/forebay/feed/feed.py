@@ -20,6 +20,7 @@ from forebay.pipeline.familiar_words import refuse_index, refuse_keras, reject_a
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
+from forebay.pipeline.ranks import Rank, refuse_later_rank
 from forebay.pipeline.request import resolve_request
 from forebay.pipeline.validate import validate_cursor, validate_epoch, warn_if_random_numbers_differ
 from forebay.sources.streams.batches import BatchStream
@@ -48,7 +49,7 @@ class Feed(FeedReports):
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
         self._options, self._recorder = options, recorder or Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
-        self._reports = reports or RegularReports()
+        self._reports, self._has_checked_rank = reports or RegularReports(), False
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None: `Progress.next_start`
         self._progress = Progress(Cursor(), self._schedule, self._recorder)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
@@ -113,6 +114,10 @@ class Feed(FeedReports):
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
+        if not self._has_checked_rank:  # a script may start its ranks after it has made the feed
+            rank = self._pipeline.rank if isinstance(self._pipeline.rank, Rank) else None
+            refuse_later_rank(rank, has_shard=self._pipeline.has_shard)
+            self._has_checked_rank = True
         progress, is_outdated = self._progress, self._plan_version != plan_version_of(self._pipeline)
         start = self.next_cursor
         if is_outdated:  # for example, all rows are in a cache now
