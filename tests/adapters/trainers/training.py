@@ -32,12 +32,19 @@ def make_endless_loader():
     return make_pipeline().repeat().feed("loader")
 
 
+def loose_rows(rows=ROWS):
+    """Return the rows in their order, as dicts of arrays."""
+    with make_pipeline(rows, shuffle=False).feed("numpy") as feed:
+        return [
+            {name: np.array(value[row]) for name, value in batch.items()}
+            for batch in feed
+            for row in range(len(batch["row"]))
+        ]
+
+
 def make_stream_loader():
     """Return a loader without a length, of the rows in their order."""
-    with make_pipeline(shuffle=False).feed("numpy") as feed:
-        rows = [
-            {name: value[row] for name, value in batch.items()} for batch in feed for row in range(len(batch["row"]))
-        ]
+    rows = loose_rows()
     return fb.from_generator(lambda: iter(rows)).batch(BATCH).feed("loader")
 
 

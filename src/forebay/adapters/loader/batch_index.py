@@ -15,7 +15,7 @@ from forebay.core.spec import Tree
 from forebay.errors import FeedError
 from forebay.order.schedule import Schedule
 
-__all__ = ["BatchRows", "FeedBatchSampler", "FeedDataset", "FeedSampler", "return_batch"]
+__all__ = ["BatchRows", "FeedBatchSampler", "FeedDataset", "FeedSampler", "refuse_row", "return_batch"]
 
 
 class BatchRows(Sequence[int]):
@@ -62,18 +62,11 @@ class FeedDataset(Dataset):  # type: ignore[misc]  # torch is untyped here
     def __getitems__(self, batch: Any) -> Tree:
         """Return the batch that an element of `FeedBatchSampler` describes."""
         if not isinstance(batch, BatchRows):
-            self._refuse(batch)
+            refuse_row(batch)
         return self.loader_feed.batch_at(batch.epoch, batch.number)
 
     def __getitem__(self, index: Any) -> NoReturn:
-        self._refuse(index)
-
-    def _refuse(self, index: Any) -> NoReturn:
-        raise FeedError(
-            f"the dataset of a Forebay loader returns whole batches, in the order of the pipeline, so it has no row "
-            f"{str(index)[:80]}. Give the loader itself to the trainer. With transformers, override "
-            "Trainer.get_train_dataloader() to return it."
-        )
+        refuse_row(index)
 
 
 class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped here
@@ -140,6 +133,15 @@ class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped 
 
     def __len__(self) -> int:
         return len(self.sampler.dataset.loader_feed.pipeline)
+
+
+def refuse_row(index: Any) -> NoReturn:
+    """Raise the error for a trainer that asks for a single row."""
+    raise FeedError(
+        "a Forebay loader and its dataset return whole batches, in the order of the pipeline, so they have no row "
+        f"{str(index)[:80]}. Give the loader itself to the trainer. With transformers, use the Trainer of "
+        "forebay.adapters.transformers, which takes loaders."
+    )
 
 
 def return_batch(batch: Tree) -> Tree:

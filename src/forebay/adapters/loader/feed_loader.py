@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 
 from torch.utils.data import DataLoader
 
-from forebay.adapters.loader.batch_index import FeedBatchSampler, FeedDataset, FeedSampler, return_batch
+from forebay.adapters.loader.batch_index import FeedBatchSampler, FeedDataset, FeedSampler, refuse_row, return_batch
 from forebay.adapters.loader.loader_feed import LoaderBatches, LoaderFeed
 from forebay.core.recorder import Received
 from forebay.core.spec import Tree
@@ -70,8 +70,7 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         return True  # also without a length: trainers write `loader or other_loader`
 
     def __getitem__(self, index: Any) -> NoReturn:
-        self.dataset[index]  # raises the error for a trainer that takes the loader for a dataset
-        raise AssertionError
+        refuse_row(index)  # a trainer has taken the loader for a dataset
 
     # Methods of a feed
 
