@@ -180,7 +180,7 @@ class MultiDeviceEpoch:
 def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline:
     """Return the pipeline of one device: a shard with a part of each batch."""
     count, batching = len(devices), pipeline.batching
-    if len({"cuda:0" if device in ("cuda", "gpu", 0) else str(device) for device in devices}) < count:
+    if len({_canonical(device) for device in devices}) < count:
         raise PipelineError(f"device={devices} has a device twice. Pass each device once.")
     if not pipeline.indexed or batching is None or batching.tokens is not None:
         raise PipelineError(
@@ -199,6 +199,14 @@ def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline
     )
     _refuse_starved_devices(part, count, Cursor())
     return part
+
+
+def _canonical(device: Any) -> Any:
+    """Return a name such as "cuda:1" for all spellings of a device, and an engine as it is."""
+    if hasattr(device, "open_slot"):
+        return id(device)
+    kind, _, index = (f"cuda:{device}" if isinstance(device, int) else str(device).lower()).partition(":")
+    return f"{'cuda' if kind == 'gpu' else kind}:{int(index) if index.isdecimal() else index or 0}"
 
 
 def _refuse_starved_devices(part: Pipeline, count: int, cursor: Cursor) -> None:

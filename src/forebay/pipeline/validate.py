@@ -26,6 +26,7 @@ __all__ = [
     "validate_epoch",
     "validate_pipeline",
     "validate_ragged_fields",
+    "validate_ragged_split",
     "validate_target",
     "warn_if_random_numbers_differ",
     "with_ragged_specs",
@@ -135,6 +136,16 @@ def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[A
                 f"{name!r} is {spec}, which has several variable lengths. Ragged rows may differ only in the length of "
                 "the first axis. Use pad=."
             )
+
+
+def validate_ragged_split(split: BatchSplit | None, specs: Sequence[ArraySpec], structure: Structure) -> None:
+    """Raise PipelineError if the values of ragged rows would be divided among devices."""
+    ragged = [name for name, spec in zip(structure.paths, specs, strict=True) if spec.ragged]
+    if split is not None and split.parts > 1 and ragged:
+        raise PipelineError(
+            f"the values of {ragged[0]!r} cannot be divided into {split.parts} parts for the devices, because their "
+            "rows differ in length. Use batch(pad=...), or one feed for each device."
+        )
 
 
 def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None) -> None:
