@@ -35,7 +35,13 @@ from forebay.pipeline.ray_request import plan_ray_workers
 from forebay.pipeline.sparse_request import SparseBatches, choose_sparse_transport, make_sparse_batches
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
 from forebay.pipeline.target import Target, resolve_target
-from forebay.pipeline.validate import validate_pipeline, validate_ragged_fields, validate_target, with_ragged_specs
+from forebay.pipeline.validate import (
+    validate_pipeline,
+    validate_ragged_fields,
+    validate_ragged_split,
+    validate_target,
+    with_ragged_specs,
+)
 from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
@@ -73,6 +79,8 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     source = pipeline.source
     device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
     validate_ragged_fields(pipeline, specs.stages)
+    if _is_ragged(pipeline):
+        validate_ragged_split(target.split, specs.specs, specs.structure)
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
     cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
     threads_read = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
