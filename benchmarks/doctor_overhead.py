@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.core.machine import Machine, installed_versions
+from forebay.core.provenance import provenance
 from forebay.doctor.capture.session import Session
 from forebay.doctor.capture.step_detector import StepDetector
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -135,7 +136,7 @@ def report(results: dict[str, list[LoopResult]], arguments: argparse.Namespace) 
     if arguments.json is not None:
         loops = {name: [asdict(row) for row in rows] for name, rows in results.items()}
         arguments.json.write_text(
-            json.dumps({"machine": asdict(machine), "versions": versions, "loops": loops}, indent=1)
+            json.dumps({**provenance(), "machine": asdict(machine), "versions": versions, "loops": loops}, indent=1)
         )
 
 

@@ -35,6 +35,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import forebay as fb
+from forebay.core.provenance import provenance
 
 BATCH_ROWS, ROW_FLOATS = 32, 100
 DATA_BATCH_ROWS = 256  # of the measurement `data`
@@ -48,7 +49,7 @@ def main() -> None:
     nodes = [int(count) for count in arguments.nodes.split(",")]
     measurements = arguments.only.split(",")
     busy_map = BusyMap.calibrate(arguments.row_ms / 1e3)  # once, so that all contenders do the same work
-    result: dict[str, Any] = {"machine": machine(), "asked": vars(arguments), "rounds": busy_map.rounds}
+    result: dict[str, Any] = {**provenance(), "machine": machine(), "asked": vars(arguments), "rounds": busy_map.rounds}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the remaining measurements did not run"))
     try:
         for count in nodes:

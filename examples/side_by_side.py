@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import forebay as fb
 from forebay.core.machine import Machine, installed_versions
+from forebay.core.provenance import provenance
 
 __all__ = ["DEVICE", "Variant", "compare"]
 
@@ -121,6 +122,7 @@ def _check_answers(timings: dict[str, Timing]) -> None:
 def _record(quick: bool, timings: dict[str, Timing], steps: int, nbytes: int) -> dict[str, Any]:
     machine, versions = Machine.detect(), installed_versions()
     return {
+        **provenance(),
         "example": Path(sys.argv[0]).stem,
         "device": _device_name(),
         "quick": quick,

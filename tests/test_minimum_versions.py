@@ -34,7 +34,7 @@ def is_release_of(release, minimum):
 
 
 # CUDA 13 and CUDA 12 cannot be installed together.
-UNTESTED = ("test", "trainers", "docs", "notebooks", "lint", "cu13", "images-cu13")
+UNTESTED = ("test", "trainers", "docs", "lint", "cu13", "images-cu13")
 RUNTIME = declared_minimums(
     [
         *PROJECT["dependencies"],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.parsing import parse, source_facts
+from tests.support.run_python import check_python
 
 import forebay
 from forebay.adapters.monitoring import FeedCollector, scalars, to_tensorboard, to_wandb
@@ -46,12 +47,6 @@ LOADERS = {  # files that may call import_module; `registry.all_targets` lists t
     "forebay/sources/formats/inflate.py",
     "forebay/transforms/workers/pickling.py",
 }
-
-
-def run(script):
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("name", forebay.__all__)
@@ -116,12 +111,13 @@ def test_all_is_sorted_and_complete():
 
 
 def test_importing_forebay_loads_no_framework_and_nothing_heavy():
-    loaded = run("import sys, forebay; print(*sorted({name.partition('.')[0] for name in sys.modules}))").split()
+    script = "import sys, forebay; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = check_python("-c", script).split()
     assert not set(loaded) & {"torch", "tensorflow", "jax", "keras", "cupy", "rich", "jinja2", "PIL", "grain", "ray"}
 
 
 def test_importing_forebay_starts_no_thread():
-    assert run("import threading, forebay; print(threading.active_count())").strip() == "1"
+    assert check_python("-c", "import threading, forebay; print(threading.active_count())").strip() == "1"
 
 
 def test_every_module_has_a_docstring():
@@ -156,7 +152,7 @@ def test_docstring_examples_run(name):
 def test_docstring_examples_with_a_framework_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), str(ROOT)]))
-    run(f"from tests.test_surface import run_examples; run_examples({name!r})")
+    check_python("-c", f"from tests.test_surface import run_examples; run_examples({name!r})")
 
 
 def run_examples(name):
@@ -217,7 +213,7 @@ def test_the_examples_of_the_readme_and_the_tour_run():
     examples = [readme, *python_blocks(ROOT / "docs" / "tour.md")]
     assert len(examples) >= 6
     calls = [f"exec({block!r}, {{'__name__': '__main__'}})" for block in examples]
-    run("\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *calls]))
+    check_python("-c", "\n".join(["import os", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", *calls]))
 
 
 README_LINES = 150  # a reader should find the doctor, the feed and their numbers within one minute
@@ -247,7 +243,7 @@ for _, name, _ in pkgutil.walk_packages(getattr(found, "__path__", []), found.__
     importlib.import_module(name)
 print("imported")
 """
-    assert run(script).strip() == "imported"
+    assert check_python("-c", script).strip() == "imported"
 
 
 def test_the_page_for_users_about_how_it_works_is_short():
@@ -319,7 +315,7 @@ for target in {targets}:
             raise
 print("loaded")
 """
-    assert run(script).splitlines()[-1] == "loaded"
+    assert check_python("-c", script).splitlines()[-1] == "loaded"
 
 
 def test_every_module_of_forebay_named_in_a_string_exists():

@@ -12,6 +12,7 @@ from tests.support.received import batches_of
 import forebay as fb
 from forebay.adapters.monitoring import FeedCollector, scalars, to_tensorboard, to_wandb
 from forebay.errors import FrameworkError, PipelineError
+from forebay.testing import SimulatedEngine
 
 NAMES = {"rows", "errors", "rows_per_second", "wait_share"} | {
     f"wait_{part}_seconds" for part in ("p50", "p95", "p99", "max")
@@ -115,6 +116,18 @@ def test_prometheus_reads_the_statistics_when_it_scrapes():
     assert found["forebay_batch_wait_seconds_bucket", ("feed", "train"), ("le", "+Inf"), ("rank", "0")] == 4
     assert found["forebay_rows_total", ("feed", "valid"), ("rank", "1")] == 2
     assert found["forebay_batch_wait_seconds_sum", *labels] > 0
+
+
+def test_prometheus_reads_a_feed_for_several_devices():
+    registry = prometheus_client.CollectorRegistry()
+    pipeline = fb.from_arrays(np.arange(8)).batch(2)
+    with pipeline.feed("numpy", device=(SimulatedEngine(), SimulatedEngine())) as train:
+        registry.register(FeedCollector(train=train))
+        list(train)
+        found = scrape(registry)
+    labels = ("feed", "train"), ("rank", "0")
+    assert (found["forebay_rows_total", *labels], found["forebay_batches_total", *labels]) == (8, 4)
+    assert found["forebay_bytes_total", *labels] == 64
 
 
 def test_the_collector_does_not_keep_a_feed_alive():

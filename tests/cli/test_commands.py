@@ -4,7 +4,6 @@ Tests of how output is written (width, closed pipe, full disk) start processes.
 """
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -14,21 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.support.run_python import TERMINAL, run_python
 
 from forebay.cli.main import main
 
 
-def forebay(*arguments, **options):
-    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "forebay", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,  # the demo imports a framework twice
-        check=False,
-        env=environment,
-        **options,
-    )
+def forebay(*arguments):
+    return run_python("-m", "forebay", *arguments, seconds=240, **TERMINAL)  # the demo imports a framework twice
 
 
 class Done(NamedTuple):

@@ -15,21 +15,13 @@ from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.report.trace_reader import read_trace
 from tests.support.paths import DOCTOR
+from tests.support.run_python import TERMINAL, run_python
 
 COMMAND = [sys.executable, "-m", "forebay", "doctor"]
-PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
 
 
 def doctor(*arguments, cwd, **settings):
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=cwd,
-        env=os.environ | PLAIN | settings,
-    )
+    return run_python("-m", "forebay", "doctor", *arguments, cwd=cwd, seconds=60, **TERMINAL | settings)
 
 
 @pytest.fixture
@@ -199,7 +191,7 @@ def test_an_interrupted_script_is_reported(folder):
     # Short sleeps: as in plain Python, a Ctrl-C just before a system call does not interrupt it.
     (folder / "long.py").write_text("import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(0.1)\n")
     with subprocess.Popen(
-        [*COMMAND, "long.py"], cwd=folder, env=os.environ | PLAIN, stdout=subprocess.PIPE, text=True
+        [*COMMAND, "long.py"], cwd=folder, env=os.environ | TERMINAL, stdout=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout.readline() == "begun\n"
         running.send_signal(signal.SIGINT)
@@ -214,7 +206,7 @@ def test_a_script_that_is_terminated_is_reported(folder, options):
     with subprocess.Popen(
         [*COMMAND, *options, "long.py"],
         cwd=folder,
-        env=os.environ | PLAIN,
+        env=os.environ | TERMINAL,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

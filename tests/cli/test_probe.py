@@ -11,6 +11,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from tests.support.run_python import TERMINAL, run_python
 
 from forebay.cli.probe import render
 from forebay.core.ceilings import (
@@ -129,21 +130,12 @@ def test_many_cores_and_no_gpu_fit_into_80_columns():
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-def environment(folder):
-    return os.environ | {"XDG_CACHE_HOME": str(folder), "COLUMNS": "80", "NO_COLOR": "1", "TMPDIR": str(folder)}
+def settings(folder):
+    return {"XDG_CACHE_HOME": str(folder), "TMPDIR": str(folder)} | TERMINAL
 
 
-def forebay_probe(folder, *arguments, **options):
-    command = [sys.executable, "-m", "forebay", "probe", *arguments]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-        env=environment(folder),
-        **options,
-    )
+def forebay_probe(folder, *arguments):
+    return run_python("-m", "forebay", "probe", *arguments, seconds=TIMEOUT_SECONDS, **settings(folder))
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +214,7 @@ sys.exit(main(["probe"]))
 @pytest.mark.parametrize("part", ["host", "disk"])
 def test_an_interrupt_leaves_nothing_behind(tmp_path, part):
     command = [sys.executable, "-c", ENDLESS.format(part=part)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | settings(tmp_path)) as running:
         assert running.stderr.readline().strip() == "measuring"
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=TIMEOUT_SECONDS)

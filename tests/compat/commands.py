@@ -1,20 +1,18 @@
 """Run commands as a user does: `python -m forebay ...` in a separate process."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.support.run_python import TERMINAL, Done, run_python
 
 __all__ = ["MAX_SECONDS", "ROOT", "Done", "forebay", "forebay_each", "python", "words_of"]
 
 ROOT = Path(__file__).parents[2]  # root of the repository; worker processes import `tests` from there
 MAX_SECONDS = 300
 # A report must not depend on the terminal, on the GPUs or on the settings of the caller.
-PLAIN = {
-    "COLUMNS": "80",
-    "NO_COLOR": "1",
+PLAIN = TERMINAL | {
     "TERM": "dumb",
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -35,7 +33,6 @@ for arguments in json.loads(sys.argv[1]):
     done.append([code, out.getvalue(), err.getvalue()])
 json.dump(done, sys.stdout)
 """
-Done = subprocess.CompletedProcess[str]
 
 
 def forebay(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
@@ -53,15 +50,7 @@ def forebay_each(calls: Sequence[Sequence[str | Path]], *, cwd: Path = ROOT) -> 
 
 
 def python(*arguments: str | Path, cwd: Path = ROOT, **settings: str) -> Done:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=MAX_SECONDS,
-        check=False,
-        cwd=cwd,
-        env=os.environ | PLAIN | settings,
-    )
+    return run_python(*arguments, cwd=cwd, seconds=MAX_SECONDS, **PLAIN | settings)
 
 
 def words_of(text: str) -> list[list[str]]:

@@ -5,33 +5,15 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tests.support.terminals import show_progress_at_once
 
 from forebay.core import progress_line
-from forebay.core.progress_line import ProgressLine
-
-
-class Terminal(io.StringIO):
-    """A stderr that is a terminal, and tells when something was drawn."""
-
-    def __init__(self):
-        super().__init__()
-        self.drawn = threading.Event()
-
-    def isatty(self):
-        return True
-
-    def write(self, text):
-        self.drawn.set()
-        return super().write(text)
+from forebay.core.progress_line import BackgroundLine, ProgressLine
 
 
 @pytest.fixture
 def terminal(monkeypatch):
-    stderr = Terminal()
-    monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))  # pytest replaces sys.stderr itself
-    monkeypatch.setattr(progress_line, "SHOW_AFTER_SECONDS", 0.0)
-    monkeypatch.setattr(progress_line, "REDRAW_SECONDS", 0.001)
-    return stderr
+    return show_progress_at_once(monkeypatch)
 
 
 def test_it_shows_the_share_and_erases_the_line(terminal):
@@ -64,6 +46,27 @@ def test_only_the_main_thread_shows_a_line(terminal):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
+    assert terminal.getvalue() == ""
+
+
+def test_the_line_of_another_thread_is_shown_while_the_main_thread_waits_for_it(terminal):
+    def work():
+        with ProgressLine("uploading 9 GiB", 4) as line:
+            line.done = 2
+            terminal.drawn.wait(10)
+
+    thread = threading.Thread(target=work)
+    with BackgroundLine():
+        thread.start()
+        thread.join()
+    assert "\r\x1b[Kforebay: uploading 9 GiB (50%, 0 s)" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_wait_without_work_in_other_threads_draws_nothing(terminal):
+    with BackgroundLine() as line:
+        assert not terminal.drawn.wait(0.05)
+        assert line.render(3.0, 80) == ""
     assert terminal.getvalue() == ""
 
 

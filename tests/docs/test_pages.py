@@ -1,14 +1,12 @@
 """The scripts and the output on the pages of the documentation are real."""
 
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from importlib.util import find_spec
 
 import pytest
 from tests.support.paths import ROOT
+from tests.support.run_python import check_python
 from tests.test_surface import PAGES_WITHOUT_A_FRAMEWORK
 
 DOCS = ROOT / "docs"
@@ -25,7 +23,7 @@ ELSEWHERE = {  # pages whose examples other tests run, or which need something t
 }
 COMING_FROM = sorted(page.stem for page in (DOCS / "coming-from").glob("*.md"))
 TUTORIAL = DOCS / "why-is-my-gpu-idle.md"
-ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "80"}
+SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "80"}
 
 
 def blocks_of(page, language):
@@ -37,12 +35,7 @@ def blocks_of(page, language):
 def run_script(text, folder):
     """Run a script in a folder, and return its output."""
     (folder / "train.py").write_text(text)
-    command = [sys.executable, "train.py"]
-    done = subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return check_python("train.py", cwd=folder, **SETTINGS)
 
 
 @pytest.mark.long
@@ -79,8 +72,7 @@ def test_the_scripts_of_the_tutorial_run(number, tmp_path):
 
 def test_the_script_for_assistants_prints_the_main_cure(tmp_path):
     recording, diagnosis = DOCS / "tutorial" / "slow.gz", tmp_path / "before.json"
-    command = [sys.executable, "-m", "forebay", "doctor", "--json", str(diagnosis), str(recording)]
-    subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True)
+    check_python("-m", "forebay", "doctor", "--json", diagnosis, recording, **SETTINGS)
     (script,) = re.findall(r"^    ```python\n(.*?)^    ```", (ROOT / "AGENTS.md").read_text(), re.DOTALL | re.MULTILINE)
     assert "fb.from_arrays" in run_script(textwrap.dedent(script), tmp_path)
 
@@ -93,15 +85,8 @@ def commands_of_the_tutorial():
 @pytest.mark.parametrize(("command", "output"), commands_of_the_tutorial(), ids=lambda text: text[:40])
 def test_the_tutorial_shows_what_the_doctor_prints(command, output):
     """If the wording of the report changed, run the command and paste its output into the page."""
-    done = subprocess.run(
-        [sys.executable, "-m", "forebay", *command.split()],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.rstrip() == output.rstrip()
+    shown = check_python("-m", "forebay", *command.split(), cwd=ROOT, **SETTINGS)
+    assert shown.rstrip() == output.rstrip()
 
 
 def test_the_page_of_the_doctor_shows_a_part_of_what_the_doctor_prints():
@@ -109,6 +94,5 @@ def test_the_page_of_the_doctor_shows_a_part_of_what_the_doctor_prints():
         r"^```\n\$ forebay doctor read_back_replay.py\n(.*?)^```", (DOCS / "doctor.md").read_text(), re.S | re.M
     )
     recording = ROOT / "tests" / "doctor" / "recorded" / "tensorflow" / "read_back_replay.gz"
-    command = [sys.executable, "-m", "forebay", "doctor", str(recording)]
-    printed = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout.splitlines()
+    printed = check_python("-m", "forebay", "doctor", str(recording), **SETTINGS).splitlines()
     assert [line for line in shown.splitlines() if line.rstrip() not in printed] == ["  ..."]

@@ -2,13 +2,12 @@
 
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
-from tests.docs.test_pages import DOCS, ENVIRONMENT, run_script
+from tests.docs.test_pages import DOCS, run_script
+from tests.support.run_python import run_python
 
-ON_CPU = ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 SAVED = 'os.replace("checkpoint.new", checkpoint)'
 KILL = 'state["feed"]["batches"] == 7 and os.kill(os.getpid(), 9)'
 
@@ -21,15 +20,11 @@ def recipe(name):
     return script
 
 
-def run(folder, *command):
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=ON_CPU, capture_output=True, text=True, timeout=500, check=False
-    )
-
-
 def test_two_ranks_train_with_distributed_data_parallel(tmp_path):
     (tmp_path / "train_ddp.py").write_text(recipe("train_ddp.py"))
-    done = run(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train_ddp.py")
+    done = run_python(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train_ddp.py", cwd=tmp_path, **ON_CPU
+    )
     assert done.returncode == 0, done.stderr
     reports = re.findall(r"rank (\d) of 2: epoch (\d), (\d+) steps", done.stdout)
     assert sorted(reports) == [("0", "0", "10"), ("0", "1", "10"), ("1", "0", "10"), ("1", "1", "10")]
@@ -48,7 +43,7 @@ def test_a_killed_run_continues_with_the_next_row_and_the_same_losses(killed, tm
     expected = run_script(script, tmp_path).splitlines()
     (tmp_path / "checkpoint.pt").unlink()
     (tmp_path / "train.py").write_text(script.replace(SAVED, killed))
-    first = run(tmp_path, "train.py")
+    first = run_python("train.py", cwd=tmp_path, **ON_CPU)
     assert first.returncode == -signal.SIGKILL
     second = run_script(script, tmp_path)
     assert len(expected) == 30

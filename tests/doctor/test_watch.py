@@ -27,7 +27,7 @@ def test_a_running_watch_has_no_report():
 
 def test_a_notebook_shows_the_report_of_an_ended_watch(watched):
     assert repr(watched) == "<Watch: No training loop was found, so there is no step time to report>"
-    assert watched._repr_html_() == render_card(watched.diagnosis)
+    assert watched._repr_html_() == watched.diagnosis._repr_html_() == render_card(watched.diagnosis)
 
 
 def test_verdict_is_a_deprecated_name_of_diagnosis(watched):

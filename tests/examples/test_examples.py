@@ -11,28 +11,25 @@ import sys
 import pytest
 from tests.support.parsing import parse
 from tests.support.paths import ROOT
+from tests.support.run_python import check_python
 
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 QUESTIONS = (ROOT / "docs" / "questions.md").read_text()
 INDEX = (ROOT / "examples" / "README.md").read_text()
-
-
-ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def run(*command):
     """Run a script without a GPU, so that it does the same on every machine."""
-    command = [sys.executable, *map(str, command)]
-    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    check_python(*command, cwd=ROOT, **SETTINGS)
 
 
 def run_in_terminal(*command):
     """Run a script whose stderr is a terminal. Return what it prints there."""
     terminal, script_end = pty.openpty()
     with os.fdopen(script_end, "wb") as stderr:
-        command = [sys.executable, *map(str, command)]
-        subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, timeout=500)
+        command, settings = [sys.executable, *map(str, command)], os.environ | SETTINGS
+        subprocess.run(command, env=settings, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, timeout=500)
         printed = os.read(terminal, 65_536)  # the buffer of a terminal has less
     os.close(terminal)
     return printed.decode()
@@ -102,6 +99,8 @@ def test_every_example_runs_and_appends_a_record(script, outputs):
     assert (outputs / f"{script.stem}.status").read_text() == "0", printed[-4000:]
     (found,) = json.loads((outputs / "results" / f"{script.stem}.json").read_text())["records"]
     assert found["example"] == script.stem
+    assert found["date"].endswith("Z")
+    assert "commit" in found
     assert found["device"].startswith("CPU")
     assert min(found["plain"]["seconds"] + found["forebay"]["seconds"]) > 0
     assert f"{script.stem} on CPU" in printed

@@ -2,32 +2,25 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from tests.support.parsing import parse
 from tests.support.paths import ROOT
+from tests.support.run_python import check_python
 
 EXAMPLES = sorted(path for name in ("torch", "jax", "cupy") for path in (ROOT / "examples").glob(f"{name}_*.py"))
 NUMBERED = sorted((ROOT / "examples").glob("[0-9]*.py"))  # test_examples.py runs them
 INDEX = (ROOT / "examples" / "README.md").read_text()
 MAX_LINES = 60
 FRAMEWORKS = ("PyTorch: ", "JAX: ", "CuPy: ", "TensorFlow: ", "Keras: ")  # an example names its framework first
-ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 ADVICE = ("Look at", "ompare")  # an example says what to look at
 
 
 def run(*command, folder):
     """Run a command of Python without a GPU, and return its output."""
-    command = [sys.executable, *map(str, command)]
-    done = subprocess.run(
-        command, env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
+    return check_python(*command, cwd=folder, **SETTINGS)
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)

@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 import pytest
+from tests.support.run_python import run_python
 
 import forebay as fb
 
 
 def run_script(source):
-    command = [sys.executable, "-c", textwrap.dedent(source)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    return run_python("-c", textwrap.dedent(source))
 
 
 def test_a_feed_in_a_forked_child_raises_because_its_threads_are_gone():

@@ -1,11 +1,9 @@
 """The memory of a feed, without its source, stays constant and within the budget."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from tests.support.run_python import check_python
 
 PREAMBLE = """
 import ctypes, re, time, numpy as np, forebay as fb
@@ -36,16 +34,7 @@ def run(script):
     source = PREAMBLE + textwrap.dedent(script)
     # With these settings, malloc returns freed memory to the system at once.
     malloc_settings = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(
-        [sys.executable, "-c", source],
-        env=os.environ | malloc_settings,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split()]
+    return [int(word) for word in check_python("-c", source, **malloc_settings).split()]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`stats()` counts what the consumer received, and `on_stats()` reports it regularly."""
 
+import itertools
 import json
 import logging
 import threading
@@ -12,6 +13,7 @@ from tests.support.device_like import DeviceLikeEngine, FakeDeviceHandOff
 from tests.support.received import batches_of
 
 import forebay as fb
+from forebay.core.recorder import describe_received
 from forebay.errors import PipelineError
 from forebay.feed import reports
 from forebay.testing import SimulatedEngine
@@ -47,6 +49,27 @@ def test_stats_count_rows_bytes_and_batches(device):
     assert (stats["batches"], stats["rows"], stats["nbytes"], stats["errors"]) == (11, 42, 42 * 8, 0)
     assert (stats["rank"], stats["shards"]) == (0, 1)
     assert json.dumps(stats)
+
+
+@pytest.mark.parametrize("device", ["cpu", SimulatedEngine()], ids=["host", "device"])
+@given(rows=st.integers(1, 60), epochs=st.lists(st.integers(1, 9), max_size=4))
+def test_stats_count_only_the_batches_that_the_loop_took(device, rows, epochs):
+    with feed_of(rows=rows, device=device) as feed:
+        taken = [batch for count in epochs for batch in batches_of(itertools.islice(feed, count))]
+        for stats in (feed.stats(), describe_received(feed.received)):
+            assert stats["batches"] == len(taken)
+            assert stats["rows"] == sum(map(len, taken))
+            assert stats["nbytes"] == 8 * stats["rows"]
+
+
+def test_a_report_counts_only_the_batches_that_the_loop_took():
+    found, taken = [], 0
+    with feed_of(rows=40_000) as feed:
+        feed.on_stats(lambda stats: found.append((stats["batches"], taken)), every=10)
+        for _ in feed:
+            taken += 1
+    assert found
+    assert all(reported == count for reported, count in found)
 
 
 def test_stats_count_the_rows_of_streams():
@@ -120,9 +143,9 @@ def test_a_report_comes_after_a_time(clock):
         feed.on_stats(found.append, every="10s")
         for _ in feed:
             clock.now += 4
-    assert [stats["batches"] for stats in found] == [4, 6]
+    assert [stats["batches"] for stats in found] == [3, 6]
     assert [stats["interval"]["seconds"] for stats in found] == [12, 12]
-    assert found[0]["interval"]["rows_per_second"] == 8 / 12
+    assert found[0]["interval"]["rows_per_second"] == 6 / 12
 
 
 def test_without_news_close_makes_no_report():

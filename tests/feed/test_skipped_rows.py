@@ -282,10 +282,15 @@ def test_maps_on_batches_cannot_skip_rows(make):
         make()
 
 
-@pytest.mark.parametrize("max_errors", [-0.1, 1.1, float("nan"), True, "0.1", None])
+@pytest.mark.parametrize("max_errors", [-0.1, 1.1, float("nan"), True, "0.1"])
 def test_a_limit_that_is_no_share_is_refused(max_errors):
     with pytest.raises(PipelineError, match="from 0 to 1"):
         numbers().map(identity, on_error="skip", max_errors=max_errors)
+
+
+def test_a_limit_without_on_error_is_refused():
+    with pytest.raises(PipelineError, match=r"map\(max_errors=0.001\) needs on_error='skip'"):
+        numbers().map(identity, max_errors=0.001)
 
 
 def test_an_unknown_on_error_is_refused():

@@ -141,3 +141,20 @@ def test_a_hash_depends_on_values_and_not_on_their_memory():
     same = [numbers.astype(">i4"), np.repeat(numbers, 2)[::2], numbers.copy()]
     assert {hash_array(array) for array in same} == {hash_array(numbers)}
     assert hash_array(numbers[::-1]) != hash_array(numbers)
+
+
+def test_a_mask_of_many_steps_has_the_positions_of_all_of_them():
+    mask = np.random.default_rng(0).random(300_000) < 0.3
+    order = Selected.of_mask(Sequential(len(mask)), mask)
+    assert order.table.dtype == np.uint32
+    assert order.table.tolist() == np.flatnonzero(mask).tolist()
+
+
+def test_a_mask_and_its_row_numbers_are_the_same_choice():
+    mask = np.random.default_rng(0).random(3000) < 0.3
+    by_mask = Selected.of_mask(Sequential(3000), mask)
+    by_number = Selected.of_positions(Sequential(3000), np.flatnonzero(mask))
+    assert by_mask.describe() == by_number.describe()
+    assert (by_number.ascends, by_number.repeats) == (True, False)
+    few = Selected.of_positions(Sequential(1 << 40), np.array([5, 1 << 39]))  # no mask of this length fits into memory
+    assert (few.ascends, few.repeats) == (True, False)

@@ -114,3 +114,15 @@ def test_whole_weights_are_near_the_given_weights(given_weights):
     for weight, number in zip(given_weights, found, strict=True):
         share = Fraction(weight) / total
         assert abs(Fraction(number, sum(found)) - share) <= Fraction(len(found) + 1, MAX_PERIOD)
+
+
+@given(weights=weights, first=st.integers(0, 1 << 18), count=st.integers(1, 200_000))
+def test_consecutive_positions_are_split_as_any_positions(weights, first, count):
+    pattern = even_pattern(weights)
+    positions = np.arange(first, first + count)
+    consecutive = list(pattern.split(positions))
+    backwards = list(pattern.split(positions[::-1]))
+    assert [part for part, _, _ in consecutive] == [part for part, _, _ in backwards]
+    for (_, selection, inner), (_, other_selection, other_inner) in zip(consecutive, backwards, strict=True):
+        assert selection.tolist() == (count - 1 - other_selection)[::-1].tolist()
+        assert inner.tolist() == other_inner[::-1].tolist()

@@ -71,6 +71,11 @@ HINTS = {
     "batch(num_workers=4)": (lambda: ROWS.batch(2, num_workers=4), "workers=4"),
     "map(num_workers=4)": (lambda: ROWS.map(abs, num_workers=4), "workers=4"),
     "map(num_parallel_calls=4)": (lambda: ROWS.map(abs, num_parallel_calls=4), "workers=4"),
+    "feed(validation_split=0.1)": (
+        lambda: ROWS.batch(2).feed("numpy", validation_split=0.1),
+        "train, validation = pipeline.split(0.9, 0.1)",
+    ),
+    "feed(devices=)": (lambda: ROWS.batch(2).feed("numpy", devices="cpu"), "Write device=."),
     "feed(pin_memory=True)": (lambda: ROWS.batch(2).feed("numpy", pin_memory=True), "Leave the argument out"),
     "feed(batch_size=2)": (lambda: ROWS.feed("numpy", batch_size=2), "pipeline.batch(32)"),
     "map of two arguments": (lambda: TUPLES.map(lambda x, y: (x, y)), "function(row[0], row[1])"),

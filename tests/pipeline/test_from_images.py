@@ -203,6 +203,31 @@ def test_invalid_options_are_refused(folder, options):
         open_images(folder, **options)
 
 
+def test_the_size_may_be_an_array_or_a_list_but_no_pair_of_booleans(folder):
+    expected = received(open_images(folder).batch(4))["image"]
+    for size in (np.array([8, 9]), [8, 9], np.array([8, 9], np.uint8)):
+        assert np.array_equal(received(open_images(folder, size=size).batch(4))["image"], expected)
+    for size in ((True, True), np.array([True, True])):
+        with pytest.raises(SpecError, match=r"is not a size. Pass \(height, width\), two integers of at least 1"):
+            open_images(folder, size=size)
+
+
+def test_a_crop_without_a_size_is_refused(folder):
+    with pytest.raises(SpecError, match=r"resize='crop' needs a size to crop to"):
+        open_images(folder, resize="crop", size=None)
+
+
+def test_a_folder_is_refused_with_patterns_of_images(folder):
+    with pytest.raises(SourceError, match=r"is a directory. Pass a glob of its images, such as .*jpg', or .*jpg'"):
+        fb.from_images(folder, size=(8, 9))
+
+
+def test_stats_count_the_images_of_pillow(folder):
+    with open_images(folder, decoder="pillow").batch(ROWS).feed("numpy") as feed:
+        next(feed)
+        assert feed.stats()["source"]["pillow_images"] >= ROWS
+
+
 def open_images(folder, **options):
     return fb.from_images(folder / "*" / "*", **({"size": (8, 9), "label": "folder"} | options))
 

@@ -166,7 +166,7 @@ def test_a_second_batch_call_is_refused():
 
 
 def test_an_unknown_feed_option_is_refused_with_the_known_ones():
-    text = "takes no 'cores': it takes device, resident, host_bytes, device_bytes; naming fields is for"
+    text = "takes no 'cores'. It takes device, resident, host_bytes, device_bytes; naming fields is for"
     with pytest.raises(PipelineError, match=text):
         fb.from_arrays(np.arange(10)).batch(2).feed("numpy", cores=4)
 

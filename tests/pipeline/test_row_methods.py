@@ -109,11 +109,22 @@ def test_consecutive_rows_need_no_table(choice):
         (3, r"got int64\[\]"),
         ("abc", "one boolean for each row, or row numbers"),
         (None, r"got object\[\]"),
+        (np.arange(10, dtype="uint8") % 2, r"a mask of dtype uint8\. Pass a mask as bool: mask.astype\(bool\)"),
+        ([0] * 9 + [1], r"a mask of dtype int64.*If these are row numbers, call select\(\[0, 1\]\)"),
+        (slice(0.5, 3), r"select\(slice\(0.5, 3, None\)\): slice indices must be integers.*Pass integers"),
+        (slice(0, 3, 0), "slice step cannot be zero"),
+        (np.ma.array([1, 2], mask=[0, 1]), r"select\(\) got a masked array, and its mask would be lost"),
     ],
 )
 def test_select_refuses_what_is_no_choice_of_rows(choice, message):
     with pytest.raises(PipelineError, match=message):
         TEN.select(choice)
+
+
+def test_zeros_and_ones_are_row_numbers_if_they_cannot_be_a_mask():
+    assert rows(TEN.select([0, 1, 1])) == [0, 1, 1]
+    assert rows(TEN.take(2).select([1, 0])) == [1, 0]
+    assert rows(TEN.select([0, 1]).select([1, 0] * 5)) == [1, 0] * 5
 
 
 def test_a_selection_counts_the_rows_so_far():

@@ -1,5 +1,6 @@
 """`split` and `sample`: disjoint parts, and draws by weight."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.pipeline.row_pipelines import DATA, TEN, rows
 
 import forebay as fb
-from forebay.errors import PipelineError
+from forebay.errors import BudgetError, PipelineError
 from forebay.order.sampling import MAX_WEIGHTS
 from forebay.testing.strategies import seeds
 
@@ -163,6 +164,9 @@ def test_each_pass_of_repeat_draws_other_rows():
         ({"weights": np.ones(12), "rows": 13, "replacement": False}, "only 12 rows"),
         ({"weights": np.ones(12), "rows": 0}, r"sample\(rows=0\): pass a whole number of at least 1"),
         ({"weights": np.ones(12), "seed": 0.5}, r"sample\(seed=0.5\)"),
+        ({"weights": np.ones(12) * 1j}, r"complex numbers \(complex128\), and their imaginary part would be lost"),
+        ({"weights": np.ma.ones(12)}, r"sample\(weights=...\) got a masked array, and its mask would be lost"),
+        ({"balance": np.ma.zeros(12)}, r"sample\(balance=...\) got a masked array"),
         ({"balance": "name"}, r"sample\(\) found no field named 'name'"),
         ({"balance": "image"}, "one value for each row"),
         ({"balance": [1, 2]}, r"labels of shape \[2\]"),
@@ -194,3 +198,27 @@ def test_labels_may_span_the_whole_range_of_their_dtype(dtype):
 def test_sample_refuses_a_replacement_that_is_no_boolean():
     with pytest.raises(PipelineError, match="pass True or False"):
         TEN.sample(weights=np.ones(10), replacement="no")
+
+
+WITHOUT_REPLACEMENT = fb.from_arrays(np.arange(200_000)).sample(weights=np.ones(200_000), replacement=False)
+SAMPLES = {
+    "alone": WITHOUT_REPLACEMENT.batch(10),
+    "in an interleave": fb.interleave(WITHOUT_REPLACEMENT, TEN, stop="all").batch(10),
+    "with rows of unknown size": WITHOUT_REPLACEMENT.map(lambda row: np.zeros(row % 5 + 1)).batch(10, pad=0),
+}
+
+
+@pytest.mark.parametrize("pipeline", SAMPLES.values(), ids=SAMPLES)
+def test_the_tables_of_a_sample_without_replacement_belong_to_the_budget(pipeline):
+    with pytest.raises(BudgetError, match=r"tables of the order take [78]\.\d MiB") as refused:
+        pipeline.feed("numpy", host_bytes="6MiB")
+    enough = re.search(r"Pass host_bytes='(\w+)'", str(refused.value))[1]
+    with pipeline.feed("numpy", host_bytes=enough) as feed:
+        assert len(next(feed)) == 10
+
+
+def test_explain_names_the_tables_of_a_sample_without_replacement():
+    with SAMPLES["alone"].feed("numpy") as feed:
+        assert "tables of the order take" in str(feed.explain())
+    with fb.from_arrays(np.arange(10)).sample(weights=np.ones(10)).batch(2).feed("numpy") as feed:
+        assert "tables of the order" not in str(feed.explain())

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import forebay as fb
-from forebay.errors import BudgetError, PipelineError, StateError
+from forebay.errors import BudgetError, PipelineError, SourceError, StateError
 from forebay.order.length_buckets import LengthBuckets
 from forebay.pipeline.ranks import Rank
 from forebay.testing import SimulatedEngine
@@ -162,6 +162,29 @@ def test_a_map_on_rows_needs_lengths_and_draws_the_numbers_of_its_row():
     assert draws[0] == draws[1]
 
 
+@pytest.mark.parametrize("combine", [{"pad": 0}, {"ragged": True}])
+def test_given_lengths_that_are_too_small_are_an_error_when_the_rows_are_read(combine):
+    texts = fb.from_source([np.zeros(3), np.zeros(0), np.zeros(5), np.zeros(1)])
+    message = r"4 rows of up to 5 values.*20 elements, but batch\(tokens=8\) allows 8.*Correct lengths="
+    with (
+        texts.batch(tokens=8, lengths=[1, 1, 1, 1], **combine).feed("numpy") as feed,
+        pytest.raises(SourceError, match=message),
+    ):
+        next(feed)
+
+
+def test_given_lengths_may_be_those_of_one_field():
+    rows = [{"text": np.zeros(2), "sound": np.zeros(90)}, {"text": np.zeros(1), "sound": np.zeros(80)}]
+    with fb.from_source(rows).batch(tokens=8, pad=0, lengths=[2, 1]).feed("numpy") as feed:
+        assert next(feed)["sound"].shape == (2, 90)
+
+
+def test_a_map_on_batches_may_make_them_longer_than_the_given_lengths():
+    texts = fb.from_source([np.zeros(3), np.zeros(2)]).batch(tokens=6, pad=0, lengths=[3, 2])
+    with texts.map(lambda batch: np.pad(batch, ((0, 0), (1, 1)))).feed("numpy") as feed:
+        assert next(feed).shape == (2, 5)
+
+
 def test_rows_that_repeat_draw_different_numbers():
     rows = fb.from_arrays(np.zeros(1, int)).repeat(6).map(make_text).batch(tokens=6, pad=0, lengths=[3] * 6)
     with rows.feed("numpy") as feed:
@@ -207,7 +230,7 @@ def test_explain_shows_buckets_and_padding():
         assert "padding is at most" in feed.plan.decisions[0].why
         assert "at most 40 elements" in repr(feed)
         assert feed.batch_rows is None
-        assert feed.plan.input.order_nbytes == 3 * 40  # the buckets, and two epochs
+        assert feed.plan.input.order_nbytes == 2 * (40 + 9 * 8)  # two epochs of 10 rows and 9 batches
 
 
 def test_slots_are_planned_for_full_batches():
@@ -248,7 +271,7 @@ def test_wrong_arguments_are_refused(options, message):
     ("texts", "tokens", "message"),
     [
         (fb.from_ragged(np.zeros(1 << 18), [0, 1 << 17, 1 << 18]), 1 << 18, "at most 262144 elements takes 2.0 MiB"),
-        (fb.from_ragged(np.zeros(1 << 18, "u1"), np.arange((1 << 18) + 1)), 64, "tables of the order take 3.0 MiB"),
+        (fb.from_ragged(np.zeros(1 << 18, "u1"), np.arange((1 << 18) + 1)), 64, "tables of the order take 2.1 MiB"),
     ],
 )
 def test_batches_and_tables_that_exceed_the_budget_are_refused(texts, tokens, message):
@@ -258,6 +281,13 @@ def test_batches_and_tables_that_exceed_the_budget_are_refused(texts, tokens, me
     enough = re.search(r"Pass host_bytes='(\w+)'", str(refused.value))[1]
     with pipeline.feed("numpy", host_bytes=enough) as feed:
         assert len(next(feed)) > 0
+
+
+def test_the_table_of_a_fixed_order_belongs_to_the_pipeline():
+    pipeline = fb.from_ragged(np.zeros(1 << 20, "u1"), np.arange((1 << 20) + 1)).batch(tokens=64, pad=0)
+    assert pipeline.order.buckets.table.nbytes == 4 << 20
+    with pipeline.feed("numpy", host_bytes="3MiB") as feed:
+        assert next(feed).shape == (64, 1)
 
 
 def test_a_second_batch_is_refused_with_the_arguments_of_the_first():

@@ -63,6 +63,7 @@ CASES = {
         *(f"{_HOOKS}/torch_{part}_cases.py" for part in ("tensor", "data", "optimizer", "untouched", "settings")),
         "doctor/capture/torch_arithmetic_cases.py",
         "adapters/loader/loader_cases.py",
+        "adapters/loader/loader_epoch_cases.py",
         *(f"doctor/emulate/torch_{part}_cases.py" for part in ("transfer", "batch", "setting")),
         *_EVERY_FRAMEWORK,
     ),

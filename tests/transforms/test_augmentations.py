@@ -218,6 +218,24 @@ def test_one_mean_for_each_channel_or_one_for_all():
     assert "has 4 values, but 'x' has 3 channels" in refused(fb.normalize(0, (1, 1, 1, 1)), {"x": IMAGES})
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "fixed"),
+    [
+        ((123.0, 117, 104), (0.2, 0.2, 0.2), "mean=(0.482, 0.459, 0.408), std=(0.2, 0.2, 0.2)"),
+        (0, 255, "mean=(0), std=(1)"),
+        ((1.5,), (1.0,), "mean=(0.00588), std=(1)"),
+    ],
+)
+def test_normalize_refuses_the_scale_of_0_to_255_for_uint8(mean, std, fixed):
+    message = refused(fb.normalize(mean, std), {"x": IMAGES})
+    assert "has values of the scale 0 to 255, but it divides the uint8 images of 'x' by 255 first" in message
+    assert fixed in message
+
+
+def test_normalize_takes_any_scale_for_other_dtypes():
+    assert host_batch(fb.normalize(127.5, 127.5), np.full((1, 4, 4, 3), 255.0, np.float32)).max() == 1.0
+
+
 @pytest.mark.parametrize(("mean", "std"), [(0, 0), (0, -1), ("a", 1), ((), 1), (None, 1), (float("inf"), 1)])
 def test_mean_and_std_are_checked(mean, std):
     with pytest.raises(PipelineError, match=r"normalize\((mean|std)="):

@@ -78,24 +78,24 @@ def boolean(value: Any, place: str) -> None:
         raise _unexpected(value, place, "true or false")
 
 
-def number(least: float = -math.inf, most: float = MAX_INTEGER) -> Check:
+def number(minimum: float = -math.inf, maximum: float = MAX_INTEGER) -> Check:
     """Return a check for finite numbers in a range."""
 
     def check(value: Any, place: str) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         is_finite = is_number and abs(value) < math.inf  # `math.isfinite` fails for integers that no float can hold
-        if not is_finite or not least <= value <= most:
-            raise _unexpected(value, place, f"a number from {least:g} to {most:g}")
+        if not is_finite or not minimum <= value <= maximum:
+            raise _unexpected(value, place, f"a number from {minimum:g} to {maximum:g}")
 
     return check
 
 
-def integer(least: int = -MAX_INTEGER, most: int = MAX_INTEGER) -> Check:
+def integer(minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER) -> Check:
     """Return a check for whole numbers in a range."""
 
     def check(value: Any, place: str) -> None:
-        if type(value) is not int or not least <= value <= most:
-            raise _unexpected(value, place, f"a whole number from {least} to {most}")
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise _unexpected(value, place, f"a whole number from {minimum} to {maximum}")
 
     return check
 
@@ -105,14 +105,14 @@ def optional(check: Check) -> Check:
     return lambda value, place: None if value is None else check(value, place)
 
 
-def list_of(check: Check, *, most: int = MAX_VALUES) -> Check:
-    """Return a check for lists of at most `most` values."""
+def list_of(check: Check, *, max_length: int = MAX_VALUES) -> Check:
+    """Return a check for lists of at most `max_length` values."""
 
     def check_list(value: Any, place: str) -> None:
         if not isinstance(value, list):
             raise _unexpected(value, place, "a list")
-        if len(value) > most:
-            raise ValueError(f"{place} has {len(value):,} values, and at most {most:,} are allowed")
+        if len(value) > max_length:
+            raise ValueError(f"{place} has {len(value):,} values, and at most {max_length:,} are allowed")
         for index, item in enumerate(value):
             check(item, f"{place}[{index}]")
 
@@ -124,10 +124,10 @@ def row(*checks: Check, fewest: int | None = None) -> Check:
 
     The values with an index of `fewest` or more may be missing.
     """
-    least = len(checks) if fewest is None else fewest
+    min_length = len(checks) if fewest is None else fewest
 
     def check_row(value: Any, place: str) -> None:
-        if not isinstance(value, list) or not least <= len(value) <= len(checks):
+        if not isinstance(value, list) or not min_length <= len(value) <= len(checks):
             raise _unexpected(value, place, f"a list of {len(checks)} values")
         for index, (check, item) in enumerate(zip(checks, value, strict=False)):
             check(item, f"{place}[{index}]")

@@ -1,6 +1,6 @@
 """The rank of this process, as its launcher reports it.
 
-The launchers are Ray Train, torchrun, JAX, TensorFlow, MPI and Slurm. This module reads ranks from environment
+The launchers are Ray Train, torchrun, JAX, TensorFlow, Horovod, MPI and Slurm. This module reads ranks from environment
 variables and from frameworks that the script has imported. It imports no framework itself.
 
 One launcher may start another: Slurm starts torchrun once per node, and torchrun starts the ranks. So launchers have
@@ -170,29 +170,36 @@ def _report_tensorflow(
     return replace(rank, has_parameter_servers=has_parameter_servers)
 
 
-def _read_environment(index_variable: str, count_variable: str) -> ReportedRank | None:
-    """Return the rank from two environment variables, or None if they contain no rank.
+def _read_environment(index_variable: str, count_variable: str | None) -> ReportedRank | None:
+    """Return the rank from environment variables, or None if they contain no rank.
 
-    The variable for the number of ranks may be unset.
+    The variable for the number of ranks may be unset. Some launchers have none.
     """
-    index, count = os.environ.get(index_variable), os.environ.get(count_variable)
-    if index is None or (count is None and not index.isdigit()):  # another program may use the variable for other text
+    index, count = os.environ.get(index_variable), os.environ.get(count_variable) if count_variable else None
+    if index is None or (count is None and not index.isdecimal()):  # other programs may use the variable for text
         return None
-    return _report(index, count, f"{index_variable} and {count_variable}")
+    return _report(index, count, f"{index_variable} and {count_variable}" if count_variable else index_variable)
 
 
 def _report(index: Any, count: Any, reported_by: str, *, first: int = 0) -> ReportedRank:
     """Return rank `first + index` of `count`.
 
-    Raise PipelineError if `index` or `count` is not a number.
+    Raise PipelineError if the rank does not exist.
     """
     try:
-        return ReportedRank(first + int(index), None if count is None else int(count), reported_by)
+        rank = ReportedRank(first + int(index), None if count is None else int(count), reported_by)
     except (TypeError, ValueError) as error:
         raise PipelineError(
             f"{reported_by} reports rank {index!r} of {count!r}, but both must be integers. Correct them, or use "
             "shard(index, count)."
         ) from error
+    assert rank.index is not None
+    if rank.count is not None and not 0 <= rank.index < rank.count:
+        raise PipelineError(
+            f"{reported_by} reports rank {rank.index} of {rank.count}, but ranks are 0 to {rank.count - 1}. Correct "
+            "the rank, or use shard(index, count)."
+        )
+    return rank
 
 
 def _read_slurm_step() -> ReportedRank | None:
@@ -200,8 +207,18 @@ def _read_slurm_step() -> ReportedRank | None:
 
     A batch script that runs outside of a step has SLURM_NTASKS too, but it is a single process.
     """
-    in_step = "SLURM_STEP_NUM_TASKS" in os.environ
-    return _read_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS") if in_step else None
+    return _read_slurm("SLURM_STEP_NUM_TASKS") if "SLURM_STEP_NUM_TASKS" in os.environ else None
+
+
+def _read_slurm(count_variable: str) -> ReportedRank | None:
+    """Return the task number of Slurm.
+
+    In an interactive session, such as `srun -n4 --pty bash`, the user starts a single process. Slurm gives the job the
+    name of the shell. Lightning uses the same two names.
+    """
+    if os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+        return None
+    return _read_environment("SLURM_PROCID", count_variable)
 
 
 LAUNCHERS = (
@@ -210,10 +227,14 @@ LAUNCHERS = (
     Launcher(_read_jax, TrustLevel.FRAMEWORK),
     Launcher(_read_tensorflow, TrustLevel.FRAMEWORK),
     Launcher(partial(_read_environment, "RANK", "WORLD_SIZE"), TrustLevel.TRAINING),  # torchrun, DeepSpeed, Accelerate
+    Launcher(partial(_read_environment, "HOROVOD_RANK", "HOROVOD_SIZE"), TrustLevel.TRAINING),
     Launcher(_read_tf_config, TrustLevel.TRAINING),
     Launcher(partial(_read_environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), TrustLevel.CLUSTER),
     Launcher(partial(_read_environment, "PMI_RANK", "PMI_SIZE"), TrustLevel.CLUSTER),  # MPICH, Intel MPI
+    Launcher(partial(_read_environment, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"), TrustLevel.CLUSTER),  # MVAPICH
+    Launcher(partial(_read_environment, "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"), TrustLevel.CLUSTER),  # jsrun
     Launcher(_read_slurm_step, TrustLevel.CLUSTER),
-    Launcher(partial(_read_environment, "SLURM_PROCID", "SLURM_NTASKS"), TrustLevel.UNCOUNTED),
+    Launcher(partial(_read_slurm, "SLURM_NTASKS"), TrustLevel.UNCOUNTED),
+    Launcher(partial(_read_environment, "PMIX_RANK", None), TrustLevel.UNCOUNTED),
     Launcher(partial(_read_environment, "LOCAL_RANK", "LOCAL_WORLD_SIZE"), TrustLevel.UNCOUNTED),
 )

@@ -5,11 +5,11 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from forebay.errors import escape_control_characters
 
-__all__ = ["ProgressLine"]
+__all__ = ["SHOW_AFTER_SECONDS", "BackgroundLine", "ProgressLine"]
 
 SHOW_AFTER_SECONDS = 2.0  # shorter work shows nothing
 REDRAW_SECONDS = 0.2
@@ -20,8 +20,8 @@ class ProgressLine:
     """Shows the work, its progress and the elapsed time in one line of stderr.
 
     At the end, it removes the line. It shows nothing if stderr is not a terminal, outside of the main thread, and
-    inside of another progress line. A thread draws the line, so setting the plain attributes `done` and `text` takes
-    almost no time.
+    inside of another progress line. A `BackgroundLine` shows such a line while the main thread waits for the work. A
+    thread draws the line, so setting the plain attributes `done` and `text` takes almost no time.
 
     Examples:
         >>> with ProgressLine("indexing a.tar", total=3) as line:
@@ -29,7 +29,9 @@ class ProgressLine:
         ...         pass
     """
 
-    _shown: "ProgressLine | None" = None  # the outermost one of this process
+    _shown: "ProgressLine | None" = None  # the outermost one of the main thread
+    _not_shown: ClassVar[list["ProgressLine"]] = []  # the active ones that are not drawn, of all threads
+    _show_after_seconds: float | None = None  # None: `SHOW_AFTER_SECONDS`
 
     def __init__(self, text: str, total: int | None = None) -> None:
         self.text, self.total, self.done = text, total, 0
@@ -38,8 +40,11 @@ class ProgressLine:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        if ProgressLine._shown is None and _has_terminal() and threading.current_thread() is threading.main_thread():
-            ProgressLine._shown, self._started_at = self, time.monotonic()
+        self._started_at = time.monotonic()
+        if ProgressLine._shown is not None or threading.current_thread() is not threading.main_thread():
+            ProgressLine._not_shown.append(self)
+        elif _has_terminal():
+            ProgressLine._shown = self
             self._thread = threading.Thread(target=self._run, name="forebay-progress", daemon=True)
             self._thread.start()
         return self
@@ -48,6 +53,8 @@ class ProgressLine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._thread is None:
+            if self in ProgressLine._not_shown:
+                ProgressLine._not_shown.remove(self)
             return
         ProgressLine._shown = None
         self._ended.set()
@@ -62,11 +69,31 @@ class ProgressLine:
         return line if len(line) < columns else line[: max(0, columns - 4)] + "..."
 
     def _run(self) -> None:
-        if self._ended.wait(SHOW_AFTER_SECONDS):
+        wait_seconds = self._show_after_seconds
+        if self._ended.wait(SHOW_AFTER_SECONDS if wait_seconds is None else wait_seconds):
             return
         while not self._ended.wait(REDRAW_SECONDS):
-            self._has_drawn = True
-            _write(_ERASE_LINE + self.render(time.monotonic() - self._started_at, shutil.get_terminal_size().columns))
+            line = self.render(time.monotonic() - self._started_at, shutil.get_terminal_size().columns)
+            if line or self._has_drawn:
+                _write(_ERASE_LINE + line)
+            self._has_drawn = bool(line)
+
+
+class BackgroundLine(ProgressLine):
+    """Shows the progress line of another thread, while the main thread waits for it.
+
+    It draws nothing while no other thread has a progress line.
+    """
+
+    _show_after_seconds = 0.0  # the caller has waited before
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, seconds: float, columns: int) -> str:
+        """Return the newest line of another thread, with the time since that work began."""
+        newest = ProgressLine._not_shown[-1:]
+        return newest[0].render(time.monotonic() - newest[0]._started_at, columns) if newest else ""
 
 
 def _has_terminal() -> bool:

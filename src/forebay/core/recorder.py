@@ -5,14 +5,14 @@ with a version, so that a file can store them.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from forebay.core.wait_histogram import WaitCounts, WaitHistogram
+from forebay.core.wait_histogram import WaitCounts, WaitHistogram, sum_waits
 
-__all__ = ["CAPTURE_VERSION", "Received", "Recorder", "StageTotal", "describe_received"]
+__all__ = ["CAPTURE_VERSION", "Received", "Recorder", "RecorderGroup", "StageTotal", "TakenGroup", "describe_received"]
 
 CAPTURE_VERSION = 1
 
@@ -49,6 +49,35 @@ class Received:
         )
 
 
+class TakenGroup:
+    """The batches of one group, of which the consumer takes one after the other.
+
+    `ready` is the list from which the consumer takes them, so counting costs nothing per batch.
+    """
+
+    __slots__ = ("_before", "_ready", "_sizes")
+
+    def __init__(self, sizes: tuple[int, int, int, int], ready: Sequence[Any]) -> None:
+        self._sizes = sizes  # batches, rows and bytes of the group, and rows of a full batch
+        self._ready = ready  # the batches that the consumer has not taken
+        self._before = (0, 0, 0)  # batches, rows and bytes of all groups before this one
+
+    def follow(self, previous: "TakenGroup") -> None:
+        """Count this group after another one, of which the consumer takes no more batches."""
+        self._before = previous.totals()
+
+    def totals(self) -> tuple[int, int, int]:
+        """Return the batches, rows and bytes that the consumer took of this group and of all groups before it."""
+        batches, rows, nbytes = self._before
+        group_batches, group_rows, group_nbytes, batch_rows = self._sizes
+        left = len(self._ready)
+        if not left:
+            return batches + group_batches, rows + group_rows, nbytes + group_nbytes
+        taken = group_batches - left
+        taken_rows = taken * batch_rows  # only the last batch of a group may be shorter
+        return batches + taken, rows + taken_rows, nbytes + group_nbytes * taken_rows // group_rows
+
+
 @dataclass(slots=True)
 class Recorder:
     """Adds up time spans per stage, and collects decisions and counters.
@@ -56,9 +85,7 @@ class Recorder:
     `add_span` and `note` are thread-safe and cheap enough for one call per group of batches.
     """
 
-    batches: int = 0  # that the consumer received
-    _rows: int = 0
-    _nbytes: int = 0
+    _taken: TakenGroup = field(default_factory=lambda: TakenGroup((0, 0, 0, 0), ()))
     _errors: int = 0
     _waits: WaitHistogram = field(default_factory=WaitHistogram)
     _totals: dict[str, StageTotal] = field(default_factory=lambda: defaultdict(StageTotal))  # stage: its total
@@ -73,16 +100,26 @@ class Recorder:
             total.count += count
             total.nbytes += nbytes
 
-    def add_received(self, batches: int, rows: int, nbytes: int, wait_seconds: float) -> None:
-        """Count the batches of a group, and the consumer's wait for the first of them.
+    @property
+    def batches(self) -> int:
+        """Number of batches that the consumer received."""
+        return self._taken.totals()[0]
 
-        There is no wait for the other batches of the group. This method takes no lock. The caller holds one, so that
-        only one thread at a time calls this method.
+    def begin_group(self, group: TakenGroup, wait_seconds: float) -> None:
+        """Count the batches of a group while the consumer takes them.
+
+        The consumer waited for the first of them; then the others were ready. This method takes no lock. The caller
+        holds one, so that only one thread at a time calls this method.
         """
-        self.batches += batches
-        self._rows += rows
-        self._nbytes += nbytes
+        group.follow(self._taken)
+        self._taken = group
         self._waits.add(wait_seconds)
+
+    def end_group(self) -> None:
+        """Count no more batches of the current group. The consumer will not receive those that it has not taken."""
+        ended = TakenGroup((0, 0, 0, 0), ())
+        ended.follow(self._taken)
+        self._taken = ended
 
     def add_error(self) -> None:
         """Count an error that the consumer gets in place of a batch."""
@@ -93,8 +130,8 @@ class Recorder:
         """Return what the consumer received so far."""
         with self._lock:
             wait_seconds = self._totals["wait"].seconds if "wait" in self._totals else 0.0
-            waits = self._waits.counts(self.batches)
-            return Received(self.batches, self._rows, self._nbytes, self._errors, wait_seconds, waits)
+            batches, rows, nbytes = self._taken.totals()
+            return Received(batches, rows, nbytes, self._errors, wait_seconds, self._waits.counts(batches))
 
     def note(self, name: str, choice: str, why: str) -> None:
         """Record a decision that the feed made after planning, for `explain()`.
@@ -119,6 +156,30 @@ class Recorder:
         counts = {name: read_counters() for name, read_counters in self._counters.items()}
         received = describe_received(self.received())
         return {"version": CAPTURE_VERSION, "received": received, "stages": stages, "notes": notes, "counts": counts}
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderGroup:
+    """The recorders of several feeds, each of which delivers a part of every batch."""
+
+    recorders: Sequence[Recorder]
+
+    @property
+    def batches(self) -> int:
+        """Number of batches of which the consumer received all parts."""
+        return min(recorder.batches for recorder in self.recorders)
+
+    def received(self) -> Received:
+        """Return what the consumer received so far. It waits for each part of a batch."""
+        parts = [recorder.received() for recorder in self.recorders]
+        return Received(
+            min(part.batches for part in parts),
+            sum(part.rows for part in parts),
+            sum(part.nbytes for part in parts),
+            sum(part.errors for part in parts),
+            sum(part.wait_seconds for part in parts),
+            sum_waits([part.waits for part in parts]),
+        )
 
 
 def describe_received(received: Received) -> dict[str, Any]:

@@ -122,6 +122,7 @@ _OTHER_TARGETS = (
     "forebay.doctor.capture.hooks.torch.dynamo:hook_dynamo",
     "forebay.doctor.diagnosis.subprocess_run",  # run with python -m
     "forebay.doctor.keras_callback:KerasWatch",
+    "forebay.doctor.report.html:render_card",
     "forebay.doctor.watch_context:Watch",
     "forebay.doctor.watch_context:watch",
     "forebay.measure.bench.contender_main",  # run with python -m

@@ -12,11 +12,13 @@ from forebay.core.spec import Array
 __all__ = [
     "Rows",
     "find_parts",
+    "row_array",
     "row_count",
     "row_numbers",
     "row_views",
     "select_rows",
     "split_by_part",
+    "split_rows",
     "split_runs",
     "split_slice",
 ]
@@ -40,11 +42,26 @@ def row_numbers(rows: Rows) -> Sequence[int]:
     return numbers
 
 
+def row_array(rows: Rows) -> Array:
+    """Return the row numbers as an array."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+
+
 def select_rows(rows: Rows, start: int, stop: int) -> Rows:
     """Return the rows at positions `start` to `stop - 1`, or fewer at the end."""
     if not isinstance(rows, slice):
         return rows[start:stop]
     return slice(rows.start + start, min(rows.start + stop, rows.stop))
+
+
+def split_rows(rows: Rows, part_rows: int) -> Iterator[tuple[int, Rows]]:
+    """Yield parts of at most `part_rows` rows, each with the position of its first row.
+
+    >>> list(split_rows(slice(5, 10), 3))
+    [(0, slice(5, 8, None)), (3, slice(8, 10, None))]
+    """
+    for start in range(0, row_count(rows), part_rows):
+        yield start, select_rows(rows, start, start + part_rows)
 
 
 def row_views(array: Array) -> list[Array]:

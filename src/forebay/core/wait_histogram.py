@@ -11,7 +11,7 @@ from threading import Lock
 
 import numpy as np
 
-__all__ = ["WaitCounts", "WaitHistogram"]
+__all__ = ["WaitCounts", "WaitHistogram", "sum_waits"]
 
 SUB_BUCKETS = 16  # buckets for each power of two
 MIN_EXPONENT = -20  # shorter times count as 0: 2**-20 s is 0.95 us
@@ -120,6 +120,17 @@ class WaitCounts:
             if total >= number:
                 return min(upper_bound(bucket), self.max_seconds)
         return self.max_seconds
+
+
+def sum_waits(parts: Sequence[WaitCounts]) -> WaitCounts:
+    """Return the counts of several histograms as one."""
+    buckets = tuple(map(sum, zip(*(part.buckets for part in parts), strict=True)))
+    return WaitCounts(
+        buckets,
+        sum(part.ready for part in parts),
+        sum(part.seconds for part in parts),
+        max(part.max_seconds for part in parts),
+    )
 
 
 def upper_bound(bucket: int) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+from forebay.core.recorder import Recorder, TakenGroup
 from forebay.core.spec import Tree
 from forebay.errors import FeedError
 from forebay.feed.build import FeedParts
@@ -58,11 +59,13 @@ class Epoch:
                 pass  # leave the except block: later errors must not have this IndexError as their context
             else:
                 return batch if self._is_host else self._take_on_device(batch)
-            with self._lock:
-                if not self._progress.ready:
-                    self._advance()
-            if self._reports.active:
-                self._reports.run_due(self._read_stats)
+            try:
+                with self._lock:
+                    if not self._progress.ready:
+                        self._advance()
+            finally:
+                if self._reports.active:
+                    self._reports.run_due(self._read_stats)
 
     @property
     def spent(self) -> bool:
@@ -146,9 +149,10 @@ class Epoch:
             ready = [(slot, hand_off(roots), context) for roots, context in zip(batches, contexts, strict=True)][::-1]
         parts = slot.layout.parts(group.rows) if self._row_nbytes is None else ()
         nbytes = group.rows * (self._row_nbytes or 0) + sum(part_nbytes for _, part_nbytes in parts)
-        self._recorder.add_received(group.batches, group.rows, nbytes, time.perf_counter() - requested_at)
         if self._progress.is_over:
             raise FeedError("this iteration was ended while it waited. Use the newer iterator, or start one.")
+        taken = TakenGroup((group.batches, group.rows, nbytes, batch_rows), ready)
+        self._recorder.begin_group(taken, time.perf_counter() - requested_at)
         self._is_last_group = group.ends_epoch
         self._nbytes += nbytes
         self._progress.begin_group(group.cursor, ready)
@@ -160,9 +164,19 @@ class Progress:
     The feed refers to this object and not to the `Epoch`, because a reference cycle would delay the release of both.
     """
 
-    __slots__ = ("_group_batches", "_group_cursor", "_schedule", "is_finished", "is_over", "is_unused", "ready")
+    __slots__ = (
+        "_group_batches",
+        "_group_cursor",
+        "_recorder",
+        "_schedule",
+        "is_finished",
+        "is_over",
+        "is_unused",
+        "ready",
+    )
 
-    def __init__(self, start: Cursor, schedule: Schedule) -> None:
+    def __init__(self, start: Cursor, schedule: Schedule, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._group_cursor, self._group_batches, self._schedule = start, 0, schedule
         self.is_unused = False  # True from the start of an `Epoch` until its first batch is requested
         self.ready: list[Any] = []  # batches of the current group that were not received, in reverse order for pop()
@@ -192,5 +206,7 @@ class Progress:
 
     def end(self) -> None:
         """End the epoch, and drop the batches that were not received."""
+        if not self.is_over:
+            self._recorder.end_group()
         self._group_cursor, self._group_batches = self.cursor, 0
         self.ready, self.is_over = [], True

@@ -1,6 +1,5 @@
 """The feed that the user iterates: epochs, state, statistics, explanation."""
 
-import operator
 import sys
 import threading
 import weakref
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from forebay.core.recorder import Recorder
 from forebay.core.spec import ArraySpec, Structure, Tree
-from forebay.errors import FeedClosedError, FeedError, PipelineError
+from forebay.errors import FeedClosedError, FeedError
 from forebay.feed.build import FeedParts, build_feed, plan_version_of, rebuild_feed
 from forebay.feed.epoch import Epoch, EpochFeed, Progress
 from forebay.feed.reports import FeedReports, RegularReports
@@ -18,8 +17,9 @@ from forebay.pipeline.familiar_words import refuse_index, refuse_keras, reject_a
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import Plan
+from forebay.pipeline.ranks import Rank, refuse_later_rank
 from forebay.pipeline.request import resolve_request
-from forebay.pipeline.validate import validate_cursor, warn_if_random_numbers_differ
+from forebay.pipeline.validate import validate_cursor, validate_epoch, warn_if_random_numbers_differ
 
 __all__ = ["Feed"]
 
@@ -36,13 +36,20 @@ class Feed(FeedReports):
         [[0, 1, 2], [3, 4, 5]]
     """
 
-    def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: FeedOptions,
+        recorder: Recorder | None = None,
+        reports: RegularReports | None = None,
+    ) -> None:
+        """Start a feed. `recorder` and `reports` are those of an earlier feed that this one replaces."""
         self._pipeline, self._schedule, self._fingerprint = pipeline, pipeline.schedule, pipeline.fingerprint
-        self._options, self._recorder = options, Recorder()
+        self._options, self._recorder = options, recorder or Recorder()
         self._use_parts(build_feed(resolve_request(pipeline, options), self._recorder))
-        self._reports = RegularReports()
+        self._reports, self._has_checked_rank = reports or RegularReports(), False
         self._requested_cursor: Cursor | None = Cursor()  # start of the next iter(); None means `Progress.next_start`
-        self._progress = Progress(Cursor(), self._schedule)
+        self._progress = Progress(Cursor(), self._schedule, self._recorder)
         self._current_epoch: Epoch | None = None  # the iterator of next(feed); only this Epoch is in a reference cycle
         self._lock = threading.Lock()
 
@@ -102,6 +109,10 @@ class Feed(FeedReports):
         """
         if not self._finalizer.alive:
             raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
+        if not self._has_checked_rank:  # a script may start its ranks after it has made the feed
+            rank = self._pipeline.rank if isinstance(self._pipeline.rank, Rank) else None
+            refuse_later_rank(rank, has_shard=self._pipeline.has_shard)
+            self._has_checked_rank = True
         progress, is_outdated = self._progress, self._plan_version != plan_version_of(self._pipeline)
         start = self.next_cursor
         if is_outdated:  # for example, all rows are in a cache now
@@ -115,7 +126,8 @@ class Feed(FeedReports):
         can_continue = was_filled and start == progress.next_start and not is_outdated
         progress.end()
         generation = runner.continue_epoch() if can_continue else runner.restart(start)
-        self._requested_cursor, self._current_epoch, self._progress = None, None, Progress(start, self._schedule)
+        self._requested_cursor, self._current_epoch = None, None
+        self._progress = Progress(start, self._schedule, self._recorder)
         feed = EpochFeed(self._pipeline, self._parts, self._reports, self.stats, self._lock)
         return Epoch(feed, self._progress, generation)
 
@@ -158,13 +170,7 @@ class Feed(FeedReports):
         Args:
             epoch: The number of the epoch, from 0.
         """
-        try:
-            number = operator.index(epoch)
-        except TypeError:
-            number = -1
-        if number < 0:
-            raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
-        self._begin_at(Cursor(epoch=number))
+        self._begin_at(Cursor(epoch=validate_epoch(epoch)))
 
     def _begin_at(self, cursor: Cursor) -> None:
         self._progress.end()

@@ -5,22 +5,24 @@ source serves all devices, and each device pulls its rows over its own link. Dev
 i + 2n, ... of a batch. This is how shards divide rows, so a state fits any number of devices and shards.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
 
+from forebay.core.launchers import detect_process_rank
+from forebay.core.recorder import Received, RecorderGroup, describe_received
 from forebay.core.spec import ArraySpec, Structure, Tree, parse_nbytes
 from forebay.errors import PipelineError
 from forebay.feed.epoch import Epoch
 from forebay.feed.feed import Feed
+from forebay.feed.reports import RegularReports, StatsCallback
+from forebay.order.schedule import Cursor
 from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["MultiDeviceFeed"]
-
-_SUMMED = ("rows", "bytes", "errors")  # statistics that are added over all devices
 
 
 class MultiDeviceFeed:
@@ -39,6 +41,8 @@ class MultiDeviceFeed:
             raise PipelineError("device=() has no device. Pass one or more, such as device=('cuda:0', 'cuda:1').")
         host_nbytes = parse_nbytes(options.host_bytes, "host_bytes") // len(devices)
         parts = [_part(pipeline, devices, number) for number in range(len(devices))]
+        self._pipeline, self._first_part = pipeline, parts[0]
+        self._reports = RegularReports()
         with ExitStack() as stack:
             feeds = []
             for part, device in zip(parts, devices, strict=True):
@@ -46,6 +50,7 @@ class MultiDeviceFeed:
                 stack.callback(feeds[-1].close)
             self.feeds = tuple(feeds)
             stack.pop_all()
+        self._recorders = RecorderGroup([feed._recorder for feed in feeds])
         self._current_epoch: MultiDeviceEpoch | None = None  # the iterator of next(feed)
 
     @property
@@ -72,7 +77,7 @@ class MultiDeviceFeed:
         epochs = {feed.next_cursor.epoch for feed in self.feeds}
         if len(epochs) > 1:  # an interruption came before all devices had a part of the first batch
             self.set_epoch(max(epochs))
-        return MultiDeviceEpoch([iter(feed) for feed in self.feeds])
+        return MultiDeviceEpoch(self, [iter(feed) for feed in self.feeds])
 
     def __next__(self) -> tuple[Tree, ...]:
         """Return the next batch. After StopIteration or an error, start the next epoch."""
@@ -91,8 +96,12 @@ class MultiDeviceFeed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next `iter()` begin at the position of a state.
 
-        The state may be that of a feed for other devices or shards.
+        The state may be that of a feed for other devices or shards. Raise PipelineError if the last batch after this
+        position has no row for some device.
         """
+        _refuse_starved_devices(
+            self._first_part, len(self.feeds), Cursor.from_state(state, self._first_part.fingerprint)
+        )
         for feed in self.feeds:
             feed.load_state_dict(state)
 
@@ -102,10 +111,21 @@ class MultiDeviceFeed:
             feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """Return the statistics of each device under `"devices"`, and sums over all devices."""
+        """Return what the loop received on all devices, and the statistics of each device under `"devices"`."""
         devices = [feed.stats() for feed in self.feeds]
-        totals = {name: sum(stats[name] for stats in devices) for name in _SUMMED if name in devices[0]}
-        return totals | {"batches": min(stats["batches"] for stats in devices), "devices": devices}
+        pipeline = self._pipeline
+        rank = pipeline.shard_index if pipeline.shard_count > 1 else detect_process_rank()
+        shard = {"rank": rank or 0, "shards": pipeline.shard_count}
+        return describe_received(self.received) | shard | {"devices": devices}
+
+    @property
+    def received(self) -> Received:
+        """What the consumer received so far. It waits for each device's part of a batch."""
+        return self._recorders.received()
+
+    def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
+        """Call a function with the statistics regularly, as `Feed.on_stats` does."""
+        return self._reports.add(callback, every, self._recorders)
 
     def explain(self) -> str:
         """Return the explanation of each device's feed."""
@@ -119,6 +139,7 @@ class MultiDeviceFeed:
 
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""
+        self._reports.run_due(self.stats, at_end=True)
         with ExitStack() as stack:  # closes all feeds even after an error
             for feed in self.feeds:
                 stack.callback(feed.close)
@@ -136,13 +157,15 @@ class MultiDeviceFeed:
 class MultiDeviceEpoch:
     """An iterator over one epoch of a `MultiDeviceFeed`."""
 
-    def __init__(self, epochs: Sequence[Epoch]) -> None:
-        self._epochs, self.is_over = epochs, False
+    def __init__(self, feed: MultiDeviceFeed, epochs: Sequence[Epoch]) -> None:
+        self._feed, self._epochs, self.is_over = feed, epochs, False
 
     def __iter__(self) -> Iterator[tuple[Tree, ...]]:
         return self
 
     def __next__(self) -> tuple[Tree, ...]:
+        if self._feed._reports.active:
+            self._feed._reports.run_due(self._feed.stats)
         try:
             return tuple([next(epoch) for epoch in self._epochs])
         except StopIteration:
@@ -160,7 +183,7 @@ class MultiDeviceEpoch:
 def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline:
     """Return the pipeline of one device: a shard with a part of each batch."""
     count, batching = len(devices), pipeline.batching
-    if len({"cuda:0" if device in ("cuda", "gpu", 0) else str(device) for device in devices}) < count:
+    if len({_canonical(device) for device in devices}) < count:
         raise PipelineError(f"device={devices} has a device twice. Pass each device once.")
     if not pipeline.indexed or batching is None or batching.tokens is not None:
         raise PipelineError(
@@ -177,13 +200,34 @@ def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline
         shard_index=pipeline.shard_index + number * pipeline.shard_count,
         shard_count=pipeline.shard_count * count,
     )
-    starved = part.schedule.starved_shards(0)
-    if starved:
+    _refuse_starved_devices(part, count, Cursor())
+    return part
+
+
+def _canonical(device: Any) -> Any:
+    """Return a name such as "cuda:1" for all spellings of a device, and an engine as it is."""
+    if hasattr(device, "open_slot"):
+        return id(device)
+    kind, _, index = (f"cuda:{device}" if isinstance(device, int) else str(device).lower()).partition(":")
+    return f"{'cuda' if kind == 'gpu' else kind}:{int(index) if index.isdecimal() else index or 0}"
+
+
+def _refuse_starved_devices(part: Pipeline, count: int, cursor: Cursor) -> None:
+    """Raise PipelineError if some device would have no row in the last batch of the cursor's pass."""
+    schedule = part.schedule
+    starved = schedule.starved_shards(cursor.position)
+    if not starved or not schedule.incomplete_step_rows(cursor):  # a limit on batches may come before the last one
+        return
+    if cursor.position == 0:
         raise PipelineError(
             f"the last batch of an epoch has no row for {starved} of {count} devices. Use drop_remainder=True in "
             "batch()."
         )
-    return part
+    raise PipelineError(
+        f"{schedule.pass_rows - cursor.position} rows remain from position {cursor.position} on, and the last batch "
+        f"has no row for {starved} of {count} devices. Finish this epoch on one device, choose another batch size, or "
+        "use drop_remainder=True in batch()."
+    )
 
 
 def _position(state: dict[str, Any]) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.core.launchers import detect_process_rank
-from forebay.core.recorder import Received, Recorder, describe_received
+from forebay.core.recorder import Received, Recorder, RecorderGroup, describe_received
 from forebay.errors import PipelineError
 from forebay.pipeline.explain import explain, explain_in_card, summarise
 from forebay.pipeline.pipeline import Pipeline
@@ -76,8 +76,6 @@ class FeedReports:
             ...     batches = list(feed)
             6 rows
         """
-        if not callable(callback):
-            raise PipelineError(f"on_stats({callback!r}): pass a function that takes a dict.")
         return self._reports.add(callback, every, self._recorder)
 
     def _rank(self) -> dict[str, int]:
@@ -97,7 +95,10 @@ class RegularReports:
         self.active: list[_Report] = []
         self._lock = threading.Lock()
 
-    def add(self, callback: StatsCallback, every: int | str, recorder: Recorder) -> Callable[[], None]:
+    def add(self, callback: StatsCallback, every: int | str, recorder: Recorder | RecorderGroup) -> Callable[[], None]:
+        """Add a callback, and return a function that removes it."""
+        if not callable(callback):
+            raise PipelineError(f"on_stats({callback!r}): pass a function that takes a dict.")
         report = _Report(callback, recorder, *_parse_interval(every))
         self.active.append(report)
         return lambda: self.active.remove(report) if report in self.active else None
@@ -120,7 +121,9 @@ class RegularReports:
 class _Report:
     """One callback, and when it is due."""
 
-    def __init__(self, callback: StatsCallback, recorder: Recorder, batches: int | None, seconds: float) -> None:
+    def __init__(
+        self, callback: StatsCallback, recorder: Recorder | RecorderGroup, batches: int | None, seconds: float
+    ) -> None:
         self._callback, self._recorder, self._batches, self._seconds = callback, recorder, batches, seconds
         self._previous: Received = recorder.received()
         self._previous_at = time.monotonic()

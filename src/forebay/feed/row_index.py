@@ -2,12 +2,14 @@
 
 import threading
 from collections import OrderedDict
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.rows import Rows
 from forebay.feed.transform_stage import GroupOrigin
 from forebay.order.choices import consecutive_start
@@ -142,11 +144,18 @@ class RowIndex:
         """Return a chunk, and compute and cache it if necessary. The caller holds the lock."""
         chunk = self._chunks.get(key)
         if chunk is None:
-            chunk = self._compute_chunk(*key)
+            with self._progress_line():
+                chunk = self._compute_chunk(*key)
             self._chunks[key] = chunk
             while len(self._chunks) > CACHED_CHUNKS:
                 self._chunks.popitem(last=False)
         return chunk
+
+    def _progress_line(self) -> AbstractContextManager[Any]:
+        """Return a progress line if this order draws all rows of an epoch before the first one is known."""
+        if not any(map(_sorts_all_rows, order_chain(self._order))):
+            return nullcontext()
+        return ProgressLine(f"sample(replacement=False) draws {self._schedule.pass_rows:,} rows")
 
     def _compute_chunk(self, epoch: int, base: int, number: int) -> Any:
         schedule, first = self._schedule, self._first_position(base, number)
@@ -209,7 +218,7 @@ class BatchIndex:
         return group.base + self._schedule.shard_index + group.start * self._schedule.shard_count
 
 
-class RowNumbers(Protocol):
+class RowNumberFinder(Protocol):
     """Finds the row numbers of groups. `RowIndex` documents the methods."""
 
     def rows_of(self, group: Group) -> Rows: ...
@@ -222,7 +231,7 @@ class GroupRows:
 
     __slots__ = ("_group", "_index", "_numbers")
 
-    def __init__(self, index: "RowNumbers", group: Group) -> None:
+    def __init__(self, index: "RowNumberFinder", group: Group) -> None:
         self._index, self._group = index, group
         self._numbers: Rows | None = None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.core.engine import Engine
+from forebay.core.progress_line import SHOW_AFTER_SECONDS, BackgroundLine
 from forebay.core.recorder import Recorder
 from forebay.errors import FeedClosedError, FeedError
 from forebay.feed.filler import SlotFiller
@@ -150,19 +151,26 @@ class Runner:
     def _wait_for_group(self, generation: int) -> Slot | None:
         """Wait for the next group and return its slot; None at the end.
 
-        While no group is ready, the consumer's thread fills slots itself if that cannot block.
+        While no group is ready, the consumer's thread fills slots itself if that cannot block. After two seconds, it
+        shows the progress line of a worker thread, such as that of an upload.
         """
         started_at = time.perf_counter()
         exchange, filler = self._exchange, self._filler
+        timeout = POLL_SECONDS if filler.reads_in_order else SHOW_AFTER_SECONDS
+        line: BackgroundLine | None = None
         self._throttle.on_wait()
         try:
             while (slot := exchange.deliver()) is None and not exchange.ring.has_ended:
                 may_fill = filler.consumer_may_fill or exchange.next_fill_only_enqueues()
                 if not (may_fill and self._fill_on_consumer()):
                     self._fill_condition.notify()
-                    self._take_condition.wait(POLL_SECONDS if filler.reads_in_order else None)
+                    self._take_condition.wait(timeout)
+                    if line is None and time.perf_counter() - started_at >= SHOW_AFTER_SECONDS:
+                        line = BackgroundLine().__enter__()
                 self._check_generation(generation)
         finally:
+            if line is not None:
+                line.__exit__(None, None, None)
             self._throttle.is_waiting = False
             self._recorder.add_span("wait", time.perf_counter() - started_at)
         return slot

@@ -16,6 +16,8 @@ __all__ = ["PositionTable", "Selected", "Span", "SplitPart", "consecutive_start"
 # In the derived key of a split, so that a shuffle with the same seed has another key.
 _SPLIT_KEY = int.from_bytes(b"split rows", "big")
 
+_STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
+
 PositionTable: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
@@ -68,16 +70,17 @@ class Selected(WrappingOrder):
     @classmethod
     def of_mask(cls, inner: Order, mask: Array) -> "Selected":
         """Select the positions at which a boolean mask is True."""
-        digest = hash_array(np.packbits(mask))
-        return cls(inner, _narrow(np.flatnonzero(mask), len(mask)), f"mask {digest}", ascends=True, repeats=False)
+        return cls(inner, _positions_of(mask), _hash_mask(mask), ascends=True, repeats=False)
 
     @classmethod
     def of_positions(cls, inner: Order, positions: Positions) -> "Selected":
         """Select positions in any order."""
         length = require_length(inner, "select")
         table = _narrow(positions, length)
+        if (table[1:] > table[:-1]).all():
+            return cls(inner, table, _hash_ascending(table, length), ascends=True, repeats=False)
         ascends = bool((table[1:] >= table[:-1]).all())
-        return cls(inner, table, hash_array(table), ascends, _has_repeats(table, length))
+        return cls(inner, table, hash_array(table), ascends, ascends or _has_repeats(table, length))
 
     @property
     def length(self) -> int:
@@ -153,6 +156,30 @@ def hash_array(array: Array) -> str:
     values = np.ascontiguousarray(array)
     little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
     return hashlib.sha256(little_endian.view(np.uint8).data).hexdigest()[:16]
+
+
+def _positions_of(mask: Array) -> PositionTable:
+    """Return the positions at which a mask is True. In steps, no array of 8 bytes per position is needed."""
+    dtype: type[np.integer[Any]] = np.uint32 if len(mask) <= 1 << 32 else np.int64
+    table, count = np.empty(np.count_nonzero(mask), dtype), 0
+    for start in range(0, len(mask), _STEP_ROWS):
+        found = np.flatnonzero(mask[start : start + _STEP_ROWS])
+        table[count : count + len(found)] = found + start
+        count += len(found)
+    return table
+
+
+def _hash_mask(mask: Array) -> str:
+    return f"mask {hash_array(np.packbits(mask))}"
+
+
+def _hash_ascending(table: PositionTable, length: int) -> str:
+    """Return a hash of ascending positions below `length`, none of which comes twice."""
+    if length > 8 * table.nbytes:  # a mask would have more bytes than the table
+        return hash_array(table)
+    mask = np.zeros(length, bool)
+    mask[table] = True
+    return _hash_mask(mask)
 
 
 def _has_repeats(table: PositionTable, length: int) -> bool:

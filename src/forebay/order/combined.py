@@ -89,6 +89,10 @@ class Concatenated:
     def repeats_rows(self) -> bool:
         return _any_row_repeats(self.parts)
 
+    @property
+    def epoch_nbytes(self) -> int:
+        return sum(part.order.epoch_nbytes for part in self.parts)
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         if self.is_sequential:
             return positions
@@ -145,6 +149,10 @@ class Interleaved:
     @property
     def repeats_rows(self) -> bool:
         return _any_row_repeats(self.parts)
+
+    @property
+    def epoch_nbytes(self) -> int:
+        return sum(part.order.epoch_nbytes for part in self.parts)
 
     def rows(self, epoch: int, positions: Positions) -> Positions:
         rows = np.empty_like(positions)

@@ -7,24 +7,25 @@ The number of rows of a batch, times the length of the longest row of its bucket
 each batch fits, whichever rows of the bucket it contains, and every epoch has the same number of batches.
 """
 
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from forebay.core.spec import Array
 from forebay.order.choices import PositionTable, hash_array
 from forebay.order.device_steps import DeviceSteps
+from forebay.order.epoch_cache import CACHED_EPOCHS, EpochCache
 from forebay.order.orders import BlockShuffled, Order, Sequential, Shuffled, WrappingOrder, require_length
 from forebay.order.permutation import Permutation, Positions, derive_key
 
-__all__ = ["BucketedBatches", "LengthBuckets", "can_bucket", "choose_bounds"]
+__all__ = ["BucketedBatches", "LengthBuckets", "can_bucket", "choose_bounds", "count_lengths"]
+
+_Epoch: TypeAlias = tuple[PositionTable, Array]  # the positions by bucket, and the batch at each position
 
 # In derived keys, so that a shuffle with the same seed has other keys.
 _BUCKET_KEY = int.from_bytes(b"bucket", "big")
@@ -36,7 +37,8 @@ MAX_GROWTH = 1.1
 # full batches, this batch would cost more than the bucket saves in padding.
 MIN_BUCKET_BATCHES = 8
 _MAX_COUNTED_LENGTH = 1 << 22  # up to this length, one counter per length takes less time than a sort
-_CACHED_EPOCHS = 2  # of a shuffle: the current epoch and the next one
+_SEQUENCE_ARRAYS = 10  # arrays of 8 bytes per batch that `LengthBuckets.sequence` needs at a time
+_STEP_ROWS = 1 << 16  # rows that are sorted at a time; their arrays stay in the cache of a CPU core
 # Rows up to which an exact shuffle computes the table of each epoch, which takes about 30 ns per row on one core.
 # Without a table, each batch takes 0.2 ms more.
 MAX_TABLE_ROWS = 1 << 24
@@ -56,6 +58,7 @@ class LengthBuckets:
     batch_rows: tuple[int, ...]  # for each bucket, the rows of a full batch
     batch_starts: tuple[int, ...]  # for each bucket, the index of its first batch; then the number of batches
     padded_share: float  # upper bound of the share of padding in all elements of an epoch
+    numbers_digest: str  # a hash of the bucket of each position
 
     @classmethod
     def of(
@@ -66,20 +69,25 @@ class LengthBuckets:
         `bounds` has the largest length of each bucket; None means `choose_bounds`. No length may exceed `tokens` or the
         largest bound. An empty row counts as one element.
         """
-        lengths = np.maximum(lengths, 1)
-        numbers = np.searchsorted(choose_bounds(lengths, tokens) if bounds is None else np.asarray(bounds), lengths)
-        numbers = numbers.astype(np.min_scalar_type(int(numbers.max())))  # NumPy sorts short integers by their digits
-        dtype: type[np.integer[Any]] = np.uint32 if len(numbers) <= 1 << 32 else np.int64
-        table = np.argsort(numbers, kind="stable").astype(dtype)
-        counts = np.bincount(numbers)
-        counts = counts[counts > 0].astype(np.int64)
+        present, rows = count_lengths(lengths)
+        chosen = choose_bounds(present, rows, tokens) if bounds is None else np.asarray(bounds)
+        # Number only buckets with rows, from 0 on.
+        _, firsts, present_buckets = np.unique(np.searchsorted(chosen, present), return_index=True, return_inverse=True)
+        counts = np.add.reduceat(rows, firsts)
+        longest = present[np.append(firsts[1:], len(present)) - 1]
         starts = np.concatenate(([0], np.cumsum(counts)))
-        longest = np.maximum.reduceat(lengths[table], starts[:-1])
+        numbers = _bucket_numbers(lengths, present, present_buckets)
+        dtype: type[np.integer[Any]] = np.uint32 if len(lengths) <= 1 << 32 else np.int64
+        table = np.empty(len(lengths), dtype)
+        bucket_sort = _BucketSort(starts)
+        for step in _steps(len(numbers)):
+            places, by_bucket = bucket_sort.place(numbers[step])
+            table[places] = by_bucket + step.start
         batch_rows = tokens // longest
         batches = counts // batch_rows if drop_remainder else -(-counts // batch_rows)
-        padded_share = 1 - int(lengths.sum()) / int((counts * longest).sum())
-        batch_starts = accumulate(batches.tolist(), initial=0)
-        return cls(tokens, table, tuple(starts.tolist()), tuple(batch_rows.tolist()), tuple(batch_starts), padded_share)
+        sizes = tuple(starts.tolist()), tuple(batch_rows.tolist()), tuple(accumulate(batches.tolist(), initial=0))
+        padded_share = 1 - int((present * rows).sum()) / int((counts * longest).sum())
+        return cls(tokens, table, *sizes, padded_share, hash_array(numbers))
 
     @property
     def batches(self) -> int:
@@ -96,14 +104,10 @@ class LengthBuckets:
         """Rows of the batch with the most rows."""
         return int(np.minimum(self.batch_rows, np.diff(self.starts)).max())
 
-    @property
-    def nbytes(self) -> int:
-        return self.table.nbytes
-
     def digest(self) -> str:
         """Return a hash of the batches."""
         sizes = np.concatenate((self.starts, self.batch_rows, self.batch_starts))
-        return hash_array(self.table) + hash_array(sizes)
+        return self.numbers_digest + hash_array(sizes)
 
     def locate(self, batch: int) -> tuple[int, int, int]:
         """Return the bucket of a batch, and the range of its rows in this bucket."""
@@ -112,10 +116,16 @@ class LengthBuckets:
         first = (batch - self.batch_starts[bucket]) * rows
         return bucket, first, min(first + rows, self.starts[bucket + 1] - self.starts[bucket])
 
+    @property
+    def number_dtype(self) -> np.dtype[Any]:
+        """The dtype of bucket numbers."""
+        return np.min_scalar_type(self.count - 1)
+
     def numbers(self) -> Array:
         """Return the bucket of each position."""
-        numbers = np.empty(len(self.table), np.min_scalar_type(self.count))
-        numbers[self.table] = np.repeat(np.arange(self.count), np.diff(self.starts))
+        numbers = np.empty(len(self.table), self.number_dtype)
+        for bucket, (start, stop) in enumerate(pairwise(self.starts)):
+            numbers[self.table[start:stop]] = bucket
         return numbers
 
     def sequence(self, found_at: Array) -> Array:
@@ -145,7 +155,7 @@ class BucketedBatches(WrappingOrder):
     buckets: LengthBuckets = field(compare=False, repr=False)
     shuffle: Shuffled | BlockShuffled | None
     digest: str  # a hash of the buckets
-    epochs: "_EpochTables | None" = field(compare=False, repr=False)  # None if an exact shuffle has too many rows
+    epochs: EpochCache[_Epoch] | None = field(compare=False, repr=False)  # None if an exact shuffle has too many rows
     is_sequential: bool = False
     is_ascending: bool = False
 
@@ -154,8 +164,8 @@ class BucketedBatches(WrappingOrder):
         """Build the order of batches of a fixed order, or of a shuffle of it."""
         shuffle = order if isinstance(order, Shuffled | BlockShuffled) else None
         is_computed = isinstance(order, Shuffled) and len(buckets.table) > MAX_TABLE_ROWS
-        tables = None if is_computed else _EpochTables(buckets, shuffle)
-        return cls(order if shuffle is None else shuffle.inner, buckets, shuffle, buckets.digest(), tables)
+        epochs = None if is_computed else EpochCache[_Epoch]()
+        return cls(order if shuffle is None else shuffle.inner, buckets, shuffle, buckets.digest(), epochs)
 
     @property
     def length(self) -> int:
@@ -166,10 +176,17 @@ class BucketedBatches(WrappingOrder):
         return self.shuffle is None
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the tables of the order, including those of two epochs of a shuffle."""
-        has_epochs = self.shuffle is not None and self.epochs is not None
-        return self.buckets.nbytes * (1 + _CACHED_EPOCHS if has_epochs else 1)
+    def epoch_nbytes(self) -> int:
+        if self.epochs is None:
+            return 0
+        sequence_nbytes = self.length * 8
+        if self.shuffle is None:
+            return sequence_nbytes * _SEQUENCE_ARRAYS
+        cached_nbytes = CACHED_EPOCHS * (self.buckets.table.nbytes + sequence_nbytes)
+        if isinstance(self.shuffle, Shuffled):
+            return cached_nbytes
+        row_nbytes = self.buckets.number_dtype.itemsize + self.buckets.table.itemsize
+        return cached_nbytes + len(self.buckets.table) * row_nbytes + sequence_nbytes * _SEQUENCE_ARRAYS
 
     def positions(self, epoch: int, batch_position: int) -> Positions:
         """Return the positions of the inner order that the batch at this position contains."""
@@ -177,7 +194,8 @@ class BucketedBatches(WrappingOrder):
         if self.epochs is None:
             assert isinstance(self.shuffle, Shuffled)
             return self._permuted_positions(self.shuffle.seed, epoch, batch_position)
-        table, sequence = self.epochs.find(0 if self.is_fixed else epoch)
+        epoch = 0 if self.is_fixed else epoch
+        table, sequence = self.epochs.find(epoch, lambda: _compute_epoch(buckets, self.shuffle, epoch))
         bucket, first, stop = buckets.locate(int(sequence[batch_position]))
         return table[buckets.starts[bucket] + first : buckets.starts[bucket] + stop].astype(np.int64)
 
@@ -210,18 +228,23 @@ def can_bucket(order: Order) -> bool:
     return inner is not None and inner.is_fixed
 
 
-def choose_bounds(lengths: Array, tokens: int) -> Array:
-    """Return the largest length of each bucket, ascending.
+def count_lengths(lengths: Array) -> tuple[Array, Array]:
+    """Return the lengths that occur, ascending, and the number of rows of each. An empty row counts as one element."""
+    if lengths.max() <= _MAX_COUNTED_LENGTH:
+        all_counts = np.bincount(lengths, minlength=2)
+        all_counts[1] += all_counts[0]
+        present = np.flatnonzero(all_counts[1:]) + 1
+        return present, all_counts[present]
+    present, counts = np.unique(np.maximum(lengths, 1), return_counts=True)
+    return present, counts
+
+
+def choose_bounds(present: Array, counts: Array, tokens: int) -> Array:
+    """Return the largest length of each bucket, ascending, for `counts[i]` rows of the length `present[i]`.
 
     The lengths of a bucket differ by a factor of less than `MAX_GROWTH`, unless the bucket would then have fewer than
     `MIN_BUCKET_BATCHES` full batches.
     """
-    if lengths.max() <= _MAX_COUNTED_LENGTH:
-        all_counts = np.bincount(lengths)
-        present = np.flatnonzero(all_counts)
-        counts = all_counts[present]
-    else:
-        present, counts = np.unique(lengths, return_counts=True)
     bounds, index = [], len(present) - 1
     while index >= 0:
         longest, rows = int(present[index]), 0
@@ -231,6 +254,45 @@ def choose_bounds(lengths: Array, tokens: int) -> Array:
             index -= 1
         bounds.append(longest)
     return np.asarray(bounds[::-1], np.int64)
+
+
+def _bucket_numbers(lengths: Array, present: Array, present_buckets: Array) -> Array:
+    """Return the bucket of each position. Rows of the length `present[i]` are in the bucket `present_buckets[i]`."""
+    numbers = np.empty(len(lengths), np.min_scalar_type(int(present_buckets[-1])))
+    if present[-1] <= _MAX_COUNTED_LENGTH:  # a table of all lengths is several times faster than a search
+        by_length = np.zeros(int(present[-1]) + 1, numbers.dtype)
+        by_length[present] = present_buckets
+        for step in _steps(len(lengths)):
+            by_length.take(lengths[step], out=numbers[step], mode="clip")  # NumPy buffers `out` with mode "raise"
+        return numbers
+    for step in _steps(len(lengths)):
+        numbers[step] = present_buckets[np.searchsorted(present, np.maximum(lengths[step], 1))]
+    return numbers
+
+
+class _BucketSort:
+    """Sorts rows by bucket, step by step.
+
+    It is a counting sort, which needs no memory besides the table that it fills, and takes less time than a sort of all
+    rows at once.
+    """
+
+    def __init__(self, starts: Array) -> None:
+        """`starts` are the first indices of the buckets in the table, then the length of the table."""
+        self._following = starts[:-1].copy()  # for each bucket, the index of its next row
+
+    def place(self, numbers: Array) -> tuple[Array, Array]:
+        """Return indices of the table, and which of these rows belongs there. `numbers` are the buckets of the rows."""
+        by_bucket = np.argsort(numbers, kind="stable")  # NumPy sorts short integers by their digits
+        counts = np.bincount(numbers, minlength=len(self._following))
+        places = np.repeat(self._following - np.cumsum(counts) + counts, counts)
+        places += np.arange(len(numbers))
+        self._following += counts
+        return places, by_bucket
+
+
+def _steps(length: int) -> Iterator[slice]:
+    return (slice(start, min(start + _STEP_ROWS, length)) for start in range(0, length, _STEP_ROWS))
 
 
 @lru_cache(maxsize=4)  # two epochs of two feeds
@@ -243,49 +305,32 @@ def _permute_bucket(seed: int, epoch: int, bucket: int, length: int) -> Permutat
     return Permutation(length, derive_key(seed, epoch, _BUCKET_KEY, bucket))
 
 
-class _EpochTables:
-    """The tables of the epochs that were used last."""
+def _compute_epoch(buckets: LengthBuckets, shuffle: Shuffled | BlockShuffled | None, epoch: int) -> _Epoch:
+    if shuffle is None:
+        return buckets.table, buckets.sequence(buckets.table)
+    if isinstance(shuffle, Shuffled):
+        return _shuffle_exactly(buckets, shuffle.seed, epoch)
+    alone = replace(shuffle, inner=Sequential(require_length(shuffle.inner, "batch")))
+    return _sort_blocks(buckets, alone, epoch)
 
-    def __init__(self, buckets: LengthBuckets, shuffle: Shuffled | BlockShuffled | None) -> None:
-        self._buckets, self._shuffle = buckets, shuffle
-        self._epochs: OrderedDict[int, tuple[PositionTable, Array]] = OrderedDict()
-        self._lock = threading.Lock()
 
-    def find(self, epoch: int) -> tuple[PositionTable, Array]:
-        """Return two tables of an epoch.
+def _shuffle_exactly(buckets: LengthBuckets, seed: int, epoch: int) -> _Epoch:
+    table = np.empty_like(buckets.table)
+    for bucket, (start, stop) in enumerate(pairwise(buckets.starts)):
+        permute = _permute_bucket(seed, epoch, bucket, stop - start)
+        for step in _steps(stop - start):
+            chosen = permute(np.arange(step.start, step.stop))
+            table[start + step.start : start + step.stop] = buckets.table[start + chosen]
+    return table, _permute_batches(seed, epoch, buckets.batches)(np.arange(buckets.batches))
 
-        The first has the inner positions by bucket; in a bucket, they are in the order in which its batches contain
-        them. The second has the batch at each position.
-        """
-        found = self._epochs.get(epoch)
-        if found is not None:
-            return found
-        with self._lock:
-            found = self._epochs.get(epoch)
-            if found is None:
-                found = self._epochs[epoch] = self._compute(epoch)
-                while len(self._epochs) > _CACHED_EPOCHS:
-                    self._epochs.popitem(last=False)
-            return found
 
-    def _compute(self, epoch: int) -> tuple[PositionTable, Array]:
-        buckets, shuffle = self._buckets, self._shuffle
-        if shuffle is None:
-            return buckets.table, buckets.sequence(buckets.table)
-        if isinstance(shuffle, Shuffled):
-            return self._permute(shuffle.seed, epoch)
-        length = require_length(shuffle.inner, "batch")
-        positions = replace(shuffle, inner=Sequential(length)).rows(epoch, np.arange(length, dtype=np.int64))
-        by_bucket = np.argsort(buckets.numbers()[positions], kind="stable")
-        return positions[by_bucket].astype(buckets.table.dtype), buckets.sequence(by_bucket)
-
-    def _permute(self, seed: int, epoch: int) -> tuple[PositionTable, Array]:
-        """Return the tables of an exact shuffle."""
-        buckets, table = self._buckets, np.empty_like(self._buckets.table)
-        for bucket, (start, stop) in enumerate(pairwise(buckets.starts)):
-            chosen = _permute_bucket(seed, epoch, bucket, stop - start)(np.arange(stop - start))
-            table[start:stop] = buckets.table[start + chosen]
-        return table, _permute_batches(seed, epoch, buckets.batches)(np.arange(buckets.batches))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _EpochTables, (self._buckets, self._shuffle)  # a lock cannot be pickled
+def _sort_blocks(buckets: LengthBuckets, shuffle: BlockShuffled, epoch: int) -> _Epoch:
+    """Return the positions of a block shuffle by bucket, and the batches in the order in which they fill up."""
+    table, found_at = np.empty_like(buckets.table), np.empty_like(buckets.table)
+    numbers, bucket_sort = buckets.numbers(), _BucketSort(np.asarray(buckets.starts))
+    for step in _steps(len(table)):
+        positions = shuffle.rows(epoch, np.arange(step.start, step.stop, dtype=np.int64))
+        places, by_bucket = bucket_sort.place(numbers[positions])
+        table[places] = positions[by_bucket]
+        found_at[places] = by_bucket + step.start
+    return table, buckets.sequence(found_at)

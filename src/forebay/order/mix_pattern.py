@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -101,6 +102,10 @@ class MixPattern:
 
         The position of a part is the number of earlier positions that have this part.
         """
+        count = len(positions)
+        if count and int(positions[-1]) - int(positions[0]) == count - 1 and (np.diff(positions) == 1).all():
+            yield from self._split_consecutive(int(positions[0]), count)
+            return
         repetitions = positions // len(self._parts)
         slots = repetitions * -len(self._parts)
         slots += positions
@@ -109,6 +114,22 @@ class MixPattern:
             inner *= self._counts[part]
             inner += self._ranks.take(slots.take(selection))
             yield part, selection, inner
+
+    def _split_consecutive(self, first: int, count: int) -> Iterator[tuple[int, Array, Positions]]:
+        """Split consecutive positions: those of each part in the table are known, and their own positions too."""
+        length = len(self._parts)
+        cuts = [first, *range((first // length + 1) * length, first + count, length), first + count]
+        for part, (begin, slots) in enumerate(zip(self._firsts.tolist(), self.counts, strict=True)):
+            own_slots = self._slots_by_part[begin : begin + slots]
+            runs = []
+            for start, stop in pairwise(cuts):  # each lies in one repetition of the table
+                shift = start // length * length
+                low, high = own_slots.searchsorted((start - shift, stop - shift)).tolist()
+                runs.append(own_slots[low:high] + (shift - first))
+            selection = np.concatenate(runs)
+            if len(selection):
+                earlier = self.count_before(part, first)
+                yield part, selection, np.arange(earlier, earlier + len(selection), dtype=np.int64)
 
     def position_of(self, part: int, occurrence: int) -> int:
         """Return the position of occurrence number `occurrence` of a part, counted from 0."""

@@ -79,6 +79,14 @@ class Order(Protocol):
         """Whether a row may occur several times in an epoch."""
         ...
 
+    @property
+    def epoch_nbytes(self) -> int:
+        """Upper limit of the bytes for tables of single epochs, while one of them is computed.
+
+        Tables that are the same in every epoch do not count: they are part of the order, and so of the pipeline.
+        """
+        ...
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         """Return the row numbers at these positions."""
         ...
@@ -113,12 +121,17 @@ class WrappingOrder:
     def repeats_rows(self) -> bool:
         return self.inner.repeats_rows
 
+    @property
+    def epoch_nbytes(self) -> int:
+        return self.inner.epoch_nbytes
+
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
     """The order of the rows in the source."""
 
     inner: ClassVar[None] = None
+    epoch_nbytes: ClassVar[int] = 0
     length: int
     is_sequential: bool = True
     is_fixed: bool = True

@@ -68,6 +68,7 @@ class Packed:
     is_fixed: ClassVar[bool] = True
     is_ascending: ClassVar[bool] = True
     repeats_rows: ClassVar[bool] = False
+    epoch_nbytes: ClassVar[int] = 0  # the inner order is fixed, and the table of the texts replaces it
 
     @classmethod
     def of(cls, inner: Order, lengths: Array, row_length: int, *, long: LongTexts, seed: int) -> "Packed":

@@ -16,8 +16,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from forebay.core.spec import Array
-from forebay.order.choices import hash_array
+from forebay.order.choices import PositionTable, hash_array
 from forebay.order.device_steps import DeviceStep, DeviceSteps, DrawAlias, join_steps
+from forebay.order.epoch_cache import CACHED_EPOCHS, EpochCache
 from forebay.order.orders import Order, WrappingOrder
 from forebay.order.permutation import Positions, derive_key, stable_argsort
 
@@ -29,7 +30,6 @@ MAX_WEIGHTS = 1 << 30  # with more, the sum of all bucket sizes (`_BUCKET` each)
 _BUCKET = 1 << 32  # size of each bucket of an alias table; a point in it is a number of 32 bits
 _LOW_HALF = np.uint64(_BUCKET - 1)
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of the epoch key; a shuffle with the same seed has another key
-_CACHED_EPOCHS = 2  # epochs whose draws `KeySort` keeps: the current epoch and the next one
 _CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time; they fit in the CPU cache
 _LOG_TERMS = 11  # terms of the series in `_log`; the error is then below 1e-17
 
@@ -51,6 +51,11 @@ class WeightedDraw(Protocol):
 
     def device_step(self, epoch_key: int) -> DeviceStep | None:
         """Return the step with which a device draws; None if it cannot."""
+        ...
+
+    @property
+    def epoch_nbytes(self) -> int:
+        """Upper limit of the bytes for tables of single epochs, while one of them is computed."""
         ...
 
 
@@ -85,6 +90,10 @@ class Sampled(WrappingOrder):
     def repeats_rows(self) -> bool:
         return self.replacement or self.inner.repeats_rows
 
+    @property
+    def epoch_nbytes(self) -> int:
+        return self.sampler.epoch_nbytes + self.inner.epoch_nbytes
+
     def rows(self, epoch: int, positions: Positions) -> Positions:
         return self.inner.rows(epoch, self.sampler.draw(self._epoch_key(epoch), positions))
 
@@ -107,6 +116,8 @@ class AliasTable:
     two, so that random bits select all buckets equally often. The entry of a bucket has the alias in the upper 32 bits
     and the threshold in the lower 32 bits, so that a draw reads memory once.
     """
+
+    epoch_nbytes = 0
 
     def __init__(self, weights: Weights) -> None:
         self.digest = hash_array(weights)
@@ -137,34 +148,48 @@ class KeySort:
 
     def __init__(self, weights: Weights, count: int) -> None:
         self.digest = hash_array(weights)
-        self._indices = np.flatnonzero(weights)  # indices of the weights above 0
-        self._weights, self._count = weights[self._indices], count
-        self._epochs: dict[int, Positions] = {}  # epoch key: all draws of this epoch, for the last epochs
+        indices = np.flatnonzero(weights)  # indices of the weights above 0
+        self._weights, self._count = weights[indices], count
+        self._indices = indices.astype(np.uint32)  # `MAX_WEIGHTS` needs fewer bits
+        self._epochs = EpochCache[PositionTable]()
+
+    @property
+    def epoch_nbytes(self) -> int:
+        drawn, weights = self._count, len(self._weights)
+        partition_nbytes = weights * (8 + 8 + 1)  # keys, a copy of them, and which ones are chosen
+        choice_nbytes = weights * 8 + drawn * (8 + 8)  # keys, indices of the chosen ones, and their keys
+        sort_nbytes = drawn * (4 + 8 + 8 + 8 + 1)  # indices, keys, their order, sorted keys, which ones are equal
+        cached_nbytes = CACHED_EPOCHS * drawn * self._indices.itemsize
+        return cached_nbytes + max(partition_nbytes, choice_nbytes, sort_nbytes)
 
     def draw(self, epoch_key: int, positions: Positions) -> Positions:
-        drawn = self._epochs.get(epoch_key)
-        if drawn is None:
-            drawn = self._draw_all(epoch_key)
-            # Replace the dict instead of changing it, because several threads may read it.
-            kept = list(self._epochs.items())[1 - _CACHED_EPOCHS :]
-            self._epochs = dict([*kept, (epoch_key, drawn)])
-        return drawn[positions]
+        return self._epochs.find(epoch_key, lambda: self._draw_all(epoch_key))[positions].astype(np.int64)
 
     def device_step(self, epoch_key: int) -> DeviceStep | None:
         return None  # each epoch has a new table, which would be uploaded for one epoch only
 
-    def _draw_all(self, epoch_key: int) -> Positions:
+    def _draw_all(self, epoch_key: int) -> PositionTable:
+        sort_keys = self._sort_keys(epoch_key)
+        if self._count == len(sort_keys):
+            return np.asarray(self._indices[stable_argsort(sort_keys)])
+        largest = np.partition(sort_keys, self._count - 1)[self._count - 1]
+        chosen = np.flatnonzero(sort_keys <= largest)
+        sort_keys = sort_keys[chosen]
+        indices = self._indices[chosen]
+        del chosen  # before the sort, which needs more memory
+        return np.asarray(indices[stable_argsort(sort_keys)[: self._count]])
+
+    def _sort_keys(self, epoch_key: int) -> Weights:
+        """Return a random sort key for each weight above 0."""
+        sort_keys = np.empty(len(self._weights))
         with np.errstate(over="ignore"):  # the sort key of a tiny weight may be infinite, and comes last
-            sort_keys = _exponentials(_random_bits(epoch_key, self._indices)) / self._weights
-        if self._count < len(sort_keys):
-            largest = np.partition(sort_keys, self._count - 1)[self._count - 1]
-            chosen = np.flatnonzero(sort_keys <= largest)
-        else:
-            chosen = np.arange(len(sort_keys))
-        return self._indices[chosen[stable_argsort(sort_keys[chosen])[: self._count]]]
+            for chunk in _chunks(len(sort_keys)):
+                draws = _exponentials(_random_bits(epoch_key, self._indices[chunk]))
+                np.divide(draws, self._weights[chunk], out=sort_keys[chunk])
+        return sort_keys
 
 
-def _random_bits(key: int, positions: Positions) -> Array:
+def _random_bits(key: int, positions: PositionTable) -> Array:
     """Return 64 random bits for each position.
 
     The generator is SplitMix64, whose number at any position can be computed directly.

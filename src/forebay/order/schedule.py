@@ -201,6 +201,8 @@ class Schedule:
 
         The shards take rows from `position` on.
         """
+        if self.pass_rows >= ENDLESS:
+            return 0
         last_step_rows = self._last_step_rows(position)
         all_have_rows = self.drop_remainder or last_step_rows == 0 or self._evens_out_last_step(position)
         return 0 if all_have_rows else max(0, self.shard_count - last_step_rows)

@@ -5,7 +5,7 @@ from typing import Any
 
 from forebay.errors import PipelineError
 
-__all__ = ["check_count", "check_error_limit", "check_number", "check_place"]
+__all__ = ["check_count", "check_error_limit", "check_number", "check_transform_options"]
 
 
 def check_count(count: Any, call: str) -> int:
@@ -29,6 +29,9 @@ def check_number(number: Any, call: str) -> int:
     raise PipelineError(f"{call.format(repr(number))}: pass a whole number, such as {call.format(8)}.")
 
 
+DEFAULT_MAX_ERRORS = 0.001  # share of the received rows that a map with on_error="skip" may skip
+
+
 def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> float | None:
     """Return the largest share of rows that a map may skip; None for no rows.
 
@@ -37,6 +40,9 @@ def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> flo
     """
     if on_error not in ("raise", "skip"):
         raise PipelineError(f"map(on_error={on_error!r}) is unknown. Choose 'raise' or 'skip'.")
+    if max_errors is not None and on_error == "raise":
+        raise PipelineError(f"map(max_errors={max_errors!r}) needs on_error='skip'. Pass it too, or leave it out.")
+    max_errors = DEFAULT_MAX_ERRORS if max_errors is None else max_errors
     is_number = isinstance(max_errors, int | float) and not isinstance(max_errors, bool)
     if not is_number or not 0 <= max_errors <= 1:
         raise PipelineError(f"map(max_errors={max_errors!r}): pass a share of all rows from 0 to 1, such as 0.001.")
@@ -50,7 +56,7 @@ def check_error_limit(on_error: Any, max_errors: Any, *, gets_rows: bool) -> flo
     return float(max_errors)
 
 
-def check_place(where: Any, workers: Any) -> None:
+def check_transform_options(where: Any, workers: Any) -> None:
     """Raise PipelineError if a ready-made transform, such as `fb.cast`, is sent to worker processes."""
     if where not in ("thread", "device"):
         raise PipelineError(

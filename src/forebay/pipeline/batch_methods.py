@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.spec import Array
 from forebay.errors import PipelineError
 from forebay.order.length_buckets import BucketedBatches, LengthBuckets, can_bucket
@@ -12,7 +13,7 @@ from forebay.order.orders import BlockShuffled, Order, Shuffled, require_length
 from forebay.pipeline.argument_checks import check_count
 from forebay.pipeline.description import Batching
 from forebay.pipeline.familiar_words import accept_familiar_arguments
-from forebay.pipeline.row_lengths import find_lengths
+from forebay.pipeline.row_lengths import are_names, find_lengths
 from forebay.pipeline.row_methods import RowMethods
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.padding import RaggedFields
@@ -103,16 +104,19 @@ class BatchMethods(RowMethods):
             )
         order = self._order_to_bucket()
         inner = order.inner if isinstance(order, Shuffled | BlockShuffled) else order
-        found, bounds = find_lengths(self, inner, lengths), _check_bounds(bounds)
+        bounds = _check_bounds(bounds)
+        found, pipeline = find_lengths(self, inner, lengths)
         _refuse_long_rows(found, tokens, bounds)
-        table = LengthBuckets.of(found, tokens, bounds=bounds, drop_remainder=batching.drop_remainder)
+        with ProgressLine(f"batch(tokens=...) sorts {len(found):,} rows by length"):
+            table = LengthBuckets.of(found, tokens, bounds=bounds, drop_remainder=batching.drop_remainder)
         if table.batches == 0:
             raise PipelineError(
                 f"batch(tokens={tokens}, drop_remainder=True) would drop all of {len(found)} rows, because no bucket "
                 "fills a batch. Use fewer tokens, or keep the remainder."
             )
-        batching = replace(batching, rows=table.max_batch_rows, tokens=tokens)
-        return replace(self, order=BucketedBatches.of(order, table), batching=batching)
+        is_given = lengths is not None and not are_names(lengths)
+        batching = replace(batching, rows=table.max_batch_rows, tokens=tokens, has_given_lengths=is_given)
+        return replace(pipeline, order=BucketedBatches.of(order, table), batching=batching)
 
     def _order_to_bucket(self) -> Order:
         """Return the order if its rows can form buckets, else raise PipelineError.

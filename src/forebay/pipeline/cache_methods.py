@@ -13,12 +13,12 @@ import numpy as np
 from forebay.core.machine import Machine
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, format_nbytes, parse_nbytes
-from forebay.errors import PipelineError, SourceError, SpecError
+from forebay.errors import PipelineError, SpecError
 from forebay.order.orders import Order
+from forebay.pipeline.cache_key import CacheKey, identify_cached
 from forebay.pipeline.description import Batching, PipelineDescription
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs
-from forebay.pipeline.stable_digest import UnstableValueError, stable_digest
 from forebay.sources.row_cache.cached_source import CachedSource, RowTransform
 from forebay.sources.row_cache.stored_rows import RamRows, StoredRows
 from forebay.transforms.augmentations import draws_by_row
@@ -75,16 +75,17 @@ class CacheMethods(PipelineDescription):
         source, order = _check_cacheable(self)
         specs = infer_specs(replace(self, batching=Batching(1, False, None)), self.transforms)
         request = _CacheRequest(source, specs, _used_rows(order, len(source)))
-        store = request.open_store(place, version)
+        key = None if place.folder is None else CacheKey.of(source, specs, version)
+        store = request.open_store(place, key)
         row_transform = RowTransform(
             specs.specs,
             specs.structure,
             functools.partial(_transform_into, specs) if specs.transforms else None,
             calls_user_code=any(isinstance(transform, Map) for transform in specs.transforms),
         )
-        cached = CachedSource(source, store, row_transform, used_rows=request.used_count)
+        cached = CachedSource(source, store, row_transform, used_rows=request.used_count, key=key)
         cached.cached_transforms = source.cached_transforms + len(specs.transforms)
-        cached.identify = functools.partial(_identify_cached, source, specs.transforms, version)
+        cached.identify = functools.partial(identify_cached, source, specs.transforms, version)
         return replace(self, source=cached, transforms=(), file_recipe=None)
 
 
@@ -108,7 +109,7 @@ class _CacheRequest:
     def used_count(self) -> int:
         return len(self.source) if self.used is None else len(self.used)
 
-    def open_store(self, place: _CachePlace, version: str | None) -> StoredRows:
+    def open_store(self, place: _CachePlace, key: CacheKey | None) -> StoredRows:
         row_nbytes = max(1, sum(spec.nbytes for spec in self.specs.specs))
         capacity = self.used_count
         if place.budget_nbytes is not None:
@@ -119,16 +120,16 @@ class _CacheRequest:
                 f"cache({format_nbytes(place.budget_nbytes)}) holds no row: one row takes {format_nbytes(row_nbytes)}. "
                 "Pass a larger budget."
             )
-        if place.folder is not None:
-            return self._open_disk(place.folder, capacity, version)
+        if place.folder is not None and key is not None:
+            return self._open_disk(place.folder, capacity, key)
         _check_memory(capacity * row_nbytes)
         return RamRows(self.specs.specs, len(self.source), self.used, capacity)
 
-    def _open_disk(self, folder: Path, capacity: int, version: str | None) -> StoredRows:
-        from forebay.sources.row_cache.disk_rows import FORMAT, DiskRows, DiskRowsLayout  # needs file locks
+    def _open_disk(self, folder: Path, capacity: int, key: CacheKey) -> StoredRows:
+        from forebay.sources.row_cache.disk_rows import DiskRows, DiskRowsLayout  # needs file locks
 
         specs, names = self.specs.specs, self.specs.structure.paths
-        layout = DiskRowsLayout(folder, _cache_key(self, version, FORMAT), specs, names, len(self.source))
+        layout = DiskRowsLayout(folder, key.digest, specs, names, len(self.source))
         stop = capacity if self.used is None else int(self.used[capacity - 1]) + 1
         return DiskRows(layout, stop, capacity)
 
@@ -225,51 +226,3 @@ def _transform_into(specs: TransformSpecs, leaves: list[Array], out: Sequence[Ar
     context = BatchContext.of_sample(len(out[0]))
     results, _ = apply_all(specs.transforms, leaves, specs.stages[0][1], context)
     write_leaves(results, out, specs.structure.paths, describe_transforms(specs.transforms))
-
-
-def _cache_key(request: _CacheRequest, version: str | None, file_format: int) -> str:
-    """Return the key of a cache on disk.
-
-    Raise PipelineError if a function or the data have no stable hash.
-    """
-    specs = [(str(spec), name) for spec, name in zip(request.specs.specs, request.specs.structure.paths, strict=True)]
-    layout = (file_format, len(request.source), specs)
-    try:
-        identity = _identify_cached(request.source, request.specs.transforms, version)
-        return stable_digest((layout, identity), "the source")[:40]
-    except (UnstableValueError, SourceError) as error:
-        raise PipelineError(
-            f"cache() on disk needs a hash of the functions and the data, but there is none for {error}. Pass "
-            "cache(..., version='1'), and change the version whenever the functions or the data change."
-        ) from None
-
-
-def _identify_cached(
-    source: AbstractSource, transforms: Sequence[Transform], version: str | None
-) -> tuple[str, Sequence[str]]:
-    """Return what identifies the transformed rows of a source.
-
-    A version replaces the hashes of the functions.
-    """
-    structure = repr(source.structure)  # a map finds values by the names of fields, and data may not contain the names
-    if version is not None:
-        return _identify_if_known(source), [structure, version]
-    if source.identify is None:
-        raise UnstableValueError(f"the source ({type(source).__name__})")
-    functions = [transform.function if isinstance(transform, Map) else transform for transform in transforms]
-    digests = [
-        stable_digest(function, type(transform).__name__.lower())
-        for function, transform in zip(functions, transforms, strict=True)
-    ]
-    return stable_digest(source.identify(), "the source"), [structure, *digests]
-
-
-def _identify_if_known(source: AbstractSource) -> str:
-    """Return a hash of the source, or an empty text if there is none.
-
-    Without a hash, the version identifies the data too.
-    """
-    try:
-        return "" if source.identify is None else stable_digest(source.identify(), "the source")
-    except (UnstableValueError, SourceError):
-        return ""

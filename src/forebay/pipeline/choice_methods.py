@@ -1,18 +1,21 @@
-"""The pipeline methods that choose rows: select, filter, split and sample."""
+"""The pipeline methods that choose rows: select, filter, split and sample; and index, which stores their passes."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.errors import PipelineError
 from forebay.order.choices import Span, SplitPart
 from forebay.order.orders import Order
 from forebay.order.sampling import Sampled
 from forebay.pipeline.argument_checks import check_count, check_number
-from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.description import IndexFolder, PipelineDescription
 from forebay.pipeline.row_choices import (
     balanced_weights,
     check_weights,
@@ -49,6 +52,33 @@ class ChoiceMethods(PipelineDescription):
         """
         return replace(self, order=select_positions(self._fixed_order("select"), rows))
 
+    def index(self, folder: str | os.PathLike[str], *, version: str | None = None) -> Self:
+        """Store what later methods learn from a pass over all rows, so that the next process does not read them again.
+
+        These methods are `filter()`, `split(by="field")`, `sample(balance="field")`, `window(within="field")`,
+        `pack()` and `batch(tokens=)`. The files have a hash of the rows and of the function in their names: names,
+        sizes and times of files, or the bytes of arrays. If it changes, the method reads the rows again.
+
+        Args:
+            folder: The folder for the results. Several pipelines and processes may share it.
+            version: A text that stands for the rows and the functions, if Forebay cannot hash them. Change it with
+                them.
+
+        Examples:
+            >>> import numpy as np, forebay as fb, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     rows = fb.from_arrays({"x": np.arange(6), "label": np.array([0, 1, 0, 1, 2, 1])}).index(folder)
+            ...     first, second = (rows.filter(lambda label: label == 1, fields="label") for run in range(2))
+            >>> [len(part.batch(1).feed("numpy")) for part in (first, second)]
+            [3, 3]
+        """
+        self._fixed_order("index")
+        if not isinstance(folder, str | os.PathLike) or not str(folder).strip() or "://" in str(folder):
+            raise PipelineError(f"index({folder!r}): pass the path of a folder of this machine.")
+        if version is not None and not isinstance(version, str):
+            raise PipelineError(f"index(version={version!r}): pass a text, such as version='1'.")
+        return replace(self, index_folder=IndexFolder(Path(folder).expanduser(), version))
+
     def filter(self, function: Callable[[Any], Any], *, fields: str | Sequence[str] | None = None) -> Self:
         """Keep the rows for which a function returns True.
 
@@ -73,10 +103,10 @@ class ChoiceMethods(PipelineDescription):
         if self.order is None:
             return replace(self, source=FilteredStream(self._stream, row_filter))
         order = self._fixed_order("filter")
-        mask = filter_mask(self, row_filter)
+        mask, pipeline = filter_mask(self, row_filter)
         if not mask.any():
             raise PipelineError(f"{row_filter} kept none of {len(mask)} rows. Check the function.")
-        return replace(self, order=select_positions(order, mask))
+        return replace(pipeline, order=select_positions(order, mask))
 
     def split(self, *fractions: float, seed: int | None = 0, by: Any = None) -> tuple[Self, ...]:
         """Divide the rows into disjoint parts, and return one pipeline for each fraction.
@@ -102,8 +132,9 @@ class ChoiceMethods(PipelineDescription):
         assert order.length is not None
         counts = split_counts(fractions, order.length)
         if by is not None:
-            masks = split_by_group(read_labels(self, by, "split(by=...)"), counts, seed)
-            return tuple(replace(self, order=select_positions(order, mask)) for mask in masks)
+            labels, pipeline = read_labels(self, by, "split(by=...)")
+            masks = split_by_group(labels, counts, seed)
+            return tuple(replace(pipeline, order=select_positions(order, mask)) for mask in masks)
         starts = [0, *accumulate(counts)]
         parts: list[Order] = [
             Span(order, start, stop - start) if seed is None else SplitPart(order, seed, start, stop - start)
@@ -148,8 +179,10 @@ class ChoiceMethods(PipelineDescription):
         if (weights is None) == (balance is None):
             given = "neither" if weights is None else "both"
             raise PipelineError(f"sample() got {given} of weights= and balance=. Pass one of them.")
+        pipeline = self
         if balance is not None:
-            weights = balanced_weights(read_labels(self, balance, "sample(balance=...)"))
+            labels, pipeline = read_labels(self, balance, "sample(balance=...)")
+            weights = balanced_weights(labels)
         checked = check_weights(weights, order.length)
         available = int(np.count_nonzero(checked))
         if not replacement and count > available:
@@ -157,9 +190,9 @@ class ChoiceMethods(PipelineDescription):
                 f"sample(rows={count}, replacement=False): only {available} rows have a weight above 0. Draw fewer "
                 "rows, or pass replacement=True."
             )
-        return replace(
-            self, order=Sampled.of(order, checked, seed=seed, count=count, replacement=bool(replacement)), seed=seed
-        )
+        with ProgressLine(f"sample() prepares draws from {order.length:,} weights"):
+            sampled = Sampled.of(order, checked, seed=seed, count=count, replacement=bool(replacement))
+        return replace(pipeline, order=sampled, seed=seed)
 
     def _fixed_order(self, verb: str) -> Order:
         """Return the order if it is finite and fixed, else raise PipelineError."""

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, chain
 from numbers import Real
 from typing import Any
 
@@ -13,6 +14,7 @@ from forebay.order.combined import Concatenated, Interleaved, OrderPart, Stop, h
 from forebay.order.mix_pattern import MAX_PERIOD, integer_weights
 from forebay.order.orders import Order, Sequential
 from forebay.pipeline.argument_checks import check_count, check_number
+from forebay.pipeline.description import IndexFolder
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.combined import JoinedSource, ZippedSource
 from forebay.sources.streams.batches import BatchStream
@@ -103,7 +105,8 @@ def zip_rows(*pipelines: Pipeline) -> Pipeline:
     structure = _zip_structures([pipeline.structure for pipeline in pipelines])
     if len(pipelines) == 1:
         return pipelines[0]
-    return Pipeline(ZippedSource(_sources_of(pipelines), structure), order, seed=pipelines[0].seed)
+    folder = _join_folders(pipelines)
+    return Pipeline(ZippedSource(_sources_of(pipelines), structure), order, seed=pipelines[0].seed, index_folder=folder)
 
 
 def _check_pipelines(pipelines: Sequence[Any], function: str) -> list[Order]:
@@ -253,9 +256,19 @@ def _join(pipelines: Sequence[Pipeline], make_order: Callable[[Sequence[OrderPar
         for pipeline in pipelines
         if pipeline.order is not None
     ]
+    order, folder = make_order(parts), _join_folders(pipelines)
     if len(sources) == 1:
-        return Pipeline(pipelines[0].source, make_order(parts), seed=seed, file_recipe=pipelines[0].file_recipe)
-    return Pipeline(JoinedSource(list(sources.values())), make_order(parts), seed=seed)
+        recipe = pipelines[0].file_recipe
+        return Pipeline(pipelines[0].source, order, seed=seed, file_recipe=recipe, index_folder=folder)
+    return Pipeline(JoinedSource(list(sources.values())), order, seed=seed, index_folder=folder)
+
+
+def _join_folders(pipelines: Sequence[Pipeline]) -> IndexFolder | None:
+    """Return the folder of `index()` with the decisions of all pipelines; None if the folders differ."""
+    folders = [pipeline.index_folder for pipeline in pipelines]
+    if folders[0] is None or any(folder != folders[0] for folder in folders):
+        return None
+    return replace(folders[0], decisions=tuple(chain.from_iterable(f.decisions for f in folders if f is not None)))
 
 
 def _sources_of(pipelines: Sequence[Pipeline]) -> list[AbstractSource]:

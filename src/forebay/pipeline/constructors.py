@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,7 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     files = files if isinstance(files, str | Path) else list(files)
     source = open_paths(files, spec=spec, **options)
     recipe = FileSourceRecipe(files, spec, options, source.version)
-    source.identify = recipe.identify
+    source.identify = partial(_identify_decoded, recipe) if source.decodes_rows else recipe.identify
     return replace(_from_indexed(source), file_recipe=recipe)
 
 
@@ -217,7 +218,7 @@ def from_images(
         [((2, 32, 32, 3), [0, 1])]
     """
     # Imported here because only images need Pillow.
-    from forebay.sources.formats.image_decode import ImageOptions
+    from forebay.sources.formats.image_options import ImageOptions
     from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
     files = files if isinstance(files, str | Path) else list(files)
@@ -288,3 +289,10 @@ def _from_indexed(source: AbstractSource) -> Pipeline:
     if len(source) == 0:
         raise SourceError("the source has no rows. Pass one with at least one row.")
     return Pipeline(source, Sequential(len(source)))
+
+
+def _identify_decoded(recipe: FileSourceRecipe) -> tuple[Any, ...]:
+    """Return what identifies rows of images: the files, and the versions of the libraries that decode them."""
+    from forebay.sources.formats.decoder_versions import decoder_versions
+
+    return recipe.identify(), decoder_versions(recipe.options.get("decoder", "pillow"))

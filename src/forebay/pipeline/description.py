@@ -3,9 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from forebay.core.decision import Decision
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure
 from forebay.order.orders import Order
@@ -16,7 +18,7 @@ from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.ops import Map, Transform
 from forebay.transforms.padding import RaggedFields, Unpadded
 
-__all__ = ["Batching", "PipelineDescription"]
+__all__ = ["Batching", "IndexFolder", "PipelineDescription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,17 @@ class Batching:
     pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
     tokens: int | None = None  # most elements of a padded batch of similar lengths; None: all batches have `rows` rows
     ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
+    has_given_lengths: bool = False  # whether the user gave the lengths for `tokens`, which may be wrong
     sparse: bool = False  # whether rows of CSR matrices become sparse tensors of the framework
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFolder:
+    """The folder of `index()`, which stores what a pass over all rows found."""
+
+    path: Path
+    version: str | None  # stands for the rows and the functions of the user; None: Forebay hashes them
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)  # whether each pass read the rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,7 @@ class PipelineDescription:
     seed: int = 0
     file_recipe: FileSourceRecipe | None = None  # with it, Ray workers on other machines open the files
     rank: Rank | Literal["auto"] | None = None  # "auto": `feed()` detects it; None: not sharded by rank
+    index_folder: IndexFolder | None = None  # None: each process reads the rows again
     has_shard: bool = False  # whether shard() was called; shard(0, 1) says that the rows are already divided
 
     @property

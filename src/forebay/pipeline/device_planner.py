@@ -13,7 +13,7 @@ from forebay.transforms.augmentations import Augmentation, draws_by_row
 from forebay.transforms.densify import Densify
 from forebay.transforms.ops import Map, Transform
 
-__all__ = ["describe_map", "plan_device_pull", "why_on_device"]
+__all__ = ["describe_map", "describe_tables", "plan_device_pull", "why_on_device"]
 
 STAGING_NBYTES = 8 << 20  # bytes per staging buffer; a buffer is larger only if a single row is larger
 
@@ -41,10 +41,11 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
         return _make_plan(plan_input, transport, index_rows, scratch_nbytes)
     if transport.group_batches > 1:
         return plan_device_pull(plan_input, cores, max_group_batches=transport.group_batches // 2)
-    needed_mib = -(-scratch_nbytes // 2**20)
+    needed_mib, tables = -(-scratch_nbytes // 2**20), describe_tables(plan_input)
     raise BudgetError(
-        f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: staging buffers and row numbers take "
-        f"{needed_mib} MiB. Pass host_bytes='{needed_mib}MiB'."
+        f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: {f'{tables}, and ' if tables else ''}"
+        f"staging buffers and row numbers {'need a total of' if tables else 'take'} {needed_mib} MiB. "
+        f"Pass host_bytes='{needed_mib}MiB'."
     )
 
 
@@ -70,6 +71,12 @@ def describe_map(transform: Transform) -> str:
     return random + ("" if limit is None else f"; rows that fail are replaced, up to {limit * 100:.4g} % of all rows")
 
 
+def describe_tables(plan_input: PlanInput) -> str:
+    """Return how much memory the tables of the order take; an empty string if there are none."""
+    nbytes = plan_input.order_nbytes
+    return f"tables of the order take {format_nbytes(nbytes)}" if nbytes else ""
+
+
 def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
     """Return how many row numbers the host computes at a time.
 
@@ -83,7 +90,7 @@ def _index_rows(plan_input: PlanInput, transport: Transport) -> int:
 
 
 def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int) -> int:
-    """Return the bytes of row numbers and staging buffers on the host.
+    """Return the bytes of row numbers, staging buffers and tables of the order on the host.
 
     Row numbers need memory twice: where the feed computes them, and in an upload buffer of each slot (8 bytes each).
     There are two staging buffers per thread, and two for the consumer.
@@ -91,18 +98,21 @@ def _scratch_nbytes(plan_input: PlanInput, transport: Transport, index_rows: int
     group_rows = transport.group_batches * plan_input.batch_rows
     row_nbytes = sum(align(spec.nbytes, HOST_ALIGNMENT) for spec in plan_input.source_specs)
     numbers_nbytes = index_rows * INDEX_NBYTES + (transport.slots + transport.consumer_slots) * group_rows * 8
-    return numbers_nbytes + (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
+    buffers_nbytes = (2 * transport.threads + 2) * max(STAGING_NBYTES, row_nbytes)
+    return numbers_nbytes + buffers_nbytes + plan_input.order_nbytes
 
 
 def _make_plan(plan_input: PlanInput, transport: Transport, index_rows: int, scratch_nbytes: int) -> Plan:
     slots = f"{transport.slots + transport.consumer_slots} x {format_nbytes(transport.slot_nbytes)}"
     memory = f"{format_nbytes(scratch_nbytes)} on the host, {format_nbytes(transport.device_nbytes)} on the device"
+    tables = describe_tables(plan_input)
+    why_memory = f"host: row numbers and staging buffers{f' ({tables})' if tables else ''}"
     decisions = (
         *plan_input.decisions,
         *transport.decisions,
         Decision("slots", slots, "on the device"),
         *(Decision(str(transform), "device", why_on_device(transform)) for transform in plan_input.device_transforms),
-        Decision("memory", memory, "host: row numbers and staging buffers; device: slots and resident rows"),
+        Decision("memory", memory, f"{why_memory}; device: slots and resident rows"),
     )
     return Plan(
         input=plan_input,

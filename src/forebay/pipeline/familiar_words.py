@@ -3,7 +3,9 @@
 import functools
 import inspect
 import reprlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -14,6 +16,7 @@ __all__ = [
     "refuse_index",
     "refuse_keras",
     "refuse_several_parameters",
+    "refuse_unknown_options",
     "reject_attribute",
 ]
 
@@ -27,6 +30,7 @@ _WORKERS = f"{_THREADS} For a map of pure Python code, write map(function, where
 _PINNED = "Forebay page-locks host memory by itself if batches go to a GPU. Leave the argument out."
 _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for a stream, shuffle(window='64MB')."
 _DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
+_SPLIT = "Split the rows before batch(): train, validation = pipeline.split(0.9, 0.1)."
 _ROWS = "Set the batch size before feed(): pipeline.batch(32)."
 _COLLATE = "Forebay makes batches without it. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
 _STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay then reads it from the first row."
@@ -103,6 +107,7 @@ _ARGUMENTS = {
         "prefetch_factor": _PREFETCH.replace("prefetch()", "it"),
         "sampler": "Choose rows before feed(): pipeline.sample(...), .select(...) or .shard('auto').",
         "shuffle": "Set the order before feed(): pipeline.shuffle(seed=0).batch(32).",
+        "validation_split": f"{_SPLIT} Make a feed of each, and pass the second one as validation_data of fit().",
     },
     "from_generator": {
         "args": "Pass a function without arguments: from_generator(lambda: generate(argument)).",
@@ -161,6 +166,8 @@ def reject_attribute(owner: Any, name: str, kind: str) -> Any:
     `__getattr__` calls this function. Python also calls `__getattr__` if a property raises an AttributeError. Then this
     function reads the property again, so that the same error is raised.
     """
+    if name == "__array__":
+        _refuse_validation_split(kind, sys._getframe(2).f_globals)
     if name in _ATTRIBUTES[kind]:
         raise UnknownNameError(f"{kind} has no {name!r}. {_ATTRIBUTES[kind][name]}")
     if isinstance(owner, ModuleType):
@@ -185,6 +192,15 @@ def refuse_keras(kind: str, caller: Any) -> None:
         raise PipelineError(f"Keras cannot read {kind}. Pass pipeline.feed('keras') to fit(), evaluate() or predict().")
 
 
+def refuse_unknown_options(to: str, unknown: Iterable[str], options: Iterable[str]) -> None:
+    """Raise an error for the first keyword that `feed(to)` does not take, with the option of the nearest name."""
+    options = list(options)
+    for name in sorted(unknown):
+        nearest = "".join(f" Write {option}=." for option in get_close_matches(name, options, n=1))
+        fields = "" if "sample_weight" in options else "; naming fields is for feed('keras')"
+        raise PipelineError(f"feed({to!r}) takes no {name!r}.{nearest} It takes {', '.join(options)}{fields}.")
+
+
 def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ...], unit: str) -> None:
     """Raise an error if the function of a map takes several arguments.
 
@@ -205,6 +221,15 @@ def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ..
         f"map() passes a {unit} as one value, but the function takes {len(names)}: {', '.join(names)}. "
         f"Write map(lambda {unit}: function({fields}))."
     )
+
+
+def _refuse_validation_split(kind: str, caller: dict[str, Any]) -> None:
+    """Raise an error if the caller is Keras, which looks for `__array__` before it splits the rows of `fit`."""
+    if caller.get("__name__", "").startswith("keras.src.trainers.data_adapters.array_slicing"):
+        raise PipelineError(
+            f"fit() got validation_split, but Keras cannot split {kind}. {_SPLIT} Make a feed of each: "
+            "model.fit(train.batch(32).feed('keras'), validation_data=validation.batch(32).feed('keras'))."
+        )
 
 
 def _describe(values: tuple[Any, ...]) -> str:

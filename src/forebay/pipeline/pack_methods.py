@@ -6,6 +6,7 @@ from typing import Any, Self, get_args
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
@@ -75,10 +76,13 @@ class PackMethods(RowMethods):
         leaves = _choose_leaves(self, field, drop)
         layout = _make_layout(self, length, long, leaves, pad)
         known = None if lengths is None else check_lengths(lengths, order.length, "pack(lengths=...)")
-        text_lengths = read_lengths(self, order, leaves[:1], "pack()")[0] if known is None else known
+        (text_lengths, *_), pipeline = (
+            read_lengths(self, order, leaves[:1], "pack()") if known is None else ([known], self)
+        )
         _check_texts(text_lengths, length, long)
-        packed = Packed.of(order, text_lengths, length, long=long, seed=seed)
-        return replace(self, source=_make_source(self, packed, layout), order=packed, file_recipe=None)
+        with ProgressLine(f"pack() packs {order.length:,} texts into rows of {length} tokens"):
+            packed = Packed.of(order, text_lengths, length, long=long, seed=seed)
+        return replace(pipeline, source=_make_source(self, packed, layout), order=packed, file_recipe=None)
 
 
 def _choose_leaves(pipeline: PipelineDescription, field: str | None, drop: str | Sequence[str]) -> tuple[int, ...]:

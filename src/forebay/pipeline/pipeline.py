@@ -1,5 +1,6 @@
 """`Pipeline`, the description of a feed: source, order, transforms, batches."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from forebay.core import registry
 from forebay.core.plugin_names import warn_renamed
 from forebay.core.spec import Tree
 from forebay.errors import PipelineError
-from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number, check_place
+from forebay.pipeline.argument_checks import check_count, check_error_limit, check_number, check_transform_options
 from forebay.pipeline.batch_methods import BatchMethods
 from forebay.pipeline.cache_methods import CacheMethods
 from forebay.pipeline.familiar_words import (
@@ -17,6 +18,7 @@ from forebay.pipeline.familiar_words import (
     refuse_index,
     refuse_keras,
     refuse_several_parameters,
+    refuse_unknown_options,
     reject_attribute,
 )
 from forebay.pipeline.options import FeedOptions
@@ -92,7 +94,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         seed: int | None = None,
         workers: int | None = None,
         on_error: Literal["raise", "skip"] = "raise",
-        max_errors: float = 0.001,
+        max_errors: float | None = None,
     ) -> Self:
         """Call a function on every row (before `batch()`) or on every batch (after it).
 
@@ -114,8 +116,9 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             on_error: `"raise"` ends the feed if the function raises an exception. With `"skip"`, the result of the
                 nearest good row of the same batch replaces that of the failed row; of two, the earlier one.
                 `stats()["skipped_rows"]` has the count and the first errors. A MemoryError is never skipped.
-            max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped; fewer than 1000
-                rows count as 1000. The feed raises TransformError if more rows fail, or if a batch has no good row.
+            max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default
+                0.001; fewer than 1000 rows count as 1000. The feed raises TransformError if more rows fail, or if a
+                batch has no good row.
 
         Examples:
             >>> import numpy as np, forebay as fb
@@ -133,7 +136,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if isinstance(function, Augmentation):
             function = function.seeded(seed, self.source.cached_transforms)
         if isinstance(function, Cast | Scale | OneHot | Augmentation):
-            check_place(where, workers)
+            check_transform_options(where, workers)
             return replace(self, transforms=(*self.transforms, function))
         if not callable(function):
             raise PipelineError(f"map() needs a function, got {function!r}.")
@@ -192,13 +195,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None and self.batching is not None and self.batching.sparse:
             raise PipelineError(f"feed({to!r}) takes dense batches. Leave out batch(sparse=True).")
+        keywords = options.keywords_except_to()
+        accepted = list(keywords) if adapter is None else list(inspect.signature(adapter).parameters)[1:]
+        refuse_unknown_options(to, fields.keys() - set(accepted), accepted)
         if adapter is not None:
-            return adapter(pipeline, **options.keywords_except_to(), **fields)  # type: ignore[no-any-return]
-        if fields:
-            raise PipelineError(
-                f"feed({to!r}) takes no {sorted(fields)[0]!r}: it takes {', '.join(options.keywords_except_to())}; "
-                "naming fields is for feed('keras')."
-            )
+            return adapter(pipeline, **keywords, **fields)  # type: ignore[no-any-return]
         if isinstance(device, tuple | list):
             return registry.load_multi_device_feed()(pipeline, options)  # type: ignore[no-any-return]
         return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]

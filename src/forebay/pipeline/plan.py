@@ -53,7 +53,8 @@ class PlanInput:
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
     offsets_dtype: np.dtype[Any] | None = None  # of the offsets of ragged rows; None if no field is ragged
     tokens: int | None = None  # most elements of a padded batch of similar lengths; None for batches of `batch_rows`
-    order_nbytes: int = 0  # host memory of the tables of the order, if it composes batches
+    checks_tokens: bool = False  # whether a batch may have more elements than `tokens`, because of wrong lengths
+    order_nbytes: int = 0  # host memory of the tables that the order computes in each epoch
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads
     split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
@@ -66,7 +67,7 @@ class PlanInput:
         """The size of a batch, in words."""
         return f"{self.batch_rows} rows" if self.tokens is None else f"at most {self.tokens} elements"
 
-    def sized(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
+    def with_counted_lengths(self, specs: tuple[ArraySpec, ...]) -> tuple[ArraySpec, ...]:
         """Return specs from which the size of a batch follows.
 
         Without `tokens`, they are the same specs, whose variable lengths count as 1. With `tokens`, the first variable

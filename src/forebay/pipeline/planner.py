@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from forebay.core.decision import Decision
 from forebay.core.spec import ArraySpec, Layout, format_nbytes
 from forebay.errors import BudgetError
-from forebay.pipeline.device_planner import describe_map, plan_device_pull, why_on_device
+from forebay.pipeline.device_planner import describe_map, describe_tables, plan_device_pull, why_on_device
 from forebay.pipeline.plan import INDEX_NBYTES, INDEX_ROWS, LENT_SLOTS, MIN_INDEX_ROWS, Plan, PlanInput
 from forebay.transforms.augmentations import Augmentation
 from forebay.transforms.ops import Map
@@ -32,7 +32,8 @@ MIN_TASKS_PER_WORKER_AND_EPOCH = 32  # with fewer tasks, workers idle longer at 
 def make_plan(plan_input: PlanInput, cores: int) -> Plan:
     """Return a plan that fits into the host budget. Raise BudgetError if there is none.
 
-    If the sizes of batches are unknown, return the smallest plan instead of the error.
+    If the sizes of batches are unknown, return the smallest plan instead of the error, unless the tables of the order
+    exceed the budget.
     """
     pull_plan = plan_device_pull(plan_input, cores)
     if pull_plan is not None:
@@ -45,20 +46,15 @@ def make_plan(plan_input: PlanInput, cores: int) -> Plan:
     if plan_input.reading is not None and plan_input.reading.uses_read_buffers:
         without_buffers = plan_input.reading.mapped_fallback(plan_input.host_nbytes)
         return make_plan(replace(plan_input, reading=without_buffers), cores)
-    if not plan_input.fixed_size and plan_input.tokens is None:
+    if not plan_input.fixed_size and plan_input.tokens is None and plan_input.order_nbytes <= plan_input.host_nbytes:
         return smallest.plan()  # later batches may be smaller than the first, from which the planner computes the sizes
-    needed_mib = -(-smallest.nbytes // 2**20)
+    needed_mib, tables = -(-smallest.nbytes // 2**20), describe_tables(plan_input)
     raise BudgetError(
         f"host_bytes={format_nbytes(plan_input.host_nbytes)} is too small: a batch of {plan_input.batch_size} "
-        f"takes {format_nbytes(smallest.slot_nbytes)}{_describe_tables(plan_input)}, and the feed needs at least "
+        f"takes {format_nbytes(smallest.slot_nbytes)}{f', {tables}' if tables else ''}, and the feed needs at least "
         f"{needed_mib} MiB. "
         f"Pass host_bytes='{needed_mib}MiB'{', or make batches smaller' if smallest.slot_nbytes > 2**20 else ''}."
     )
-
-
-def _describe_tables(plan_input: PlanInput) -> str:
-    nbytes = plan_input.order_nbytes
-    return f", the tables of the order take {format_nbytes(nbytes)}" if nbytes else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +170,7 @@ class _Draft:
             why_memory = f"slots and buffers; the limit is host_bytes={format_nbytes(plan_input.host_nbytes)}"
         else:
             why_memory = "if all batches are as large as " + ("the first" if plan_input.tokens is None else "allowed")
+        why_memory += f"; {tables}" if (tables := describe_tables(plan_input)) else ""
         yield Decision("memory", format_nbytes(self.nbytes), why_memory)
 
     def _why_slots(self) -> str:
@@ -216,7 +213,9 @@ class _Draft:
 
     def _layout_of(self, specs: tuple[ArraySpec, ...]) -> Layout:
         rows, alignment = self.input.batch_rows, self.input.alignment
-        return Layout.of(self.input.sized(specs), batch_rows=rows, batches=self.group.value, alignment=alignment)
+        return Layout.of(
+            self.input.with_counted_lengths(specs), batch_rows=rows, batches=self.group.value, alignment=alignment
+        )
 
 
 def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
@@ -302,7 +301,7 @@ def _task_batches(plan_input: PlanInput, workers: int, batch_nbytes: int) -> _Ch
 
 
 def _batch_nbytes(plan_input: PlanInput) -> int:
-    specs = plan_input.sized(plan_input.specs)
+    specs = plan_input.with_counted_lengths(plan_input.specs)
     return Layout.of(specs, batch_rows=plan_input.batch_rows, alignment=plan_input.alignment).nbytes
 
 

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from forebay.core.decision import Decision
 from forebay.core.launchers import ReportedRank, lockstep_ranks
 from forebay.errors import PipelineError
-from forebay.order.schedule import Schedule
+from forebay.order.schedule import Cursor, Schedule
 
 __all__ = [
     "Rank",
     "detect_rank",
     "detect_undivided_rank",
     "rank_decision",
+    "refuse_later_rank",
     "refuse_undivided_rows",
     "undivided_decision",
+    "uneven_shards_decision",
     "validate_equal_steps",
 ]
 
@@ -77,6 +79,24 @@ def refuse_undivided_rows() -> None:
     )
 
 
+def refuse_later_rank(rank: Rank | None, *, has_shard: bool) -> None:
+    """Raise PipelineError if this process has joined other ranks since `feed()`, so that its rows are not its own.
+
+    `rank` is the rank at that time; None without `shard("auto")`.
+    """
+    if rank is None:
+        if not has_shard:
+            refuse_undivided_rows()
+        return
+    now = detect_undivided_rank()
+    if now is not None and (now.index, now.count) != (rank.index, rank.count):
+        raise PipelineError(
+            f"this process is rank {now} (reported by {now.reported_by}), but it was rank {rank} when feed() ran, so "
+            "the feed would read rows of other ranks. Call feed() after the ranks have started, for example after "
+            "init_process_group(), or use feed('loader'), which follows the rank."
+        )
+
+
 def validate_equal_steps(rank: Rank, schedule: Schedule, position: int, *, unit: str = "rows") -> None:
     """Raise PipelineError if some ranks would have no row in the last step.
 
@@ -116,6 +136,19 @@ def undivided_decision(rank: Rank) -> Decision:
     return Decision("rank", "reads all rows", why)
 
 
+def uneven_shards_decision(schedule: Schedule) -> Decision | None:
+    """Return the note that shards given by number take unequal numbers of steps; None if all take the same number."""
+    starved, count = schedule.starved_shards(0), schedule.shard_count
+    if starved == 0 or schedule.incomplete_step_rows(Cursor()) == 0:  # take() may end the epoch before that step
+        return None
+    shards = "1 shard takes" if starved == 1 else f"{starved} shards take"
+    why = (
+        f"{shards} one step less than the others. If shards wait for each other, leave the last step out with "
+        "batch(..., drop_remainder=True); shard('auto') requires this"
+    )
+    return Decision("shard", f"{schedule.shard_index} of {count}", why)
+
+
 def _to_rank(reported: ReportedRank) -> Rank:
     """Return a reported rank as `Rank`, or raise PipelineError if it is not valid."""
     if reported.has_parameter_servers:
@@ -126,10 +159,4 @@ def _to_rank(reported: ReportedRank) -> Rank:
     # Only a cluster with parameter servers reports no index, and `lockstep_ranks` skips reports without a count.
     assert reported.index is not None
     assert reported.count is not None
-    rank = Rank(reported.index, reported.count, reported.reported_by)
-    if not 0 <= rank.index < rank.count:
-        raise PipelineError(
-            f"{rank.reported_by} reports rank {rank}, but ranks are 0 to {rank.count - 1}. Correct the rank, or "
-            "use shard(index, count)."
-        )
-    return rank
+    return Rank(reported.index, reported.count, reported.reported_by)

@@ -11,7 +11,6 @@ from forebay.core.handoff import HandOff, RaggedTarget
 from forebay.core.source import AbstractSource, AbstractStream
 from forebay.core.spec import ArraySpec, Structure, parse_nbytes
 from forebay.errors import PipelineError
-from forebay.order.length_buckets import BucketedBatches
 from forebay.pipeline.device_request import (
     can_pull_rows,
     choose_image_decoder,
@@ -25,18 +24,30 @@ from forebay.pipeline.order_decision import order_decision
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.plan import PlanInput
 from forebay.pipeline.planner import GROUP_NBYTES
-from forebay.pipeline.ranks import Rank, detect_undivided_rank, rank_decision, undivided_decision
+from forebay.pipeline.ranks import (
+    Rank,
+    detect_undivided_rank,
+    rank_decision,
+    undivided_decision,
+    uneven_shards_decision,
+)
 from forebay.pipeline.ray_request import plan_ray_workers
 from forebay.pipeline.sparse_request import SparseBatches, choose_sparse_transport, make_sparse_batches
 from forebay.pipeline.spec_inference import TransformSpecs, infer_specs, padded_transforms
 from forebay.pipeline.target import Target, resolve_target
-from forebay.pipeline.validate import validate_pipeline, validate_ragged_fields, validate_target, with_ragged_specs
+from forebay.pipeline.validate import (
+    validate_pipeline,
+    validate_ragged_fields,
+    validate_ragged_split,
+    validate_target,
+    with_ragged_specs,
+)
 from forebay.sources.direct.open_reader import plan_reads
 from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import window_nbytes_of
 from forebay.transforms.augmentations import Augmentation
-from forebay.transforms.ops import Cast, Transform
+from forebay.transforms.ops import Cast, Map, Transform
 
 __all__ = ["FeedRequest", "resolve_request"]
 
@@ -68,6 +79,8 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
     source = pipeline.source
     device = device_input(pipeline, target, host_specs.transforms, options.resident, device_nbytes)
     validate_ragged_fields(pipeline, specs.stages)
+    if _is_ragged(pipeline):
+        validate_ragged_split(target.split, specs.specs, specs.structure)
     fixed_size = not pipeline.padded and not isinstance(source, BatchStream)
     cluster = plan_ray_workers(pipeline, specs.transforms, fixed_size=fixed_size)
     threads_read = (device is None or not device.extents) and (cluster is None or cluster.row_delivery == "sent")
@@ -105,7 +118,8 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         cluster=cluster,
         offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
         tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
-        order_nbytes=pipeline.order.nbytes if isinstance(pipeline.order, BucketedBatches) else 0,
+        checks_tokens=_checks_tokens(pipeline),
+        order_nbytes=pipeline.order.epoch_nbytes if pipeline.order is not None else 0,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
         augmentation_nbytes=_augmentation_nbytes(specs),
@@ -200,6 +214,10 @@ def _pipeline_decisions(pipeline: Pipeline) -> list[Decision]:
         decisions.append(rank_decision(pipeline.rank, pipeline.schedule))
     elif pipeline.shard_count == 1 and (undivided := detect_undivided_rank()) is not None:
         decisions.append(undivided_decision(undivided))
+    elif pipeline.indexed and (uneven := uneven_shards_decision(pipeline.schedule)) is not None:
+        decisions.append(uneven)
+    if pipeline.index_folder is not None:
+        decisions += pipeline.index_folder.decisions
     if pipeline.source.read_decision is not None:
         decisions.append(pipeline.source.read_decision)
     return decisions
@@ -212,3 +230,9 @@ def _ragged_decisions(specs: TransformSpecs, hand_off: HandOff, *, is_ragged: bo
         return []
     form = f"the ragged type of {hand_off.name}" if isinstance(hand_off, RaggedTarget) else "fb.Ragged"
     return [Decision("ragged", ", ".join(names), f"values and offsets without padding, as {form}")]
+
+
+def _checks_tokens(pipeline: Pipeline) -> bool:
+    """Return whether to compare batches with the lengths that the user gave. A map on batches may change the rows."""
+    maps_batches = any(isinstance(transform, Map) and not transform.by_row for transform in pipeline.transforms)
+    return pipeline.batching is not None and pipeline.batching.has_given_lengths and not maps_batches

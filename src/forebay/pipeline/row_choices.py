@@ -25,7 +25,7 @@ def select_positions(order: Order, choice: Any) -> Order:
     """Return the order of the positions that a mask, slice, range or array chooses."""
     length = require_length(order, "select")
     if isinstance(choice, slice):
-        choice = range(*choice.indices(length))
+        choice = _as_range(choice, length)
     if isinstance(choice, range) and choice.step == 1 and 0 <= choice.start < choice.stop <= length:
         return Span(order, choice.start, len(choice))
     array = _as_array(choice, "select()")
@@ -36,6 +36,13 @@ def select_positions(order: Order, choice: Any) -> Order:
             f"select() got {array.dtype}{list(array.shape)}. Pass a list with one boolean for each row, or row numbers."
         )
     return _select_mask(order, array, length) if array.dtype.kind == "b" else _select_numbers(order, array, length)
+
+
+def _as_range(choice: slice, length: int) -> range:
+    try:
+        return range(*choice.indices(length))
+    except (TypeError, ValueError) as error:  # bounds that are no integers, or a step of 0
+        raise PipelineError(f"select({choice}): {error}. Pass integers, such as slice(0, 3).") from None
 
 
 def _select_mask(order: Order, mask: Array, length: int) -> Order:
@@ -56,6 +63,12 @@ def _select_numbers(order: Order, numbers: Array, length: int) -> Order:
         raise PipelineError(
             f"select() got row {low if low < 0 else high}, but the pipeline has the rows 0 to {length - 1}. Choose "
             "from these."
+        )
+    if high <= 1 and len(numbers) == length > 2:
+        raise PipelineError(
+            f"select() got {length} integers for {length} rows, all of them 0 or 1: this looks like a mask of dtype "
+            f"{numbers.dtype}. Pass a mask as bool: mask.astype(bool). If these are row numbers, call "
+            "select([0, 1]).select(numbers)."
         )
     positions = numbers.astype(np.int64, copy=False)
     if high - low == len(positions) - 1 and (np.diff(positions) == 1).all():
@@ -121,6 +134,11 @@ def check_labels(labels: Any, rows: int, call: str) -> Array:
 
 
 def _as_array(values: Any, call: str) -> Array:
+    if isinstance(values, np.ma.MaskedArray):
+        raise PipelineError(
+            f"{call} got a masked array, and its mask would be lost. Pass array.filled(value), or leave out the masked "
+            "rows: call select(~np.ma.getmaskarray(array)) first, and pass array.compressed()."
+        )
     try:
         return np.asarray(values)
     except ValueError as error:  # lists of different lengths
@@ -131,8 +149,14 @@ def _as_array(values: Any, call: str) -> Array:
 
 def check_weights(weights: Any, rows: int) -> Weights:
     """Return weights as float64, or raise PipelineError."""
+    array = _as_array(weights, "sample(weights=...)")
+    if array.dtype.kind == "c":
+        raise PipelineError(
+            f"sample(weights=...) got complex numbers ({array.dtype}), and their imaginary part would be lost. Pass "
+            "weights.real or abs(weights)."
+        )
     try:
-        array = np.asarray(weights, dtype=np.float64)
+        array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise PipelineError(f"sample(weights=...) got no numbers: {error}. Pass one number for each row.") from None
     if array.shape != (rows,):

@@ -6,7 +6,7 @@ The user passes the lengths, the source knows them, or Forebay reads all rows.
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from forebay.errors import PipelineError
 from forebay.order.choices import consecutive_start
 from forebay.order.orders import Order, require_length
 from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.index_folder import RowPass, recall_or_read
 from forebay.sources.row_filter import find_leaf
 from forebay.transforms.ops import Map
 
-__all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
+__all__ = ["are_names", "check_lengths", "find_lengths", "read_lengths", "rows_at"]
+
+P = TypeVar("P", bound=PipelineDescription)
 
 _MAX_LENGTH = 2**63 - 1  # largest length of a row
 _CHUNK_ROWS = 128  # rows that are in memory at a time, if the source does not know the lengths
@@ -48,35 +51,42 @@ def check_lengths(lengths: Any, count: int, call: str) -> Array:
     return array
 
 
-def find_lengths(pipeline: PipelineDescription, order: Order, lengths: Any) -> Array:
-    """Return the length of the row at each position of a fixed order, for `batch(tokens=)`.
+def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
+    """Return the length of the row at each position of a fixed order, for `batch(tokens=)`, and the pipeline.
 
     `lengths` is the user's argument: None, names of fields, or the lengths themselves. If a row has several fields,
     the longest counts. Fields that have the same length in all rows count only if there is no other field.
     """
-    if lengths is not None and not isinstance(lengths, str) and not _are_names(lengths):
-        return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64)
+    if lengths is not None and not are_names(lengths):
+        return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64), pipeline
     _refuse_maps(pipeline)
-    found = read_lengths(pipeline, order, _find_leaves(pipeline, lengths), "batch()")
-    varying = [column for column in found if column.min() < column.max()] if lengths is None else found
-    longest: Array = np.max(varying or found, axis=0)
-    return longest
+    found, pipeline = read_lengths(pipeline, order, _find_leaves(pipeline, lengths), "batch()")
+    if len(found) > 1 and lengths is None:
+        found = [column for column in found if column.min() < column.max()] or found
+    if len(found) == 1:
+        return found[0], pipeline  # without a copy
+    longest: Array = np.max(found, axis=0)
+    return longest, pipeline
 
 
-def read_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> list[Array]:
-    """Return the first length of each leaf, at each position of a fixed order.
+def read_lengths(pipeline: P, order: Order, leaves: Sequence[int], call: str) -> tuple[list[Array], P]:
+    """Return the first length of each leaf, at each position of a fixed order, and the pipeline with a decision.
 
-    If the source knows the lengths of all these leaves, no row is read. Otherwise all rows are read once.
+    If the source knows the lengths of all these leaves, no row is read. Otherwise all rows are read once, unless the
+    folder of `index()` has the lengths.
     """
     stored = [_stored_lengths(pipeline, leaf) for leaf in leaves]
     known = [lengths for lengths in stored if lengths is not None]
     if len(known) < len(stored):
-        return _scan_lengths(pipeline, order, leaves, call)
+        shape = len(leaves), require_length(order, call)
+        row_pass = RowPass(call, order, ("lengths", tuple(leaves)), np.dtype(np.uint32), shape)
+        lengths, pipeline = recall_or_read(pipeline, row_pass, lambda: _scan_lengths(pipeline, order, leaves, call))
+        return list(lengths), pipeline
     count, start = require_length(order, call), consecutive_start(order)
     if start is not None:
-        return [lengths[start : start + count] for lengths in known]
+        return [lengths[start : start + count] for lengths in known], pipeline
     rows = rows_at(order, np.arange(count))
-    return [lengths[rows] for lengths in known]
+    return [lengths[rows] for lengths in known], pipeline
 
 
 def rows_at(order: Order, positions: Array) -> Array:
@@ -84,8 +94,11 @@ def rows_at(order: Order, positions: Array) -> Array:
     return order.rows(0, positions.astype(np.int64, copy=False)).astype(np.intp, copy=False)
 
 
-def _are_names(lengths: Any) -> bool:
-    return isinstance(lengths, list | tuple) and bool(lengths) and all(isinstance(name, str) for name in lengths)
+def are_names(lengths: Any) -> bool:
+    """Return whether the argument `lengths` is the name of a field, or a list of names."""
+    if isinstance(lengths, list | tuple):
+        return bool(lengths) and all(isinstance(name, str) for name in lengths)
+    return isinstance(lengths, str)
 
 
 def _refuse_maps(pipeline: PipelineDescription) -> None:
@@ -126,7 +139,7 @@ def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
     return source.row_lengths(leaf)
 
 
-def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> list[Array]:
+def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> Array:
     """Read all rows once, in chunks, and return the lengths of each leaf."""
     source = pipeline.source
     assert isinstance(source, AbstractSource)
@@ -142,7 +155,7 @@ def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[
             if time.monotonic() - reported_at > _REPORT_SECONDS:
                 reported_at = time.monotonic()
                 _log.info("%s has read the lengths of %d of %d rows", call, stop, count)
-    return list(lengths)
+    return lengths
 
 
 def _length_of(value: Array, call: str) -> int:

@@ -116,10 +116,11 @@ class RowMethods(ChoiceMethods):
             return replace(
                 self, source=source, order=Windows(len(source), first=rows.start, stride=stride), file_recipe=None
             )
-        starts = find_starts_within(read_labels(self, within, "window(within=...)"), length, stride)
+        labels, pipeline = read_labels(self, within, "window(within=...)")
+        starts = find_starts_within(labels, length, stride)
         source = make_windows(self.source, rows, length, 1)
         order = Selected.of_positions(Windows(len(source), first=rows.start), starts)
-        return replace(self, source=source, order=order, file_recipe=None)
+        return replace(pipeline, source=source, order=order, file_recipe=None)
 
     def _consecutive_rows(self) -> slice:
         """Return the rows of the source that windows may use, or raise PipelineError."""

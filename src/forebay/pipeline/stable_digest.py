@@ -3,7 +3,7 @@
 Caches on disk use it in their keys.
 A function is hashed by its bytecode, constants, defaults, closure, and by the global variables that its code reads. An
 object of an installed package is hashed by its name and the version of the package. `UnstableValueError` names what
-has no stable hash, such as an object of an unknown class.
+has no stable hash, such as an object of an unknown class, or a function that reads the clock.
 """
 
 import builtins
@@ -25,9 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.source import AbstractSource
 from forebay.core.spec import format_nbytes
+from forebay.errors import SourceError
+from forebay.pipeline.impure_reads import find_impure_read
 
-__all__ = ["UnstableValueError", "stable_digest"]
+__all__ = ["UnstableValueError", "identify_if_known", "stable_digest"]
 
 MAX_ARRAY_NBYTES = 256 << 20  # bytes; hashing them takes about half a second
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -66,6 +69,14 @@ def stable_digest(value: Any, name: str) -> str:
     except RecursionError:
         raise UnstableValueError(f"{name} (it contains itself, or is nested too deeply)") from None
     return digest.hexdigest()
+
+
+def identify_if_known(source: AbstractSource) -> str:
+    """Return a hash of the rows of a source, or an empty text if there is none: a version then stands for them."""
+    try:
+        return "" if source.identify is None else stable_digest(source.identify(), "the source")
+    except (UnstableValueError, SourceError):
+        return ""
 
 
 class _Digest:
@@ -146,6 +157,8 @@ class _Digest:
 
     def _add_function(self, function: FunctionType, name: str) -> None:
         name = f"{name}, {function.__qualname__}()" if name else f"{function.__qualname__}()"
+        if (impure_read := find_impure_read(function)) is not None:
+            raise UnstableValueError(f"{name} ({impure_read})")
         self._write("function")
         self._add_code(function.__code__, name)
         self._add_items("defaults", [function.__defaults__, function.__kwdefaults__], f"{name}: a default")

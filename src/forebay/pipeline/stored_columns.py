@@ -1,7 +1,7 @@
 """Reads fields of stored rows in chunks, for `filter`, `split(by=)`, `sample(balance=)` and `window(within=)`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,40 +13,55 @@ from forebay.errors import PipelineError
 from forebay.order.choices import consecutive_start
 from forebay.order.orders import require_length
 from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.index_folder import RowPass, recall_or_read
 from forebay.pipeline.row_choices import check_labels
 from forebay.sources.row_filter import RowFilter, find_leaf
 
 __all__ = ["filter_mask", "read_labels", "refuse_transforms"]
 
+P = TypeVar("P", bound=PipelineDescription)
+
 CHUNK_NBYTES = 8 << 20  # bytes of all leaves of a chunk; a source may have to read all leaves
 
 
-def filter_mask(pipeline: PipelineDescription, row_filter: RowFilter) -> Array:
-    """Return for each position of a fixed order whether the filter keeps its row."""
+def filter_mask(pipeline: P, row_filter: RowFilter) -> tuple[Array, P]:
+    """Return for each position of a fixed order whether the filter keeps its row, and the pipeline with a decision."""
     assert pipeline.order is not None
-    mask = np.empty(require_length(pipeline.order, "filter"), dtype=bool)
-    for start, columns in _read_chunks(pipeline, row_filter.leaves, "filter()"):
-        mask[start : start + len(columns[0])] = row_filter.mask(columns)
-    return mask
+    count = require_length(pipeline.order, "filter")
+
+    def read() -> Array:
+        mask = np.empty(count, dtype=bool)
+        for start, columns in _read_chunks(pipeline, row_filter.leaves, "filter()"):
+            mask[start : start + len(columns[0])] = row_filter.mask(columns)
+        return mask
+
+    result, function = ("mask", row_filter.fields), row_filter.function
+    row_pass = RowPass(str(row_filter), pipeline.order, result, np.dtype(bool), (count,), function)
+    return recall_or_read(pipeline, row_pass, read)
 
 
-def read_labels(pipeline: PipelineDescription, labels: Any, call: str) -> Array:
-    """Return one label for each position of a fixed order.
+def read_labels(pipeline: P, labels: Any, call: str) -> tuple[Array, P]:
+    """Return one label for each position of a fixed order, and the pipeline with a decision about the pass.
 
     `labels` is the name of a field, or the labels themselves. `call` is the user's call, such as "split(by=...)".
     """
     assert pipeline.order is not None
     length = require_length(pipeline.order, call)
     if not isinstance(labels, str):
-        return check_labels(labels, length, call)
+        return check_labels(labels, length, call), pipeline
     leaf = find_leaf(pipeline.structure, labels, call.partition("(")[0])
     spec = pipeline.specs[leaf]
     if spec.shape != ():
         raise PipelineError(f"{call} needs one value for each row, but {labels!r} has {spec}. Choose another field.")
-    column = spec.empty(length)
-    for start, (values,) in _read_chunks(pipeline, (leaf,), call):
-        column[start : start + len(values)] = values
-    return column
+
+    def read() -> Array:
+        column = spec.empty(length)
+        for start, (values,) in _read_chunks(pipeline, (leaf,), call):
+            column[start : start + len(values)] = values
+        return column
+
+    row_pass = RowPass(call, pipeline.order, ("column", leaf), spec.dtype, (length,))
+    return recall_or_read(pipeline, row_pass, read)
 
 
 def _read_chunks(pipeline: PipelineDescription, leaves: Sequence[int], call: str) -> Iterator[tuple[int, list[Array]]]:

@@ -1,5 +1,6 @@
 """Validation of pipelines, feed options and states."""
 
+import operator
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,8 +23,10 @@ from forebay.transforms.padding import RaggedFields
 
 __all__ = [
     "validate_cursor",
+    "validate_epoch",
     "validate_pipeline",
     "validate_ragged_fields",
+    "validate_ragged_split",
     "validate_target",
     "warn_if_random_numbers_differ",
     "with_ragged_specs",
@@ -136,6 +139,16 @@ def validate_ragged_fields(pipeline: Pipeline, stages: Sequence[tuple[Sequence[A
             )
 
 
+def validate_ragged_split(split: BatchSplit | None, specs: Sequence[ArraySpec], structure: Structure) -> None:
+    """Raise PipelineError if the values of ragged rows would be divided among devices."""
+    ragged = [name for name, spec in zip(structure.paths, specs, strict=True) if spec.ragged]
+    if split is not None and split.parts > 1 and ragged:
+        raise PipelineError(
+            f"the values of {ragged[0]!r} cannot be divided into {split.parts} parts for the devices, because their "
+            "rows differ in length. Use batch(pad=...), or one feed for each device."
+        )
+
+
 def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None) -> None:
     """Raise an error if a pipeline of indexed rows cannot continue at this cursor."""
     if not pipeline.indexed:
@@ -150,6 +163,17 @@ def validate_cursor(pipeline: Pipeline, cursor: Cursor, split: BatchSplit | None
         )
     if isinstance(pipeline.rank, Rank):
         validate_equal_steps(pipeline.rank, pipeline.schedule, cursor.position, unit=_unit(pipeline))
+
+
+def validate_epoch(epoch: Any) -> int:
+    """Return the number of an epoch, or raise PipelineError."""
+    try:
+        number = operator.index(epoch)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise PipelineError(f"set_epoch({epoch!r}): an epoch is a whole number from 0 on.")
+    return number
 
 
 def warn_if_random_numbers_differ(pipeline: Pipeline, state: dict[str, Any]) -> None:

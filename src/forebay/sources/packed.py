@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.rows import Rows, row_count, select_rows
+from forebay.core.rows import Rows, row_array, row_count, select_rows
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.errors import SourceError
@@ -152,7 +152,7 @@ class _RowPieces:
 
     @classmethod
     def of(cls, table: PackingTable, rows: Rows, row_length: int) -> "_RowPieces":
-        packed_rows = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        packed_rows = row_array(rows)
         first_pieces = table.first_pieces[packed_rows].astype(np.int64)
         counts = table.first_pieces[packed_rows + 1].astype(np.int64) - first_pieces
         ends = np.cumsum(counts)

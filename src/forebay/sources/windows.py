@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, row_array
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
@@ -79,7 +79,7 @@ class WindowSource(WrappingSource):
         return self._length
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        numbers = row_array(rows)
         inner_rows = (numbers[:, None] * self._stride + self._steps).reshape(-1)
         leaves = zip(out, self._inner.specs, strict=True)
         self._inner.gather(inner_rows, [leaf.reshape(len(inner_rows), *spec.shape) for leaf, spec in leaves])

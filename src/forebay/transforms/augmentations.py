@@ -241,6 +241,13 @@ class Normalize(Augmentation):
                 )
         if np.dtype(dtype).kind not in "iuf":
             raise SpecError(f"normalize needs numbers, but {name!r} is {dtype}. Convert it with fb.cast before.")
+        if dtype == "uint8" and max(*self.mean, *self.std) > 1:
+            parts = [(values, 255 if max(values) > 1 else 1) for values in (self.mean, self.std)]
+            mean, std = (", ".join(f"{value / scale:.3g}" for value in values) for values, scale in parts)
+            raise SpecError(
+                f"{self} has values of the scale 0 to 255, but it divides the uint8 images of {name!r} by 255 first: "
+                f"(x / 255 - mean) / std. Divide the values by 255 too: mean=({mean}), std=({std})."
+            )
 
     def _factor_and_offset(self, dtype: str, channels: int) -> tuple[Array, Array]:
         """Return two float32 numbers for each channel: the result is pixel * factor + offset."""
@@ -289,8 +296,8 @@ def normalize(
     """Return a transform that computes (x / 255 - mean) / std for uint8, and (x - mean) / std for other dtypes.
 
     Args:
-        mean: One value for each channel, or one value for all.
-        std: One value for each channel, or one value for all.
+        mean: One value for each channel, or one value for all. For uint8, values are at most 1.
+        std: One value for each channel, or one value for all. For uint8, values are at most 1.
         dtype: The float dtype of the result.
         fields: The names of the fields with images; by default all uint8 and float rows of shape (height, width,
             channels).

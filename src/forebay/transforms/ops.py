@@ -25,18 +25,7 @@ from forebay.transforms.row_errors import replace_failed_rows
 if TYPE_CHECKING:  # importing numpy.typing would double the import time of Forebay
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "Cast",
-    "Map",
-    "OneHot",
-    "Scale",
-    "Transform",
-    "apply_all",
-    "values_per_leaf",
-    "cast",
-    "one_hot",
-    "scale",
-]
+__all__ = ["Cast", "Map", "OneHot", "Scale", "Transform", "apply_all", "values_per_leaf", "cast", "one_hot", "scale"]
 
 Leaves = list[Any]
 

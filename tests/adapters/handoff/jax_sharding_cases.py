@@ -187,6 +187,12 @@ def test_a_remainder_that_cannot_be_divided_is_refused():
         assert [len(batch["y"]) for batch in feed] == [16, 16, 16, 16, 2]
 
 
+def test_ragged_rows_are_not_divided():
+    pipeline = fb.from_ragged(np.arange(20), np.array([0, 3, 5, 9, 20])).batch(2, ragged=True)
+    with pytest.raises(PipelineError, match=r"cannot be divided into 2 parts.*batch\(pad=...\)"):
+        pipeline.feed("jax", device=SPLIT)
+
+
 def test_a_position_with_an_odd_remainder_is_refused():
     with pipeline_of(batch_rows=3).feed("numpy") as plain:
         next(plain)

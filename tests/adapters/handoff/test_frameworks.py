@@ -1,10 +1,8 @@
 """Errors of feeds to unknown or missing frameworks and devices."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from tests.support.run_python import run_python
 
 import forebay as fb
 from forebay.errors import DeviceError, FrameworkError
@@ -23,7 +21,7 @@ def test_the_error_for_a_missing_framework_names_its_package():
         "import numpy as np, forebay as fb\n"
         "fb.from_arrays(np.arange(10)).batch(2).feed('torch')\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500, check=False)
+    done = run_python("-c", script)
     assert "'torch' is not installed" in done.stderr
     assert "pip install torch" in done.stderr
 

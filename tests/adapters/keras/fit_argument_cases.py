@@ -10,7 +10,7 @@ from tests.adapters.keras.conftest import ROWS
 from tests.adapters.keras.keras_models import make_model, make_recording_model
 
 from forebay.adapters.keras import internals
-from forebay.errors import PipelineError
+from forebay.errors import PipelineError, UnknownNameError
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,31 @@ def test_fit_refuses_arguments_that_keras_would_ignore(pipeline, argument):
         make_model().fit(pipeline.feed("keras"), verbose=0, **argument)
 
 
-def test_fit_refuses_a_validation_split(pipeline):
-    with pytest.raises(ValueError, match="validation_split"):
+def test_fit_and_feed_name_split_instead_of_a_validation_split(pipeline):
+    words = r"validation_split.*train, validation = pipeline\.split\(0\.9, 0\.1\)"
+    with pytest.raises(PipelineError, match=words):
         make_model().fit(pipeline.feed("keras"), validation_split=0.5, verbose=0)
+    with pytest.raises(PipelineError, match=words):
+        make_model().fit(pipeline, validation_split=0.5, verbose=0)
+    with pytest.raises(PipelineError, match=words):
+        pipeline.feed("keras", validation_split=0.5)
+
+
+def test_a_validation_split_next_to_validation_data_is_refused(pipeline):
+    feed, validation = pipeline.feed("keras"), pipeline.feed("keras")
+    with pytest.raises(PipelineError, match=r"validation_split=0\.5.*Leave the argument out"):
+        make_model().fit(feed, validation_data=validation, validation_split=0.5, verbose=0)
+
+
+def test_an_unknown_option_gets_the_nearest_name(pipeline):
+    with pytest.raises(PipelineError, match=r"takes no 'sample_weights'\. Write sample_weight=\."):
+        pipeline.feed("keras", sample_weights="w")
+
+
+def test_attributes_of_other_libraries_get_a_hint(pipeline):
+    with pytest.raises(UnknownNameError, match=r"pipeline\.shuffle\(seed=0\)"):
+        pipeline.feed("keras").shuffle(1000)
+    assert not hasattr(pipeline.feed("keras"), "__array__")
 
 
 def test_evaluate_and_predict_refuse_a_batch_size(pipeline):

@@ -98,7 +98,7 @@ def _address(tensor):
     [
         (lambda pipeline: pipeline.feed("tf", device="cpu"), {}, r"pipeline\.feed\('keras'\)"),
         (lambda pipeline: pipeline, {}, r"pipeline\.feed\('keras'\)"),
-        (lambda pipeline: pipeline.feed("keras"), {"validation_split": 0.1}, "validation_split"),
+        (lambda pipeline: pipeline.feed("keras"), {"validation_split": 0.1}, r"pipeline\.split\(0\.9, 0\.1\)"),
     ],
     ids=["a feed to TensorFlow", "a pipeline", "validation_split"],
 )

@@ -49,6 +49,8 @@ def test_a_loader_has_the_type_and_the_attributes_of_a_data_loader():
     assert (len(loader), len(loader.dataset), loader.batch_size, loader.drop_last) == (6, 100, 16, True)
     assert (loader.num_workers, loader.pin_memory, loader.persistent_workers) == (0, False, False)
     assert (loader.sampler.num_replicas, loader.sampler.rank, len(loader.sampler)) == (1, 0, 100)
+    assert "batch 16 rows" in repr(loader)
+    next(iter(loader))
     assert "6 batches of 16 rows" in repr(loader)
 
 
@@ -109,60 +111,6 @@ def test_a_state_resumes_on_another_number_of_shards(steps, count, other):
     assert sorted(seen) == list(range(100))
 
 
-def test_iterators_without_a_request_spend_no_epoch():
-    loader, feed = make_pipeline().feed("loader"), make_pipeline().feed("torch")
-    for _ in range(3):
-        iter(loader), iter(loader)
-        assert batches_of(loader) == batches_of(feed)
-
-
-def test_an_iterator_starts_the_epoch_that_was_set_after_it_was_made():
-    loader, feed = make_pipeline().feed("loader"), make_pipeline().feed("torch")
-    batches = iter(loader)
-    loader.sampler.set_epoch(3)
-    feed.set_epoch(3)
-    assert batches_of(batches) == batches_of(feed)
-    assert loader.sampler.epoch == 4
-
-
-def test_setting_the_epoch_of_a_loaded_state_keeps_the_position():
-    loader, other = make_pipeline().feed("loader"), make_pipeline().feed("loader")
-    expected = batches_of(loader)
-    batches = iter(other)
-    other.set_epoch(0)
-    next(batches), next(batches)
-    loader.load_state_dict(other.state_dict())
-    loader.sampler.set_epoch(0)
-    assert batches_of(loader) == expected[2:]
-
-
-def test_setting_the_epoch_again_starts_it_again():
-    loader = make_pipeline().feed("loader")
-    first = batches_of(itertools.islice(loader, 2))
-    loader.set_epoch(0)
-    assert batches_of(loader)[:2] == first
-
-
-def test_the_state_after_the_last_batch_is_the_start_of_the_next_epoch():
-    loader = make_pipeline().feed("loader")
-    batches = iter(loader)
-    for _ in range(len(loader)):
-        next(batches)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
-    with pytest.raises(StopIteration):
-        next(batches)
-
-
-def test_a_state_at_the_end_of_an_epoch_resumes_with_the_next_one():
-    feed, loader = make_pipeline().feed("torch"), make_pipeline().feed("loader")
-    batches = iter(feed)
-    for _ in range(len(feed)):
-        next(batches)
-    loader.load_state_dict(feed.state_dict())
-    feed.set_epoch(1)
-    assert batches_of(loader) == batches_of(feed)
-
-
 def test_a_state_of_another_pipeline_is_refused():
     loader = make_pipeline(50).feed("loader")
     with pytest.raises(StateError, match="another pipeline"):
@@ -198,10 +146,17 @@ def test_ready_made_batches_have_no_batch_size():
 
 def test_rows_of_the_dataset_are_refused_with_a_way_out():
     dataset = make_pipeline().feed("loader").dataset
-    with pytest.raises(FeedError, match=r"no row 3\. Give the loader itself"):
+    with pytest.raises(FeedError, match=r"no rows by index, but got \[3\]"):
         dataset[3]
     with pytest.raises(FeedError, match="whole batches"):
         next(iter(DataLoader(dataset, batch_size=4)))
+
+
+def test_a_dataloader_of_a_loader_is_refused_with_a_way_out():
+    loader = make_pipeline().feed("loader")
+    with pytest.raises(FeedError, match=r"already a DataLoader.*\[0\]\. Iterate the loader itself"):
+        next(iter(DataLoader(loader)))
+    assert len(batches_of(loader)) == len(loader)
 
 
 def test_a_batch_of_the_sampler_has_the_positions_of_its_rows():

@@ -78,6 +78,15 @@ def test_drain_waits_for_all_results(device):
     assert readback.drain() == []
 
 
+def test_its_repr_counts_results():
+    readback = Readback(limit=1)
+    assert repr(readback) == "<Readback: 0 in flight, 0 arrived (0 B)>"
+    [readback.put(np.zeros(2048, np.uint8)) for _ in range(3)]
+    assert repr(readback) == "<Readback: 1 in flight, 2 arrived (4.0 KiB)>"
+    readback.close()
+    assert repr(readback) == "<Readback: closed, 0 in flight, 3 arrived (6.0 KiB)>"
+
+
 def test_put_waits_for_the_oldest_result_only_at_the_limit(device):
     readback = Readback(limit=3)
     put(readback, 3)

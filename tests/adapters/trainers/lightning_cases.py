@@ -12,7 +12,9 @@ from tests.adapters.trainers.training import (
     RunStoppedError,
     expected_rows,
     flat,
+    make_endless_loader,
     make_loader,
+    make_stream_loader,
     run_example,
     train_by_hand,
 )
@@ -121,6 +123,39 @@ def test_a_run_with_fewer_batches_per_epoch_begins_each_epoch_anew(tmp_path):
     assert net.rows == expected
     resumed = fit(tmp_path, checkpoint=tmp_path / "epoch-epoch=0.ckpt", limit_train_batches=2)
     assert resumed.rows == expected[2:]
+
+
+def test_a_stream_without_a_length_gives_every_row_in_each_epoch(tmp_path):
+    net = fit(tmp_path, loader=make_stream_loader())
+    assert flat(net.rows) == list(range(70)) * EPOCHS
+
+
+def test_an_endless_loader_ends_with_the_steps_of_the_trainer(tmp_path):
+    net = fit(tmp_path, loader=make_endless_loader(), max_epochs=-1, max_steps=STEPS, validation=False)
+    assert net.rows == expected_rows(1)
+
+
+class PairModule(Module):
+    def training_step(self, batch, index):
+        self.net(**batch["short"])
+        return self.net(**batch["long"])["loss"]
+
+
+def fit_pair(folder, *callbacks, checkpoint=None):
+    module = PairModule()
+    loaders = {"long": make_loader(), "short": make_loader(rows=40)}
+    make_trainer(folder, *callbacks).fit(module, loaders, ckpt_path=checkpoint)
+    return module.net
+
+
+@pytest.mark.parametrize("step", [3, 4, 5, 9])
+def test_a_loader_that_is_repeated_inside_an_epoch_resumes(tmp_path, step):
+    whole = fit_pair(tmp_path / "whole")
+    with pytest.raises(RunStoppedError):
+        fit_pair(tmp_path, every_step(tmp_path), Stop(step + 1))
+    net = fit_pair(tmp_path, checkpoint=tmp_path / f"step={step}.ckpt")
+    assert net.rows == whole.rows[2 * step :]
+    assert net.weights == whole.weights
 
 
 class Data(lightning.LightningDataModule):

@@ -28,6 +28,26 @@ def make_loader(**options):
     return make_pipeline(**options).feed("loader")
 
 
+def make_endless_loader():
+    return make_pipeline().repeat().feed("loader")
+
+
+def loose_rows(rows=ROWS):
+    """Return the rows in their order, as dicts of arrays."""
+    with make_pipeline(rows, shuffle=False).feed("numpy") as feed:
+        return [
+            {name: np.array(value[row]) for name, value in batch.items()}
+            for batch in feed
+            for row in range(len(batch["row"]))
+        ]
+
+
+def make_stream_loader():
+    """Return a loader without a length, of the rows in their order."""
+    rows = loose_rows()
+    return fb.from_generator(lambda: iter(rows)).batch(BATCH).feed("loader")
+
+
 class Net(torch.nn.Module):
     """A linear model that records the rows and the losses of its training steps."""
 

@@ -1,6 +1,11 @@
 """Loaders inside the Trainer of Hugging Face transformers."""
 
+import importlib
+import sys
+
 import pytest
+import torch
+import transformers
 from tests.adapters.trainers.ranked_runs import EPOCHS_OF_RANK, RESUMED_STEP, check_ranks
 from tests.adapters.trainers.training import (
     BATCH,
@@ -10,25 +15,19 @@ from tests.adapters.trainers.training import (
     RunStoppedError,
     expected_rows,
     flat,
+    loose_rows,
+    make_endless_loader,
     make_loader,
+    make_stream_loader,
     run_example,
     train_by_hand,
 )
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
-from forebay.errors import FeedError
+from forebay.adapters.transformers import TakesLoaders, Trainer
+from forebay.errors import FeedError, FrameworkError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-class FeedTrainer(Trainer):
-    """The trainer of the documentation (docs/trainers.md)."""
-
-    def get_train_dataloader(self):
-        return self.train_dataset
-
-    def get_eval_dataloader(self, eval_dataset=None):
-        return eval_dataset or self.eval_dataset
 
 
 class Stop(TrainerCallback):
@@ -54,7 +53,7 @@ def make_trainer(folder, *callbacks, loader=None, **options):
         "max_grad_norm": 0.0,
     } | options
     arguments = TrainingArguments(folder, use_cpu=True, report_to=[], disable_tqdm=True, **options)
-    return FeedTrainer(
+    return Trainer(
         Net(),
         arguments,
         train_dataset=loader or make_loader(),
@@ -133,11 +132,64 @@ def test_max_steps_stop_in_the_middle_of_an_epoch(tmp_path):
     assert train(tmp_path, max_steps=7).rows == expected_rows()[:7]
 
 
-def test_a_trainer_that_gets_only_the_dataset_says_what_to_do(tmp_path):
+@pytest.mark.parametrize("make", [make_stream_loader, make_endless_loader])
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_run_without_a_length_resumes(tmp_path, make, step):
+    options = {"max_steps": 8, "save_strategy": "steps", "save_steps": 1}
+    whole = train(tmp_path / "whole", loader=make(), **options)
+    with pytest.raises(RunStoppedError):
+        train(tmp_path, Stop(step + 1), loader=make(), **options)
+    net = train(tmp_path, checkpoint=str(tmp_path / f"checkpoint-{step}"), loader=make(), **options)
+    assert net.rows == whole.rows[step:]
+    assert net.weights == whole.weights
+
+
+def test_an_evaluation_during_a_run_takes_a_dict_of_loaders(tmp_path):
+    trainer = make_trainer(tmp_path, eval_strategy="epoch", num_train_epochs=1)
+    trainer.eval_dataset = {"first": make_loader(rows=40, shuffle=False), "second": make_loader(rows=10, shuffle=False)}
+    trainer.train()
+    assert flat(trainer.model.validated) == [*range(40), *range(10)]
+    assert {"eval_first_loss", "eval_second_loss"} <= set(trainer.evaluate())
+
+
+def test_a_prediction_sees_every_row_in_order(tmp_path):
+    trainer = make_trainer(tmp_path)
+    assert trainer.predict(make_loader(rows=40, shuffle=False)).predictions.shape == (40, 1)
+    assert flat(trainer.model.validated) == list(range(40))
+
+
+def test_datasets_work_as_before(tmp_path):
+    rows = [{name: torch.from_numpy(value) for name, value in row.items()} for row in loose_rows(16)]
+    trainer = make_trainer(tmp_path, loader=rows, num_train_epochs=1)
+    trainer.train()
+    assert sorted(flat(trainer.model.rows)) == list(range(16))
+    assert trainer.evaluate(rows)["eval_loss"] > 0
+    assert len(trainer.predict(rows).predictions) == 16
+
+
+@pytest.mark.parametrize("part", [lambda loader: loader, lambda loader: loader.dataset], ids=["loader", "dataset"])
+def test_a_trainer_that_takes_no_loader_says_what_to_do(tmp_path, part):
     arguments = TrainingArguments(tmp_path, use_cpu=True, report_to=[], disable_tqdm=True)
-    trainer = Trainer(Net(), arguments, train_dataset=make_loader().dataset)
-    with pytest.raises(FeedError, match=r"override Trainer\.get_train_dataloader"):
+    trainer = transformers.Trainer(Net(), arguments, train_dataset=part(make_loader()))
+    with pytest.raises(FeedError, match=r"use the Trainer of forebay\.adapters\.transformers"):
         trainer.train()
+
+
+def test_without_transformers_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "forebay.adapters.transformers")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(FrameworkError, match="pip install transformers"):
+        importlib.import_module("forebay.adapters.transformers")
+
+
+def test_another_trainer_takes_loaders_with_the_mixin(tmp_path):
+    class Other(TakesLoaders, transformers.Trainer):
+        pass
+
+    arguments = TrainingArguments(tmp_path, use_cpu=True, report_to=[], disable_tqdm=True, num_train_epochs=1)
+    trainer = Other(Net(), arguments, train_dataset=make_loader())
+    trainer.train()
+    assert trainer.model.rows == expected_rows(1)
 
 
 def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch):

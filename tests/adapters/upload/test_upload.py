@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from forebay.adapters.upload import cuda, uploaders
 from forebay.adapters.upload import upload_once as upload
 from forebay.adapters.upload.upload_once import forget, upload_once
+from forebay.core.progress_line import ProgressLine
 from forebay.errors import DeviceError, FrameworkError, SpecError
 
 
@@ -235,6 +237,31 @@ def test_arrays_of_python_objects_are_refused_also_for_numpy(array):
     with pytest.raises(SpecError, match="holds Python objects"):
         upload_once(array, "numpy")
     assert array.flags.writeable
+
+
+def test_uploads_show_their_bytes(monkeypatch):
+    texts = []
+
+    def make_line(text, total=None):
+        texts.append(text)
+        return ProgressLine(text, total)
+
+    monkeypatch.setattr(uploaders, "ProgressLine", make_line)
+    monkeypatch.setattr(upload, "ProgressLine", make_line)
+    monkeypatch.setattr(upload, "MIN_PROGRESS_NBYTES", 0)
+    upload_once(np.zeros(1024), "numpy", check="full")
+    assert texts == ["comparing 8.0 KiB with the uploaded array", "copying 8.0 KiB"]
+
+
+def test_an_upload_to_a_gpu_counts_queued_bytes(monkeypatch):
+    monkeypatch.setattr(cuda, "UPLOAD_STEP_NBYTES", 4096)
+    stream = SimpleNamespace(upload_pageable=lambda target, source, nbytes: done.append(line.done))
+    line, done = ProgressLine("uploading", 16384), []
+    memory = SimpleNamespace(pointer=0, stream=stream)
+    cuda._queue_copies(memory, np.zeros(16384, np.uint8), None, line)
+    assert done[0] == 0
+    assert done == sorted(done)
+    assert line.done == 16384
 
 
 def test_an_unknown_check_is_refused_with_the_known_ones(array):

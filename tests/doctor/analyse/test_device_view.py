@@ -144,7 +144,7 @@ def test_a_device_that_lags_completes_fewer_steps_than_the_loop():
 
 def test_the_device_is_busy_while_it_copies_or_computes():
     device_view = view(uploads_and_reads)
-    assert device_view.computing.length == 10 * 1000 * US
+    assert device_view.computing_intervals.length == 10 * 1000 * US
     assert device_view.copying("host to device").length == 10 * 1000 * US
     assert device_view.busy_share == pytest.approx(2.001 / (device_view.seconds * 1e3))
 
@@ -207,7 +207,7 @@ def test_copies_on_a_separate_stream_overlap_with_kernels():
         machine.python(1100)
 
     device_view = view(program)
-    assert device_view.busy.length == device_view.computing.length
+    assert device_view.busy_intervals.length == device_view.computing_intervals.length
 
 
 def test_two_hundred_thousand_records_are_analysed():

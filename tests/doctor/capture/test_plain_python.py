@@ -1,6 +1,5 @@
 """Under the doctor, a script runs as in plain Python: same output, same errors, same end."""
 
-import os
 import re
 import signal
 import subprocess
@@ -9,6 +8,7 @@ import zipfile
 
 import pytest
 from tests.doctor.capture import plain_scripts as scripts
+from tests.support.run_python import TERMINAL, run_python
 
 from forebay.doctor.model.capture import Capture
 
@@ -16,15 +16,7 @@ DOCTOR = ["-m", "forebay", "doctor"]
 
 
 def python(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "80", "NO_COLOR": "1"},
-    )
+    return run_python(*arguments, cwd=cwd, seconds=120, **TERMINAL)
 
 
 def contains_lines(report, lines):

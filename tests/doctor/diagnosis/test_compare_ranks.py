@@ -148,6 +148,10 @@ def test_the_json_document_of_ranks_fits_the_schema():
         ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, 2),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, 5),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_JOB_NAME": "interactive"}, None),
+        ({"PMIX_RANK": "3"}, 3),
+        ({"RANK": "3", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, None),
         ({"RANK": "first"}, None),
         ({"TF_CONFIG": '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 1}}'}, 1),
         (

@@ -1,9 +1,7 @@
 """Verification by emulation: which emulation belongs to a finding, how steps are timed, and what is reported."""
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import replace
 
 import jsonschema
@@ -13,6 +11,7 @@ from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.rules.rule_captures import FAULTS
 from tests.support.paths import DOCTOR
+from tests.support.run_python import run_python
 
 from forebay.doctor.diagnosis import subprocess_run
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -50,14 +49,11 @@ def environment(tmp_path_factory):
     """Put a stand-in for CuPy into a folder named site-packages, which the doctor takes for library code."""
     libraries = tmp_path_factory.mktemp("libraries") / "site-packages"
     libraries.symlink_to(DOCTOR / "stand_in")
-    return os.environ | SETTINGS | {"PYTHONPATH": str(libraries)}
+    return SETTINGS | {"PYTHONPATH": str(libraries)}
 
 
 def run(*arguments, environment, cwd):
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(
-        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=500, check=False, errors="replace"
-    )
+    return run_python(*arguments, cwd=cwd, **environment)
 
 
 def verify(*arguments, environment, cwd):

@@ -129,7 +129,7 @@ def test_nearly_every_transferred_byte_has_a_line(name):
 
 def test_parts_of_a_launch_bound_step_exclude_the_recording_overhead():
     view = diagnosis_of_capture("torch/launch_bound").view
-    computing = view.device.working.length / 1e9 / len(view.device)
+    computing = view.device.working_intervals.length / 1e9 / len(view.device)
     assert view.step_parts["computing"] / view.step_seconds == pytest.approx(computing / view.step_seconds, abs=0.05)
     host = view.step_parts["launching"] + view.step_parts["Python"]
     assert host / view.step_seconds == pytest.approx(1 - computing / view.step_seconds, abs=0.05)

@@ -21,6 +21,16 @@ from forebay.errors import DeviceMemoryError, FeedError, PipelineError
 DATA = {"x": random_rows(400, 100, "u1"), "row": np.arange(400, dtype=np.int32)}
 
 
+class Device:
+    """A device object whose text is its name, such as a `torch.device`."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __str__(self):
+        return self._name
+
+
 def make_pipeline(batch=8, **options):
     return fb.from_arrays(DATA).shuffle(seed=1).batch(batch, **options)
 
@@ -228,11 +238,28 @@ def test_budgets_of_host_memory_are_divided():
         (make_pipeline(), (), "has no device"),
         (make_pipeline(), ("cuda:0", "cuda:0"), "has a device twice"),
         (make_pipeline(), ["cuda", "cuda:0"], "has a device twice"),
+        (make_pipeline(), ("gpu:0", "cuda:0"), "has a device twice"),
+        (make_pipeline(), (1, "cuda:1"), "has a device twice"),
+        (make_pipeline(), ("cuda:01", "CUDA:1"), "has a device twice"),
+        (make_pipeline(), (Device("cuda"), "cuda:0"), "has a device twice"),
+        (make_pipeline(), ("mps", "mps:0"), "has a device twice"),
         (make_pipeline(9), ("cuda:0", "cuda:1"), "batches of 9 rows cannot be divided among 2 devices"),
         (fb.from_arrays(np.arange(9)).batch(2), ("cuda:0", "cuda:1"), "has no row for 1 of 2 devices"),
         (fb.from_generator(lambda: iter(np.arange(9))).batch(2), ("cuda:0", "cuda:1"), "of a fixed number of rows"),
     ],
-    ids=["none", "twice", "the default twice", "uneven", "starved", "stream"],
+    ids=[
+        "none",
+        "twice",
+        "the default twice",
+        "gpu",
+        "index",
+        "digits",
+        "device",
+        "mps",
+        "uneven",
+        "starved",
+        "stream",
+    ],
 )
 def test_devices_that_cannot_share_a_batch_are_refused(pipeline, devices, message):
     with pytest.raises(PipelineError, match=message):

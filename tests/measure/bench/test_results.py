@@ -4,9 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.support.paths import ROOT
 
 from forebay.measure.bench.results import ResultRow
 from forebay.measure.bench.results_file import SCHEMA_VERSION, from_json, to_json
+
+RECORDED = sorted((ROOT / "benchmarks" / "results").glob("h200*.json"))
 
 
 def test_results_read_from_json_equal_the_written_ones(fixed_results):
@@ -32,6 +35,31 @@ def test_results_without_a_cpu_steal_share_can_still_be_read(fixed_results):
     data = to_json(fixed_results)
     del data["cases"][0]["taken_share"]
     assert from_json(data).cases[0].cpu_steal_share is None
+
+
+def test_date_and_commit_are_saved(fixed_results):
+    measured = replace(fixed_results, date="2026-11-18T15:36:47Z", commit="9942fc14")
+    data = to_json(measured)
+    assert (data["date"], data["commit"]) == ("2026-11-18T15:36:47Z", "9942fc14")
+    assert from_json(json.loads(json.dumps(data))) == measured
+
+
+def test_results_without_date_and_commit_can_still_be_read(fixed_results):
+    data = to_json(replace(fixed_results, date="2026-11-18T15:36:47Z", commit="9942fc14"))
+    del data["date"], data["commit"]
+    assert from_json(data) == fixed_results
+
+
+def test_a_date_that_is_no_text_is_refused(fixed_results):
+    with pytest.raises(ValueError, match="date is 7, not a text"):
+        from_json(to_json(fixed_results) | {"date": 7})
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "benchmarks" / "results").glob("h200*.json")), ids=lambda file: file.name
+)
+def test_the_results_of_this_project_can_be_read(file):
+    assert from_json(json.loads(file.read_text())).rows
 
 
 def test_json_contains_machine_and_settings(fixed_results):

@@ -32,6 +32,12 @@ def test_the_table_of_gpu_results_equals_its_snapshot(fixed_gpu_results):
     assert draw(fixed_gpu_results, 80, targets=True) == (SNAPSHOTS / "table_80_gpu.txt").read_text()
 
 
+def test_date_and_commit_are_shown_if_they_are_known(fixed_results):
+    known = replace(fixed_results, date="2026-11-18T15:36:47Z", commit="9942fc14")
+    assert "\nmeasured at 2026-11-18T15:36:47Z, commit 9942fc14\n" in draw(known, 80, targets=False)
+    assert "\ncommit 9942fc14\n" in draw(replace(known, date=None), 80, targets=False)
+
+
 @pytest.mark.parametrize(("share", "is_shown"), [(None, False), (0.004, False), (0.25, True)])
 def test_a_high_cpu_steal_share_is_shown_below_the_table(fixed_results, share, is_shown):
     results = replace(fixed_results, cases=(replace(fixed_results.cases[0], cpu_steal_share=share),))

@@ -26,9 +26,12 @@ LAUNCHER_VARIABLES = {
     "mpirun": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     "mpiexec": ("PMI_RANK", "PMI_SIZE"),
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    "mpirun_rsh": ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    "jsrun": ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
 }
 RANK_VARIABLES = {*(name for names in LAUNCHER_VARIABLES.values() for name in names)}
-RANK_VARIABLES |= {"TF_CONFIG", "SLURM_NTASKS", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RAY_RAYLET_PID"}
+RANK_VARIABLES |= {"TF_CONFIG", "SLURM_NTASKS", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RAY_RAYLET_PID", "SLURM_JOB_NAME"}
 
 
 def run_ranks(framework, count, folder, **job):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import forebay as fb
 from forebay.errors import PipelineError
-from forebay.order.schedule import Cursor, Schedule
+from forebay.order.schedule import ENDLESS, Cursor, Schedule
 from forebay.pipeline.ranks import Rank, validate_equal_steps
 
 rows_counts, batch_rows, rank_counts = st.integers(1, 200), st.integers(1, 9), st.integers(1, 9)
@@ -43,6 +43,47 @@ def test_ranks_that_drop_the_remainder_always_take_the_same_steps(rows, batch, c
     ranks, cursor = ranks_of(rows, batch, count, drop_remainder=True), Cursor(position=min(position, rows))
     assert {rank.starved_shards(cursor.position) for rank in ranks} == {0}
     assert len({len(batches_of(rank, cursor, 3)) for rank in ranks}) == 1
+
+
+def steps_of(pipeline, count):
+    return [len(pipeline.shard(index, count).feed("numpy")) for index in range(count)]
+
+
+TEXTS = fb.from_ragged(np.ones(125, "int32"), np.arange(0, 126, 5))
+UNEVEN = {
+    "rows": (fb.from_arrays(np.arange(25)).batch(1), 3, [9, 8, 8], "2 shards take"),
+    "token batches": (TEXTS.batch(tokens=20, pad=0), 2, [4, 3], "1 shard takes"),
+    "packed rows": (TEXTS.pack(7).batch(1), 3, [9, 8, 8], "2 shards take"),
+}
+
+
+@pytest.mark.parametrize(("pipeline", "count", "steps", "note"), UNEVEN.values(), ids=UNEVEN)
+def test_shards_by_number_may_take_one_step_less_and_explain_says_so(pipeline, count, steps, note):
+    assert steps_of(pipeline, count) == steps
+    with pipeline.shard(0, count).feed("numpy") as feed:
+        assert f"{note} one step less" in " ".join(feed.explain().split())
+    with pipeline.take(2).shard(0, count).feed("numpy") as feed:
+        assert "one step less" not in feed.explain()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "count"),
+    [
+        (fb.from_arrays(np.arange(25)).batch(1, drop_remainder=True), 3),
+        (TEXTS.batch(tokens=20, pad=0, drop_remainder=True), 4),
+        (TEXTS.pack(7).batch(1, drop_remainder=True), 3),
+        (fb.from_arrays(np.arange(25)).batch(2), 3),
+    ],
+)
+def test_shards_by_number_take_equal_steps_if_no_shard_lacks_rows(pipeline, count):
+    assert len(set(steps_of(pipeline, count))) == 1
+    with pipeline.shard(0, count).feed("numpy") as feed:
+        assert "one step less" not in feed.explain()
+
+
+@given(batch=batch_rows, count=rank_counts)
+def test_an_endless_epoch_has_no_last_step(batch, count):
+    assert Schedule(ENDLESS, batch, shard_count=count).starved_shards(0) == 0
 
 
 @given(rows=rows_counts, batch=st.integers(2, 9), count=rank_counts, position=st.integers(0, 200))

@@ -121,6 +121,54 @@ def test_a_batch_script_outside_of_a_step_is_one_process(monkeypatch):
     assert len(list(ten_rows().feed("numpy"))) == 4
 
 
+@pytest.mark.parametrize("name", ["bash", "interactive"])
+def test_an_interactive_session_of_slurm_is_one_process(launch, monkeypatch, name):
+    launch(srun=(0, 4))
+    monkeypatch.setenv("SLURM_JOB_NAME", name)
+    assert detect_rank() == Rank(0, 1, "")
+    assert len(list(ten_rows().feed("numpy"))) == 4
+    assert len(list(ten_rows().shard("auto").feed("numpy"))) == 4
+
+
+# Ranks that begin after `feed()`
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "ray"])
+def test_a_feed_without_shard_finds_ranks_that_begin_later(join, framework):
+    with ten_rows().feed("numpy") as feed:
+        join(framework, 1, 2)
+        with pytest.raises(PipelineError, match=r"rank 1 of 2.*no shard\(\)"):
+            next(feed)
+
+
+def test_a_feed_with_shard_auto_finds_ranks_that_begin_later(join):
+    with ten_rows().shard("auto").feed("numpy") as feed:
+        join("torch", 1, 2)
+        with pytest.raises(
+            PipelineError, match=r"is rank 1 of 2 .*was rank 0 of 1 when feed\(\) ran.*feed\('loader'\)"
+        ):
+            next(feed)
+
+
+def test_a_feed_of_divided_rows_ignores_ranks_that_begin_later(join):
+    with ten_rows().shard(0, 1).feed("numpy") as feed:
+        join("torch", 1, 2)
+        assert len(list(feed)) == 4
+
+
+def test_a_feed_looks_for_ranks_once(join):
+    with ten_rows().feed("numpy") as feed:
+        assert len(list(feed)) == 4
+        join("torch", 1, 2)
+        assert len(list(feed)) == 4
+
+
+def test_the_rank_of_a_launcher_that_does_not_exist_is_not_reported(launch):
+    launch(torchrun=(3, 2))
+    with ten_rows().shard(0, 1).feed("numpy") as feed:
+        assert feed.stats()["rank"] == 0
+
+
 def test_a_ray_worker_on_a_slurm_cluster_is_no_task_of_the_step(launch, monkeypatch):
     launch(srun=(1, 4))
     monkeypatch.setenv("RAY_RAYLET_PID", "12")

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from tests.sources.formats import tfrecord_files
 
-from forebay.sources.formats.image_decode import ImageOptions
+from forebay.sources.formats.image_options import ImageOptions
 from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
 ROWS = 24

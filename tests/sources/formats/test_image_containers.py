@@ -136,6 +136,13 @@ def test_the_identity_of_rows_depends_on_the_column(tmp_path):
     assert left != right
 
 
+def test_an_lmdb_file_with_images_and_labels_needs_the_beginning_of_the_keys(tmp_path):
+    path, _ = write(tmp_path, "lmdb")
+    message = r"has images, such as the value of b'image-000000000', and other values.*column='image-'"
+    with pytest.raises(SourceError, match=message):
+        fb.from_images(path, size=(8, 9))
+
+
 def test_a_large_lmdb_file_has_the_values_of_the_library(tmp_path):
     path, random = tmp_path / "big.mdb", np.random.default_rng(0)
     values = {

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import forebay as fb
-from forebay.errors import SourceError, SpecError
-from forebay.sources.formats.image_labels import find_file_labels, number_labels
+from forebay.errors import ForebayError, SourceError, SpecError
+from forebay.sources.formats.image_labels import find_file_labels, number_labels, parse_numbers
 
 FILES = [Path("train/cat/1.jpg"), Path("train/dog/1.jpg"), Path("train/ant/1.jpg"), Path("train/cat/2.jpg")]
 
@@ -117,6 +117,24 @@ def test_a_manifest_may_have_class_names(tmp_path, suffix):
     manifest = write(tmp_path / f"labels.{suffix}", [("1.jpg", "dog"), ("2.jpg", "7")])
     labelled = label_files([tmp_path / "1.jpg", tmp_path / "2.jpg"], str(manifest), None)
     assert (labelled.numbers.tolist(), labelled.class_names) == ([1, 0], ("7", "dog"))
+
+
+@pytest.mark.parametrize("labels", [["0.5", "10.25"], ["1", "2.0"], ["1e3", "07"], [3, "0.5"]])
+def test_numbers_with_fractions_are_no_class_names(labels):
+    with pytest.raises(SpecError, match=r"is no integer, and all labels are numbers.*fb\.zip_rows\(images"):
+        parse_numbers(labels)
+
+
+@pytest.mark.parametrize("labels", [["07", "08"], ["0.5", "dog"], ["nan", "inf"], ["1.0.0", "2.0"]])
+def test_labels_that_are_not_all_numbers_stay_class_names(labels):
+    assert parse_numbers(labels) == labels
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_manifest_of_numbers_with_fractions_is_refused(tmp_path, suffix):
+    manifest = write(tmp_path / f"labels.{suffix}", [("1.jpg", 0.5), ("2.jpg", 10.25)])
+    with pytest.raises(ForebayError, match=r"0\.5.*class name"):
+        label_files([tmp_path / "1.jpg", tmp_path / "2.jpg"], manifest, None)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

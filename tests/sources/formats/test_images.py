@@ -95,6 +95,46 @@ def test_sixteen_bit_images_are_refused(tmp_path):
         open_image(save(tmp_path, "a", np.zeros((5, 7), "u2")))
 
 
+def png_of_16_bits(color_type, channels):
+    """Return a PNG file, because Pillow cannot write one with 16 bits for each of several channels."""
+    line = b"\0" + struct.pack(">H", 300) * channels * 4
+    header = struct.pack(">IIBBBBB", 4, 3, 16, color_type, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(line * 3)), (b"IEND", b"")]
+    chunks = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def tiff_of_16_bits():
+    """Return an uncompressed TIFF file of 2 x 2 RGB pixels."""
+    entries = [(256, 3, 1, 2), (257, 3, 1, 2), (258, 3, 3, 122), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 128)]
+    entries += [(277, 3, 1, 3), (278, 3, 1, 2), (279, 4, 1, 24)]
+    table = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    head = b"II*\0" + struct.pack("<IH", 8, len(entries)) + table + struct.pack("<I", 0)
+    return head + struct.pack("<3H", 16, 16, 16) + struct.pack("<12H", *[300] * 12)
+
+
+LONG_IMAGES = {
+    "rgb.png": png_of_16_bits(2, 3),
+    "rgba.png": png_of_16_bits(6, 4),
+    "gray_alpha.png": png_of_16_bits(4, 2),
+    "rgb.tiff": tiff_of_16_bits(),
+    "ppm.png": b"P6 2 1 65535\n" + struct.pack(">6H", *[300] * 6),
+}
+
+
+@pytest.mark.parametrize("name", LONG_IMAGES)
+def test_colour_images_of_16_bits_are_refused_instead_of_losing_the_low_byte(tmp_path, name):
+    (tmp_path / name).write_bytes(LONG_IMAGES[name])
+    Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
+    with pytest.raises(SourceError, match=rf"{name} has 16 bits for each channel, and Pillow would drop the lower 8"):
+        open_image(tmp_path / name)
+    images = open_files([tmp_path / "a.png", tmp_path / name], size=(3, 4), channels=3)
+    with pytest.raises(SourceError, match=rf"{name} has 16 bits for each channel"):
+        images.gather(slice(0, 2), [np.empty((2, 3, 4, 3), np.uint8)])
+
+
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
     path = save(tmp_path, "a", pixels(20, 20))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)

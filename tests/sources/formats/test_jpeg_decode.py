@@ -14,7 +14,7 @@ from PIL import Image
 
 from forebay.errors import FrameworkError, SourceError, SpecError
 from forebay.sources.formats import encoded_reader
-from forebay.sources.formats.image_decode import ImageOptions
+from forebay.sources.formats.image_options import ImageOptions
 from forebay.sources.formats.jpeg_decode import JpegDecoder, make_image_decoder
 
 SIZES = st.integers(1, 90)

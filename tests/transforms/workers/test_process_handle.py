@@ -1,10 +1,9 @@
 """Worker processes survive forks of their parent, and start without standard streams."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from tests.support.run_python import run_python
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs os.fork and POSIX file descriptors")
 
@@ -24,7 +23,7 @@ def run_script(tmp_path, body, top_level=""):
     script.write_text(
         PREAMBLE + top_level + 'if __name__ == "__main__":\n' + "\n".join(f"    {line}" for line in body.split("\n"))
     )
-    return subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
+    return run_python(script, seconds=100)
 
 
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "raise ValueError('in the child')"])

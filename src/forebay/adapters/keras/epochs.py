@@ -38,7 +38,7 @@ class FeedEpochs:
     def __init__(self, feed: Any) -> None:
         self._feed = feed
         self._epoch: Any = None  # iterator over the current epoch of the feed
-        self._turn = 0  # number of the current turn
+        self._turn_number = 0  # number of the current turn
         self._taken_count = 0  # number of batches taken in this turn
         self._owner: EpochIteratorRef | None = None  # owner of this turn
         self._replayable: list[_TakenBatch] = []  # the first batches of this turn, while Keras may still start over
@@ -59,15 +59,15 @@ class FeedEpochs:
         self._epoch_batches, self.next_epoch_batches = self.next_epoch_batches, None
         self._owner = owner
         self._replayable, self._taken_count = [], 0
-        self._turn += 1
-        return self._turn
+        self._turn_number += 1
+        return self._turn_number
 
     def take(self, turn: int, *, is_ahead: bool) -> Tree:
         """Return the next batch.
 
         `is_ahead` means that Keras fetches it before the model has seen the previous batch.
         """
-        if turn != self._turn:
+        if turn != self._turn_number:
             raise FeedError(
                 "this feed was iterated or moved to another position while fit(), evaluate(), predict() or a loop "
                 "used it, which ended the epoch. Make a second feed for the other use: pipeline.feed('keras')."
@@ -111,7 +111,7 @@ class FeedEpochs:
         `batches_left` is the number of batches that remain in a resumed epoch.
         """
         self.release_batches()
-        self._turn += 1
+        self._turn_number += 1
         self.next_epoch_batches = batches_left
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,13 +142,13 @@ class EpochBatches:
         self._arrange = arrange
         self._owner = owner
         self._may_run_ahead = may_run_ahead
-        self._turn: int | None = None
+        self._turn_number: int | None = None
 
     def __iter__(self) -> "EpochBatches":
         return self
 
     def __next__(self) -> tuple[Any, ...]:
         is_ahead = self._may_run_ahead and is_one_batch_ahead()
-        if self._turn is None:
-            self._turn = self._epochs.begin(self._owner)
-        return self._arrange(self._epochs.take(self._turn, is_ahead=is_ahead))
+        if self._turn_number is None:
+            self._turn_number = self._epochs.begin(self._owner)
+        return self._arrange(self._epochs.take(self._turn_number, is_ahead=is_ahead))

@@ -15,7 +15,7 @@ _ADVICE = {  # argument -> what the user should do instead
     "sample_weight": "Put the weights into the pipeline: from_arrays((x, y, sample_weight)).",
     "batch_size": "Set the batch size in the pipeline: .batch(rows).",
     "shuffle": "Set the order of rows in the pipeline: .shuffle(seed=0) before .batch(), or no .shuffle().",
-    "validation_split": "Make two feeds, and pass the second one as validation_data.",
+    "validation_split": "Keras uses validation_data instead.",  # without it, Keras asks for `__array__` of the feed
     "validation_batch_size": "Set the batch size in the pipeline of the validation feed: .batch(rows).",
 }
 

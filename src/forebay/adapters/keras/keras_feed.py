@@ -8,7 +8,7 @@ backend. Keras does not pass the arguments of `fit` to an adapter. The adapter r
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
@@ -32,6 +32,7 @@ from forebay.errors import FeedError, FrameworkError, PipelineError
 from forebay.feed.feed import Feed
 from forebay.feed.reports import StatsCallback
 from forebay.order.schedule import ENDLESS, Cursor
+from forebay.pipeline.familiar_words import reject_attribute
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 
@@ -132,8 +133,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         Args:
             backup_dir: The folder of the backup, on a local disk.
             save_freq: When to save: `"epoch"`, or a number of batches.
-            double_checkpoint: Whether to keep the backup before the last one, so that the process may be killed while
-                it writes the weights.
+            double_checkpoint: Whether to keep two backups, so that the process may be killed while it writes weights.
             delete_checkpoint: Whether to delete the folder after the last epoch.
 
         Examples:
@@ -189,8 +189,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         return self._feed.on_stats(callback, every=every)
 
     def explain(self) -> str:
-        explanation: str = self._feed.explain()
-        return explanation
+        return self._feed.explain()
 
     def close(self) -> None:
         self._epochs.release_batches()
@@ -202,6 +201,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def _repr_html_(self) -> str:
         return self._feed._repr_html_()
 
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            return reject_attribute(self, name, "a feed")
+
     def __enter__(self) -> Self:
         return self
 
@@ -212,8 +216,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     @property
     def num_batches(self) -> int | None:
-        batches: int | None = self._feed.batches
-        return batches
+        return self._feed.batches
 
     @property
     def batch_size(self) -> int | None:

@@ -5,6 +5,7 @@ first batches. So the batch sampler numbers the batches of an epoch, and the dat
 """
 
 import itertools
+import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, overload
 
@@ -15,7 +16,7 @@ from forebay.core.spec import Tree
 from forebay.errors import FeedError
 from forebay.order.schedule import Schedule
 
-__all__ = ["BatchRows", "FeedBatchSampler", "FeedDataset", "FeedSampler", "return_batch"]
+__all__ = ["BatchRows", "FeedBatchSampler", "FeedDataset", "FeedSampler", "refuse_row", "return_batch"]
 
 
 class BatchRows(Sequence[int]):
@@ -65,18 +66,11 @@ class FeedDataset(Dataset):  # type: ignore[misc]  # torch is untyped here
     def __getitems__(self, batch: Any) -> Tree:
         """Return the batch that an element of `FeedBatchSampler` describes."""
         if not isinstance(batch, BatchRows):
-            self._refuse(batch)
+            refuse_row(batch)
         return self.loader_feed.batch_at(batch.epoch, batch.number)
 
     def __getitem__(self, index: Any) -> NoReturn:
-        self._refuse(index)
-
-    def _refuse(self, index: Any) -> NoReturn:
-        raise FeedError(
-            f"the dataset of a Forebay loader returns whole batches, in the order of the pipeline, so it has no row "
-            f"{str(index)[:80]}. Give the loader itself to the trainer. With transformers, override "
-            "Trainer.get_train_dataloader() to return it."
-        )
+        refuse_row(index)
 
 
 class FeedSampler(DistributedSampler):  # type: ignore[misc]  # torch is untyped here
@@ -146,7 +140,16 @@ class FeedBatchSampler(BatchSampler):  # type: ignore[misc]  # torch is untyped 
         return _batches_of_epoch(loader_feed, 0 if self.repeats_epoch else loader_feed.next_epoch)
 
     def __len__(self) -> int:
-        return len(self.sampler.dataset.loader_feed.feed_of_rank)
+        return len(self.sampler.dataset.loader_feed.pipeline)
+
+
+def refuse_row(index: Any) -> NoReturn:
+    """Raise the error for a trainer that asks for a single row."""
+    raise FeedError(
+        "feed('loader') is already a DataLoader. It and its dataset return whole batches, in the order of the "
+        f"pipeline, so they have no rows by index, but got [{reprlib.repr(index)}]. Iterate the loader itself, or give "
+        "it to the trainer. With transformers, use the Trainer of forebay.adapters.transformers, which takes loaders."
+    )
 
 
 def return_batch(batch: Tree) -> Tree:
@@ -157,8 +160,12 @@ def return_batch(batch: Tree) -> Tree:
 def _batches_of_epoch(loader_feed: LoaderFeed, epoch: int) -> Iterator[BatchRows]:
     """Yield all batches of an epoch, without reading them.
 
-    For a stream of unknown length, the iterator never ends.
+    For a stream of unknown length, the iterator ends when the end of the stream was read.
     """
-    schedule, batches = loader_feed.pipeline.schedule, loader_feed.feed.batches
+    pipeline = loader_feed.pipeline
+    batches = pipeline.epoch_batches
+    loader_feed.begin_batches()
     for number in itertools.count() if batches is None else range(batches):
-        yield BatchRows(epoch, number, schedule)
+        if not loader_feed.has_batch(epoch, number):
+            return
+        yield BatchRows(epoch, number, pipeline.schedule)

@@ -4,15 +4,16 @@ Trainers check the type of a loader, read its attributes, wrap it and rebuild it
 `DataLoader` to all of them, but its batches come from a feed: no worker process, no collation, no second shuffle.
 """
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Self
 
 from torch.utils.data import DataLoader
 
-from forebay.adapters.loader.batch_index import FeedBatchSampler, FeedDataset, FeedSampler, return_batch
+from forebay.adapters.loader.batch_index import FeedBatchSampler, FeedDataset, FeedSampler, refuse_row, return_batch
 from forebay.adapters.loader.loader_feed import LoaderBatches, LoaderFeed
+from forebay.core.recorder import Received
 from forebay.core.spec import Tree
-from forebay.errors import PipelineError
+from forebay.feed.reports import StatsCallback
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.validate import validate_pipeline
@@ -69,6 +70,12 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         """Return the number of batches in a complete epoch of this rank."""
         return len(self.batch_sampler)
 
+    def __bool__(self) -> bool:
+        return True  # also without a length: trainers write `loader or other_loader`
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        refuse_row(index)  # a trainer has taken the loader for a dataset
+
     # Methods of a feed
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,17 +87,24 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         self._loader_feed.load_state_dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator start this epoch.
-
-        If the position is already inside of this epoch, keep the position.
-        """
+        """Make the next iterator start this epoch. An iterator in use continues, and a loaded state stays."""
         self._loader_feed.set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        return self._loader_feed.feed.stats()
+        """Return statistics, as `Feed.stats` does. Before the first use, they have no plan and no stages."""
+        return self._loader_feed.stats()
+
+    @property
+    def received(self) -> Received:
+        """What the consumer received so far, with a histogram of its waits."""
+        return self._loader_feed.recorder.received()
+
+    def on_stats(self, callback: StatsCallback, *, every: int | str = "10s") -> Callable[[], None]:
+        """Call a function with the statistics regularly, as `Feed.on_stats` does."""
+        return self._loader_feed.reports.add(callback, every, self._loader_feed.recorder)
 
     def explain(self) -> str:
-        return self._loader_feed.feed.explain()
+        return self._loader_feed.explain()
 
     def close(self) -> None:
         """End all threads and free the memory. Batches that you still hold stay valid."""
@@ -109,10 +123,10 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
         return _open_at, (loader_feed.pipeline, loader_feed.options, state)
 
     def __repr__(self) -> str:
-        return f"FeedLoader({self._loader_feed.feed!r})"
+        return f"FeedLoader({self._loader_feed})"
 
     def _repr_html_(self) -> str:
-        return self._loader_feed.feed._repr_html_()
+        return self._loader_feed.card()
 
 
 def open_feed_loader(
@@ -122,13 +136,8 @@ def open_feed_loader(
     resident: str = FeedOptions.resident,
     host_bytes: int | str = FeedOptions.host_bytes,
     device_bytes: int | str | None = FeedOptions.device_bytes,
-    **fields: Any,
 ) -> FeedLoader:
     """Return the loader of `pipeline.feed("loader")`."""
-    if fields:
-        raise PipelineError(
-            f"feed('loader') takes no {sorted(fields)[0]!r}. Leave it out; naming fields is for feed('keras')."
-        )
     validate_pipeline(pipeline, resident)
     return _open_at(pipeline, FeedOptions("torch", device, resident, host_bytes, device_bytes), None)
 

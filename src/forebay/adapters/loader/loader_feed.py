@@ -7,17 +7,21 @@ looks for a rank again at the start of each epoch. A state does not depend on th
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from forebay.core.recorder import Recorder, describe_received
 from forebay.core.spec import Tree
-from forebay.errors import FeedClosedError
+from forebay.errors import FeedClosedError, StateError
 from forebay.feed.epoch import Epoch
 from forebay.feed.feed import Feed
+from forebay.feed.reports import RegularReports
 from forebay.order.schedule import ENDLESS, Cursor, Schedule
+from forebay.pipeline.card import Explanation
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.pipeline import Pipeline
 from forebay.pipeline.ranks import Rank, detect_rank
+from forebay.pipeline.validate import validate_epoch
 
 __all__ = ["LastBatchSignal", "LoaderBatches", "LoaderFeed", "cursor_of_batch"]
 
@@ -36,9 +40,15 @@ class LoaderFeed:
         self._next_epoch = 0  # the epoch that the next iterator starts or continues
         # The iterator that began last; None after a change of position. A strong reference would be a cycle.
         self._current: weakref.ref[LoaderBatches] | None = None
+        self._requested: _EpochRequest | None = None  # for the next iterator
+        self._named_epoch: int | None = None  # the last argument of `set_epoch`
+        self._kept_epoch = 0  # while no iterator began: `set_epoch` of this epoch keeps the position
         self._indexed: LoaderBatches | None = None  # the iterator of `batch_at`
         self._indexed_place = (0, 0)  # epoch and number of its next batch
+        self._stream_end: tuple[int, int] | None = None  # epoch of a stream and the number of its batches
         self.last_batch_signal = LastBatchSignal()
+        # These outlive the feed, which is built again for another rank.
+        self.recorder, self.reports = Recorder(), RegularReports()
 
     # The feed
 
@@ -54,7 +64,7 @@ class LoaderFeed:
         if self._is_closed:
             raise FeedClosedError("the loader was closed: make a new one with pipeline.feed('loader').")
         if self._feed is None:
-            self._feed = Feed(self.pipeline, self.options)
+            self._feed = Feed(self.pipeline, self.options, self.recorder, self.reports)
         return self._feed
 
     @property
@@ -77,26 +87,55 @@ class LoaderFeed:
         if self._feed is not None and not self._is_closed:
             state = self._feed.state_dict()
             self._feed.close()
-            self._feed = Feed(self._pipeline, self.options)
+            self._feed = Feed(self._pipeline, self.options, self.recorder, self.reports)
             if self._current is None:
                 self._feed.load_state_dict(state)
             else:  # an iterator began, so the next one starts another epoch
-                self._move_to(self._next_epoch)
+                self._move_to(self.next_epoch)
 
     def close(self) -> None:
         self._is_closed = True
         if self._feed is not None:
             self._feed.close()
 
+    # Reports, which build no feed if none was used, and which a closed loader makes too
+
+    def stats(self) -> dict[str, Any]:
+        if self._feed is not None:
+            return self._feed.stats()
+        shard = {"rank": self._pipeline.shard_index, "shards": self._pipeline.shard_count}
+        return describe_received(self.recorder.received()) | shard
+
+    def explain(self) -> str:
+        if self._feed is None and self._is_closed:
+            return Explanation(f"the loader was closed before it was used:\n{self._pipeline!r}")
+        return (self._feed or self.feed).explain()
+
+    def card(self) -> str:
+        return (self._pipeline if self._feed is None else self._feed)._repr_html_()
+
+    def __str__(self) -> str:
+        return repr(self._pipeline if self._feed is None else self._feed)
+
     # The position
 
     @property
     def next_epoch(self) -> int:
         """The epoch that the next iterator starts or continues."""
-        return self._next_epoch
+        return self._next_epoch if self._requested is None else self._requested.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        return self.feed.state_dict()
+        """Return the position after the last received batch.
+
+        It is the start of an epoch if this epoch was requested after that batch. `named_epoch` is the last argument of
+        `set_epoch`, if the loader has begun later epochs by itself, as in a trainer that repeats a short loader.
+        """
+        state, requested = self.feed.state_dict(), self._requested
+        if requested is not None and requested.replaces(state):
+            state = Cursor(epoch=requested.epoch).state_dict(self._pipeline.fingerprint)
+        if self._named_epoch is not None and self._named_epoch != state["epoch"]:
+            state["named_epoch"] = self._named_epoch
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iterator start at the position of a state.
@@ -105,38 +144,64 @@ class LoaderFeed:
         """
         self.feed_of_rank.load_state_dict(state)
         cursor = Cursor.from_state(state, self._pipeline.fingerprint)
-        self._next_epoch, self._current = cursor.epoch, None
+        self._next_epoch, self._current, self._requested = cursor.epoch, None, None
+        self._named_epoch = state.get("named_epoch")
+        self._kept_epoch = cursor.epoch if self._named_epoch is None else self._named_epoch
         if self._pipeline.schedule.batches and _count_rest(self._pipeline, cursor)[0] == 0:
             self._move_to(cursor.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator start this epoch.
+        """Make the next iterator start this epoch. An iterator in use continues.
 
-        If the position is already inside of this epoch, keep the position: trainers also call this method after they
-        have loaded a state in the middle of the epoch.
+        Keep the position of a loaded state if this is the epoch that was set when the state was made. Trainers call
+        this also after they have loaded a state in the middle of the epoch, and some of them after they have taken the
+        first batch.
         """
-        if epoch != self._next_epoch:
-            self._move_to(epoch)
+        self._named_epoch = epoch = validate_epoch(epoch)
+        is_at_kept_position = self._current is None and self._requested is None
+        if self._is_iterating:
+            self._requested = _EpochRequest(epoch, self._next_epoch - 1, self.feed.state_dict())
+        elif epoch != (self._kept_epoch if is_at_kept_position else self.next_epoch):
+            self._requested = _EpochRequest(epoch)
+
+    @property
+    def _is_iterating(self) -> bool:
+        current = self._current() if self._current is not None else None
+        return current is not None and current.is_in_progress
 
     def _move_to(self, epoch: int) -> None:
         self.feed.set_epoch(epoch)
-        self._next_epoch, self._current = epoch, None
+        self._next_epoch = self._kept_epoch = epoch
+        self._current, self._requested = None, None
+
+    def _move_to_requested(self) -> None:
+        if self._requested is not None:
+            self._move_to(self._requested.epoch)
 
     def begin(self, batches: "LoaderBatches") -> tuple[Epoch, int]:
         """Start the next epoch for an iterator. Return it with the number of its batches."""
-        epoch = iter(self.feed_of_rank)
-        cursor = Cursor.from_state(self.feed.state_dict(), self._pipeline.fingerprint)
+        feed = self.feed_of_rank
+        self._move_to_requested()
+        epoch = iter(feed)
+        cursor = Cursor.from_state(feed.state_dict(), self._pipeline.fingerprint)
         self._current, self._next_epoch = weakref.ref(batches), cursor.epoch + 1
         batch_count, last_step_rows = _count_rest(self._pipeline, cursor)
         self.last_batch_signal.begin(last_step_rows)
         return epoch, batch_count
 
+    def end_epoch(self) -> None:
+        """Start the epoch after the finished one next, if the finished one was only named again while it was in use."""
+        if self._requested is not None and self._requested.epoch == self._next_epoch - 1:
+            self._requested = None
+
     def prefetch(self) -> None:
         """Let worker threads fill the first batches, unless an iterator is in use."""
         feed = self.feed_of_rank
-        current = self._current() if self._current is not None else None
-        if current is None or not current.is_in_progress:
+        if not self._is_iterating:
+            self._move_to_requested()
             iter(feed)
+
+    # Batches by number
 
     def batch_at(self, epoch: int, number: int) -> Tree:
         """Return one batch of an epoch.
@@ -147,16 +212,49 @@ class LoaderFeed:
         if self._indexed is None or not is_current or self._indexed_place != (epoch, number):
             self._seek(epoch, number)
             self._indexed = LoaderBatches(self)
-        batch = next(self._indexed)
+        try:
+            batch = next(self._indexed)
+        except StopIteration:
+            self._stream_end, self._indexed = (epoch, number), None
+            raise
+        except StateError as error:
+            self._indexed = None
+            raise StateError(
+                f"a resumed trainer skips {number} batches of epoch {epoch}, but the stream ended before. Without a "
+                "length, a trainer counts the steps of all epochs as one. Use .repeat() after batch(): an epoch "
+                "without an end resumes at any step."
+            ) from error
         self._indexed_place = epoch, number + 1
         if not self._indexed.is_in_progress:
             self._indexed = None  # it refers to this object, and a cycle would delay the release of both
         return batch
 
+    def begin_batches(self) -> None:
+        """Forget where a stream ended, because a new iteration over its batches begins."""
+        self._stream_end = None
+
+    def has_batch(self, epoch: int, number: int) -> bool:
+        """Return False if a stream is known to end before this batch."""
+        return self._stream_end is None or self._stream_end[0] != epoch or number < self._stream_end[1]
+
     def _seek(self, epoch: int, number: int) -> None:
         cursor = cursor_of_batch(self.pipeline.schedule, epoch, number)
         self.feed.load_state_dict(cursor.state_dict(self._pipeline.fingerprint))
-        self._next_epoch, self._current = epoch, None
+        self._next_epoch = self._kept_epoch = epoch
+        self._current, self._requested = None, None
+
+
+@dataclass(frozen=True, slots=True)
+class _EpochRequest:
+    """An epoch that the next iterator shall start, requested by `set_epoch`."""
+
+    epoch: int
+    epoch_in_use: int | None = None  # of the iterator in use at the request; None without one
+    state_in_use: dict[str, Any] | None = None
+
+    def replaces(self, state: dict[str, Any]) -> bool:
+        """Return whether a state of the feed is older than the request, and of another epoch."""
+        return self.epoch_in_use is None or (self.epoch_in_use != self.epoch and self.state_in_use == state)
 
 
 class LoaderBatches(Iterator[Tree]):
@@ -188,11 +286,13 @@ class LoaderBatches(Iterator[Tree]):
         except StopIteration:
             self._batches_left = 0
             self._loader_feed.last_batch_signal.end()
+            self._loader_feed.end_epoch()
             raise
         self._batches_left -= 1
         if self._batches_left == 0:
             # Trainers count batches and do not request one after the last, so the feed would not see the end.
             next(self._epoch, None)
+            self._loader_feed.end_epoch()
             self._loader_feed.last_batch_signal.end_of_dataloader = True
         return batch
 

@@ -114,6 +114,11 @@ class Readback:
             while self._copiers:
                 self._copiers.popitem()[1].close()
 
+    def __repr__(self) -> str:
+        closed = "closed, " if self._is_closed else ""
+        arrived = f"{len(self._arrived)} arrived ({format_nbytes(self._arrived_nbytes)})"
+        return f"<Readback: {closed}{len(self._pending)} in flight, {arrived}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from forebay.adapters.upload.uploaders import as_framework_array
 from forebay.core.handoff import DeviceHandOff
-from forebay.core.spec import DEVICE_ALIGNMENT, Array, ArraySpec, Layout
+from forebay.core.progress_line import ProgressLine
+from forebay.core.spec import DEVICE_ALIGNMENT, Array, ArraySpec, Layout, format_nbytes
 from forebay.engines.cuda.driver import Stream, address_of, is_capturing
 from forebay.engines.cuda.engine import CudaEngine, process_page_locks
 from forebay.engines.cuda.memory import CudaMemory
@@ -49,8 +50,9 @@ class CudaUploader:
         """Copy an array, and wait until it has arrived on the device."""
         with closing(PageLockSet(process_page_locks(self._engine.device))) as locks:
             try:
-                with self._engine.fill_scope(memory):
-                    _queue_copies(memory, rows.reshape(-1).view(np.uint8), locks)
+                line = ProgressLine(f"uploading {format_nbytes(rows.nbytes)} to the GPU", rows.nbytes)
+                with self._engine.fill_scope(memory), line as progress:
+                    _queue_copies(memory, rows.reshape(-1).view(np.uint8), locks, progress)
             finally:
                 self._engine.wait_host_free(memory)
 
@@ -64,8 +66,11 @@ class CudaUploader:
                 )
 
 
-def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet) -> None:
-    """Queue the copies of an array; page-lock the whole pages of a large array first."""
+def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet, progress: ProgressLine) -> None:
+    """Queue the copies of an array; page-lock the whole pages of a large array first.
+
+    Page-locking takes longer than copying, so the progress counts queued bytes.
+    """
     address = address_of(bytes_view)
     page_range = whole_pages(address, bytes_view.nbytes)
     for start, stop in _copy_steps(address, address + bytes_view.nbytes, page_range):
@@ -75,6 +80,7 @@ def _queue_copies(memory: CudaMemory, bytes_view: Array, locks: PageLockSet) -> 
             _copy_locked(memory.stream, destination, start, stop, locks.boundaries)
         else:
             _copy_pageable(memory.stream, destination, bytes_view[start - address : stop - address])
+        progress.done = stop - address
 
 
 def _copy_steps(start: int, stop: int, page_range: tuple[int, int]) -> Iterator[tuple[int, int]]:

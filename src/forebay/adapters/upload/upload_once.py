@@ -18,11 +18,14 @@ import numpy as np
 
 from forebay.adapters.upload.uploaders import HostUploader, Uploader
 from forebay.core import registry
-from forebay.core.spec import Array, ArraySpec, Tree, flatten
+from forebay.core.progress_line import ProgressLine
+from forebay.core.spec import Array, ArraySpec, Tree, flatten, format_nbytes
 from forebay.errors import DeviceError, SpecError
 from forebay.pipeline.target import Target, resolve_target
 
 __all__ = ["forget", "upload_once"]
+
+MIN_PROGRESS_NBYTES = 1 << 30  # bytes; a checksum of fewer needs no progress line, which costs a thread
 
 
 class _CachedCopies:
@@ -191,7 +194,10 @@ _UPLOAD_FUNCTIONS = {"lock": _upload_read_only, "full": _upload_if_changed}  # b
 def _checksum(array: Array) -> int:
     ArraySpec(array.shape, array.dtype).check("array")
     memory: Any = np.asarray(array).ravel("K").view(np.uint8)
-    return zlib.crc32(memory)
+    if memory.nbytes < MIN_PROGRESS_NBYTES:
+        return zlib.crc32(memory)
+    with ProgressLine(f"comparing {format_nbytes(memory.nbytes)} with the uploaded array"):
+        return zlib.crc32(memory)
 
 
 def _make_read_only(array: Array, cached: _CachedCopies) -> None:

@@ -5,7 +5,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from forebay.core.handoff import HandOff
-from forebay.core.spec import Array, ArraySpec
+from forebay.core.progress_line import ProgressLine
+from forebay.core.spec import Array, ArraySpec, format_nbytes
 from forebay.engines.host import HostMemory
 from forebay.errors import SpecError
 
@@ -28,7 +29,8 @@ class HostUploader:
         converted = as_framework_array(array, self._hand_off)
         memory: Any = HostMemory(max(1, converted.nbytes), shared=False).host
         copy: Array = np.ndarray(converted.shape, converted.dtype, buffer=memory)
-        np.copyto(copy, converted)
+        with ProgressLine(f"copying {format_nbytes(converted.nbytes)}"):
+            np.copyto(copy, converted)
         return self._hand_off.hand_off([copy])[0]
 
 

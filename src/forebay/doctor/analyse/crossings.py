@@ -85,9 +85,9 @@ def crossings_of(view: CaptureView) -> list[Crossing]:
     return [_make_crossing(view, event, zero) for event in sorted(events, key=lambda event: event.start)]
 
 
-def split_crossings(crossings: list[Crossing], most: int) -> tuple[list[Crossing], list[CrossingTotal]]:
+def split_crossings(crossings: list[Crossing], max_listed: int) -> tuple[list[Crossing], list[CrossingTotal]]:
     """Return the first `most` crossings, and the totals of the others by call and line, most bytes first."""
-    return crossings[:most], total_by_line(crossings[most:])
+    return crossings[:max_listed], total_by_line(crossings[max_listed:])
 
 
 def total_by_line(crossings: Iterable[Crossing]) -> list[CrossingTotal]:

@@ -19,7 +19,6 @@ __all__ = [
     "main_kernel",
     "seconds_per_step",
     "count_threads",
-    "intervals_of",
 ]
 
 COLLECTIVE = re.compile(r"^nccl", re.IGNORECASE)  # kernels in which several devices communicate
@@ -29,12 +28,6 @@ def mask_kernels_named(device_view: DeviceView, matches: Callable[[str], object]
     """Return a mask of the kernels whose name matches."""
     name_indices = [index for index, name in enumerate(device_view.names) if name and matches(name)]
     return device_view.is_kernel & np.isin(device_view.operations["name"], name_indices)
-
-
-def intervals_of(device_view: DeviceView, mask: Any) -> Intervals:
-    """Return when the operations of the mask ran, inside the recorded steps."""
-    selected, first, last = device_view.operations[mask], device_view.edges[0], device_view.edges[-1]
-    return Intervals(*(selected[name].astype(np.int64).clip(first, last) for name in ("start", "end")))
 
 
 def seconds_per_step(device_view: DeviceView, times: Intervals) -> float:

@@ -157,24 +157,24 @@ class DeviceView:
         return np.isin(np.arange(len(self.calls)), self.call_of[self.is_kernel])
 
     @cached_property
-    def computing(self) -> Intervals:
+    def computing_intervals(self) -> Intervals:
         """When a kernel, a graph or a memset ran."""
-        return self._intervals_of(self.is_kernel)
+        return self.intervals_of(self.is_kernel)
 
     @cached_property
-    def working(self) -> Intervals:
+    def working_intervals(self) -> Intervals:
         """When the device computed or copied within its own memory."""
-        return self._intervals_of(self.is_kernel | self._mask_copies("device to device"))
+        return self.intervals_of(self.is_kernel | self._mask_copies("device to device"))
 
     @cached_property
-    def busy(self) -> Intervals:
+    def busy_intervals(self) -> Intervals:
         """When the device computed or copied."""
-        return self._intervals_of(np.ones(len(self.operations), bool))
+        return self.intervals_of(np.ones(len(self.operations), bool))
 
     @property
     def busy_share(self) -> float:
         """The share of the recorded time in which the device was busy."""
-        return self.busy.length / float(self.edges[-1] - self.edges[0])
+        return self.busy_intervals.length / float(self.edges[-1] - self.edges[0])
 
     @property
     def busy_seconds(self) -> float:
@@ -182,7 +182,7 @@ class DeviceView:
 
         Copies from or to pageable memory are excluded, because they wait for the host.
         """
-        busy = self._intervals_of(~self.is_pageable)
+        busy = self.intervals_of(~self.is_pageable)
         gaps = busy.starts[1:] - busy.ends[:-1]
         switches = gaps[gaps <= MAX_SWITCH_NS]
         # A longer gap is idle time plus one switch, so every gap counts as one median switch.
@@ -191,7 +191,7 @@ class DeviceView:
 
     def copying(self, direction: str) -> Intervals:
         """Return when the device copied in this direction, one of DIRECTIONS."""
-        return self._intervals_of(self._mask_copies(direction))
+        return self.intervals_of(self._mask_copies(direction))
 
     @cached_property
     def period(self) -> int:
@@ -228,7 +228,7 @@ class DeviceView:
     @cached_property
     def idle_times(self) -> tuple[IdleTime, ...]:
         """Idle time of the device by cause and line, longest first."""
-        gaps = self.busy.gaps_between(int(self.edges[0]), int(self.edges[-1]))
+        gaps = self.busy_intervals.gaps_between(int(self.edges[0]), int(self.edges[-1]))
         # Calls of all threads count, because the loop waits for some of them.
         queueing_calls = self.calls[np.unique(self.call_of[self.call_of >= 0])]
         launching = launching_intervals(
@@ -262,18 +262,15 @@ class DeviceView:
                 lines.setdefault(event.line, []).append((event.start, int(self.operations["start"][index])))
         return {line: Intervals(*zip(*preparations, strict=True)) for line, preparations in lines.items()}
 
+    def intervals_of(self, mask: Any) -> Intervals:
+        """Return when the operations of the mask ran, inside the recorded steps."""
+        selected, first, last = self.operations[mask], self.edges[0], self.edges[-1]
+        return Intervals(*(selected[name].astype(np.int64).clip(first, last) for name in ("start", "end")))
+
     def _mask_copies(self, direction: str) -> Any:
         """Return a mask of the copies in this direction."""
         kinds = [kind for kind, name in DIRECTIONS.items() if name == direction]
         return ~self.is_kernel & np.isin(self.operations["what"], kinds)
-
-    def _intervals_of(self, mask: Any) -> Intervals:
-        """Return when the operations of the mask ran, inside the recorded steps."""
-        first, last = self.edges[0], self.edges[-1]
-        selected = self.operations[mask]
-        return Intervals(
-            selected["start"].astype(np.int64).clip(first, last), selected["end"].astype(np.int64).clip(first, last)
-        )
 
 
 def build_device_view(capture: Capture, steps: Steps | None) -> DeviceView | None:

@@ -51,8 +51,8 @@ def eager_time(view: CaptureView, sites: Sequence[CallSite]) -> EagerTime | None
     return EagerTime(operations, seconds, _computing(view, sites, seconds), unexplained_seconds(view) - seconds)
 
 
-def _computing(view: CaptureView, sites: Sequence[CallSite], most: float) -> float | None:
-    """Return the seconds per step in which operations compute, at most `most`; None if unknown.
+def _computing(view: CaptureView, sites: Sequence[CallSite], max_seconds: float) -> float | None:
+    """Return the seconds per step in which operations compute, at most `max_seconds`; None if unknown.
 
     Assume that an operation on small tensors takes only the overhead of its call. Any other operation takes the same
     overhead, and computes for the rest of its time.
@@ -66,4 +66,4 @@ def _computing(view: CaptureView, sites: Sequence[CallSite], most: float) -> flo
     small_seconds = sum(sum(filter(None, site.values("small_seconds"))) for site in sites)
     computing = inside - small_seconds - (count - small) * small_seconds / small
     total = (view.steps.end - view.steps.start) / 1e9
-    return min(most, max(0.0, computing) * view.step_seconds / total) if total else 0.0
+    return min(max_seconds, max(0.0, computing) * view.step_seconds / total) if total else 0.0

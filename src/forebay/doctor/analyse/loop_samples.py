@@ -106,10 +106,10 @@ def _subtract(seconds: SecondsByFunction, recorded: float) -> SecondsByFunction:
     return {function: each * kept if function else each - unnamed for function, each in seconds.items()}
 
 
-def _limit(seconds: dict[int, SecondsByFunction], most: float) -> dict[int, SecondsByFunction]:
-    """Scale all times down if they exceed `most` together, and omit lines without time."""
+def _limit(seconds: dict[int, SecondsByFunction], max_seconds: float) -> dict[int, SecondsByFunction]:
+    """Scale all times down if they exceed `max_seconds` together, and omit lines without time."""
     total = sum(each for by_function in seconds.values() for each in by_function.values())
-    factor = min(1.0, most / total) if total else 0.0
+    factor = min(1.0, max_seconds / total) if total else 0.0
     scaled = {line: _scale(found, factor) for line, found in seconds.items()}
     return {line: found for line, found in scaled.items() if sum(found.values()) > 0}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.device_time import count_blocks, count_threads, intervals_of, seconds_per_step
+from forebay.doctor.analyse.device_time import count_blocks, count_threads, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.kernel_bytes import bytes_per_block
 from forebay.doctor.analyse.kernel_kinds import MEMORY_BOUND, KernelKind, kind_of_kernel
@@ -63,8 +63,8 @@ def find_memory_work(view: CaptureView, device_view: DeviceView) -> MemoryWork:
     }
     return MemoryWork(
         mask=mask,
-        seconds=seconds_per_step(device_view, intervals_of(device_view, mask)),
-        device_seconds=seconds_per_step(device_view, device_view.working),
+        seconds=seconds_per_step(device_view, device_view.intervals_of(mask)),
+        device_seconds=seconds_per_step(device_view, device_view.working_intervals),
         seconds_by_kind=dict(sorted(by_kind.items(), key=lambda item: -item[1])),
         names=frozenset(device_view.names[index] for index in np.unique(operations["name"][mask]).tolist()),
         known_share=known_ns / total_ns if total_ns else 0.0,

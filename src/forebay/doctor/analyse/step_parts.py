@@ -34,7 +34,7 @@ def _device_seconds(device_view: DeviceView) -> dict[str, float]:
     Transfers during computation do not count, and overlapping transfers count once.
     """
     per_step = 1e9 * len(device_view)
-    seconds, counted = {COMPUTING: device_view.working.length / per_step}, device_view.working
+    seconds, counted = {COMPUTING: device_view.working_intervals.length / per_step}, device_view.working_intervals
     for direction in TRANSFER_DIRECTIONS:
         uncounted = device_view.copying(direction).difference(counted)
         seconds[direction] = uncounted.length / per_step

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
-from forebay.doctor.analyse.device_time import COLLECTIVE, intervals_of, mask_kernels_named, seconds_per_step
+from forebay.doctor.analyse.device_time import COLLECTIVE, mask_kernels_named, seconds_per_step
 from forebay.doctor.analyse.framework import is_device
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.events import EventKind
@@ -80,7 +80,7 @@ def _collective_seconds(view: CaptureView) -> float | None:
     is_collective = mask_kernels_named(device_view, COLLECTIVE.search)
     if not is_collective.any():
         return None
-    return seconds_per_step(device_view, intervals_of(device_view, is_collective))
+    return seconds_per_step(device_view, device_view.intervals_of(is_collective))
 
 
 def _find_slow_rank(ranks: Sequence[RankSummary]) -> Iterator[str]:

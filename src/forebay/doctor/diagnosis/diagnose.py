@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from forebay.core import registry
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.savings import Simulation
 from forebay.doctor.model.capture import Capture
@@ -49,6 +50,10 @@ class Diagnosis:
         count = len(self.findings)
         first = f", first: {self.findings[0].rule}" if count else ""
         return f"<Diagnosis: {count} finding{'' if count == 1 else 's'}{first}>"
+
+    def _repr_html_(self) -> str:
+        card: str = registry.load("forebay.doctor.report.html:render_card")(self)  # a higher package
+        return card
 
     def share(self, finding: Finding) -> float:
         """Return the share of the step time that the best cure of the finding saves."""

@@ -68,7 +68,7 @@ _DETAIL = record(
     | {"flops": optional(number(0, MAX_FLOPS))}
     | _optional_values(_seconds, "calling_seconds", "small_seconds")
     | {"mapped_at": optional(integer()), "row_map": optional(integer()), "prefetch": _plain_fact}
-    | {"shape": optional(list_of(optional(integer()), most=100))},
+    | {"shape": optional(list_of(optional(integer()), max_length=100))},
 )
 _EVENT = row(_event_kind, text, integer(-1), integer(), _time, _time, _count, optional(_DETAIL), fewest=6)
 _WINDOW = record(
@@ -76,8 +76,8 @@ _WINDOW = record(
         "start": _time,
         "end": _time,
         "anchor": optional(row(_event_kind, text, integer(-1))),
-        "untraced": list_of(_seconds, most=MAX_EVENTS),
-        "traced": list_of(_time, most=MAX_EVENTS),
+        "untraced": list_of(_seconds, max_length=MAX_EVENTS),
+        "traced": list_of(_time, max_length=MAX_EVENTS),
     }
 )
 _MEMORY = record(
@@ -91,7 +91,7 @@ _MEMORY = record(
                 )
                 | _optional_values(_count, "inactive_nbytes"),
             ),
-            most=1000,
+            max_length=1000,
         ),
     },
     _optional_values(_count, "host_nbytes", "host_peak_nbytes", "mapped_nbytes", "pinned_nbytes", "pinned_peak_nbytes"),
@@ -102,7 +102,7 @@ _SAMPLE = record(
     | _optional_values(number(0), "received_bytes_per_second", "sent_bytes_per_second")
 )
 _GPU = record(
-    {"name": text, "samples": list_of(_SAMPLE, most=10_000)}
+    {"name": text, "samples": list_of(_SAMPLE, max_length=10_000)}
     | _optional_values(number(0), "most_clock_mhz", "most_link_generation", "most_link_width", "most_watts")
     | _optional_values(_count, "total_nbytes")
 )
@@ -110,8 +110,10 @@ _SCRIPT = record(
     {},
     {
         "files": list_of(
-            record({"file": text, "lines": list_of(row(integer(1, MAX_LINE_NUMBER), text), most=MAX_EXCERPT_LINES)}),
-            most=MAX_EXCERPT_FILES,
+            record(
+                {"file": text, "lines": list_of(row(integer(1, MAX_LINE_NUMBER), text), max_length=MAX_EXCERPT_LINES)}
+            ),
+            max_length=MAX_EXCERPT_FILES,
         )
     },
 )
@@ -125,22 +127,24 @@ _FACTS = record(
         "peak_nbytes": optional(_count),
         "busy_cores": optional(number(0)),
         "other_cores": optional(number(0)),
-        "memory": optional(list_of(_MEMORY, most=1000)),
-        "gauges": optional(list_of(_GPU, most=1000)),
+        "memory": optional(list_of(_MEMORY, max_length=1000)),
+        "gauges": optional(list_of(_GPU, max_length=1000)),
         "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),
         "kernels": mapping_of(integer(0, MAX_KERNEL_NBYTES)),
-        "emulated": record({"replaced": _count, "notes": list_of(text, most=1000)}),
+        "emulated": record({"replaced": _count, "notes": list_of(text, max_length=1000)}),
     },
 )
-_DEVICE = record({"records": text, "names": list_of(text, most=MAX_EVENTS), "dropped": _count, "version": _count})
+_DEVICE = record({"records": text, "names": list_of(text, max_length=MAX_EVENTS), "dropped": _count, "version": _count})
 _steps = integer(1, MAX_STEPS)
 _frame = integer(-1, MAX_FRAMES)
-_frame_amounts = list_of(row(_frame, _time), most=MAX_FRAMES)
+_frame_amounts = list_of(row(_frame, _time), max_length=MAX_FRAMES)
 _HISTORY = record(
     {
-        "frames": list_of(row(_frame, integer(-1), text), most=MAX_FRAMES),
-        "blocks": list_of(row(_steps, _seconds, _seconds, _frame_amounts), most=MAX_BLOCKS),
-        "long_steps": list_of(row(integer(0, MAX_STEPS), _seconds, list_of(_frame, most=100)), most=MAX_BLOCKS),
+        "frames": list_of(row(_frame, integer(-1), text), max_length=MAX_FRAMES),
+        "blocks": list_of(row(_steps, _seconds, _seconds, _frame_amounts), max_length=MAX_BLOCKS),
+        "long_steps": list_of(
+            row(integer(0, MAX_STEPS), _seconds, list_of(_frame, max_length=100)), max_length=MAX_BLOCKS
+        ),
         "long_count": integer(0, MAX_STEPS),
         "long_seconds": _seconds,
         "long_excess": _seconds,
@@ -152,21 +156,21 @@ _CAPTURE = record(
     {
         "capture_version": integer(),
         "script": text,
-        "arguments": list_of(text, most=MAX_EVENTS),
+        "arguments": list_of(text, max_length=MAX_EVENTS),
         "ended": text,
         "seconds": _seconds,
         "machine": mapping_of(_plain_fact),
         "versions": mapping_of(text),
         "window": _WINDOW,
-        "lines": list_of(row(text, integer(0), text, text, fewest=3), most=MAX_LINES),
-        "events": list_of(_EVENT, most=MAX_EVENTS),
-        "notes": list_of(text, most=10_000),
+        "lines": list_of(row(text, integer(0), text, text, fewest=3), max_length=MAX_LINES),
+        "events": list_of(_EVENT, max_length=MAX_EVENTS),
+        "notes": list_of(text, max_length=10_000),
         "facts": _FACTS,
         "rank": optional(integer(0, 1 << 31)),
         "device": optional(_DEVICE),
     },
     {
-        "samples": list_of(row(_time, _time, integer(), integer(-1), text), most=MAX_SAMPLES),
+        "samples": list_of(row(_time, _time, integer(), integer(-1), text), max_length=MAX_SAMPLES),
         "history": optional(_HISTORY),
         "started": optional(_time),
     },

@@ -1,4 +1,4 @@
-"""Functions that `cure_changes`, `compile_cures` and `upload_cures` share."""
+"""Functions that `cure_changes`, `compile_cure_changes` and `upload_cure_changes` share."""
 
 from collections.abc import Callable
 

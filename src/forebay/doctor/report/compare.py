@@ -52,11 +52,11 @@ _DOCUMENT = record(
         "step_seconds": number(1e-12, 1e10),
         "step_quartiles": optional(row(_SECONDS, _SECONDS)),
         "parts_seconds": mapping_of(_SECONDS),
-        "findings": list_of(_FINDING, most=1000),
+        "findings": list_of(_FINDING, max_length=1000),
         "machine": mapping_of(any_value),
         "versions": mapping_of(any_value),
     },
-    {"script": text, "gpus": list_of(record({"name": text}), most=1000)},
+    {"script": text, "gpus": list_of(record({"name": text}), max_length=1000)},
 )
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
 # --fail-on of the command -> the second run is worse if its steps are longer by at least this share.

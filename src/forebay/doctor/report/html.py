@@ -112,8 +112,8 @@ class CureOutcome:
     cure: Cure
     speedup: str
     step_time: str
-    least: float  # shortest predicted step, as a share of the present step time
-    most: float  # longest predicted step, as a share of the present step time
+    min_share: float  # shortest predicted step, as a share of the present step time
+    max_share: float  # longest predicted step, as a share of the present step time
 
 
 def _template_values(diagnosis: Diagnosis) -> dict[str, Any]:

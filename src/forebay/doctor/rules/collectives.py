@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
     COLLECTIVE,
-    intervals_of,
     main_kernel,
     main_line,
     mask_kernels_named,
@@ -33,8 +32,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if device_view is None or not view.step_seconds:
         return
     collectives = mask_kernels_named(device_view, COLLECTIVE.search)
-    not_overlapped = intervals_of(device_view, collectives).difference(
-        intervals_of(device_view, device_view.is_kernel & ~collectives)
+    not_overlapped = device_view.intervals_of(collectives).difference(
+        device_view.intervals_of(device_view.is_kernel & ~collectives)
     )
     cost = min(seconds_per_step(device_view, not_overlapped), view.step_seconds)
     if cost < MODERATE * view.step_seconds:
@@ -42,7 +41,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     changes = shrink_kernels(lambda kernel: bool(COLLECTIVE.search(kernel.name)), least_share=0.0, most_share=1.0)
     api = next((site.api for site in view.sites_of(EventKind.STEP, EventKind.RUN)), "")
     share = cost / view.step_seconds
-    total = seconds_per_step(device_view, intervals_of(device_view, collectives))
+    total = seconds_per_step(device_view, device_view.intervals_of(collectives))
     yield Finding(
         rule="collectives",
         title=f"The device runs only collectives for {format_percent(share)} of a step",

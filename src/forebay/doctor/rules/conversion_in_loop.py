@@ -7,7 +7,12 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_data
 from forebay.doctor.predict.cure_changes import Changes
-from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_conversion, prefetch_with_feed, store_in_arrays
+from forebay.doctor.predict.upload_cure_changes import (
+    overlap_copies,
+    prefetch_conversion,
+    prefetch_with_feed,
+    store_in_arrays,
+)
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed, fit_line, uses_read_values
 from forebay.doctor.rules.loop_edits import change_arrays
@@ -19,7 +24,7 @@ from forebay.doctor.rules.wording import (
     feed_code,
     frequency,
     keep_on_device_cure,
-    keeping_fits,
+    keep_on_device_fits,
     nbytes_per_call,
 )
 
@@ -70,7 +75,7 @@ def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     before the loop.
     """
     if not is_python_data(site):
-        if view.device is not None and site.api != SESSION and keeping_fits(view, site):
+        if view.device is not None and site.api != SESSION and keep_on_device_fits(view, site):
             yield keep_on_device_cure(view, site)
         return
     yield Cure(

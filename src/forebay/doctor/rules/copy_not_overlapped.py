@@ -14,14 +14,14 @@ import numpy as np
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.blocking_copies import mask_batch_fetches
 from forebay.doctor.analyse.capture_view import CaptureView
-from forebay.doctor.analyse.device_time import intervals_of, main_line, seconds_per_step
+from forebay.doctor.analyse.device_time import main_line, seconds_per_step
 from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.upload_cures import overlap_copies, prefetch_line_with_feed
+from forebay.doctor.predict.upload_cure_changes import overlap_copies, prefetch_line_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed
 from forebay.doctor.rules.precedence import PRECEDENCE, RuleView
@@ -43,7 +43,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
     is_page_locked = device_view.operations["source"] == MemoryKind.PINNED
     copies = _mask_awaited(device_view, unexplained & is_page_locked) | (unexplained & mask_batch_fetches(device_view))
     uploads = _upload_intervals(device_view, copies)
-    cost = min(seconds_per_step(device_view, uploads.difference(device_view.computing)), view.step_seconds)
+    cost = min(seconds_per_step(device_view, uploads.difference(device_view.computing_intervals)), view.step_seconds)
     if cost >= MIN_REPORTED_SHARE * view.step_seconds:
         yield _finding(view, device_view, copies, cost, seconds_per_step(device_view, uploads))
 
@@ -76,7 +76,7 @@ def _upload_intervals(device_view: DeviceView, copies: Any) -> Intervals:
         for line in np.unique(device_view.lines[copies]).tolist()
         if line in device_view.upload_preparations
     ]
-    return reduce(Intervals.union, preparations, intervals_of(device_view, copies))
+    return reduce(Intervals.union, preparations, device_view.intervals_of(copies))
 
 
 def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: float, total: float) -> Finding:
@@ -97,7 +97,7 @@ def _finding(view: CaptureView, device_view: DeviceView, copies: Any, cost: floa
         else overlap_copies(view, line_index)
     )
     recorded_seconds = device_view.seconds * len(device_view)  # the mean step times the number of steps
-    computing_share = device_view.computing.length / 1e9 / recorded_seconds
+    computing_share = device_view.computing_intervals.length / 1e9 / recorded_seconds
     stream = Cure("copy the next batch on a separate stream", _STREAM_CODE, BASIS, changes)
     fitted = fit_feed(view, framework, site, line)
     stream_cures = (stream,) if framework == "torch" and not fitted else ()

@@ -11,7 +11,7 @@ from forebay.doctor.analyse.eager_time import eager_time
 from forebay.doctor.analyse.framework import array_framework, framework_of, is_framework_function, is_module_traversal
 from forebay.doctor.analyse.host_lines import host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Line
-from forebay.doctor.predict.compile_cures import CallingTime, compile_eager_step
+from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_eager_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import RuleView
@@ -90,7 +90,7 @@ def _device_operation_seconds(view: CaptureView, sites: Sequence[CallSite]) -> f
     events = (event for event in view.events_of(EventKind.OPS) if start <= event.start < end)
     apis = {site.api for site in sites}
     count = sum(_operation_count(event) for event in events if event.api in apis)
-    return view.device.working.length / 1e9 / count if count else 0.0
+    return view.device.working_intervals.length / 1e9 / count if count else 0.0
 
 
 def operations_per_step(site: CallSite, name: str = "count") -> float:

@@ -66,7 +66,7 @@ def _finding(view: CaptureView, device_view: DeviceView) -> Finding:
         f"a CPU core computes {count:.0f} operations of {numbers:,.0f} numbers, without copies and waits; "
         "the framework still prepares each call, and input and other work of the script remain"
     )
-    computing = seconds_per_step(device_view, device_view.computing)
+    computing = seconds_per_step(device_view, device_view.computing_intervals)
     return Finding(
         rule="faster_on_cpu",
         title=f"A CPU core would compute these {count:.0f} kernels of {numbers:,.0f} numbers in less time than a step",

@@ -8,7 +8,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import array_framework, feed_framework, is_on_device
 from forebay.doctor.model.events import EventKind, LedgerEvent
-from forebay.doctor.predict import upload_cures
+from forebay.doctor.predict import upload_cure_changes
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_keep_on_device
 from forebay.doctor.rules.precedence import RuleView
@@ -32,7 +32,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
     for site in view.sites_for("fits_on_device"):
         cost = cost_of(view, site.events)
         total, free = format_nbytes(_data_nbytes(view, site)), format_nbytes(_free_nbytes(view, site))
-        framework, changes = feed_framework(view, site.api), upload_cures.keep_on_device(view, site)
+        framework, changes = feed_framework(view, site.api), upload_cure_changes.keep_on_device(view, site)
         basis = "the uploads after the first epoch are removed; selecting rows on the device takes part of that time"
         upload = f'everything = fb.upload_once(x, to="{array_framework(view, site.api)}")   # rows: everything[indices]'
         code = fit_keep_on_device(view, site) or f"import forebay as fb\n{upload}"

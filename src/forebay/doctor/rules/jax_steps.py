@@ -11,7 +11,7 @@ from forebay.doctor.analyse.device_time import seconds_per_step
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.compile_cures import group_jax_steps
+from forebay.doctor.predict.compile_cure_changes import group_jax_steps
 from forebay.doctor.rules.finding import Cure, Finding
 
 __all__ = ["examine"]
@@ -26,7 +26,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     call = _only_call(view)
     if call is None or view.device is None or not 0 < view.step_seconds <= MAX_STEP_SECONDS:
         return
-    computing = seconds_per_step(view.device, view.device.working)
+    computing = seconds_per_step(view.device, view.device.working_intervals)
     overhead = max(0.0, view.step_seconds - computing)
     if overhead < MIN_SHARE * view.step_seconds:
         return

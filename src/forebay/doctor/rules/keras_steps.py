@@ -11,7 +11,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.device_time import seconds_per_step
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.compile_cures import group_keras_steps, run_keras_steps
+from forebay.doctor.predict.compile_cure_changes import group_keras_steps, run_keras_steps
 from forebay.doctor.rules import small_batch
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_more_steps, keras_setting
@@ -68,7 +68,7 @@ def _overhead_seconds(view: CaptureView) -> float:
     Keras and its reads.
     """
     if view.device is not None:
-        return max(0.0, view.step_seconds - seconds_per_step(view.device, view.device.working))
+        return max(0.0, view.step_seconds - seconds_per_step(view.device, view.device.working_intervals))
     inside = sum(view.host_parts[part] for part in ("compiled calls", "waiting for input", "compiling"))
     total = sum(view.host_parts.values())
     return view.step_seconds * max(0.0, 1 - inside / total) if total else 0.0

@@ -15,7 +15,7 @@ from forebay.doctor.analyse.device_view import DeviceView
 from forebay.doctor.analyse.idle_time import LAUNCHING
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.compile_cures import CallingTime, compile_model, compile_step
+from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_model, compile_step
 from forebay.doctor.rules import keras_steps
 from forebay.doctor.rules.compile_edits import compile_with_xla
 from forebay.doctor.rules.finding import Cure, Finding
@@ -68,7 +68,7 @@ def _finding(view: CaptureView, device_view: DeviceView, launching: float) -> Fi
         evidence=(
             f"The median operation takes {format_seconds(_median_kernel_seconds(device_view))}.",
             "The device computes for "
-            f"{format_percent(device_view.working.length / 1e9 / len(device_view) / device_view.seconds)} "
+            f"{format_percent(device_view.working_intervals.length / 1e9 / len(device_view) / device_view.seconds)} "
             "of a recorded step.",
         ),
     )

@@ -9,7 +9,7 @@ from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
 from forebay.doctor.predict.cure_changes import limit_to_cores, map_whole_batches, prefetch_input, shorten_input
-from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
+from forebay.doctor.predict.upload_cure_changes import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader, has_excerpt

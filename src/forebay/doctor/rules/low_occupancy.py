@@ -9,7 +9,6 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
     COLLECTIVE,
     count_blocks,
-    intervals_of,
     main_kernel,
     main_line,
     mask_kernels_named,
@@ -38,8 +37,8 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if device_view is None or not view.step_seconds:
         return
     few_blocks_mask = _mask_few_blocks(device_view)
-    others = intervals_of(device_view, device_view.is_kernel & ~few_blocks_mask)
-    only_few_blocks = intervals_of(device_view, few_blocks_mask).difference(others)
+    others = device_view.intervals_of(device_view.is_kernel & ~few_blocks_mask)
+    only_few_blocks = device_view.intervals_of(few_blocks_mask).difference(others)
     cost = min(seconds_per_step(device_view, only_few_blocks), view.step_seconds)
     if cost >= MIN_REPORTED_SHARE * view.step_seconds:
         yield _finding(view, device_view, few_blocks_mask, cost)

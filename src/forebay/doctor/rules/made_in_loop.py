@@ -11,7 +11,7 @@ from forebay.doctor.analyse.host_lines import host_lines, samples_inside
 from forebay.doctor.analyse.idle_time import IDLE, PYTHON
 from forebay.doctor.model.events import EventKind, LedgerEvent
 from forebay.doctor.model.formatting import format_percent, format_seconds
-from forebay.doctor.predict.upload_cures import prefetch_batches
+from forebay.doctor.predict.upload_cure_changes import prefetch_batches
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_feed, uses_read_values
 from forebay.doctor.rules.input_producers import count_cores

@@ -6,7 +6,7 @@ from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_device
-from forebay.doctor.predict.upload_cures import merge_uploads, prefetch_with_feed
+from forebay.doctor.predict.upload_cure_changes import merge_uploads, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.loop_edits import convert_all_elements

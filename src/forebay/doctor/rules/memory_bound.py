@@ -24,7 +24,7 @@ from forebay.doctor.analyse.memory_work import MemoryWork, find_memory_work
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.changes import chain
-from forebay.doctor.predict.compile_cures import compile_model
+from forebay.doctor.predict.compile_cure_changes import compile_model
 from forebay.doctor.predict.cure_changes import Changes
 from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, fuse_updates, scale_kernels
 from forebay.doctor.predict.machines import DEVICES, find_gpu, gpu_name

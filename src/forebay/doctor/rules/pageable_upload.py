@@ -10,12 +10,12 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_device, is_on_device
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict.upload_cures import page_lock_copies, prefetch_with_feed
+from forebay.doctor.predict.upload_cure_changes import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, has_excerpt
 from forebay.doctor.rules.loop_edits import pin_array
 from forebay.doctor.rules.precedence import RuleView
-from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, keeping_fits, nbytes_per_call
+from forebay.doctor.rules.wording import feed_code, frequency, keep_on_device_cure, keep_on_device_fits, nbytes_per_call
 
 __all__ = ["PINNING_BASIS", "examine", "is_pageable", "recognises"]
 
@@ -67,7 +67,7 @@ def _cures(view: CaptureView, site: CallSite) -> tuple[Cure, ...]:
     framework = feed_framework(view, site.api)
     title, code = "let a feed page-lock the memory and prefetch batches", feed_code(view, framework, site)
     feed = Cure(title, code, PINNING_BASIS, prefetch_with_feed(view, site))
-    resident = [keep_on_device_cure(view, site)] if view.device is not None and keeping_fits(view, site) else []
+    resident = [keep_on_device_cure(view, site)] if view.device is not None and keep_on_device_fits(view, site) else []
     if framework != "torch":
         return feed, *resident
     code = "array = array.pin_memory()   # once, before the loop; its slices are page-locked too\n"

@@ -9,7 +9,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import array_framework, is_python_data
 from forebay.doctor.model.events import LedgerEvent
-from forebay.doctor.predict.upload_cures import remove_uploads
+from forebay.doctor.predict.upload_cure_changes import remove_uploads
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_conversion
 from forebay.doctor.rules.precedence import RuleView

@@ -12,7 +12,6 @@ from typing import Any
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import (
-    intervals_of,
     main_kernel,
     main_line,
     mask_kernels_named,
@@ -51,7 +50,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     if (
         device_view is None
         or not view.step_seconds
-        or seconds_per_step(device_view, device_view.computing) < MIN_COMPUTING_SHARE * view.step_seconds
+        or seconds_per_step(device_view, device_view.computing_intervals) < MIN_COMPUTING_SHARE * view.step_seconds
     ):
         return
     for kind in _SLOW_PRODUCTS:
@@ -59,7 +58,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
         if slow is None:
             continue
         products = mask_kernels_named(device_view, slow.pattern.search)
-        cost = min(seconds_per_step(device_view, intervals_of(device_view, products)), view.step_seconds)
+        cost = min(seconds_per_step(device_view, device_view.intervals_of(products)), view.step_seconds)
         if cost >= MIN_REPORTED_SHARE * view.step_seconds:
             yield _finding(view, device_view, slow, products, cost)
 

@@ -6,7 +6,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent
-from forebay.doctor.predict.compile_cures import CallingTime, compile_step
+from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_step
 from forebay.doctor.rules.eager import MIN_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_compile, fit_more_steps, keras_setting

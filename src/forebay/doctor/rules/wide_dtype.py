@@ -6,7 +6,7 @@ from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import dtype_bits, feed_framework, is_python_data
-from forebay.doctor.predict.upload_cures import narrow_and_prefetch, narrow_dtype
+from forebay.doctor.predict.upload_cure_changes import narrow_and_prefetch, narrow_dtype
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line

@@ -6,7 +6,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.framework import array_framework
 from forebay.doctor.model.events import EventKind, Line
 from forebay.doctor.model.formatting import format_location, format_percent
-from forebay.doctor.predict import upload_cures
+from forebay.doctor.predict import upload_cure_changes
 from forebay.doctor.rules.finding import Cure
 from forebay.doctor.rules.fitted_code import fit_feed, fit_keep_on_device, has_excerpt
 
@@ -19,7 +19,7 @@ __all__ = [
     "feed_code",
     "feed_fits",
     "keep_on_device_cure",
-    "keeping_fits",
+    "keep_on_device_fits",
     "most_frequent_function",
     "frequency",
     "location",
@@ -102,7 +102,7 @@ def feed_fits(view: CaptureView, framework: str, site: CallSite) -> bool:
     return not has_excerpt(view, site.line) or bool(fit_feed(view, framework, site))
 
 
-def keeping_fits(view: CaptureView, site: CallSite) -> bool:
+def keep_on_device_fits(view: CaptureView, site: CallSite) -> bool:
     """Whether to offer to keep the data on the device. If the excerpt shows the line, the code must fit it."""
     return not has_excerpt(view, site.line) or bool(fit_keep_on_device(view, site))
 
@@ -114,4 +114,4 @@ def keep_on_device_cure(view: CaptureView, site: CallSite) -> Cure:
     code = fit_keep_on_device(view, site) or code
     title = "if all data fits, keep it on the device"
     basis = "the device selects the rows, and only their indices are uploaded"
-    return Cure(title, code, basis, upload_cures.keep_on_device(view, site))
+    return Cure(title, code, basis, upload_cure_changes.keep_on_device(view, site))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.rows import Rows, row_array
 from forebay.core.spec import align
 from forebay.engines.cuda.driver import Device, Stream
 from forebay.engines.cuda.memory import PageLockedMemory
@@ -81,10 +82,9 @@ class KernelWorkspace:
         stream.upload(self.program, self._host.address + offset, program.nbytes)
         self._loaded_program = program
 
-    def load_rows(self, stream: Stream, rows: Any) -> None:
+    def load_rows(self, stream: Stream, rows: Rows) -> None:
         """Upload row numbers. The previous fill of the slot must be done."""
-        if isinstance(rows, slice):
-            rows = np.arange(rows.start, rows.stop)
+        rows = row_array(rows)
         dtype = np.int64 if self.needs_int64 else np.int32
         numbers = np.ndarray(len(rows), dtype, buffer=self._host.buffer, offset=self._rows_offset)
         numbers[...] = rows

@@ -23,6 +23,7 @@ MeterName: TypeAlias = Literal[
     "padded_rows",
     "handoff",
     "first_batch",
+    "later_first_batch",
     "memory",
     "disk",
     "device_throughput",

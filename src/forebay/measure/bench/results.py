@@ -84,6 +84,8 @@ class BenchResults:
     quick: bool  # whether the run used `--quick`
     consumer: str  # describes the step that the busy consumer runs after every batch
     cases: tuple[CaseResult, ...]
+    date: str | None = None  # of the start, in UTC; None in files of Forebay 0.1
+    commit: str | None = None  # of Forebay; None if it was installed from a package
 
     @property
     def rows(self) -> tuple[ResultRow, ...]:

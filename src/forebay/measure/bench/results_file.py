@@ -17,6 +17,8 @@ def to_json(results: BenchResults) -> dict[str, Any]:
     """Convert results to JSON values, with the keys of Forebay 0.1."""
     return {
         "schema_version": SCHEMA_VERSION,
+        "date": results.date,
+        "commit": results.commit,
         "machine": dict(results.machine),
         "versions": dict(results.versions),
         "pace": asdict(results.settings),
@@ -76,7 +78,16 @@ def _results_from_json(data: Mapping[str, Any]) -> BenchResults:
         quick=data["quick"],
         consumer=data["consumer"],
         cases=tuple(map(_case_result_from_json, data["cases"])),
+        date=_text_or_none(data, "date"),
+        commit=_text_or_none(data, "commit"),
     )
+
+
+def _text_or_none(data: Mapping[str, Any], key: str) -> str | None:
+    value = data.get(key)
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r}, not a text")
+    return value
 
 
 def _case_result_from_json(data: Mapping[str, Any]) -> CaseResult:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from forebay.core.machine import Machine, installed_versions
+from forebay.core.provenance import provenance
 from forebay.measure.bench.contender_process import ContenderFailed, ContenderProcess
 from forebay.measure.bench.contenders import CONTENDERS
 from forebay.measure.bench.data import write_file
@@ -36,13 +37,14 @@ def run_cases(
     report: ReportProgress = lambda line: None,
 ) -> BenchResults:
     """Measure the cases one after the other."""
+    origin = provenance()
     runs = [[EntryRun(entry, timeout_seconds=case.timeout_seconds) for entry in case.entries] for case in cases]
     results = tuple(_run_case(case, case_runs, settings, report) for case, case_runs in zip(cases, runs, strict=True))
     consumer = next((run.consumer for case_runs in runs for run in case_runs if run.consumer), "")
     machine, versions = asdict(Machine.detect()), installed_versions()
     if device == "cuda":
         machine, versions = machine | gpu_facts(), versions | gpu_package_versions()
-    return BenchResults(machine, versions, settings, quick, consumer, results)
+    return BenchResults(machine, versions, settings, quick, consumer, results, **origin)
 
 
 def cpu_steal_share(seconds: float = STEAL_SECONDS, clock: Callable[[], float] = time.perf_counter) -> float:

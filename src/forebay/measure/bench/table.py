@@ -56,6 +56,10 @@ def _heading(results: BenchResults) -> Text:
         f"{settings.repeats} rounds of {settings.seconds:g} s each, after {settings.warm_up_seconds:g} s of warm-up; "
         "medians ± half the range",
     ]
+    origin = [f"measured at {results.date}"] * bool(results.date)
+    origin += [f"commit {results.commit}"] * bool(results.commit)
+    if origin:
+        lines.append(", ".join(origin))
     if results.quick:
         lines.append("--quick: less data and less time; a first impression, not a benchmark result")
     return Text("\n".join(lines))

@@ -8,11 +8,10 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, row_array
 from forebay.core.spec import Array
 from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.block_schedule import BlockSchedule
@@ -128,9 +127,9 @@ class BlockReadSession(LookAhead):
             read.cancel()
 
     def _copy(self, ranges: ReadRanges, rows: Rows, out: Sequence[Array]) -> None:
-        row_numbers: Any = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        numbers = row_array(rows)
         for leaf, target in enumerate(out):
-            copy_rows(self._memory, ranges.locate(self._reader.space.addresses(leaf, row_numbers)), target)
+            copy_rows(self._memory, ranges.locate(self._reader.space.addresses(leaf, numbers)), target)
 
 
 def block_buffer_nbytes(space: AddressSpace, block_rows: int, alignment: int) -> int:

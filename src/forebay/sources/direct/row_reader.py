@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from forebay.core.rows import Rows, row_count, select_rows
+from forebay.core.rows import Rows, row_count, split_rows
 from forebay.core.spec import Array
 from forebay.sources.direct.address_space import AddressSpace
 from forebay.sources.direct.copy_rows import copy_rows, copy_strided
@@ -126,8 +126,7 @@ class RowReadSession(LookAhead):
 def _split_groups(groups: Iterator[tuple[Hashable, Rows]], buffer_rows: int) -> Iterator[tuple[Hashable, Rows]]:
     """Yield the groups in parts that fit in a row buffer."""
     for group, rows in groups:
-        for start in range(0, row_count(rows), buffer_rows):
-            yield group, select_rows(rows, start, start + buffer_rows)
+        yield from ((group, part) for _, part in split_rows(rows, buffer_rows))
 
 
 def _copy_part(space: AddressSpace, part: PartRead, out: Sequence[Array]) -> None:

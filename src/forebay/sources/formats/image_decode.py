@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +17,9 @@ from forebay.core.decision import Decision
 from forebay.core.encoded_images import EncodedImages, find_source_box
 from forebay.core.rows import Rows
 from forebay.core.spec import Array, ArraySpec
-from forebay.errors import FrameworkError, SourceError, SpecError
+from forebay.errors import FrameworkError, SourceError
+from forebay.sources.formats.decoder_versions import decoder_versions
+from forebay.sources.formats.image_options import ImageOptions
 
 try:
     from PIL import ExifTags, Image, UnidentifiedImageError
@@ -30,7 +31,6 @@ except ModuleNotFoundError as missing:
 __all__ = [
     "EncodedImage",
     "ImageDecoder",
-    "ImageOptions",
     "is_image",
     "limit_memory",
     "max_pixels",
@@ -47,7 +47,6 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000", "AVI
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of the array -> Pillow mode
 # Pillow mode -> channels of the array, for modes with at most 8 bits per channel. uint8 cannot hold the others.
 _CHANNELS = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "LA": 4, "PA": 4, "RGBA": 4}
-_RESIZE_MODES = ("stretch", "crop")
 # EXIF orientation -> how Pillow turns the image upright. 1 needs no turn.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -66,27 +65,8 @@ _large_image_lock = threading.Lock()
 _TILE_WIDTH_TAG, _TILE_LENGTH_TAG = 322, 323  # of TIFF
 
 
-@dataclass(frozen=True, slots=True)
-class ImageOptions:
-    """How images become arrays of one shape."""
-
-    size: tuple[int, int] | None = None  # height and width; None: all images must have the size of the first
-    channels: int | None = None  # 1, 3 or 4; None: all images must have the channels of the first
-    resize: str = "stretch"  # "crop" keeps the aspect ratio, and cuts off what exceeds the size at both ends
-    upright: bool = False  # whether to apply the EXIF orientation
-
-    def validate(self) -> None:
-        """Raise SpecError for an option with an unknown value."""
-        if self.channels is not None and (type(self.channels) is not int or self.channels not in _MODES):
-            raise SpecError(f"channels={self.channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
-        if self.size is not None and not _is_size(self.size):
-            raise SpecError(f"size={self.size!r} is not a size. Pass (height, width), both at least 1.")
-        if self.resize not in _RESIZE_MODES:
-            raise SpecError(f"resize={self.resize!r} is unknown. Choose 'stretch' or 'crop'.")
-
-
 class ImageDecoder:
-    """Decodes images to uint8 arrays of one shape: height, width, channels.
+    """Decodes images to uint8 arrays of one shape: height, width, channels. Several threads may use it.
 
     All images must have the size and the channels of the first image, unless the options convert them. `name` is the
     name of an image in error messages.
@@ -95,8 +75,10 @@ class ImageDecoder:
     def __init__(self, name: str, first: EncodedImage, options: ImageOptions, note: str = "") -> None:
         """`note` is added to the decision."""
         options.validate()
+        self._lock, self._pillow_images = threading.Lock(), 0
         self._first_name, self._options, self._note = name, options, note
         with open_encoded(name, first) as image:
+            _refuse_long_values(name, image)
             channels = options.channels or _count_channels(name, image)
             if options.size is None and options.upright and read_orientation(image) >= 5:
                 image.load()  # Pillow itself turns some formats when it loads them
@@ -129,15 +111,28 @@ class ImageDecoder:
         )
 
     def identify(self) -> tuple[Any, ...]:
-        """Return the settings of the decoder that change the pixels."""
-        return self.decision.choice, self._options, self._shape
+        """Return what the pixels depend on, apart from the file."""
+        decoder = self.decision.choice
+        return decoder, self._options, self._shape, decoder_versions(decoder)
 
     def counters(self) -> dict[str, int]:
-        """Return how many images each library has decoded, if there are several."""
-        return {}
+        """Return how many images each library has decoded."""
+        return {"pillow_images": self._pillow_images}
 
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
         """Decode an image into `out`."""
+        self._decode_with_pillow(name, encoded, out)
+        with self._lock:
+            self._pillow_images += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the lock, which cannot be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
+    def _decode_with_pillow(self, name: str, encoded: EncodedImage, out: Array) -> None:
         if not self._decode_unless_large(name, encoded, out, limit=_LARGE_PIXELS):
             with limit_memory(_LARGE_PIXELS + 1):  # the pixels stay in memory until this call returns
                 self._decode_unless_large(name, encoded, out, limit=math.inf)
@@ -152,6 +147,7 @@ class ImageDecoder:
 
     def _decode_opened(self, name: str, image: Any, out: Array) -> None:
         height, width, channels = self._shape
+        _refuse_long_values(name, image)
         if not self._options.upright:
             self._validate(name, image)
         image.load()
@@ -281,14 +277,6 @@ def read_orientation(image: Any) -> int:
     return value if isinstance(value, int) and value in _TURNS else 1
 
 
-def _is_size(size: Any) -> bool:
-    try:
-        height, width = size
-        return min(height, width) >= 1 and (int(height), int(width)) == (height, width)
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
 def _count_pixels(image: Any) -> int:
     """Return the largest number of pixels that decoding the image allocates at once.
 
@@ -305,6 +293,21 @@ def _installed_formats() -> tuple[str, ...]:
     """Return the formats in `_FORMATS` that this version of Pillow knows. AVIF is new in Pillow 11.3."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _refuse_long_values(name: str, image: Any) -> None:
+    """Raise SourceError if an opened image has 16 bits for each channel, and Pillow would drop the lower 8.
+
+    The header says so, which Pillow has read: "RGB;16B" is a raw mode of PNG and TIFF, and PPM has a largest value.
+    """
+    for tile in image.tile[:1]:
+        arguments = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+        is_long = ";16" in str(arguments[0]) or (image.format == "PPM" and arguments[-1] in range(256, 1 << 16))
+        if is_long and image.mode in _CHANNELS:
+            raise SourceError(
+                f"{name} has 16 bits for each channel, and Pillow would drop the lower 8. Convert it to 8 bits first, "
+                "or save its pixels with numpy.save."
+            )
 
 
 def _count_channels(name: str, image: Any) -> int:

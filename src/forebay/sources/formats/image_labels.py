@@ -4,6 +4,7 @@ import csv
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -127,7 +128,17 @@ def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
 
 
 def parse_numbers(labels: Sequence[Any]) -> list[Any]:
-    """Return the labels as integers if all of them are written as integers, without leading zeros; else as texts."""
+    """Return the labels as integers if all of them are written as integers, without leading zeros; else as texts.
+
+    Raise SpecError if all are numbers with fractions: such labels cannot be class names, as in a column of floats.
+    """
+    fractions = [value for value in labels if isinstance(value, str) and not _is_integer(value)]
+    if fractions and all(isinstance(value, int) or _is_finite(value) for value in labels):
+        raise SpecError(
+            f"the label {fractions[0]!r} is no integer, and all labels are numbers, so they are no class names. Pass "
+            "integers or class names, or feed numbers beside the images: "
+            "fb.zip_rows(images, fb.from_arrays({'target': numbers}))."
+        )
     convert = int if all(isinstance(value, int) or _is_plain_integer(value) for value in labels) else str
     return [convert(value) for value in labels]
 
@@ -144,6 +155,21 @@ def decode_label(image: str, data: bytes) -> str:
             "as text, or choose other labels with label=."
         )
     return text
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _is_plain_integer(text: str) -> bool:
@@ -170,7 +196,9 @@ def _read_manifest(manifest: Path) -> list[tuple[str, Any]]:
         raise SourceError(f"{manifest} cannot be read: {error}. Write it again.") from error
     for file, value in zip(files, labels, strict=True):
         if not isinstance(file, str) or not isinstance(value, str | int):
-            raise SourceError(f"{manifest} has the line {file!r}, {value!r}. Pass a file name, and a number or a name.")
+            raise SourceError(
+                f"{manifest} has the line {file!r}, {value!r}. Pass a file name, and an integer or a class name."
+            )
         if isinstance(value, str) and not value.strip():
             raise SourceError(f"{manifest} has no label for {file!r}. Add it, or remove the line.")
     return list(zip(files, labels, strict=True))

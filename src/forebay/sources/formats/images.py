@@ -23,8 +23,9 @@ from forebay.sources.files.mapped import PathName
 from forebay.sources.files.match_spec import match_spec
 from forebay.sources.files.paths import Paths, expand_paths, format_suffix, has_url
 from forebay.sources.formats.encoded_reader import EncodedReader
-from forebay.sources.formats.image_decode import ImageDecoder, ImageOptions
+from forebay.sources.formats.image_decode import ImageDecoder
 from forebay.sources.formats.image_labels import ImageLabel, NumberedLabels, number_labels
+from forebay.sources.formats.image_options import ImageOptions
 from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions, ImageContainer, ImageFiles, ImageRows
 from forebay.sources.formats.jpeg_decode import make_image_decoder
 
@@ -109,7 +110,9 @@ def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColu
             f"from_images reads local files, and {str(paths)[:200]!r} is a URL. Download the images, or store them in "
             "tar archives and open these with from_files."
         )
-    rows = _open_rows(expand_paths(_find_lmdb_files(paths)), columns)
+    listed = _find_lmdb_files(paths)
+    _refuse_folders(listed)
+    rows = _open_rows(expand_paths(listed), columns)
     if len(rows) == 0:
         raise SourceError(f"{str(paths)[:200]!r} has no images. Pass files with at least one image.")
     labels = _read_labels(rows, columns)
@@ -122,6 +125,16 @@ def _find_lmdb_files(paths: Paths) -> list[PathName]:
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files = [Path(os.path.expanduser(path)) / "data.mdb" for path in listed]  # noqa: PTH111 - as `expand_paths` does
     return [file if file.is_file() else path for file, path in zip(files, listed, strict=True)]
+
+
+def _refuse_folders(paths: Sequence[PathName]) -> None:
+    for path in map(os.path.expanduser, paths):
+        if Path(path).is_dir():
+            flat, by_class = (str(Path(path, *parts)) for parts in (("*.jpg",), ("*", "*.jpg")))
+            raise SourceError(
+                f"{path} is a directory. Pass a glob of its images, such as {flat!r}, or {by_class!r} if it has a "
+                "folder for each class."
+            )
 
 
 def _open_rows(files: list[Path], columns: ImageColumns) -> ImageRows:

@@ -9,7 +9,6 @@ decode      simplejpeg 1.30 (at 5/8: 1.36), OpenCV 1.35, Pillow 2.07 (with `draf
 resize      OpenCV linear 0.10, exact linear 0.56, area 0.80; Pillow box 0.81, bilinear 1.22; all from 5/8 of the size
 """
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,13 +22,13 @@ from forebay.sources.formats.encoded_reader import read_small_file
 from forebay.sources.formats.image_decode import (
     EncodedImage,
     ImageDecoder,
-    ImageOptions,
     limit_memory,
     max_pixels,
     open_encoded,
     read_orientation,
     resize_pixels,
 )
+from forebay.sources.formats.image_options import ImageOptions
 
 __all__ = ["JpegDecoder", "make_image_decoder"]
 
@@ -89,8 +88,7 @@ class JpegDecoder(ImageDecoder):
     def __init__(self, name: str, first: EncodedImage, options: ImageOptions, *, uses_opencv: bool) -> None:
         self._uses_opencv = uses_opencv
         self._import_modules()
-        self._lock = threading.Lock()
-        self._simplejpeg_images = self._pillow_images = 0
+        self._simplejpeg_images = 0
         super().__init__(name, first, options)
 
     @property
@@ -102,23 +100,24 @@ class JpegDecoder(ImageDecoder):
         return Decision("decoder", choice, why)
 
     def counters(self) -> dict[str, int]:
-        return {"simplejpeg_images": self._simplejpeg_images, "pillow_images": self._pillow_images}
+        return {"simplejpeg_images": self._simplejpeg_images, **super().counters()}
 
     def decode(self, name: str, encoded: EncodedImage, out: Array) -> None:
         content = _read_content(encoded)
         is_decoded = isinstance(content, bytes) and content[:2] == _JPEG_START and self._decode_jpeg(content, out)
         if not is_decoded:
             super().decode(name, content, out)
+            return
         with self._lock:
-            self._simplejpeg_images += is_decoded
-            self._pillow_images += not is_decoded
+            self._simplejpeg_images += 1
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the lock and the modules, which cannot be pickled."""
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_cv2", "_simplejpeg")}
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_cv2", "_simplejpeg")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock())
+        super().__setstate__(state)
         self._import_modules()
 
     def _import_modules(self) -> None:

@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 
 from forebay.core.progress_line import ProgressLine
-from forebay.core.rows import Rows
+from forebay.core.rows import Rows, row_array
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, Tree
 from forebay.errors import SourceError
@@ -97,7 +97,7 @@ class RecordSource(AbstractSource):
         file = self._file
         if file is None:
             raise SourceError(f"{self._path} is closed. Open it again to read from it.")
-        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        numbers = row_array(rows)
         self._reader.read(numbers, read_records(file, numbers, self._spans[numbers]), out)
 
     def close(self) -> None:

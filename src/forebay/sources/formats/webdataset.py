@@ -215,7 +215,7 @@ class _ImageMemberDecoder:
 
     def __init__(self, name: str, data: bytes, options: _ImageMemberOptions) -> None:
         # Imported here because only archives with images need Pillow.
-        from forebay.sources.formats.image_decode import ImageOptions
+        from forebay.sources.formats.image_options import ImageOptions
         from forebay.sources.formats.jpeg_decode import make_image_decoder
 
         image_options = ImageOptions(options.size, options.channels)

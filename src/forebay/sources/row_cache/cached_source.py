@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows, row_count
+from forebay.core.rows import Rows, row_array, row_count
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
 from forebay.errors import SpecError
 from forebay.sources.lookahead import GroupItems, group_key
-from forebay.sources.row_cache.stored_rows import StoredRows, as_numbers
+from forebay.sources.row_cache.stored_rows import StoredRows
 
 __all__ = ["CachedSource", "RowTransform", "TransformInto"]
 
@@ -37,6 +37,16 @@ class RowTransform:
     calls_user_code: bool = False  # whether `apply` calls functions of the user
 
 
+class CheckedKey(Protocol):
+    """The key of stored rows. It is compared again, because functions and data may change after `cache()`."""
+
+    def check(self) -> None:
+        """Raise PipelineError if the functions or the data have changed."""
+
+    def check_functions(self) -> None:
+        """Raise PipelineError if a function has changed."""
+
+
 class CachedSource(AbstractSource):
     """Rows of another source after transforms. A row is computed when it is first gathered.
 
@@ -52,10 +62,12 @@ class CachedSource(AbstractSource):
         transform: RowTransform,
         *,
         used_rows: int,
+        key: CheckedKey | None = None,
     ) -> None:
-        """`used_rows` is the number of different rows that the pipeline uses."""
+        """`used_rows` is the number of different rows that the pipeline uses. Rows in RAM need no key."""
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
         self._calls_user_code = calls_user_code = transform.calls_user_code
+        self._key, self._is_key_checked, self._key_lock = key, False, threading.Lock()
         self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
@@ -113,15 +125,16 @@ class CachedSource(AbstractSource):
             self._hits.add(row_count(rows))
             self._store.gather(rows, out)
             return
-        numbers = as_numbers(rows)
+        numbers = row_array(rows)
         is_stored = self._find_stored(rows, numbers)
         self._hits.add(int(np.count_nonzero(is_stored)))
         if is_stored.all():
             self._store.gather(rows, out)
         elif self._transform is None and not is_stored.any():
+            self._check_key()
             with _equal_rows():
                 self._inner.gather(rows, out)
-            self._store.put(numbers, out)
+            self._put(numbers, out)
         else:
             for start in range(0, len(numbers), self._piece_rows):
                 piece = slice(start, start + self._piece_rows)
@@ -151,6 +164,7 @@ class CachedSource(AbstractSource):
         """Compute rows and store them."""
         if len(numbers) == 0:
             return
+        self._check_key()
         with _equal_rows():
             if self._transform is None:
                 self._inner.gather(numbers, out)
@@ -158,7 +172,22 @@ class CachedSource(AbstractSource):
                 leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
                 self._inner.gather(numbers, leaves)
                 self._transform(leaves, out)
-        self._store.put(numbers, out)
+        self._put(numbers, out)
+
+    def _check_key(self) -> None:
+        """Before this process computes its first row, compare the key: the data may be long to hash."""
+        if self._key is None or self._is_key_checked:
+            return
+        with self._key_lock:
+            if not self._is_key_checked:
+                self._key.check()
+                self._is_key_checked = True
+
+    def _put(self, numbers: Array, leaves: Sequence[Array]) -> None:
+        """Store rows, unless a function has changed while it computed them."""
+        if self._key is not None:
+            self._key.check_functions()
+        self._store.put(numbers, leaves)
 
     def _notice_completion(self) -> None:
         """If all rows are stored, behave like arrays in memory. A feed then makes a new plan for the next epoch."""
@@ -234,15 +263,10 @@ class CachedSource(AbstractSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the cache as if it had no rows. The other process fills it again, or reads it from the disk."""
-        options: dict[str, Any] = {
-            "transform": self._transform,
-            "calls_user_code": self._calls_user_code,
-            "used_rows": self._used_rows,
-        }
-        arguments = (self._inner, self._store, self.specs, self.structure)
+        transform = RowTransform(tuple(self.specs), self.structure, self._transform, self._calls_user_code)
         return (
-            partial(CachedSource, **options),
-            arguments,
+            partial(CachedSource, used_rows=self._used_rows, key=self._key),
+            (self._inner, self._store, transform),
             {"identify": self.identify, "cached_transforms": self.cached_transforms},
         )
 
@@ -278,7 +302,7 @@ class _PlannedReads:
         """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
         passed_rows = 0  # rows since the last group with a missing row
         for rows in upcoming:
-            numbers = as_numbers(rows)
+            numbers = row_array(rows)
             is_stored = self._store.find(numbers)
             if self.is_closed or passed_rows > self._rows:  # `upcoming` may be endless
                 return

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from forebay.core.rows import Rows, row_count
+from forebay.core.rows import Rows, row_array, row_count
 from forebay.core.source import MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec
 from forebay.sources.arrays import GatherFunction, locate_extents, make_gather, memory_region
 
-__all__ = ["RamRows", "StoredRows", "as_numbers"]
+__all__ = ["RamRows", "StoredRows"]
 
 
 class StoredRows(ABC):
@@ -56,11 +56,6 @@ class StoredRows(ABC):
         return
 
 
-def as_numbers(rows: Rows) -> Array:
-    """Return row numbers as an array."""
-    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-
-
 class RamRows(StoredRows):
     """Rows in arrays. The first `put` allocates them; the system provides the memory as rows arrive."""
 
@@ -87,7 +82,7 @@ class RamRows(StoredRows):
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
         if not row_count(rows):
             return
-        indices: Rows = rows if self._used is None else self._indices_of(as_numbers(rows))
+        indices: Rows = rows if self._used is None else self._indices_of(row_array(rows))
         for gather, leaf in zip(self._gathers, out, strict=True):
             gather(indices, leaf)
 

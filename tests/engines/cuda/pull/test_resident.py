@@ -1,6 +1,7 @@
 """Resident rows: their extents during the upload, and the sample that notices changes."""
 
 import ctypes
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.source import MemoryExtent
 from forebay.engines.cuda import row_mover
 from forebay.engines.cuda.copy_plan import RowExtents
@@ -139,6 +141,23 @@ def test_rows_can_be_read_after_every_step_of_an_upload(mover, monkeypatch, step
     assert [read(extents) for extents in published] == [expected.tobytes()] * len(published)
     assert len(published) == engine.waits == -(-min(kept, 15) // step_rows)
     assert published[-1].on_device == (kept >= 15)
+
+
+def test_an_upload_in_another_thread_counts_its_rows(mover, monkeypatch):
+    host_extents, _ = in_memory([np.ones((4, 256), np.float32)])
+    monkeypatch.setattr(resident, "STEP_NBYTES", 1024)
+    rows, lines = ResidentRows(Engine(), host_extents, rows=4), []
+
+    def publish(extents):
+        lines.append(ProgressLine._not_shown[-1].render(1.0, 80))
+
+    arguments = {"publish": publish, "is_stopped": lambda: False}
+    thread = threading.Thread(target=rows.upload, args=(mover, np.empty(0, np.uint64)), kwargs=arguments)
+    thread.start()
+    thread.join()
+    shares = ["0%", "25%", "50%", "75%"]
+    assert lines == [f"forebay: uploading 4.0 KiB to the GPU ({share}, 1 s)" for share in shares]
+    assert ProgressLine._not_shown == []
 
 
 def test_resident_rows_are_a_copy_and_the_others_are_not(mover):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.run_python import run_python
 from tests.transforms.workers.on_ray.conftest import wait_until_no_workers
 
 FEED = """
@@ -15,26 +16,21 @@ feed = fb.from_arrays({"number": np.arange(1000)}).batch(10).map(slowly, where="
 """
 
 
-def run(script, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no-such-host.invalid:6379"])
 def test_an_unreachable_address_is_reported_before_ray_waits_for_it(address):
-    done = run(FEED, RAY_ADDRESS=address)  # without the check, Ray would wait and raise another error
+    done = run_python("-c", FEED, RAY_ADDRESS=address)  # without the check, Ray would wait and raise another error
     assert f"ClusterError: no Ray cluster answers at RAY_ADDRESS={address}" in done.stderr
 
 
 def test_without_ray_the_error_names_the_package_to_install():
-    done = run("import sys; sys.modules['ray'] = None" + FEED)
+    done = run_python("-c", "import sys; sys.modules['ray'] = None" + FEED)
     assert "FrameworkError: map(..., where='ray') needs Ray" in done.stderr
     assert "pip install 'forebay[ray]'" in done.stderr
 
 
 def test_the_cluster_that_ray_address_names_is_used(cluster):
-    done = run(
+    done = run_python(
+        "-c",
         FEED + "print(sum(len(batch['number']) for batch in feed), feed.stats()['ray']['workers'])",
         RAY_ADDRESS=cluster.address,
     )

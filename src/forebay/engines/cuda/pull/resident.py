@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.progress_line import ProgressLine
 from forebay.core.source import MemoryExtent
-from forebay.core.spec import align
+from forebay.core.spec import align, format_nbytes
 from forebay.engines.cuda.copy_plan import Destination, RowExtents
 from forebay.engines.cuda.engine import CudaEngine
 from forebay.engines.cuda.row_mover import RowMover
@@ -52,15 +53,17 @@ class ResidentRows:
         """
         stream, stride = self._engine.upload_stream(), self._stride
         step = max(1, min(STEP_NBYTES // stride, STEP_ROWS))
-        for start in range(0, self._rows, step):
-            if is_stopped():
-                return
-            stop = min(start + step, self._rows)
-            with self._engine.device:
-                destination = Destination(self._pointer + start * stride, stop, stop * stride, stride)
-                mover.upload_run(stream, self._host_extents, slice(start, stop), destination, boundaries)
-                stream.wait()
-            publish(self._extents_with_resident(stop))
+        with ProgressLine(f"uploading {format_nbytes(self._rows * stride)} to the GPU", self._rows) as progress:
+            for start in range(0, self._rows, step):
+                if is_stopped():
+                    return
+                stop = min(start + step, self._rows)
+                with self._engine.device:
+                    destination = Destination(self._pointer + start * stride, stop, stop * stride, stride)
+                    mover.upload_run(stream, self._host_extents, slice(start, stop), destination, boundaries)
+                    stream.wait()
+                publish(self._extents_with_resident(stop))
+                progress.done = stop
 
     def _extents_with_resident(self, rows: int) -> RowExtents:
         """Return the extents of all rows; the first `rows` rows are on the device."""

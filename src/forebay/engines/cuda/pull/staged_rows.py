@@ -2,12 +2,12 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from forebay.core.rows import Rows, row_count
+from forebay.core.rows import Rows, row_count, split_rows
 from forebay.core.source import Source
 from forebay.core.spec import HOST_ALIGNMENT, Array, ArraySpec, align
 from forebay.engines.cuda.copy_plan import Destination
@@ -33,7 +33,7 @@ class StagedRows:
         self, stream: Stream, destinations: Sequence[Destination], output_specs: Sequence[ArraySpec], rows: Rows
     ) -> None:
         """Gather the rows, and queue their upload in the framework's dtypes on the stream."""
-        for start, part in _split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
+        for start, part in split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
             buffer = self._buffers.take()
             try:
                 gathered = _buffer_views(buffer[0].buffer, self._source.specs, row_count(part))
@@ -51,7 +51,7 @@ class StagedRows:
         Row `rows[i]` is uploaded to position `positions[i]` of the group.
         """
         pointers, row_nbytes = destination.addresses(positions).tolist(), destination.row_nbytes
-        for start, part in _split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
+        for start, part in split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
             buffer = self._buffers.take()
             try:
                 (gathered,) = _buffer_views(buffer[0].buffer, self._source.specs, row_count(part))
@@ -123,15 +123,6 @@ class StagingBuffers:
             memory.close()
             event.close()
         self._allocated, self._free = [], deque()
-
-
-def _split_rows(rows: Rows, max_rows: int) -> Iterator[tuple[int, Rows]]:
-    """Yield parts of at most `max_rows` rows, each with the position of its first row."""
-    for start in range(0, row_count(rows), max_rows):
-        if isinstance(rows, slice):
-            yield start, slice(rows.start + start, min(rows.start + start + max_rows, rows.stop))
-        else:
-            yield start, rows[start : start + max_rows]
 
 
 def _buffer_views(buffer: Any, specs: Sequence[ArraySpec], rows: int) -> list[Array]:

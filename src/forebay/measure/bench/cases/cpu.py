@@ -6,6 +6,7 @@ its tutorial. The table also shows entries that are faster than Forebay.
 
 from forebay.measure.bench.cases.choices import CHOICE_CASES
 from forebay.measure.bench.cases.disk import DISK_CASES
+from forebay.measure.bench.cases.first_batches import FIRST_BATCH_CASES
 from forebay.measure.bench.cases.lengths import LENGTH_CASES
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
@@ -259,5 +260,6 @@ CASES: tuple[Case, ...] = (
     ),
     *CHOICE_CASES,
     *LENGTH_CASES,
+    *FIRST_BATCH_CASES,
     *DISK_CASES,
 )

@@ -71,6 +71,7 @@ CONTENDERS: dict[str, Contender] = {
         _contender("row_loop", "numpy:copy_rows"),
         _contender("first_fit", "numpy:first_fit_rows"),
         _contender("forebay", "forebay:feed"),
+        _contender("forebay_first_batch", "first_batches:first_batch_feed"),
         _contender("forebay_torch", "forebay:feed", "torch"),
         _contender("forebay_tensorflow", "forebay:feed", "tensorflow"),
         _contender("forebay_jax", "forebay:feed", "jax"),

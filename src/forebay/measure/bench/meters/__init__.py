@@ -1,8 +1,8 @@
 """The meters, which measure contenders; one file per kind of measurement.
 
 A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
-of every column, so that the processes of a case can run in turn. The meters `first_batch`, `memory` and `packing` set
-the contender up in each sample. All others set it up once, before the first sample.
+of every column, so that the processes of a case can run in turn. The meters `first_batch`, `later_first_batch`,
+`memory` and `packing` set the contender up in each sample. All others set it up once, before the first sample.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ METERS: dict[MeterName, str] = {  # name -> "module:function"
     "padded_rows": "padded_rows:prepare",
     "handoff": "handoff:prepare",
     "first_batch": "first_batch:prepare",
+    "later_first_batch": "first_batch:prepare_later",
     "memory": "memory:prepare",
     "disk": "disk:prepare",
     "device_throughput": "device_throughput:prepare",

@@ -9,7 +9,7 @@ from forebay.measure.bench.data import make_array
 from forebay.measure.bench.meters import ColumnValues, RunSettings, Sampler
 from forebay.measure.bench.model import Workload
 
-__all__ = ["prepare", "prepare_on_device"]
+__all__ = ["prepare", "prepare_later", "prepare_on_device"]
 
 
 def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
@@ -21,15 +21,20 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
     cold = dict[str, float]()
 
     def sample() -> ColumnValues:
-        start = perf_counter()
-        epoch = contender(work)()
-        next(iter(epoch))
-        milliseconds = (perf_counter() - start) * 1e3
-        _close(epoch)
+        milliseconds = _milliseconds(contender, work)
         cold.setdefault("cold", milliseconds)
         return {"first": milliseconds, **cold}
 
     return Sampler(lambda: None, sample)
+
+
+def prepare_later(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
+    """Measure as `prepare`, but without the first loader of the process, which makes the data."""
+
+    def warm_up() -> None:
+        _milliseconds(contender, work)
+
+    return Sampler(warm_up, lambda: {"first": _milliseconds(contender, work)})
 
 
 def prepare_on_device(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
@@ -50,6 +55,16 @@ def prepare_on_device(contender: ContenderFunction, work: Workload, settings: Ru
         return {"made": made, "first": first, **cold}
 
     return Sampler(warm_up, sample)
+
+
+def _milliseconds(contender: ContenderFunction, work: Workload) -> float:
+    """Return the milliseconds to make a loader and receive its first batch."""
+    start = perf_counter()
+    epoch = contender(work)()
+    next(iter(epoch))
+    milliseconds = (perf_counter() - start) * 1e3
+    _close(epoch)
+    return milliseconds
 
 
 def _device_milliseconds(contender: ContenderFunction, work: Workload, consumer: Consumer) -> tuple[float, float]:

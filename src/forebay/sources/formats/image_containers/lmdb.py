@@ -1,10 +1,12 @@
 """Images in LMDB files: one value is one row, in the order of the keys."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from forebay.errors import SourceError
 from forebay.sources.files.mapped import MappedFile
+from forebay.sources.formats.image_decode import is_image
 from forebay.sources.formats.image_labels import ImageLabel, decode_label
 from forebay.sources.formats.image_rows import ContainerOptions, ImageContainer, read_name_labels
 from forebay.sources.formats.lmdb_index import LmdbValue, scan_values
@@ -12,6 +14,8 @@ from forebay.sources.formats.lmdb_index import LmdbValue, scan_values
 __all__ = ["LmdbImages"]
 
 _MAX_LABEL_NBYTES = 1 << 16  # bytes; only the first bytes of a value with a label are read, up to this number
+_NOT_DIGITS = re.compile(rb"[^0-9]*")
+MAX_KINDS = 16  # kinds of keys that are compared; if there are more, the keys are names of files
 _METADATA_PREFIX = b"__"  # beginning of keys such as `__len__`, whose values are not images
 
 
@@ -30,6 +34,27 @@ class LmdbImages(ImageContainer):
             raise SourceError(
                 f"no key of {path} begins with {options.column!r}. Its first key is {self._values[0].key[:40]!r}. Pass "
                 "the beginning of the keys of the images as column=."
+            )
+        if not self._prefix:
+            self._refuse_other_values()
+
+    def _refuse_other_values(self) -> None:
+        """Raise SourceError if some kinds of keys, such as `label-7`, have no images, and others have.
+
+        Keys are of one kind if they begin with the same bytes before their first digit.
+        """
+        firsts: dict[bytes, LmdbValue] = {}
+        for value in self._images:
+            firsts.setdefault(_NOT_DIGITS.match(value.key)[0], value)  # type: ignore[index]
+            if len(firsts) > MAX_KINDS:
+                return
+        kinds = {kind: is_image(self._file.read(value.offset, value.nbytes)) for kind, value in firsts.items()}
+        if len(set(kinds.values())) == 2:
+            image, other = (next(kind for kind, found in kinds.items() if found is wanted) for wanted in (True, False))
+            raise SourceError(
+                f"{self.path} has images, such as the value of {firsts[image].key[:40]!r}, and other values, such as "
+                f"that of {firsts[other].key[:40]!r}. Pass the beginning of the keys of the images as column=, such as "
+                f"column={image.decode('utf-8', 'replace')!r}."
             )
 
     def _has_image(self, value: LmdbValue) -> bool:

@@ -62,15 +62,16 @@ FUSED_SHARE = 0.6  # of the device time remains at best, if a compiler fuses the
 class CallingTime:
     """The seconds per step that Python spends on calling operations."""
 
-    least: float
-    most: float
+    min_seconds: float
+    max_seconds: float
 
 
 def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Changes:
     """Compile the step into one call: a graph of its operations, or a fused program.
 
-    Without device records, compiling removes the time of calling operations: at best `calling.most`, at worst half of
-    `calling.least`. In JAX, the worst is all of `calling.least`: no Python runs inside of a jitted function.
+    Without device records, compiling removes the time of calling operations: at best `calling.max_seconds`, at worst
+    half of `calling.min_seconds`. In JAX, the worst is all of `calling.min_seconds`: no Python runs inside of a jitted
+    function.
     """
     # Each outcome has host seconds per operation, a share of the device time, and host seconds per step.
     if framework in ("tensorflow", "keras"):
@@ -92,8 +93,8 @@ def compile_step(view: CaptureView, framework: str, calling: CallingTime) -> Cha
         ),
         lambda: remove_work(
             view,
-            calling.most,
-            least=calling.least if framework == "jax" else calling.least / 2,
+            calling.max_seconds,
+            least=calling.min_seconds if framework == "jax" else calling.min_seconds / 2,
             kinds=("work", "transform"),
         ),
     )

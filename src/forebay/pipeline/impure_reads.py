@@ -1,0 +1,168 @@
+"""Finds what makes the result of a function differ between calls: global random numbers, the clock, variables, files.
+
+The search reads bytecode, so it finds names such as `np.random.rand` in a function. It does not find what an object or
+a function of an installed package does.
+"""
+
+import dis
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+__all__ = ["find_impure_read"]
+
+_RANDOM = "draws random numbers; draw them from the parameter `rng` of a map after cache()"
+_CLOCK = "depends on the time"
+_ENVIRONMENT = "depends on the process"
+_FILES = "reads files"
+
+_TORCH_RANDOM = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal")
+# Names of modules and of their members -> what they read. A prefix of a name stands for all names below it.
+_IMPURE: dict[str, str] = {
+    **dict.fromkeys(("random", "secrets", "numpy.random", "cupy.random", "tensorflow.random"), _RANDOM),
+    **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "os.urandom", "os.getrandom", "torch.random"), _RANDOM),
+    **{f"torch.{name}": _RANDOM for name in (*_TORCH_RANDOM, "bernoulli", "multinomial", "poisson", "seed")},
+    **{f"tensorflow.image.random_{name}": _RANDOM for name in ("brightness", "contrast", "hue", "saturation", "crop")},
+    **{f"tensorflow.image.random_{name}": _RANDOM for name in ("flip_left_right", "flip_up_down", "jpeg_quality")},
+    **dict.fromkeys(("time", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today"), _CLOCK),
+    "datetime.date.today": _CLOCK,
+    **{f"os.{name}": _ENVIRONMENT for name in ("environ", "environb", "getenv", "getenvb", "getpid", "getcwd")},
+    **{f"os.{name}": _FILES for name in ("open", "read", "listdir", "scandir", "walk", "stat")},
+    **{f"numpy.{name}": _FILES for name in ("load", "fromfile", "loadtxt", "genfromtxt", "memmap")},
+    **dict.fromkeys(("builtins.open", "io.open"), _FILES),
+}
+# Random generators with a seed of their own, and functions without a state.
+_SEEDED = ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState", "tensorflow.random.Generator")
+_PURE = (
+    *("numpy.random.Generator", "numpy.random.BitGenerator", "numpy.random.Philox", "numpy.random.SFC64"),
+    *("numpy.random.PCG64", "numpy.random.PCG64DXSM", "numpy.random.MT19937", "numpy.random.SeedSequence"),
+    *("tensorflow.random.stateless_", "tensorflow.random.experimental.stateless_", "tensorflow.random.fold_in"),
+)
+_IGNORED = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "PRECALL", "COPY_FREE_VARS")
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+_STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
+
+
+@dataclass(frozen=True, slots=True)
+class _GlobalRead:
+    """A variable that the code reads, and the attributes that it reads from it."""
+
+    path: tuple[str, ...]
+    is_called_without_arguments: bool
+
+
+def find_impure_read(function: FunctionType) -> str | None:
+    """Return what the function reads that may differ between calls, such as np.random.rand; None if nothing.
+
+    >>> import time
+    >>> find_impure_read(lambda row: row * time.time())
+    "it uses 'time.time', which depends on the time"
+    """
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    variables = {**function.__globals__, **{name: value for name, cell in cells for value in _content(cell)}}
+    return _find_in_code(function.__code__, variables)
+
+
+def _content(cell: Any) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # the variable has no value yet
+        return []
+
+
+def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
+    local_names = {*code.co_varnames, *code.co_cellvars}
+    scope = {name: value for name, value in variables.items() if name not in local_names} | dict(_imports(code))
+    unknown = local_names.union(code.co_freevars).difference(scope)
+    for read in _reads(code):
+        name = None if read.path[0] in unknown else _full_name(read.path, scope)
+        reason = None if name is None else _reason(name, read)
+        if reason is not None:
+            return f"it uses {'.'.join(read.path)!r}, which {reason}"
+    for constant in code.co_consts:
+        found = _find_in_code(constant, scope) if isinstance(constant, CodeType) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _reason(name: str, read: _GlobalRead) -> str | None:
+    if name in _SEEDED:
+        return _RANDOM if read.is_called_without_arguments else None
+    if name.startswith(_PURE):
+        return None
+    parts = name.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((_IMPURE[each] for each in names if each in _IMPURE), None)
+
+
+def _full_name(path: tuple[str, ...], scope: Mapping[str, Any]) -> str | None:
+    """Return the name of what a path reads, by its module; None for objects of no known name."""
+    if path[0] not in scope:
+        return f"builtins.{path[0]}"
+    value, attributes = scope[path[0]], list(path[1:])
+    while isinstance(value, ModuleType) and attributes and attributes[0] in vars(value):
+        if not isinstance(vars(value)[attributes[0]], ModuleType | type):
+            break  # the name of a member by its module: aliases such as `tf.random` have the public name
+        value = vars(value)[attributes.pop(0)]
+    name = _object_name(value)
+    return None if name is None else ".".join((name, *attributes))
+
+
+def _object_name(value: Any) -> str | None:
+    """Return the public name of a module, a class, a function, or a method of a module's global generator."""
+    if isinstance(value, ModuleType):
+        return value.__name__.replace("._api.v2", "")
+    if value is os.environ:
+        return "os.environ"
+    owner = getattr(value, "__self__", None)
+    if owner is not None and not isinstance(owner, ModuleType | type):
+        names: tuple[Any, Any] = type(owner).__module__, getattr(value, "__name__", None)
+    else:
+        names = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    module, name = names
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    aliases = {"_io": "io", "posix": "os", "nt": "os"}
+    if module.startswith("numpy.random."):
+        module = "numpy.random"
+    return f"{aliases.get(module, module)}.{name}"
+
+
+def _reads(code: CodeType) -> Iterator[_GlobalRead]:
+    """Yield each variable that the code reads, with the attributes that it reads from it."""
+    path: list[str] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _IGNORED:
+            continue
+        if path and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            path.append(str(instruction.argval))
+            continue
+        if path:
+            yield _GlobalRead(tuple(path), instruction.opname == "CALL" and instruction.arg == 0)
+        path = [str(instruction.argval)] if instruction.opname in _READS else []
+
+
+def _imports(code: CodeType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that imports inside of the code bind, and the modules or members."""
+    module: Any = None
+    member: str | None = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            module, member = _load(str(instruction.argval)), None
+        elif instruction.opname == "IMPORT_FROM":
+            member = str(instruction.argval)
+        elif instruction.opname in _STORES and module is not None:
+            yield str(instruction.argval), module if member is None else getattr(module, member, None)
+            module = module if member is not None else None
+
+
+def _load(name: str) -> Any:
+    try:
+        return sys.modules.get(name) or importlib.import_module(name)
+    except ImportError:
+        return None

@@ -1,0 +1,102 @@
+"""A folder that stores what a pass over all rows found: lengths, labels, and the mask of a filter."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from forebay.core.decision import Decision
+from forebay.core.source import AbstractSource
+from forebay.core.spec import Array
+from forebay.errors import PipelineError, SourceError
+from forebay.order.orders import Order
+from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.stable_digest import UnstableValueError, identify_if_known, stable_digest
+
+__all__ = ["RowPass", "recall_or_read"]
+
+_FORMAT = 1  # increase it if the same pass finds other values
+
+P = TypeVar("P", bound=PipelineDescription)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPass:
+    """A pass over all rows of a fixed order, and the array that it returns."""
+
+    call: str  # the user's call, such as "pack()"
+    order: Order
+    result: tuple[Any, ...]  # what the array contains, in plain values
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    function: Callable[..., Any] | None = None  # a function of the user that computes the array
+
+
+def recall_or_read(pipeline: P, row_pass: RowPass, read: Callable[[], Array]) -> tuple[Array, P]:
+    """Return the result of a pass, and the pipeline with the decision about it.
+
+    The result comes from the folder of `index()`. If it is not there, or if there is no folder, `read` computes it.
+    """
+    folder = pipeline.index_folder
+    if folder is None:
+        return read(), pipeline
+    path = folder.path / f"{_key(pipeline, row_pass, folder.version)}.index"
+    found, damage = _recall(path, row_pass)
+    if found is not None:
+        why = f"read from {folder.path}, so that no row was read"
+    else:
+        found = read()
+        why = f"{damage}read all {row_pass.order.length} rows, {_store(path, found)}"
+    noted = replace(folder, decisions=(*folder.decisions, Decision("index", row_pass.call, why)))
+    return found, replace(pipeline, index_folder=noted)
+
+
+def _key(pipeline: PipelineDescription, row_pass: RowPass, version: str | None) -> str:
+    """Return a hash of the rows and of what is computed from them."""
+    source = pipeline.source
+    assert isinstance(source, AbstractSource)
+    plain = (_FORMAT, repr(row_pass.order.describe()), row_pass.result, str(row_pass.dtype), row_pass.shape)
+    stored = len(source), [str(spec) for spec in source.specs], repr(source.structure)
+    try:
+        if version is not None:
+            identity: Any = identify_if_known(source), version
+        elif source.identify is None:
+            raise UnstableValueError(f"the source ({type(source).__name__})")
+        else:
+            function = stable_digest(row_pass.function, "the function")
+            identity = stable_digest(source.identify(), "the source"), function
+        return stable_digest((plain, stored, identity), row_pass.call)[:40]
+    except (UnstableValueError, SourceError) as error:
+        raise PipelineError(
+            f"{row_pass.call} after index() needs a hash of the rows and of the function, but there is none for "
+            f"{error}. Pass index(..., version='1'), and change the version whenever the rows or the function change."
+        ) from None
+
+
+def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
+    """Return the stored array, or None and what is wrong with the file."""
+    from forebay.sources.row_cache.array_file import DamagedArrayError, check_folder, read_array  # needs file locks
+
+    try:
+        check_folder(path.parent)
+        return read_array(path, row_pass.dtype, row_pass.shape), ""
+    except DamagedArrayError as error:
+        return None, f"{path.name} is damaged ({error}); "
+    except OSError as error:
+        raise SourceError(
+            f"index({str(path.parent)!r}) cannot use the folder: {error.strerror or error}. Pass a folder that only "
+            "you can write to."
+        ) from error
+
+
+def _store(path: Path, array: Array) -> str:
+    """Write the array, and say where it is, or why it could not be written."""
+    from forebay.sources.row_cache.array_file import write_array
+
+    try:
+        write_array(path, array)
+    except OSError as error:
+        return f"but did not store the result in {path.parent}: {error.strerror or error}"
+    return f"and stored the result in {path.parent}"

@@ -1,0 +1,50 @@
+"""`ImageOptions`: how images become arrays of one shape."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forebay.errors import SpecError
+
+__all__ = ["ImageOptions"]
+
+_CHANNELS = (1, 3, 4)
+_RESIZE_MODES = ("stretch", "crop")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """How images become arrays of one shape."""
+
+    size: tuple[int, int] | None = None  # height and width; None: all images must have the size of the first
+    channels: int | None = None  # 1, 3 or 4; None: all images must have the channels of the first
+    resize: str = "stretch"  # "crop" keeps the aspect ratio, and cuts off what exceeds the size at both ends
+    upright: bool = False  # whether to apply the EXIF orientation
+
+    def __post_init__(self) -> None:
+        """Make a tuple of a size that is an array or a list. `validate` refuses a wrong one."""
+        if _is_size(self.size):
+            height, width = self.size  # type: ignore[misc]
+            object.__setattr__(self, "size", (int(height), int(width)))
+
+    def validate(self) -> None:
+        """Raise SpecError for an option with an unknown value."""
+        if self.channels is not None and (type(self.channels) is not int or self.channels not in _CHANNELS):
+            raise SpecError(f"channels={self.channels!r} is unknown. Choose 1 (gray), 3 (RGB) or 4 (RGBA).")
+        if self.size is not None and not _is_size(self.size):
+            raise SpecError(f"size={self.size!r} is not a size. Pass (height, width), two integers of at least 1.")
+        if self.resize not in _RESIZE_MODES:
+            raise SpecError(f"resize={self.resize!r} is unknown. Choose 'stretch' or 'crop'.")
+        if self.resize == "crop" and self.size is None:
+            raise SpecError("resize='crop' needs a size to crop to. Pass size=(height, width), or leave out resize=.")
+
+
+def _is_size(size: Any) -> bool:
+    try:
+        height, width = size
+        if isinstance(height, bool | np.bool_) or isinstance(width, bool | np.bool_):
+            return False
+        return min(height, width) >= 1 and (int(height), int(width)) == (height, width)
+    except (TypeError, ValueError, OverflowError):
+        return False
