@@ -171,9 +171,20 @@ def test_epochs_and_resumed_feeds_have_the_same_rows(tmp_path, framework):
     assert [batch["image"].tobytes() for batch in resumed] == [batch["image"].tobytes() for batch in rest]
 
 
-def test_the_host_decodes_a_batch_that_fails_on_the_device(tmp_path, framework):
+def test_the_host_decodes_only_the_images_that_fail_on_the_device(tmp_path, framework):
     paths = save_images(tmp_path, SIZES)
-    framework.nvjpeg.fails.add(paths[5].read_bytes())
+    framework.nvjpeg.fails.update(paths[number].read_bytes() for number in (0, 5))
+    leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert stats["decoded_images"]["host"] * 7 == stats["decoded_images"]["device"] * 2
+    assert np.array_equal(leaves["image"][[0, 5]], decode_with_pillow(tmp_path)[[0, 5]])
+    others = [number for number in range(len(SIZES)) if number not in (0, 5)]
+    assert_near(leaves["image"][others], [paths[number] for number in others])
+
+
+def test_the_host_decodes_the_rest_of_a_batch_after_many_failures(tmp_path, framework, monkeypatch):
+    monkeypatch.setattr(device_decoder, "MAX_FAILURES", 2)
+    paths = save_images(tmp_path, SIZES)
+    framework.nvjpeg.fails.add(paths[0].read_bytes())
     leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
     assert stats["decoded_images"]["device"] == 0
     assert np.array_equal(leaves["image"], decode_with_pillow(tmp_path))
