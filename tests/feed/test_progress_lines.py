@@ -49,4 +49,4 @@ def test_sample_shows_its_rows(monkeypatch):
         "forebay.pipeline.choice_methods.ProgressLine", lambda text: texts.append(text) or ProgressLine(text)
     )
     fb.from_arrays(np.arange(40)).sample(weights=np.ones(40), rows=2_000)
-    assert texts == ["sample() prepares the draw of 2,000 rows"]
+    assert texts == ["sample() prepares draws from 40 weights"]

@@ -212,6 +212,26 @@ def test_the_size_may_be_an_array_or_a_list_but_no_pair_of_booleans(folder):
             open_images(folder, size=size)
 
 
+@pytest.mark.parametrize("size", [(300, 400), (375, 250), (24, 24), (32, 32)])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg", "opencv"])
+def test_the_shorter_side_is_scaled_before_the_crop(tmp_path, decoder, size):
+    y, x = np.mgrid[: size[0], : size[1]]
+    image = Image.fromarray(np.stack([y * 255 / size[0], x * 255 / size[1], y * 0 + 60], -1).astype(np.uint8))
+    image.save(tmp_path / "a.jpg", quality=98, subsampling=0)
+    scale = 32 / min(size)
+    scaled = image.resize((round(size[1] * scale), round(size[0] * scale)), Image.Resampling.BILINEAR)
+    top, left = (scaled.height - 24) // 2, (scaled.width - 24) // 2
+    pipeline = fb.from_images(tmp_path / "a.jpg", size=(24, 24), resize="crop", short_side=32, decoder=decoder)
+    found = received(pipeline.batch(1))["image"][0]
+    assert np.abs(found.astype(int) - np.asarray(scaled)[top : top + 24, left : left + 24]).max() <= 5
+
+
+@pytest.mark.parametrize("options", [{"short_side": 5}, {"short_side": 9.5}, {"resize": "stretch"}, {"size": None}])
+def test_a_shorter_side_that_does_not_fit_the_other_options_is_refused(folder, options):
+    with pytest.raises(SpecError):
+        open_images(folder, **({"short_side": 12, "resize": "crop"} | options))
+
+
 def test_a_crop_without_a_size_is_refused(folder):
     with pytest.raises(SpecError, match=r"resize='crop' needs a size to crop to"):
         open_images(folder, resize="crop", size=None)

@@ -48,6 +48,19 @@ def imports_a_dotted_name(row):
     return numpy.random.rand()
 
 
+def imports_a_package_with_its_submodule(row):
+    import os.path
+
+    return os.urandom(3)
+
+
+def imports_a_member_and_assigns(row):
+    from random import Random
+
+    value = Random(3)
+    return value()
+
+
 def with_a_closure():
     import numpy as numbers
 
@@ -61,6 +74,7 @@ def with_a_closure():
         imports_a_member,
         imports_a_submodule,
         imports_a_dotted_name,
+        imports_a_package_with_its_submodule,
         with_a_closure(),
         lambda row: np.random.seed(3),
         lambda row: draws.rand(),
@@ -102,6 +116,7 @@ def test_what_a_function_reads_besides_the_row_is_named(function, reason):
 @pytest.mark.parametrize(
     "function",
     [
+        imports_a_member_and_assigns,
         lambda row: np.random.default_rng(int(row)).random(),
         lambda row: np.random.Generator(np.random.PCG64(1)).random(),
         lambda row: random.Random(3).random(),

@@ -25,29 +25,39 @@ class EncodedImages:
     crops: bool  # whether a resized image keeps its aspect ratio (`find_source_box`)
     upright: bool  # whether to apply the EXIF orientation
     max_pixels: float  # the host decodes or refuses images with more pixels
+    short_side: int | None = None  # see `find_source_box`
 
 
-def find_source_box(size: tuple[Any, Any], target: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
+def find_source_box(
+    size: tuple[Any, Any], target: tuple[int, int], short_side: int | None = None
+) -> tuple[Any, Any, Any, Any]:
     """Return the largest centred box of an image with the target's aspect ratio.
 
     The result is top, left, height and width of the box. `size` has the height and the width of one image as numbers,
-    or of many images as arrays.
+    or of many images as arrays. With `short_side`, the box is the one that has the target's size after the shorter side
+    of the image was scaled to this length.
 
     >>> tuple(round(float(number), 6) for number in find_source_box((375, 500), (224, 224)))
     (0.0, 62.5, 375.0, 375.0)
     """
-    scale = np.maximum(target[0] / size[0], target[1] / size[1])
+    if short_side is None:
+        scale = np.maximum(target[0] / size[0], target[1] / size[1])
+    else:
+        scale = short_side / np.minimum(size[0], size[1])
     height, width = np.minimum(size[0], target[0] / scale), np.minimum(size[1], target[1] / scale)
     return (size[0] - height) / 2, (size[1] - width) / 2, height, width
 
 
-def crop_to_aspect_ratio(size: tuple[int, int], target: tuple[int, ...]) -> tuple[slice, slice]:
-    """Return the rows and columns of the largest centred box with the target's aspect ratio.
+def crop_to_aspect_ratio(
+    size: tuple[int, int], target: tuple[int, ...], short_side: int | None = None
+) -> tuple[slice, slice]:
+    """Return the rows and columns of the box that `find_source_box` finds, as whole pixels.
 
     >>> crop_to_aspect_ratio((375, 500), (224, 224))
     (slice(0, 375, None), slice(63, 437, None))
     """
-    scale = max(wanted / length for wanted, length in zip(target, size, strict=True))
+    covering = max(wanted / length for wanted, length in zip(target, size, strict=True))
+    scale = covering if short_side is None else short_side / min(size)
     rows, columns = (_centre(length, wanted / scale) for wanted, length in zip(target, size, strict=True))
     return rows, columns
 

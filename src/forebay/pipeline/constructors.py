@@ -176,6 +176,7 @@ def from_images(
     size: tuple[int, int] | None = None,
     channels: int = 3,
     resize: str = "stretch",
+    short_side: int | None = None,
     column: str | None = None,
     label: str | Path | Callable[[Path], int | str] | None = None,
     class_names: Sequence[str] | None = None,
@@ -193,6 +194,8 @@ def from_images(
         size: (height, width). Without it, all images must have the size of the first.
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
         resize: `"stretch"` ignores the aspect ratio. `"crop"` scales the image to cover `size` and crops at the centre.
+        short_side: With `resize="crop"`, scales the shorter side to this length before the crop, such as 256 for a size
+            of (224, 224).
         column: For files that contain images, the column, the extension, the feature, the dataset or the beginning of
             the keys that has the images. Without it, the file must have only one.
         label: `"folder"`, the path of a `.csv` or `.parquet` file with the columns `file` and `label`, or a function of
@@ -222,7 +225,7 @@ def from_images(
     from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
     files = files if isinstance(files, str | Path) else list(files)
-    options = ImageOptions(size, channels, resize, upright=True)
+    options = ImageOptions(size, channels, resize, upright=True, short_side=short_side)
     max_held_nbytes = None if max_held_bytes is None else parse_nbytes(max_held_bytes, "max_held_bytes")
     image_columns = ImageColumns(column, label, class_names, max_held_nbytes)
     return _from_indexed(open_labelled_images(files, options, image_columns, decoder))

@@ -5,7 +5,6 @@ a function of an installed package does.
 """
 
 import dis
-import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -148,21 +147,22 @@ def _reads(code: CodeType) -> Iterator[_GlobalRead]:
 
 
 def _imports(code: CodeType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that imports inside of the code bind, and the modules or members."""
+    """Yield the variables that imports inside of the code bind, and the modules or members.
+
+    The function was called before, to learn the shape of its results, so its modules are loaded.
+    """
     module: Any = None
-    member: str | None = None
+    bound: Any = None
+    fromlist = constant = None
     for instruction in dis.get_instructions(code):
+        name = str(instruction.argval)
         if instruction.opname == "IMPORT_NAME":
-            module, member = _load(str(instruction.argval)), None
+            fromlist = constant  # `import a.b` has none, and binds `a`
+            module = bound = sys.modules.get(name if fromlist else name.partition(".")[0])
         elif instruction.opname == "IMPORT_FROM":
-            member = str(instruction.argval)
-        elif instruction.opname in _STORES and module is not None:
-            yield str(instruction.argval), module if member is None else getattr(module, member, None)
-            module = module if member is not None else None
-
-
-def _load(name: str) -> Any:
-    try:
-        return sys.modules.get(name) or importlib.import_module(name)
-    except ImportError:
-        return None
+            bound = getattr(module, name, None)
+            module = module if fromlist else bound  # `import a.b.c as d` reads one name after the other
+        elif instruction.opname in _STORES and bound is not None:
+            yield name, bound
+            bound = None
+        constant = instruction.argval if instruction.opname == "LOAD_CONST" else None

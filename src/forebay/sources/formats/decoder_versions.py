@@ -1,12 +1,8 @@
 """The versions of the libraries that decode images, for the keys of caches: the pixels may change with them."""
 
-from importlib import import_module
-from importlib.util import find_spec
+from contextlib import suppress
 
 __all__ = ["decoder_versions"]
-
-# Name of a decoder -> the modules that it uses. All use Pillow for the images that the others refuse.
-_MODULES = {"pillow": ("PIL",), "simplejpeg": ("PIL", "simplejpeg"), "opencv": ("PIL", "simplejpeg", "cv2")}
 
 
 def decoder_versions(decoder: str) -> dict[str, str]:
@@ -15,5 +11,17 @@ def decoder_versions(decoder: str) -> dict[str, str]:
     >>> sorted(decoder_versions("pillow"))
     ['PIL']
     """
-    modules = _MODULES.get(decoder) or tuple(module for module in _MODULES["opencv"] if find_spec(module))
-    return {module: str(import_module(module).__version__) for module in modules}
+    import PIL
+
+    versions = {"PIL": str(PIL.__version__)}  # Pillow decodes the images that the others refuse
+    if decoder != "pillow":
+        with suppress(ImportError):
+            import simplejpeg
+
+            versions["simplejpeg"] = str(simplejpeg.__version__)
+    if decoder not in ("pillow", "simplejpeg"):
+        with suppress(ImportError):
+            import cv2
+
+            versions["cv2"] = str(cv2.__version__)
+    return versions

@@ -108,6 +108,7 @@ class ImageDecoder:
             crops=options.resize == "crop" and options.size is not None,
             upright=options.upright,
             max_pixels=max_pixels(),
+            short_side=options.short_side,
         )
 
     def identify(self) -> tuple[Any, ...]:
@@ -154,7 +155,7 @@ class ImageDecoder:
         loaded = self._turn_upright(image)
         self._validate(name, loaded)  # Pillow before 11 rotates a TIFF file with an orientation when it loads it
         converted = loaded if loaded.mode == _MODES[channels] else loaded.convert(_MODES[channels])
-        if converted.size != (width, height):
+        if converted.size != (width, height) or self._options.short_side is not None:
             converted = converted.resize((width, height), Image.Resampling.BILINEAR, self._source_box(converted))
         out[...] = np.asarray(converted).reshape(self._shape)
 
@@ -170,7 +171,7 @@ class ImageDecoder:
         """Return left, top, right and bottom of the part that becomes the row; None for the whole image."""
         if self._options.resize == "stretch":
             return None
-        top, left, _, _ = find_source_box((image.height, image.width), self._shape[:2])
+        top, left, _, _ = find_source_box((image.height, image.width), self._shape[:2], self._options.short_side)
         return left, top, image.width - left, image.height - top
 
     def _explain_resize(self, method: str) -> str:
@@ -178,6 +179,8 @@ class ImageDecoder:
             return ""
         height, width = self._options.size
         crop = ", and crops them at the centre" if self._options.resize == "crop" else ""
+        if self._options.short_side is not None:
+            crop += f" after the shorter side was scaled to {self._options.short_side}"
         return f" and resizes them to {height} x {width} ({method}){crop}"
 
     def _validate(self, name: str, image: Any) -> None:

@@ -21,6 +21,7 @@ class ImageOptions:
     channels: int | None = None  # 1, 3 or 4; None: all images must have the channels of the first
     resize: str = "stretch"  # "crop" keeps the aspect ratio, and cuts off what exceeds the size at both ends
     upright: bool = False  # whether to apply the EXIF orientation
+    short_side: int | None = None  # for "crop": the length of the shorter side before the crop; None: it just fits
 
     def __post_init__(self) -> None:
         """Make a tuple of a size that is an array or a list. `validate` refuses a wrong one."""
@@ -38,6 +39,15 @@ class ImageOptions:
             raise SpecError(f"resize={self.resize!r} is unknown. Choose 'stretch' or 'crop'.")
         if self.resize == "crop" and self.size is None:
             raise SpecError("resize='crop' needs a size to crop to. Pass size=(height, width), or leave out resize=.")
+        if self.short_side is not None:
+            self._validate_short_side(self.short_side)
+
+    def _validate_short_side(self, short_side: Any) -> None:
+        if type(short_side) is not int or self.resize != "crop" or self.size is None or short_side < max(self.size):
+            raise SpecError(
+                f"short_side={short_side!r} with size={self.size!r} and resize={self.resize!r}: pass an integer of at "
+                "least both numbers of size=, and resize='crop'."
+            )
 
 
 def _is_size(size: Any) -> bool:

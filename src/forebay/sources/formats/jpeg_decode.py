@@ -161,12 +161,12 @@ class JpegDecoder(ImageDecoder):
         """Decode an image of this size at the smallest sufficient scale, and resize it into `out`."""
         target, colorspace = out.shape[:2], _COLORSPACES[self._shape[2]]
         height, width = decoded_size = self._decoded_size(size, target)
-        if decoded_size == target and out.flags.c_contiguous:
+        if decoded_size == target and self._options.short_side is None and out.flags.c_contiguous:
             self._simplejpeg.decode_jpeg(data, colorspace, buffer=out, min_height=height, min_width=width)
             return
         image = self._simplejpeg.decode_jpeg(data, colorspace, min_height=height, min_width=width)
         if self._options.resize == "crop":
-            image = image[crop_to_aspect_ratio(image.shape[:2], target)]
+            image = image[crop_to_aspect_ratio(image.shape[:2], target, self._options.short_side)]
         if image.shape[2] == 1:  # both libraries drop an axis of length 1
             image, out = image[..., 0], out[..., 0]
         if self._cv2 is None:
@@ -180,6 +180,8 @@ class JpegDecoder(ImageDecoder):
         Return the full size if the image itself is smaller, or has a side shorter than `_MIN_SCALED`.
         """
         scales = [wanted / length for wanted, length in zip(target, size, strict=True)]
+        if self._options.short_side is not None:
+            scales = [self._options.short_side / min(size)] * 2
         wanted_scales = [max(scales)] * 2 if self._options.resize == "crop" else scales
         is_small = min(size) < _MIN_SCALED
         eighths = 8 if is_small else min(8, max(-(-8 * wanted // 1) for wanted in wanted_scales))

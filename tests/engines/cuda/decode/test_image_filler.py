@@ -45,13 +45,13 @@ def save_images(folder, sizes, mode="RGB", **options):
     return sorted(folder.glob("*/*.jpg"))
 
 
-def expected_image(path, *, resize="stretch", mode="RGB"):
+def expected_image(path, *, resize="stretch", mode="RGB", short_side=None):
     """Decode an image with Pillow at its full size, and resize it."""
     with Image.open(path) as opened:
         image = ImageOps.exif_transpose(opened).convert(mode)
     box = None
     if resize == "crop":
-        top, left, _, _ = find_source_box((image.height, image.width), SIZE)
+        top, left, _, _ = find_source_box((image.height, image.width), SIZE, short_side)
         box = left, top, image.width - left, image.height - top
     resized = np.asarray(image.resize(SIZE[::-1], Image.Resampling.BILINEAR, box))
     return resized.reshape(*SIZE, -1)
@@ -86,6 +86,13 @@ def test_the_device_decodes_and_resizes_images(tmp_path, framework, resize):
     assert stats["decoded_images"]["device"] >= len(SIZES)  # more, if the feed has begun the next epoch
     assert stats["decoded_images"]["host"] == 0
     assert re.search(r"decoder +nvjpeg", feed.explain())
+
+
+def test_the_device_crops_after_the_shorter_side_was_scaled(tmp_path, framework):
+    paths = save_images(tmp_path, SIZES)
+    leaves, stats, _ = decode_all(open_images(tmp_path, resize="crop", short_side=24).batch(4), framework)
+    assert_near(leaves["image"], paths, resize="crop", short_side=24)
+    assert stats["decoded_images"]["host"] == 0
 
 
 def test_gray_images_have_one_channel(tmp_path, framework):
@@ -171,9 +178,20 @@ def test_epochs_and_resumed_feeds_have_the_same_rows(tmp_path, framework):
     assert [batch["image"].tobytes() for batch in resumed] == [batch["image"].tobytes() for batch in rest]
 
 
-def test_the_host_decodes_a_batch_that_fails_on_the_device(tmp_path, framework):
+def test_the_host_decodes_only_the_images_that_fail_on_the_device(tmp_path, framework):
     paths = save_images(tmp_path, SIZES)
-    framework.nvjpeg.fails.add(paths[5].read_bytes())
+    framework.nvjpeg.fails.update(paths[number].read_bytes() for number in (0, 5))
+    leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
+    assert stats["decoded_images"]["host"] * 7 == stats["decoded_images"]["device"] * 2
+    assert np.array_equal(leaves["image"][[0, 5]], decode_with_pillow(tmp_path)[[0, 5]])
+    others = [number for number in range(len(SIZES)) if number not in (0, 5)]
+    assert_near(leaves["image"][others], [paths[number] for number in others])
+
+
+def test_the_host_decodes_the_rest_of_a_batch_after_many_failures(tmp_path, framework, monkeypatch):
+    monkeypatch.setattr(device_decoder, "MAX_FAILURES", 2)
+    paths = save_images(tmp_path, SIZES)
+    framework.nvjpeg.fails.add(paths[0].read_bytes())
     leaves, stats, _ = decode_all(open_images(tmp_path).batch(9), framework)
     assert stats["decoded_images"]["device"] == 0
     assert np.array_equal(leaves["image"], decode_with_pillow(tmp_path))

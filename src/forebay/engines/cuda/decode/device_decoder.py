@@ -16,6 +16,7 @@ from forebay.engines.cuda.nvjpeg import JpegHeader, Nvjpeg
 __all__ = ["DecodedImages", "DeviceDecoder"]
 
 MAX_DECODED_NBYTES = 512 << 20  # bytes of decoded images, unless one image is larger
+MAX_FAILURES = 32  # calls of nvJPEG for one group; one file among 256 costs 9. The host decodes the rest
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _ALIGNMENT = 256  # bytes; of the first pixel of an image
 
@@ -59,20 +60,29 @@ class DeviceDecoder:
 
         The host must decode the images whose positions are in no part. Before the caller requests the next part, it
         must queue all work that reads the current part on `stream`.
+
+        If nvJPEG fails for one image of a call, it fails for all of them. The images are then decoded in halves.
         """
         positions, encoded, headers = self._parse(contents)
         if not positions:
             return
         heights, widths, orientations = np.array(headers, np.int64).T
         nbytes = -(-heights * widths * self._channels // _ALIGNMENT) * _ALIGNMENT
-        for part in _split(nbytes):
+        parts, failures = list(_split(nbytes))[::-1], 0
+        while parts and failures < MAX_FAILURES:
+            part = parts.pop()
             ends = np.cumsum(nbytes[part])
             self._reserve(int(ends[-1]))
             pointers = self._pointer + ends - nbytes[part]
-            if self._nvjpeg.decode(encoded[part], pointers, widths[part] * self._channels, stream.handle):
+            is_decoded = self._nvjpeg.decode(encoded[part], pointers, widths[part] * self._channels, stream.handle)
+            if is_decoded:
                 turns = orientations[part] if self._images.upright else np.ones(len(pointers), np.int64)
                 yield DecodedImages(np.array(positions[part]), pointers, heights[part], widths[part], turns)
-                self._were_read.record(stream)
+            self._were_read.record(stream)  # after a failure too: nvJPEG may have queued kernels that write
+            failures += not is_decoded
+            if not is_decoded and len(pointers) > 1:  # nvJPEG does not say which image failed
+                middle, stop = part.start + len(pointers) // 2, part.start + len(pointers)
+                parts += [slice(middle, stop), slice(part.start, middle)]
 
     def close(self) -> None:
         """Free the memory. All queued work must be done."""

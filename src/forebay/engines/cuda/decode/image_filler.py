@@ -173,7 +173,7 @@ class ImageFiller:
         table["height"], table["width"], table["place"] = heights, widths, images.positions
         table["part_height"], table["part_width"] = heights, widths
         if self._images.crops:
-            box = find_source_box((heights, widths), (self._height, self._width))
+            box = find_source_box((heights, widths), (self._height, self._width), self._images.short_side)
             table["top"], table["left"], table["part_height"], table["part_width"] = box
         return table
 
