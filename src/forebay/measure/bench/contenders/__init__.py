@@ -113,6 +113,23 @@ CONTENDERS: dict[str, Contender] = {
             "cv2",
             install="pip install 'forebay[images]'",
         ),
+        _contender("images_grain", "images:grain_map_dataset", "grain", "PIL", install="pip install grain pillow"),
+        _contender(
+            "images_dali", "images:dali_on_cpu", "nvidia.dali", "PIL", install="pip install nvidia-dali-cuda130 pillow"
+        ),
+        _contender(
+            "images_webdataset",
+            "images:webdataset_loader",
+            "webdataset",
+            "torch",
+            "PIL",
+            install="pip install webdataset torch pillow",
+        ),
+        _contender("frames_forebay", "forebay:feed", "pandas"),
+        _contender("frames_tf", "tables:frame_slices", "tensorflow", "pandas"),
+        _contender("frames_torch", "tables:frame_tensor", "torch", "pandas"),
+        _contender("sparse_forebay", "forebay:feed", "scipy"),
+        _contender("sparse_scipy", "tables:dense_slices", "scipy"),
         _contender("lengths_loop", "lengths:numpy_loop"),
         _contender("lengths_forebay", "forebay:feed"),
         _contender("lengths_tf", "lengths:tf_buckets", "tensorflow"),
