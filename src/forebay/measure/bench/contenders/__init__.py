@@ -158,9 +158,12 @@ CONTENDERS: dict[str, Contender] = {
         _contender("gpu_torch_tuned", "gpu.torch:batched_data_loader", "torch"),
         _contender("gpu_torch_index", "gpu.torch:index_and_pin", "torch"),
         _contender("gpu_torch_ahead", "gpu.torch:prefetched_copies", "torch"),
+        _contender("gpu_torch_sampler", "gpu.torch:sampled_data_loader", "torch"),
         _contender("gpu_torch_resident", "gpu.torch:resident_rows", "torch"),
         _contender("gpu_jax_put", "gpu.jax:device_put", "jax"),
+        _contender("gpu_jax_resident", "gpu.jax:resident_rows", "jax"),
         _contender("gpu_grain", "gpu.grain:map_dataset", "grain", "jax"),
+        _contender("gpu_grain_mixture", "gpu.grain:mixture", "grain", "jax"),
         _contender("gpu_spdl", "gpu.spdl:pipeline", "spdl.pipeline", "torch", install="pip install spdl-core torch"),
         _contender(
             "gpu_dali",
@@ -205,6 +208,8 @@ CONTENDERS: dict[str, Contender] = {
             install="pip install torch pillow 'nvidia-nvimgcodec-cu13[nvjpeg]'",
         ),
         _contender("gpu_tf_slices", "gpu.tensorflow:tensor_slices", "tensorflow"),
+        _contender("gpu_tf_mixture", "gpu.tensorflow:sample_from_datasets", "tensorflow"),
+        _contender("gpu_tf_resident", "gpu.tensorflow:resident_rows", "tensorflow"),
         _contender("gpu_tf_call", "gpu.tensorflow:convert_to_tensor", "tensorflow"),
         _contender("gpu_keras_tf_data", "gpu.keras:tf_data", "keras", "tensorflow"),
         *(

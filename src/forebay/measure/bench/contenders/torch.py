@@ -21,6 +21,7 @@ from forebay.measure.bench.model import StartEpoch, Workload
 __all__ = [
     "TorchBatchDataset",
     "batched_data_loader",
+    "choose_rows",
     "data_loader",
     "from_numpy",
     "iterable_data_loader",
@@ -52,12 +53,16 @@ def batched_data_loader(work: Workload) -> StartEpoch:
 
 def sampled_data_loader(work: Workload) -> StartEpoch:
     """Load batches of half of the rows, or of rows drawn by weight, with the samplers of PyTorch."""
-    dataset = TorchBatchDataset(work)
-    rows: Any = SubsetRandomSampler(range(0, work.rows, 2))
-    if work.options["choice"] == "sample":
-        rows = WeightedRandomSampler(make_weights(work), work.rows)
-    loader = DataLoader(dataset, sampler=BatchSampler(rows, work.batch, drop_last=False), batch_size=None)
+    sampler = BatchSampler(choose_rows(work), work.batch, drop_last=False)
+    loader = DataLoader(TorchBatchDataset(work), sampler=sampler, batch_size=None)
     return lambda: loader
+
+
+def choose_rows(work: Workload) -> Any:
+    """Return the sampler of the option "choice": half of the rows, or all rows by weight."""
+    if work.options["choice"] == "sample":
+        return WeightedRandomSampler(make_weights(work), work.rows)
+    return SubsetRandomSampler(range(0, work.rows, 2))
 
 
 def window_data_loader(work: Workload) -> StartEpoch:
