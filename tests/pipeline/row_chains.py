@@ -1,29 +1,80 @@
 """Random chains of the pipeline methods that choose rows, beside a plain NumPy model of their rows."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
 from hypothesis import assume
 from hypothesis import strategies as st
+from tests.pipeline.chain_bases import (
+    BASES,
+    FIELD,
+    bases,
+    first_values,
+    last_number,
+    number_of,
+    read_numbers,
+    scratch_folder,
+)
 
 import forebay as fb
+from forebay.errors import PipelineError
 from forebay.testing.strategies import seeds
 
-__all__ = ["Chain", "chains"]
+__all__ = ["REFUSALS", "WORDS", "Chain", "chains"]
+
+NEXT_BASE = 60  # the row numbers of each further base begin so much later
+LAST_BASE = 180  # the pixels of an image hold numbers up to 255
+MAX_LENGTH = 300  # rows, before a word that repeats or adds rows
+
+# What is refused: the word, then words of which one comes before it, and a part of the message. The name of a base is
+# its first word. Combined pipelines have the words of all their parts.
+_DRAWS = {"shuffle", "sample", "sample_balance", "interleave"}
+_DRAWN = (_DRAWS, "would choose different rows in each epoch")
+_CHOICES = {"select", "filter_rows", "split", "split_by", "repeat", "concat", "interleave", "zip_rows", "window"}
+_MAPS = {"map_rows", "map_skip"}
+_MAPPED = (_MAPS, "reads the stored rows, but map")
+_MAPPED_BEFORE = (_MAPS, r"has map\(.*Call map\(\) after")
+_SKIPPED = ({"map_skip"}, "has on_error='skip', which replaces a row by another row of its batch")
+REFUSALS: dict[str, tuple[tuple[set[str], str], ...]] = {
+    "select": (_DRAWN,),
+    "split": (_DRAWN,),
+    "split_by": (_DRAWN, _MAPPED),
+    "filter_rows": (_DRAWN, _MAPPED),
+    "sample": (_DRAWN,),
+    "sample_balance": (_DRAWN, _MAPPED),
+    "window": (({"packed"} | _DRAWS | _CHOICES | _MAPS, "needs consecutive rows of the source"),),
+    "concat": (_MAPPED_BEFORE,),
+    "interleave": (_MAPPED_BEFORE,),
+    "zip_rows": (_MAPPED_BEFORE, ({"fields", "frame", "images", "packed"}, "two fields that are both named")),
+    "cache": (_SKIPPED,),
+    "disk_cache": (_SKIPPED, ({"packed", "sparse"}, "needs a hash of the functions and the data")),
+}
 
 
 @dataclass(frozen=True)
 class Chain:
     """A pipeline, and what is known about its rows in every epoch."""
 
-    pipeline: Any
-    rows: Any  # the rows: exactly if `is_exact`, in any order if `is_complete`, else rows that may come
+    rows_pipeline: Any  # its rows contain their numbers
+    rows: Any  # the numbers: exactly if `is_exact`, in any order if `is_complete`, else numbers that may come
     length: int
+    base: Any  # its rows, for an array with equal numbers; None if an array cannot have its order
+    words: frozenset[str]  # the name of the base, and the calls
     is_exact: bool = True
     is_complete: bool = True
+    steps: tuple[Callable[[Any], Any], ...] | None = ()  # the calls, if they apply to any array, else None
+    row_steps: tuple[Callable[[Any], Any], ...] | None = ()  # those that change the shape of a row; None: unknown
+    last_base: int = 0  # the first row number of the base that was added last
+
+    @property
+    def pipeline(self):
+        """The pipeline whose rows are their numbers."""
+        return self.rows_pipeline.map(number_of)
 
     def assert_rows(self, found):
         """Compare the rows of an epoch with the model."""
@@ -34,42 +85,64 @@ class Chain:
         elif self.is_complete:
             assert sorted(found) == sorted(self.rows.tolist())
 
+    def then(self, step, rows=None, **changes):
+        """Return the chain after another call. `rows` are its rows, if they are known exactly."""
+        if rows is not None:
+            changes |= {"rows": rows, "length": len(rows), "is_complete": True}
+        steps = None if self.steps is None else (*self.steps, step)
+        return replace(self, rows_pipeline=step(self.rows_pipeline), **{"steps": steps, **changes})
+
 
 def select(draw, chain):
     if draw(st.booleans()):
-        numbers = draw(st.lists(st.integers(0, chain.length - 1), min_size=1, max_size=60))
-        assume(chain.length <= 2 or len(numbers) != chain.length or max(numbers) > 1)  # else they look like a mask
+        choice = draw(st.lists(st.integers(0, chain.length - 1), min_size=1, max_size=60))
+        assume(chain.length <= 2 or len(choice) != chain.length or max(choice) > 1)  # else they look like a mask
     else:
-        mask = draw(st.lists(st.booleans(), min_size=chain.length, max_size=chain.length).filter(any))
-        return _exact(chain, chain.pipeline.select(np.array(mask)), chain.rows[np.array(mask)])
-    return _exact(chain, chain.pipeline.select(numbers), chain.rows[numbers])
+        choice = np.array(draw(st.lists(st.booleans(), min_size=chain.length, max_size=chain.length).filter(any)))
+    return chain.then(lambda rows: rows.select(choice), _exactly(chain, choice))
 
 
 def skip(draw, chain):
     count = draw(st.integers(0, chain.length - 1))
-    pipeline, length = chain.pipeline.skip(count), chain.length - count
-    if chain.is_exact:
-        return _exact(chain, pipeline, chain.rows[count:])
-    return replace(chain, pipeline=pipeline, length=length, is_complete=chain.is_complete and count == 0)
+    known = {"length": chain.length - count, "is_complete": chain.is_complete and count == 0}
+    return chain.then(lambda rows: rows.skip(count), _exactly(chain, slice(count, None)), **known)
 
 
 def take(draw, chain):
     count = draw(st.integers(1, chain.length))
-    pipeline = chain.pipeline.take(count)
-    if chain.is_exact:
-        return _exact(chain, pipeline, chain.rows[:count])
-    return replace(chain, pipeline=pipeline, length=count, is_complete=chain.is_complete and count == chain.length)
+    known = {"length": count, "is_complete": chain.is_complete and count == chain.length}
+    return chain.then(lambda rows: rows.take(count), _exactly(chain, slice(count)), **known)
 
 
 def split(draw, chain):
+    """Split, and check that the two parts have all rows."""
+    seed, number, half = draw(st.none() | seeds), draw(st.integers(0, 1)), -(-chain.length // 2)
     if chain.length < 2:
         return chain
-    seed, number = draw(st.none() | seeds), draw(st.integers(0, 1))
-    parts, half = chain.pipeline.split(0.5, 0.5, seed=seed), -(-chain.length // 2)
-    if seed is not None:
-        length = chain.length - half if number else half
-        return Chain(parts[number], chain.rows, length, is_exact=False, is_complete=False)
-    return _exact(chain, parts[number], chain.rows[half:] if number else chain.rows[:half])
+    parts = [read_numbers(part) for part in chain.rows_pipeline.split(0.5, 0.5, seed=seed)]
+    assert [len(part) for part in parts] == [half, chain.length - half]
+    assert sorted(parts[0] + parts[1]) == sorted(chain.rows.tolist())
+    assert seed is not None or parts[0] + parts[1] == chain.rows.tolist()
+    return chain.then(lambda rows: rows.split(0.5, 0.5, seed=seed)[number], np.array(parts[number]))
+
+
+def split_by(draw, chain):
+    """Split by labels or by a field, and check that the parts have all rows, and each group in one part."""
+    (by, groups), seed, number = _labels(draw, chain), draw(st.none() | seeds), draw(st.integers(0, 1))
+    if chain.length < 2:
+        return chain
+    try:
+        parts = [read_numbers(part) for part in chain.rows_pipeline.split(0.5, 0.5, seed=seed, by=by)]
+    except PipelineError as error:
+        if "got none of them" in str(error):  # there are too few groups
+            return chain
+        raise
+    group_of = dict(zip(chain.rows.tolist(), groups.tolist(), strict=True))
+    groups_of_parts = [{group_of[row] for row in part} for part in parts]
+    assert not groups_of_parts[0] & groups_of_parts[1]
+    assert parts == [chain.rows[np.isin(groups, list(kept))].tolist() for kept in groups_of_parts]
+    made = chain.then(lambda rows: rows.split(0.5, 0.5, seed=seed, by=by)[number], np.array(parts[number]))
+    return _needing_field(made, by)
 
 
 def filter_rows(draw, chain):
@@ -77,69 +150,200 @@ def filter_rows(draw, chain):
     kept = chain.rows[chain.rows % divisor == 0]
     if not len(kept):
         return chain
-    return _exact(chain, chain.pipeline.filter(lambda rows: rows % divisor == 0), kept)
+    return chain.then(lambda rows: rows.filter(lambda batch: first_values(batch) % divisor == 0), kept)
 
 
 def repeat(draw, chain):
     count = draw(st.integers(1, 3))
-    rows = np.tile(chain.rows, count)
-    return replace(chain, pipeline=chain.pipeline.repeat(count), rows=rows, length=chain.length * count)
+    if chain.length > MAX_LENGTH:
+        return chain
+    repeated = chain.then(lambda rows: rows.repeat(count))
+    return replace(repeated, rows=np.tile(chain.rows, count), length=chain.length * count)
 
 
 def shuffle(draw, chain):
-    block = draw(st.none() | st.integers(1, 20))
+    seed, block = draw(seeds), draw(st.none() | st.integers(1, 20))
     mix = None if block is None else draw(st.integers(1, 4))
-    return replace(chain, pipeline=chain.pipeline.shuffle(seed=draw(seeds), block=block, mix=mix), is_exact=False)
+    return chain.then(lambda rows: rows.shuffle(seed=seed, block=block, mix=mix), is_exact=False)
 
 
 def sample(draw, chain):
     weights = np.array(draw(st.lists(st.integers(0, 3), min_size=chain.length, max_size=chain.length).filter(any)))
-    replacement = draw(st.booleans())
-    count = draw(st.integers(1, 2 * chain.length if replacement else np.count_nonzero(weights)))
-    options = {"weights": weights, "rows": count, "replacement": replacement, "seed": draw(seeds)}
-    pipeline, possible = chain.pipeline.sample(**options), chain.rows[weights > 0]
-    is_complete = not replacement and count == len(possible)
-    return Chain(pipeline, possible, count, is_exact=False, is_complete=is_complete)
+    return _sampled(draw, chain, weights > 0, weights=weights)
 
 
-def packed_texts(draw):
-    """Draw packed rows. The first token identifies a row, because no two tokens of all texts are equal."""
-    lengths = draw(st.lists(st.integers(0, 12), min_size=1, max_size=40).filter(any))
-    offsets = np.cumsum([0, *lengths])
-    pipeline = fb.from_ragged(np.arange(offsets[-1]), offsets).pack(draw(st.integers(1, 16)), seed=draw(seeds))
-    (tokens,) = pipeline.source.gather_leaves([0], slice(0, len(pipeline.source)))
-    return Chain(pipeline, tokens[:, 0], len(tokens))
+def sample_balance(draw, chain):
+    by, _ = _labels(draw, chain)
+    return _needing_field(_sampled(draw, chain, np.ones(chain.length, bool), balance=by), by)
+
+
+def window(draw, chain):
+    """Make windows, and compare all their values with the rows of the chain."""
+    length = draw(st.integers(1, min(4, chain.length)))
+    horizon, stride = draw(st.integers(0, min(2, chain.length - length))), draw(st.integers(1, 3))
+    by, groups = _labels(draw, chain) if draw(st.booleans()) else (None, np.zeros(chain.length))
+    bounds = [*np.flatnonzero(np.diff(groups, prepend=np.nan)).tolist(), chain.length]
+    last = length + horizon - 1
+    starts = [start for first, stop in pairwise(bounds) for start in range(first, stop - last, stride)]
+    if not starts:
+        return chain
+
+    def step(rows):
+        return rows.window(length, stride=stride, horizon=horizon, within=by)
+
+    made = chain.then(step, _exactly(chain, starts))
+    assert read_numbers(made.rows_pipeline, last_number) == chain.rows[np.add(starts, last)].tolist()
+    if made.row_steps is not None:
+        made = replace(
+            made, row_steps=(*made.row_steps, lambda rows: rows.window(length, stride=stride, horizon=horizon))
+        )
+    return _needing_field(made, by)
+
+
+def concat(draw, chain):
+    if chain.length > MAX_LENGTH:
+        return chain
+    other = draw(_others(chain))
+    both = {"rows": np.concatenate([chain.rows, other.rows]), "length": chain.length + other.length}
+    made = _combined(chain, other, fb.concat(chain.rows_pipeline, other.rows_pipeline))
+    return replace(made, **both, is_complete=chain.is_complete and other.is_complete)
+
+
+def interleave(draw, chain):
+    """Mix two pipelines. The module of combined pipelines tests their order, so the model reads it."""
+    if chain.length > MAX_LENGTH:
+        return chain
+    other, seed = draw(_others(chain)), draw(st.none() | seeds)
+    weights, stop = draw(st.tuples(st.integers(1, 4), st.integers(1, 4))), draw(st.sampled_from(["first", "all", 30]))
+    mixed = fb.interleave(chain.rows_pipeline, other.rows_pipeline, weights=weights, stop=stop, seed=seed)
+    rows = np.array(read_numbers(mixed))
+    possible = np.concatenate([chain.rows, other.rows])
+    assert set(rows.tolist()) <= set(possible.tolist())
+    assert stop != "all" or not (chain.is_complete and other.is_complete) or set(rows) == set(possible)
+    assert stop != 30 or len(rows) == 30
+    made = replace(_combined(chain, other, mixed), length=len(rows))
+    is_exact = made.is_exact and seed is None
+    return replace(made, rows=rows if is_exact else possible, is_exact=is_exact, is_complete=is_exact)
+
+
+def zip_rows(draw, chain):
+    """Zip the rows with equal numbers in another source, or with themselves. `number_of` compares the numbers."""
+    other = chain.rows_pipeline
+    if chain.steps is not None and chain.base is not None:
+        other = reduce(lambda rows, step: step(rows), chain.steps, fb.from_arrays((chain.base,)))
+    return chain.then(lambda rows: fb.zip_rows(rows, other), steps=None, row_steps=None)
+
+
+def map_rows(draw, chain):
+    return chain.then(lambda rows: rows.map(_same))
+
+
+def map_skip(draw, chain):
+    """Map with a function that never fails: the result of a failure depends on the batch."""
+    return chain.then(lambda rows: rows.map(_same, on_error="skip"))
 
 
 def cache(draw, chain):
-    row_nbytes = sum(spec.nbytes for spec in chain.pipeline.specs)
-    return replace(chain, pipeline=chain.pipeline.cache(draw(st.integers(row_nbytes, 50 * row_nbytes))))
+    budget = draw(st.integers(1, 50))
+    return chain.then(lambda rows: rows.cache(budget * _row_nbytes(rows)))
 
 
-NEED_FIXED_ROWS = (select, split, filter_rows, sample)
-WORDS = (*NEED_FIXED_ROWS, skip, take, repeat, shuffle, cache)
+def disk_cache(draw, chain):
+    """Cache in a folder that all chains share, so that only the keys keep their rows apart."""
+    budget, folder = draw(st.none() | st.integers(1, 50)), scratch_folder() / "rows"
+    if budget is None:
+        return chain.then(lambda rows: rows.cache(folder))
+    return chain.then(lambda rows: rows.cache(budget * _row_nbytes(rows), path=folder))
+
+
+NEED_FIXED_ROWS = (select, split, split_by, filter_rows, sample, sample_balance)
+_WORDS = (*NEED_FIXED_ROWS, skip, take, repeat, shuffle, window, concat, interleave, zip_rows)
+_WORDS += (map_rows, map_skip, cache, disk_cache)
+WORDS = {word.__name__: word for word in _WORDS}
 
 
 @st.composite
-def chains(draw):
-    """Draw a chain of up to four words over up to 40 rows. A word that needs fixed rows comes before a shuffle.
+def chains(draw, word=None):
+    """Draw a chain of up to four words over up to 40 rows of any kind, or a chain of one given word.
 
-    The rows are numbers or packed texts. The function of a filter cannot read packed texts as numbers.
+    A word that is refused after the words before it is left out, if `REFUSALS` has the reason.
     """
-    is_packed = draw(st.booleans())
-    length = draw(st.integers(1, 40))
-    rows = draw(st.sampled_from([np.arange(length), pd.Series(np.arange(length)), pl.Series(np.arange(length))]))
-    chain = packed_texts(draw) if is_packed else Chain(fb.from_arrays(rows), np.arange(length), length)
-    words = [word for word in WORDS if not (is_packed and word is filter_rows)]
-    for word in draw(st.lists(st.sampled_from(words), min_size=1, max_size=4)):
-        if chain.is_exact or word not in NEED_FIXED_ROWS:
-            chain = word(draw, chain)
-    return replace(chain, pipeline=chain.pipeline.map(_first_token)) if is_packed else chain
+    base = draw(bases(draw(st.sampled_from(list(BASES)))))
+    rows = None if base.name == "packed" else base.rows
+    chain = Chain(base.pipeline, base.rows, len(base.rows), rows, frozenset([base.name]))
+    for name in [word] if word else draw(st.lists(st.sampled_from(list(WORDS)), min_size=1, max_size=4)):
+        chain = _apply(draw, chain, name)
+    return chain
 
 
-def _first_token(row):
-    return row["tokens"][0]
+def _apply(draw, chain, name):
+    try:
+        made = WORDS[name](draw, chain)
+    except PipelineError as error:
+        if not _is_documented(name, chain, error):
+            raise
+        return chain
+    assert made is chain or chain.is_exact or WORDS[name] not in NEED_FIXED_ROWS, f"{name} after {chain.words}"
+    return replace(made, words=made.words | {name})
 
 
-def _exact(chain, pipeline, rows):
-    return Chain(pipeline, rows, len(rows))
+def _is_documented(name, chain, error):
+    reasons = [message for earlier, message in REFUSALS.get(name, ()) if earlier & chain.words]
+    return any(re.search(message, str(error)) for message in reasons)
+
+
+@st.composite
+def _others(draw, chain):
+    """Draw a pipeline to combine with a chain: another base with at most one word, or the chain itself."""
+    (name,) = chain.words & set(BASES)
+    first = chain.last_base + NEXT_BASE
+    if chain.row_steps is None or name == "packed" or first > LAST_BASE:
+        return chain
+    base = draw(bases(name, first))
+    try:
+        rows_pipeline = reduce(lambda rows, step: step(rows), chain.row_steps, base.pipeline)
+    except PipelineError:  # its rows are fewer than those of a window
+        return chain
+    rows = np.array(read_numbers(rows_pipeline))
+    other = Chain(rows_pipeline, rows, len(rows), base.rows, frozenset([name]))
+    word = draw(st.sampled_from([None, "skip", "take", "repeat", "shuffle"]))
+    return _apply(draw, other, word) if word else other
+
+
+def _combined(chain, other, pipeline):
+    known = {"is_exact": chain.is_exact and other.is_exact, "last_base": chain.last_base + NEXT_BASE}
+    return replace(chain, rows_pipeline=pipeline, words=chain.words | other.words, steps=None, **known)
+
+
+def _sampled(draw, chain, is_possible, **options):
+    replacement, seed = draw(st.booleans()), draw(seeds)
+    count = draw(st.integers(1, 2 * chain.length if replacement else np.count_nonzero(is_possible)))
+    options |= {"rows": count, "replacement": replacement, "seed": seed}
+    sampled = chain.then(lambda rows: rows.sample(**options), length=count, is_exact=False)
+    possible = chain.rows[is_possible]
+    return replace(sampled, rows=possible, is_complete=not replacement and count == len(possible))
+
+
+def _labels(draw, chain):
+    """Draw the labels of all rows, or the name of a field, and return them with the groups that they mean."""
+    if chain.row_steps == () and chain.words & {"fields", "frame"} and draw(st.booleans()):
+        return FIELD, np.resize(chain.rows % 3, chain.length)
+    groups = np.resize(chain.rows % draw(st.integers(1, 5)), chain.length)
+    return groups, groups
+
+
+def _needing_field(chain, by):
+    """Return the chain. An array without fields cannot have the calls that use a field."""
+    return replace(chain, steps=None) if isinstance(by, str) else chain
+
+
+def _exactly(chain, positions):
+    return chain.rows[positions] if chain.is_exact else None
+
+
+def _row_nbytes(pipeline):
+    return sum(spec.nbytes for spec in pipeline.specs)
+
+
+def _same(row):
+    return row

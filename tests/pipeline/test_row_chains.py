@@ -1,16 +1,23 @@
 """The laws of an order hold for every chain of methods that choose rows."""
 
+import re
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.row_chains import chains
-from tests.support.received import resumed_rows, rows_of
+from tests.pipeline.row_chains import WORDS, chains
+from tests.support.profiles import FEW_EXAMPLES
+from tests.support.received import batches_of, resumed_rows, rows_of
 
 import forebay as fb
-from forebay.errors import PipelineError
+from forebay.core.spec import parse_nbytes
+from forebay.errors import BudgetError, PipelineError, TransformError
 from forebay.order.length_buckets import can_bucket
 from forebay.testing import SimulatedEngine
+
+BATCHES = st.integers(1, 50)
 
 
 def epoch_of(pipeline, epoch, batch=7, **options):
@@ -22,6 +29,67 @@ def epoch_of(pipeline, epoch, batch=7, **options):
 @given(chain=chains(), epoch=st.integers(0, 5), batch=st.integers(1, 50))
 def test_every_epoch_has_the_rows_of_the_model(chain, epoch, batch):
     chain.assert_rows(epoch_of(chain.pipeline, epoch, batch))
+
+
+@pytest.mark.parametrize("word", WORDS)
+@FEW_EXAMPLES
+@given(data=st.data(), batches=st.tuples(BATCHES, BATCHES), count=st.integers(1, 3))
+def test_each_word_alone_keeps_the_laws(word, data, batches, count):
+    chain = data.draw(chains(word))
+    whole = epoch_of(chain.pipeline, 1, batches[0])
+    chain.assert_rows(whole)
+    assert epoch_of(chain.pipeline, 1, batches[1], device=SimulatedEngine()) == whole
+    with chain.pipeline.shard(0, count).batch(1).feed("numpy") as feed:
+        feed.set_epoch(1)
+        steps = min(data.draw(st.integers(0, 9)), len(whole) // count - 1)
+        seen = [int(next(feed)[0]) for _ in range(steps)]
+        state = feed.state_dict()
+    assert seen == whole[: max(0, steps) * count : count]
+    if seen:
+        assert resumed_rows(chain.pipeline.batch(batches[1]), state) == whole[steps * count :]
+
+
+@given(chain=chains(), epoch=st.integers(0, 2), batches=st.tuples(BATCHES, BATCHES))
+def test_the_batch_size_does_not_change_the_rows(chain, epoch, batches):
+    assert epoch_of(chain.pipeline, epoch, batches[0]) == epoch_of(chain.pipeline, epoch, batches[1])
+
+
+@given(chain=chains(), budget=st.integers(1, 32), epoch=st.integers(0, 2), batch=BATCHES)
+def test_every_budget_holds_or_is_refused_with_one_that_holds(chain, budget, epoch, batch):
+    rows, nbytes = chain.pipeline.batch(batch), budget * 1024
+    try:
+        feed = rows.feed("numpy", host_bytes=nbytes)
+    except BudgetError as error:
+        nbytes = parse_nbytes(re.search(r"Pass host_bytes='(\w+)'", str(error))[1], "host_bytes")
+        feed = rows.feed("numpy", host_bytes=nbytes)
+    with feed:
+        feed.set_epoch(epoch)
+        assert rows_of(feed) == epoch_of(chain.pipeline, epoch)
+        assert feed.plan.nbytes <= nbytes
+
+
+@given(chain=chains(), epoch=st.integers(0, 2), batch=BATCHES, divisor=st.integers(2, 5))
+def test_a_skipped_row_is_the_nearest_good_row_of_its_batch(chain, epoch, batch, divisor):
+    def fail_for_some(row):
+        if row % divisor == 0:
+            raise ValueError(row)
+        return row
+
+    plain, rows = chain.pipeline.batch(batch), chain.pipeline.map(fail_for_some, on_error="skip", max_errors=1.0)
+    with plain.feed("numpy") as feed:
+        feed.set_epoch(epoch)
+        expected = [nearest_good(found, divisor) for found in batches_of(feed)]
+    if None in expected:
+        with pytest.raises(TransformError, match=r"failed for all \d+ rows of a batch"):
+            epoch_of(rows, epoch, batch)
+        return
+    assert epoch_of(rows, epoch, batch) == [row for found in expected for row in found]
+
+
+def nearest_good(batch, divisor):
+    """Return the batch with failed rows replaced, or None if all rows failed."""
+    good = [position for position, row in enumerate(batch) if row % divisor]
+    return [batch[min(good, key=lambda other: abs(other - place))] for place in range(len(batch))] if good else None
 
 
 @given(chain=chains(), epoch=st.integers(0, 2), count=st.integers(2, 4))
@@ -92,3 +160,90 @@ def test_two_feeds_of_a_split_read_the_same_source_at_the_same_time():
     with train.batch(4).feed("numpy") as first, test.batch(4).feed("numpy") as second:
         pairs = [(one.tolist(), other.tolist()) for one, other in zip(first, second, strict=False)]
         assert not {row for one, _ in pairs for row in one} & {row for _, other in pairs for row in other}
+
+
+NUMBERS = fb.from_arrays(np.arange(12))
+FIELDS = fb.from_arrays({"row": np.arange(12), "group": np.arange(12) % 3})
+TEXTS = fb.from_ragged(np.arange(12), [0, 3, 12]).pack(4)
+
+
+@pytest.mark.parametrize("before", [lambda rows: rows.shuffle(), lambda rows: rows.sample(balance=np.arange(12))])
+@pytest.mark.parametrize(
+    "word",
+    [
+        lambda rows: rows.select([1]),
+        lambda rows: rows.split(0.5, 0.5),
+        lambda rows: rows.split(0.5, 0.5, by="group"),
+        lambda rows: rows.filter(lambda batch: batch["row"] > 3),
+        lambda rows: rows.sample(weights=np.ones(12)),
+        lambda rows: rows.sample(balance="group"),
+    ],
+)
+def test_words_that_need_fixed_rows_are_refused_after_drawn_rows(before, word):
+    with pytest.raises(PipelineError, match="would choose different rows in each epoch"):
+        word(before(FIELDS))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        lambda rows: rows.split(0.5, 0.5, by="group"),
+        lambda rows: rows.filter(lambda batch: batch["row"] > 3),
+        lambda rows: rows.sample(balance="group"),
+    ],
+)
+def test_words_that_read_fields_are_refused_after_a_map(word):
+    with pytest.raises(PipelineError, match="reads the stored rows, but map"):
+        word(FIELDS.map(same_row))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        NUMBERS.select([3, 1]),
+        NUMBERS.filter(lambda batch: batch % 2 == 0),
+        NUMBERS.split(0.5, 0.5)[0],
+        NUMBERS.split(0.5, 0.5, by=np.arange(12) % 2)[0],
+        NUMBERS.repeat(2),
+        NUMBERS.shuffle(),
+        NUMBERS.sample(weights=np.ones(12)),
+        NUMBERS.window(2),
+        NUMBERS.map(abs),
+        fb.interleave(NUMBERS, NUMBERS),
+        TEXTS,
+    ],
+)
+def test_windows_of_rows_that_are_not_consecutive_are_refused(rows):
+    with pytest.raises(PipelineError, match="needs consecutive rows of the source"):
+        rows.window(2)
+
+
+@pytest.mark.parametrize("combine", [fb.concat, fb.interleave, fb.zip_rows])
+def test_mapped_rows_are_not_combined(combine):
+    with pytest.raises(PipelineError, match=r"has map\(.*Call map\(\) after"):
+        combine(NUMBERS.map(same_row, on_error="skip"), NUMBERS)
+
+
+@pytest.mark.parametrize("rows", [FIELDS, TEXTS])
+def test_a_dict_is_not_zipped_with_itself(rows):
+    with pytest.raises(PipelineError, match="two fields that are both named"):
+        fb.zip_rows(rows, rows)
+
+
+@pytest.mark.parametrize("place", ["1MB", "folder"])
+def test_rows_that_depend_on_their_batch_are_not_cached(place):
+    with pytest.raises(PipelineError, match="replaces a row by another row of its batch"):
+        NUMBERS.map(same_row, on_error="skip").cache(place)
+
+
+@pytest.mark.parametrize("rows", [TEXTS, fb.from_arrays(sp.csr_array(np.eye(3)))])
+def test_packed_and_sparse_rows_need_a_version_on_disk(rows, tmp_path):
+    with pytest.raises(
+        PipelineError, match=r"needs a hash of the functions and the data.*Pass cache\(..., version='1'\)"
+    ):
+        rows.cache(tmp_path)
+    assert rows.cache(tmp_path, version="1")
+
+
+def same_row(row):
+    return row

@@ -1,7 +1,8 @@
 """The Trainer of Hugging Face transformers, which also takes loaders where it takes datasets.
 
->>> from forebay.adapters.transformers import Trainer  # doctest: +SKIP
->>> Trainer(model, arguments, train_dataset=pipeline.feed("loader")).train()  # doctest: +SKIP
+    from forebay.adapters.transformers import Trainer
+
+    Trainer(model, arguments, train_dataset=pipeline.feed("loader")).train()
 
 `TakesLoaders` does the same for other trainers that inherit from it: `class MyTrainer(TakesLoaders, SFTTrainer)`.
 """

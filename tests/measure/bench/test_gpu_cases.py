@@ -1,5 +1,7 @@
 """The cases of `--device cuda`: names, targets and sizes."""
 
+import pytest
+
 from forebay.measure.bench.cases.cpu import CASES
 from forebay.measure.bench.cases.gpu import GPU_CASES
 from forebay.measure.bench.contenders import CONTENDERS
@@ -42,6 +44,25 @@ def test_streamed_data_is_four_gigabytes_and_rows_can_be_numbered_in_float32():
 def test_the_baseline_stays_when_one_contender_is_selected():
     (case,) = select_cases(GPU_CASES, case_names=["gpu-images"], contenders=["spdl"])
     assert [entry.label for entry in case.entries] == ["page-locked DMA peak", "SPDL 12 threads, pinned"]
+
+
+@pytest.mark.parametrize("name", ["gpu-windows", "gpu-token-windows"])
+def test_windows_are_measured_in_three_frameworks(name):
+    cases = [case for case in GPU_CASES if case.name.startswith(name)]
+    frameworks = [{entry.options["to"] for entry in case.entries} for case in cases]
+    assert frameworks == [{"torch"}, {"jax"}, {"tensorflow"}]
+    assert [case.work.options.get("consumer", "") for case in cases] in (["torch_bytes", "jax", "tensorflow"], [""] * 3)
+
+
+def test_chosen_rows_are_compared_with_loaders_of_each_framework():
+    cases = [case for case in GPU_CASES if case.name.startswith("gpu-chosen-rows")]
+    others = [[entry for entry in case.entries if "forebay" not in entry.contender] for case in cases]
+    assert [{entry.contender for entry in entries} for entries in others] == [
+        {"gpu_torch_sampler"},
+        {"gpu_grain_mixture"},
+        {"gpu_tf_mixture"},
+    ]
+    assert all(entry.options["chooses_rows"] for entries in others for entry in entries)
 
 
 def test_every_gpu_contender_is_in_some_case():

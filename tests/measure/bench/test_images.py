@@ -37,6 +37,27 @@ def test_forebay_and_plain_threads_make_the_same_rows(work):
 
 
 @pytest.mark.slow
+def test_grain_decodes_every_file_once_with_its_label(work):
+    found = [label for _, labels in start("images_grain", work) for label in labels.tolist()]
+    assert sorted(found) == sorted(row % 10 for row in range(ROWS))
+
+
+@pytest.fixture
+def shards(tmp_path):
+    work = Workload(ROWS, SHAPE, BATCH, dtype="uint8", options={"source": "image_shards"})
+    return replace(work, path=str(write_file(work, "image_shards", tmp_path)))
+
+
+@pytest.mark.slow
+def test_forebay_and_webdataset_read_every_image_of_the_shards_with_its_label(shards):
+    by_feed = [label for batch in start("images_forebay", shards) for label in batch["label"].tolist()]
+    batches = [(images.shape[1:], labels.tolist()) for images, labels in start("images_webdataset", shards)]
+    by_webdataset = [label for _, labels in batches for label in labels]
+    assert sorted(by_feed) == sorted(by_webdataset) == sorted(row % 10 for row in range(ROWS))
+    assert {tuple(shape) for shape, _ in batches} == {SHAPE}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -18,7 +18,7 @@ def test_a_case_is_selected_by_name_and_a_contender_by_any_part_of_its_name():
 
 def test_cases_without_a_selected_contender_are_left_out():
     found = {case.name for case in select_cases(CASES, contenders=["grain"])}
-    assert found == {"rows-1024", "rows-32", "images", "chosen-rows", "packing"}
+    assert found == {"rows-1024", "rows-32", "images", "image-folder", "chosen-rows", "packing"}
 
 
 def test_unknown_names_are_refused():

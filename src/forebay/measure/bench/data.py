@@ -1,6 +1,9 @@
 """The data of a case: arrays, files and generated rows, identical in every process."""
 
+import io
 import os
+import shutil
+import tarfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -23,6 +26,8 @@ __all__ = [
     "generate_rows",
     "list_images",
     "make_array",
+    "make_csr",
+    "make_frame",
     "make_series",
     "make_texts",
     "make_weights",
@@ -37,6 +42,8 @@ JPEG_POOL = 256  # number of different JPEG files; the others are links to them
 JPEG_SIZE = (500, 375)  # width and height in pixels, the usual size of photos in ImageNet
 JPEG_QUALITY = 86  # makes files of 55 KB
 CLASSES = 10
+SHARDS = 8  # .tar files that contain the images
+CSR_VALUES = 20  # values of a sparse row that are not 0
 TEXT_MEDIAN = 300  # tokens; texts have a lognormal length with a sigma of 1, as web pages have about
 BUCKET_GROWTH = 1.1  # of the bounds from bucket to bucket of texts
 MIX_WEIGHTS = (5, 3, 2)  # of the three sources that loaders mix
@@ -62,12 +69,15 @@ def write_file(work: Workload, kind: str, folder: Path) -> Path:
 
     "npy" and "npz" (uncompressed) contain the rows of `make_array`, and stay in the page cache. "sparse" is a .npy of
     zeros that takes no disk space. "tokens" contains the bytes of the rows and one more token. "jpegs" is a folder with
-    one JPEG file per row, in ten folders. "texts" is the file of a `TextSource`, with zeros that take no disk space.
+    one JPEG file per row, in ten folders. "image_shards" is a folder of `.tar` files with a JPEG file and the number of
+    its class per row. "texts" is the file of a `TextSource`, with zeros that take no disk space.
     "disk" is a .npy of random bytes, which a meter drops from the page cache; it is not written if the disk has too
     little space.
     """
     if kind == "jpegs":
         return _write_jpegs(work, folder / "jpegs")
+    if kind == "image_shards":
+        return _write_image_shards(work, folder / "image_shards")
     if kind == "texts":
         return _write_texts(work, folder / "texts.bin")
     if kind == "tokens":
@@ -109,6 +119,24 @@ def make_series(work: Workload) -> np.ndarray[Any, Any]:
     """Make a series with as many windows of stride 1 as the workload has rows."""
     length, *value_shape = work.shape
     return _random_array(work.rows + length - 1, tuple(value_shape), work.dtype)
+
+
+def make_frame(work: Workload) -> Any:
+    """Make a pandas DataFrame with the rows of the workload, and one column for each of their values."""
+    import pandas as pd
+
+    return pd.DataFrame(make_array(work), columns=[f"x{number}" for number in range(work.shape[0])])
+
+
+def make_csr(work: Workload) -> Any:
+    """Make a CSR matrix of float32 with the shape of the workload, and 20 values in each row."""
+    from scipy.sparse import csr_array
+
+    width = work.shape[0]
+    generator, starts = np.random.default_rng(SEED), np.arange(0, width, width // CSR_VALUES)[:CSR_VALUES]
+    columns = starts + generator.integers(0, width // CSR_VALUES, (work.rows, CSR_VALUES), dtype=np.int32)
+    values = generator.random(columns.size, dtype=np.float32)
+    return csr_array((values, columns.ravel(), np.arange(0, columns.size + 1, CSR_VALUES)), (work.rows, width))
 
 
 def make_texts(work: Workload) -> Ragged:
@@ -240,6 +268,24 @@ def _write_jpegs(work: Workload, folder: Path) -> Path:
         else:
             original = row % JPEG_POOL
             os.link(folder / f"class{original % CLASSES}" / f"{original}.jpg", path)
+    return folder
+
+
+def _write_image_shards(work: Workload, folder: Path) -> Path:
+    """Write the files of `_write_jpegs` to `.tar` files as WebDataset reads them: 17.jpg, then 17.cls."""
+    if find_spec("PIL") is None:
+        return folder
+    files = _write_jpegs(work, folder / "files")
+    for shard in range(SHARDS):
+        # dereference: some files are hard links, and WebDataset skips links.
+        with tarfile.open(folder / f"{shard}.tar", "w", dereference=True) as archive:
+            for row in range(shard, work.rows, SHARDS):
+                label = row % CLASSES
+                archive.add(files / f"class{label}" / f"{row}.jpg", f"{row:06}.jpg")
+                number = tarfile.TarInfo(f"{row:06}.cls")
+                number.size = 1
+                archive.addfile(number, io.BytesIO(str(label).encode()))
+    shutil.rmtree(files)
     return folder
 
 

@@ -8,6 +8,7 @@ from forebay.measure.bench.cases.choices import CHOICE_CASES
 from forebay.measure.bench.cases.disk import DISK_CASES
 from forebay.measure.bench.cases.first_batches import FIRST_BATCH_CASES
 from forebay.measure.bench.cases.lengths import LENGTH_CASES
+from forebay.measure.bench.cases.tables import TABLE_CASES
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload
 
 __all__ = ["CASES"]
@@ -113,6 +114,8 @@ CASES: tuple[Case, ...] = (
             Entry("tf.data", "images_tf"),
             Entry("DataLoader, Pillow", "images_torch_pillow"),
             Entry("DataLoader, torchvision", "images_torchvision"),
+            Entry("Grain, Pillow", "images_grain"),
+            Entry("DALI on the CPU", "images_dali"),
         ),
         baseline="simplejpeg threads",
         files=("jpegs",),
@@ -121,6 +124,28 @@ CASES: tuple[Case, ...] = (
             PerformanceTarget("forebay", "idle", at_least=1.5, over="tf.data"),
             PerformanceTarget("forebay", "idle", at_least=1.5, over="DataLoader, Pillow"),
         ),
+    ),
+    Case(
+        name="image-shards",
+        title="2k JPEG files of 500x375 in 8 .tar files to 224x224, batch 256, shuffled",
+        meaning="Archives in the page cache. WebDataset shuffles the archives, and 1000 images within each worker. "
+        "Forebay shuffles all images.",
+        work=Workload(
+            2048,
+            (224, 224, 3),
+            256,
+            dtype="uint8",
+            options={"file": "image_shards", "time_factor": 4.0, "drained_batches": 2},
+        ),
+        meter="throughput",
+        columns=THROUGHPUT_COLUMNS,
+        entries=(
+            Entry("WebDataset, Pillow", "images_webdataset"),
+            Entry("forebay", "images_forebay", {"source": "image_shards"}),
+        ),
+        baseline="WebDataset, Pillow",
+        files=("image_shards",),
+        targets=(PerformanceTarget("forebay", "idle", at_least=1.5, over="WebDataset, Pillow"),),
     ),
     Case(
         name="cached-images",
@@ -261,5 +286,6 @@ CASES: tuple[Case, ...] = (
     *CHOICE_CASES,
     *LENGTH_CASES,
     *FIRST_BATCH_CASES,
+    *TABLE_CASES,
     *DISK_CASES,
 )

@@ -215,7 +215,12 @@ KERAS_CASES = (
 )
 
 
-def _choice_case(framework: str) -> Case:
+def _sampler(label: str, choice: str) -> Entry:
+    options = {"to": "torch", "choice": choice, "chooses_rows": True, "workers": 14}
+    return Entry(label, "gpu_torch_sampler", options)
+
+
+def _choice_case(framework: str, *others: Entry) -> Case:
     contender, to_framework = f"gpu_forebay_{framework}", {"to": framework}
     return Case(
         name=f"gpu-chosen-rows-{framework}",
@@ -230,6 +235,7 @@ def _choice_case(framework: str) -> Case:
                 Entry(label, contender, {**to_framework, "source": source, "chooses_rows": True})
                 for label, source in CHOICES.items()
             ),
+            *others,
         ),
         baseline=PLAIN_SHUFFLE,
         targets=tuple(PerformanceTarget(label, "speed", at_least=0.9, over=PLAIN_SHUFFLE) for label in CHOICES),
@@ -237,6 +243,17 @@ def _choice_case(framework: str) -> Case:
     )
 
 
-CHOICE_CASES = tuple(map(_choice_case, ("torch", "jax", "tensorflow")))
+CHOICE_CASES = (
+    _choice_case(
+        "torch",
+        _sampler("SubsetRandomSampler, tuned, 14 + pin", "select"),
+        _sampler("WeightedRandomSampler, tuned, 14 + pin", "sample"),
+    ),
+    _choice_case("jax", Entry("Grain mix + device_put", "gpu_grain_mixture", {"to": "jax", "chooses_rows": True})),
+    _choice_case(
+        "tensorflow",
+        Entry("tf.data sample_from_datasets", "gpu_tf_mixture", {"to": "tensorflow", "chooses_rows": True}),
+    ),
+)
 
 GPU_CASES: tuple[Case, ...] = (*STREAMING_CASES, *OTHER_CASES, *CHOICE_CASES, *GPU_DATA_CASES, *KERAS_CASES)

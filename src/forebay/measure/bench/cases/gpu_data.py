@@ -22,9 +22,10 @@ DECODED_ON_GPU = tuple(
 )
 _DECODED = {"to": "torch", "source": "decoded_images", "consumer": "torch_bytes"}
 _CACHED = {**_DECODED, "source": "cached_images", "cache": "ram"}
-WINDOW_BYTES = {"to": "torch", "comparable": False, "source": "windows"}
+COPIED_WINDOWS, WINDOWS = "forebay, copied windows", "forebay window"
+WINDOW_CONSUMERS = {"torch": "torch_bytes", "jax": "jax", "tensorflow": "tensorflow"}
 
-GPU_DATA_CASES: tuple[Case, ...] = (
+IMAGE_CASES: tuple[Case, ...] = (
     Case(
         name="gpu-image-folder",
         title="8k JPEG files of 500x375 to 224x224, batch 256, shuffled, decoded on the GPU",
@@ -71,41 +72,57 @@ GPU_DATA_CASES: tuple[Case, ...] = (
         ),
         timeout_seconds=TIMEOUT_SECONDS,
     ),
-    Case(
-        name="gpu-windows",
-        title="2M windows of 64 x 8 float32 of one series, stride 1, resident on the GPU, batch 8192, shuffled",
-        meaning="Windows of a series, compared with an array that has a copy of every window. The device sums all "
-        "bytes.",
-        work=Workload(2_097_152, (64, 8), 8192, options=RESIDENT),
+)
+
+
+def _window_case(framework: str, gather: Entry) -> Case:
+    """Return the case of windows on the GPU. Only the consumer of PyTorch sums all bytes."""
+    to_framework, is_torch = {"to": framework}, framework == "torch"
+    read = "all bytes" if is_torch else "one element of each window"
+    return Case(
+        name="gpu-windows" if is_torch else f"gpu-windows-{framework}",
+        title=f"2M windows of 64 x 8 float32 of one series to {framework}, stride 1, resident, batch 8192, shuffled",
+        meaning=f"Windows of a series, compared with an array that has a copy of every window. The device sums {read}.",
+        work=Workload(2_097_152, (64, 8), 8192, options={**RESIDENT, "consumer": WINDOW_CONSUMERS[framework]}),
         meter="device_throughput",
         columns=(SPEED, CORES),
         entries=(
-            Entry("forebay, copied windows", "gpu_forebay_torch", {"to": "torch"}),
-            Entry("forebay window", "gpu_forebay_torch", WINDOW_BYTES),
-            Entry("torch index_select on the GPU", "gpu_torch_resident", {"to": "torch"}),
+            Entry(COPIED_WINDOWS, f"gpu_forebay_{framework}", to_framework),
+            Entry(WINDOWS, f"gpu_forebay_{framework}", {**to_framework, "comparable": False, "source": "windows"}),
+            gather,
         ),
-        baseline="forebay, copied windows",
-        targets=(PerformanceTarget("forebay window", "speed", at_least=0.9, over="forebay, copied windows"),),
+        baseline=COPIED_WINDOWS,
+        targets=(PerformanceTarget(WINDOWS, "speed", at_least=0.9, over=COPIED_WINDOWS),),
         timeout_seconds=TIMEOUT_SECONDS,
-    ),
-    Case(
-        name="gpu-token-windows",
-        title="1M windows of 1024 uint16 tokens of a file, batch 64, shuffled, streamed",
+    )
+
+
+def _token_window_case(framework: str) -> Case:
+    to_framework = {"to": framework}
+    windows = {**to_framework, "comparable": False, "source": "token_windows", "file": "tokens"}
+    return Case(
+        name="gpu-token-windows" if framework == "torch" else f"gpu-token-windows-{framework}",
+        title=f"1M windows of 1024 uint16 tokens of a file to {framework}, batch 64, shuffled, streamed",
         meaning="Windows of a file of tokens, each with the next token, compared with rows of 2048 bytes.",
         work=Workload(1_048_576, (2048,), 64, dtype="uint8", options=STREAMED),
         meter="device_throughput",
         columns=(SPEED, CORES),
         entries=(
-            Entry("forebay rows", "gpu_forebay_torch", {"to": "torch"}),
-            Entry(
-                "forebay window",
-                "gpu_forebay_torch",
-                {"to": "torch", "comparable": False, "source": "token_windows", "file": "tokens"},
-            ),
+            Entry("forebay rows", f"gpu_forebay_{framework}", to_framework),
+            Entry(WINDOWS, f"gpu_forebay_{framework}", windows),
         ),
         baseline="forebay rows",
         files=("tokens",),
-        targets=(PerformanceTarget("forebay window", "speed", at_least=0.9, over="forebay rows"),),
+        targets=(PerformanceTarget(WINDOWS, "speed", at_least=0.9, over="forebay rows"),),
         timeout_seconds=TIMEOUT_SECONDS,
-    ),
+    )
+
+
+WINDOW_CASES: tuple[Case, ...] = (
+    _window_case("torch", Entry("torch index_select on the GPU", "gpu_torch_resident", {"to": "torch"})),
+    _window_case("jax", Entry("JAX indexing on the GPU", "gpu_jax_resident", {"to": "jax"})),
+    _window_case("tensorflow", Entry("tf.gather on the GPU", "gpu_tf_resident", {"to": "tensorflow"})),
+    *map(_token_window_case, ("torch", "jax", "tensorflow")),
 )
+
+GPU_DATA_CASES: tuple[Case, ...] = (*IMAGE_CASES, *WINDOW_CASES)

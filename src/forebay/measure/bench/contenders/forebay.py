@@ -12,6 +12,8 @@ from forebay.measure.bench.data import (
     TextSource,
     generate_rows,
     make_array,
+    make_csr,
+    make_frame,
     make_series,
     make_texts,
     make_weights,
@@ -109,6 +111,21 @@ def _image_folder(work: Workload) -> fb.Pipeline:
     return _images(work).shuffle(seed=0).batch(work.batch)
 
 
+def _image_shards(work: Workload) -> fb.Pipeline:
+    height, width, _ = work.shape
+    shards = fb.from_images(f"{work.path}/*.tar", size=(height, width), column="jpg", label="cls")
+    return shards.shuffle(seed=0).batch(work.batch)
+
+
+def _frame(work: Workload) -> fb.Pipeline:
+    frame = make_frame(work)
+    return fb.from_frame(frame, columns={"x": list(frame.columns)}).shuffle(seed=0).batch(work.batch)
+
+
+def _sparse(work: Workload) -> fb.Pipeline:
+    return fb.from_arrays(make_csr(work)).shuffle(seed=0).batch(work.batch)
+
+
 def _cached_images(work: Workload) -> fb.Pipeline:
     """Cache decoded images in RAM or in a folder. One epoch fills the cache before the measurement."""
     place = f"{work.path}/decoded" if work.options["cache"] == "disk" else "16GB"
@@ -153,6 +170,9 @@ _PIPELINES: dict[str, Callable[[Workload], fb.Pipeline]] = {
     "windows": _windows,
     "token_windows": _token_windows,
     "image_folder": _image_folder,
+    "image_shards": _image_shards,
+    "frame": _frame,
+    "sparse": _sparse,
     "packed_texts": _packed_texts,
     "cached_images": _cached_images,
     "decoded_images": _decoded_images,

@@ -1,5 +1,6 @@
-"""Grain with prefetching threads, and its packing of texts."""
+"""Grain with prefetching threads: rows, image files and packed texts."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -8,9 +9,10 @@ import numpy as np
 from grain.experimental import BestFitPackIterDataset, FirstFitPackIterDataset
 
 from forebay.measure.bench.data import MIX_WEIGHTS, PACKING_ROWS, TextSource, make_array
+from forebay.measure.bench.image_files import ImageFolderDataset, load_with_pillow
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["map_dataset", "mixture", "packed_dataset"]
+__all__ = ["image_folder", "map_dataset", "mixture", "packed_dataset"]
 
 THREADS = 2
 
@@ -19,6 +21,14 @@ def map_dataset(work: Workload) -> StartEpoch:
     """Shuffle and batch a `MapDataset`, which threads read in advance."""
     rows = grain.MapDataset.source(make_array(work)).shuffle(seed=0).batch(work.batch)
     dataset = rows.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=16))
+    return lambda: dataset
+
+
+def image_folder(work: Workload) -> StartEpoch:
+    """Decode and resize with Pillow in the threads of Grain."""
+    files, threads = ImageFolderDataset(work, load_with_pillow), len(os.sched_getaffinity(0))
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=work.batch)  # rows
+    dataset = grain.MapDataset.source(files).shuffle(seed=0).to_iter_dataset(options).batch(work.batch)
     return lambda: dataset
 
 

@@ -7,12 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 from forebay.measure.bench.contenders.numpy import convert_ready_batches
-from forebay.measure.bench.data import MIX_WEIGHTS, bucket_bounds, generate_rows, make_array, make_series, make_texts
+from forebay.measure.bench.data import (
+    MIX_WEIGHTS,
+    bucket_bounds,
+    generate_rows,
+    make_array,
+    make_frame,
+    make_series,
+    make_texts,
+)
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = [
     "SHUFFLE_WINDOW_ROWS",
     "convert_to_tensor",
+    "frame_slices",
     "from_generator",
     "image_folder",
     "length_buckets",
@@ -30,6 +39,14 @@ SHUFFLE_WINDOW_TEXTS = 10_000  # elements; tf.data shuffles within such a buffer
 def tensor_slices(work: Workload) -> StartEpoch:
     """Shuffle, batch and prefetch slices of an array, as in the guide of tf.data."""
     slices = tf.data.Dataset.from_tensor_slices(make_array(work))
+    shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
+    dataset = shuffled.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return lambda: dataset
+
+
+def frame_slices(work: Workload) -> StartEpoch:
+    """Shuffle, batch and prefetch slices of all columns, as in the tutorial of tf.data for DataFrames."""
+    slices = tf.data.Dataset.from_tensor_slices(dict(make_frame(work)))
     shuffled = slices.shuffle(SHUFFLE_WINDOW_ROWS, reshuffle_each_iteration=True)
     dataset = shuffled.batch(work.batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
     return lambda: dataset

@@ -1,8 +1,8 @@
 """PyTorch: DataLoader with rows, texts and image files, and the conversion of one batch."""
 
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,20 +21,23 @@ from forebay.measure.bench.contenders.numpy import convert_ready_batches
 from forebay.measure.bench.data import (
     BucketSampler,
     generate_rows,
-    list_images,
     make_array,
+    make_frame,
     make_series,
     make_texts,
     make_weights,
     map_in_python,
 )
+from forebay.measure.bench.image_files import ImageFolderDataset, LoadImage, load_with_pillow
 from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = [
     "TorchBatchDataset",
     "batched_data_loader",
     "bucket_data_loader",
+    "choose_rows",
     "data_loader",
+    "frame_tensor",
     "from_numpy",
     "iterable_data_loader",
     "pillow_data_loader",
@@ -42,8 +45,6 @@ __all__ = [
     "torchvision_data_loader",
     "window_data_loader",
 ]
-
-LoadImage: TypeAlias = Callable[[str, tuple[int, ...]], Any]  # (path, shape of the row) -> tensor
 
 
 def data_loader(work: Workload) -> StartEpoch:
@@ -69,12 +70,16 @@ def batched_data_loader(work: Workload) -> StartEpoch:
 
 def sampled_data_loader(work: Workload) -> StartEpoch:
     """Load batches of half of the rows, or of rows drawn by weight, with the samplers of PyTorch."""
-    dataset = TorchBatchDataset(work)
-    rows: Any = SubsetRandomSampler(range(0, work.rows, 2))
-    if work.options["choice"] == "sample":
-        rows = WeightedRandomSampler(make_weights(work), work.rows)
-    loader = DataLoader(dataset, sampler=BatchSampler(rows, work.batch, drop_last=False), batch_size=None)
+    sampler = BatchSampler(choose_rows(work), work.batch, drop_last=False)
+    loader = DataLoader(TorchBatchDataset(work), sampler=sampler, batch_size=None)
     return lambda: loader
+
+
+def choose_rows(work: Workload) -> Any:
+    """Return the sampler of the option "choice": half of the rows, or all rows by weight."""
+    if work.options["choice"] == "sample":
+        return WeightedRandomSampler(make_weights(work), work.rows)
+    return SubsetRandomSampler(range(0, work.rows, 2))
 
 
 def window_data_loader(work: Workload) -> StartEpoch:
@@ -122,6 +127,17 @@ def _image_data_loader(work: Workload, load: LoadImage) -> StartEpoch:
     return lambda: loader
 
 
+def frame_tensor(work: Workload) -> StartEpoch:
+    """Convert the frame to one tensor, and index it for each batch."""
+    rows = torch.from_numpy(np.ascontiguousarray(make_frame(work)))
+
+    def epoch() -> Iterator[Any]:
+        for indices in torch.randperm(work.rows).split(work.batch):
+            yield rows[indices]
+
+    return epoch
+
+
 def from_numpy(work: Workload) -> StartEpoch:
     """Call `torch.from_numpy` on a ready-made batch, the cheapest conversion for a PyTorch user."""
     return convert_ready_batches(work, torch.from_numpy)
@@ -165,26 +181,8 @@ class TorchGeneratorDataset(IterableDataset[Any]):  # type: ignore[misc]  # torc
         return generate_rows(self._work)
 
 
-class ImageFolderDataset:
-    """A dataset of image files."""
-
-    def __init__(self, work: Workload, load: LoadImage) -> None:
-        self._paths, self._labels = list_images(work)
-        self._load, self._shape = load, work.shape
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def __getitem__(self, row: int) -> tuple[Any, int]:
-        return self._load(self._paths[row], self._shape), int(self._labels[row])
-
-
 def _load_with_pillow(path: str, shape: tuple[int, ...]) -> Any:
-    from PIL import Image
-
-    with Image.open(path) as image:
-        resized = image.convert("RGB").resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
-    return torch.from_numpy(np.array(resized))
+    return torch.from_numpy(load_with_pillow(path, shape))
 
 
 def _load_with_torchvision(path: str, shape: tuple[int, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""PyTorch: DataLoader in two configurations, and three contenders without a loader."""
+"""PyTorch: DataLoader in three configurations, and three contenders without a loader."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,11 +6,18 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
-from forebay.measure.bench.contenders.torch import TorchBatchDataset
+from forebay.measure.bench.contenders.torch import TorchBatchDataset, choose_rows
 from forebay.measure.bench.data import make_array
 from forebay.measure.bench.model import StartEpoch, Workload
 
-__all__ = ["batched_data_loader", "data_loader", "index_and_pin", "prefetched_copies", "resident_rows"]
+__all__ = [
+    "batched_data_loader",
+    "data_loader",
+    "index_and_pin",
+    "prefetched_copies",
+    "resident_rows",
+    "sampled_data_loader",
+]
 
 PREFETCHED_COPIES = 4  # batches that `prefetched_copies` copies in advance
 
@@ -36,10 +43,19 @@ def data_loader(work: Workload) -> StartEpoch:
 
 def batched_data_loader(work: Workload) -> StartEpoch:
     """Load each batch with one tensor index in worker processes, as expert users do."""
-    workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
+    return _load_batches(work, RandomSampler(range(work.rows)))
+
+
+def sampled_data_loader(work: Workload) -> StartEpoch:
+    """Load batches of half of the rows, or of rows drawn by weight, in worker processes."""
+    return _load_batches(work, choose_rows(work))
+
+
+def _load_batches(work: Workload, rows: Any) -> StartEpoch:
+    workers = int(work.options.get("workers", 0))
     loader = DataLoader(
-        dataset,
-        sampler=BatchSampler(RandomSampler(dataset), work.batch, drop_last=False),
+        TorchBatchDataset(work),
+        sampler=BatchSampler(rows, work.batch, drop_last=False),
         batch_size=None,
         num_workers=workers,
         pin_memory=True,
