@@ -1,4 +1,7 @@
-"""`forebay demo`: compare four loaders on generated data, feed a framework, and profile a script with the doctor."""
+"""`forebay demo`: compare four loaders, feed a framework, and profile a script.
+
+The loaders read generated data. The script has a fault that the doctor should find.
+"""
 
 import argparse
 import tempfile
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Return the rows per second of each loader, and the decisions of the feed from memory.
+    """Return the rows per second of each loader, and the memory feed's decisions.
 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
@@ -86,7 +89,7 @@ def _stack_rows(data: Array) -> Iterator[Any]:
 
 
 def _index_batches(data: Array) -> Iterator[Any]:
-    """Yield batches, each by one NumPy index operation."""
+    """Yield batches; one NumPy indexing operation makes each batch."""
     order = np.random.default_rng(1).permutation(len(data))
     for start in range(0, len(order), BATCH):
         yield data[order[start : start + BATCH]]
@@ -100,7 +103,10 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
 
 
 def _feed(framework: str) -> dict[str, Any] | None:
-    """Return what a feed to the framework delivers; None if it cannot be imported or is too old."""
+    """Return the results of `feed_framework`.
+
+    Return None if the framework cannot be imported or is too old.
+    """
     try:
         return feed_framework(framework)
     except (ForebayError, ImportError) as error:
@@ -125,7 +131,7 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     for decision in decisions:
         table.add_row(decision["name"], decision["choice"], decision["why"])
     console.print(table)
-    console.print("\nA feed delivers each row once per epoch. Seed and epoch alone set the order.")
+    console.print("\nA feed delivers each row once per epoch. The order depends only on the seed and the epoch.")
     console.print("It reuses the memory of batches that you no longer use.")
 
 
