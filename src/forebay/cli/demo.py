@@ -131,7 +131,7 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     for decision in decisions:
         table.add_row(decision["name"], decision["choice"], decision["why"])
     console.print(table)
-    console.print("\nA feed delivers each row once per epoch. The order depends only on the seed and the epoch.")
+    console.print("\nA feed delivers each row once per epoch. Only seed and epoch set the order.")
     console.print("It reuses the memory of batches that you no longer use.")
 
 

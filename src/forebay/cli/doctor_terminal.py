@@ -114,7 +114,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 @contextmanager
 def reserved_descriptors() -> Iterator[None]:
-    """Reserve the descriptors 0, 1 and 2 if the script has closed stdin, stdout or stderr.
+    """Reserve the descriptors of stdin, stdout and stderr if the script has closed them.
 
     Otherwise an output file of the doctor would get such a descriptor, and the script would print into this file.
     """
