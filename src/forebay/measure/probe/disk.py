@@ -63,7 +63,8 @@ def filesystem_of(folder: Path) -> str:
 def _write(file: int, nbytes: int) -> None:
     """Write blocks of random bytes until the file has `nbytes`, and flush each block.
 
-    After `WRITE_SECONDS` no further block starts, but one block is always written. The kernel can drop a page from the page cache only after it has written the page to the disk.
+    After `WRITE_SECONDS` no further block starts, but one block is always written. The kernel can drop a page from the
+    page cache only after it has written the page to the disk.
     """
     block = np.random.default_rng(0).bytes(SLOT_NBYTES)  # random, so that no file system can compress it
     written, deadline = 0, time.perf_counter() + WRITE_SECONDS

@@ -18,7 +18,7 @@ from forebay.measure.probe.timing import Buffers
 __all__ = ["MeasuredCeilings", "measure_ceilings", "measure_machine"]
 
 ReportProgress: TypeAlias = Callable[[str], None]
-# Folders to measure if the temporary folder is in memory. Files in /var/tmp survive a restart, so this folder is on a disk.
+# Folders to measure if the temporary folder is in memory. Files in /var/tmp survive a restart, so it is on a disk.
 DISK_FOLDERS = (Path("/var/tmp"),)  # nosec B108  # files there get random names
 
 

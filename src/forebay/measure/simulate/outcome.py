@@ -53,7 +53,7 @@ class ScenarioOutcome:
 
     @property
     def full_speed_share(self) -> float:
-        """Return the simulated speed, as a share of the speed with batches that are always ready."""
+        """Return the speed, as a share of the speed with batches that are always ready."""
         return min(1.0, self.always_ready.step_seconds / self.run.step_seconds)
 
     @property

@@ -171,10 +171,10 @@ def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random
 
 
 def _stage_maker(count: int) -> Callable[..., Iterator[RouteStage]]:
-    """Return a function that makes a stage with `count` equal servers, such as one disk per host.
+    """Return a function that makes a stage with `count` equal servers.
 
-    One `Server` object stands for all of them. The function yields one stage. It yields none if no bytes move, or if
-    the speed is infinite and there is no latency.
+    One `Server` object stands for all of them, such as the disks of all hosts. The returned function yields one stage.
+    It yields none if no bytes move, or if the speed is infinite and there is no latency.
     """
 
     def make_stage(
