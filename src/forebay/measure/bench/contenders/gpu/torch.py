@@ -35,7 +35,7 @@ def data_loader(work: Workload) -> StartEpoch:
 
 
 def batched_data_loader(work: Workload) -> StartEpoch:
-    """Load each batch with one tensor index in worker processes, as expert users do."""
+    """Load each batch with one indexing operation in worker processes, as experts do."""
     workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
     loader = DataLoader(
         dataset,
@@ -54,7 +54,7 @@ def batched_data_loader(work: Workload) -> StartEpoch:
 
 
 def index_and_pin(work: Workload) -> StartEpoch:
-    """Gather each batch with one torch index, pin it, and copy it asynchronously."""
+    """Gather each batch with one indexing operation, page-lock it, and copy it asynchronously."""
     rows = torch.from_numpy(make_array(work))
 
     def epoch() -> Iterator[Any]:
@@ -78,7 +78,8 @@ def resident_rows(work: Workload) -> StartEpoch:
 def prefetched_copies(work: Workload) -> StartEpoch:
     """Copy whole batches of page-locked memory in advance, without a shuffle.
 
-    This shows how much the copies slow a training step. A loader that copies as many bytes cannot slow the step less.
+    This shows how much the copies slow a training step. Every loader that copies the same number of bytes slows the
+    step at least as much.
     """
     rows = torch.from_numpy(make_array(work))
     torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)
@@ -88,7 +89,7 @@ def prefetched_copies(work: Workload) -> StartEpoch:
     copy_stream = torch.cuda.Stream()
 
     def send(number: int) -> None:
-        """Queue the copy of a batch after all work on the buffer's previous batch."""
+        """Queue the copy of a batch, after all work on its buffer's previous batch."""
         index, start = number % len(buffers), number * work.batch
         with torch.cuda.stream(copy_stream):
             copy_stream.wait_event(used_events[index])
