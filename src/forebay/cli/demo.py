@@ -43,12 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         _print_results(data.nbytes, speeds, decisions)
     framework = find_framework()
-    fed = None if framework is None else _feed(framework)
+    feed_result = None if framework is None else _try_feed(framework)
     if not arguments.json:
-        _print_framework(fed)
+        _print_feed_result(feed_result)
     report = "" if framework is None else run_doctor(framework)
     if arguments.json:
-        document = {"rows_per_second": speeds, "choices": decisions, "feed": fed, "doctor_report": report or None}
+        document = {
+            "rows_per_second": speeds,
+            "choices": decisions,
+            "feed": feed_result,
+            "doctor_report": report or None,
+        }
         print_json(document)
     else:
         _print_doctor(framework, report)
@@ -102,7 +107,7 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
     return rows / (time.perf_counter() - start)
 
 
-def _feed(framework: str) -> dict[str, Any] | None:
+def _try_feed(framework: str) -> dict[str, Any] | None:
     """Return the results of `feed_framework`.
 
     Return None if the framework cannot be imported or is too old.
@@ -135,14 +140,16 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     console.print("It reuses the memory of batches that you no longer use.")
 
 
-def _print_framework(fed: dict[str, Any] | None) -> None:
+def _print_feed_result(result: dict[str, Any] | None) -> None:
     console = result_console()
-    if fed is None:
+    if result is None:
         names = ", ".join(SCRIPTS)
         console.print(f"\nNone of {names} can be used, so the demo shows no batches of a framework.")
         return
-    console.print(f"\n[bold]A feed to {fed['framework']}[/] on {fed['device']}: every batch is a {fed['batch_type']}.")
-    console.print(f"It delivers {fed['rows_per_second']:,.0f} rows per second in batches of {FRAMEWORK_BATCH} rows.")
+    console.print(
+        f"\n[bold]A feed to {result['framework']}[/] on {result['device']}: every batch is a {result['batch_type']}."
+    )
+    console.print(f"It delivers {result['rows_per_second']:,.0f} rows per second in batches of {FRAMEWORK_BATCH} rows.")
 
 
 def _print_doctor(framework: str | None, report: str) -> None:

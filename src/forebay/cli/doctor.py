@@ -251,7 +251,10 @@ def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: Doc
     The script continues afterwards. A rank of a distributed run writes its files only at its end, because the names of
     these files contain the rank.
     """
-    text = "enough steps were recorded. The script runs on; Ctrl-C ends it and prints the report, --stop ends it here."
+    text = (
+        "enough steps were recorded. The script continues. Ctrl-C ends it and prints the report. "
+        "The option --stop ends a script at this point."
+    )
     terminal.status(text, style="dim")
     if capture.rank is not None or not any(getattr(arguments, name) for name in OUTPUTS):
         return

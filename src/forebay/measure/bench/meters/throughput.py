@@ -2,7 +2,7 @@
 
 An idle consumer only takes batches. A busy consumer also runs a step after every batch; the meter measures how much the
 loader slows this step. A sample runs epochs until its time is up, and includes the start of each epoch. If the time
-ends within an epoch, the rows received so far count.
+ends within an epoch, the rows that were received until then count.
 
 Two options are for loaders that need much time for a batch. "time_factor" multiplies the length of a sample.
 "drained_batches" is the number of batches that the meter takes before the clock starts, because a loader may have
