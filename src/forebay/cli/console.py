@@ -44,7 +44,10 @@ def error_console() -> Console:
 
 @contextmanager
 def report_progress(text: str) -> Iterator[Callable[[str], None]]:
-    """Yield a function that changes the text of a progress line. Nothing is shown if stderr is not a terminal."""
+    """Show a progress line during the block; yield a function that changes its text.
+
+    If stderr is not a terminal, show nothing.
+    """
     with ProgressLine(text) as progress:
 
         def change(text: str) -> None:

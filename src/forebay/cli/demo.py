@@ -1,4 +1,7 @@
-"""`forebay demo`: compare four loaders on generated data, feed a framework, and profile a script with the doctor."""
+"""`forebay demo`: compare four loaders, feed a framework, and profile a script.
+
+The loaders read generated data. The script has a fault that the doctor should find.
+"""
 
 import argparse
 import tempfile
@@ -40,12 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         _print_results(data.nbytes, speeds, decisions)
     framework = find_framework()
-    fed = None if framework is None else _feed(framework)
+    feed_result = None if framework is None else _try_feed(framework)
     if not arguments.json:
-        _print_framework(fed)
+        _print_feed_result(feed_result)
     report = "" if framework is None else run_doctor(framework)
     if arguments.json:
-        document = {"rows_per_second": speeds, "choices": decisions, "feed": fed, "doctor_report": report or None}
+        document = {
+            "rows_per_second": speeds,
+            "choices": decisions,
+            "feed": feed_result,
+            "doctor_report": report or None,
+        }
         print_json(document)
     else:
         _print_doctor(framework, report)
@@ -53,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(data: Array, path: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
-    """Return the rows per second of each loader, and the decisions of the feed from memory.
+    """Return the rows per second of each loader, and the memory feed's decisions.
 
     The loaders run in turn, so that other load on the machine affects all of them equally.
     """
@@ -86,7 +94,7 @@ def _stack_rows(data: Array) -> Iterator[Any]:
 
 
 def _index_batches(data: Array) -> Iterator[Any]:
-    """Yield batches, each by one NumPy index operation."""
+    """Yield batches; one NumPy indexing operation makes each batch."""
     order = np.random.default_rng(1).permutation(len(data))
     for start in range(0, len(order), BATCH):
         yield data[order[start : start + BATCH]]
@@ -99,8 +107,11 @@ def _rows_per_second(batches: Iterable[Any]) -> float:
     return rows / (time.perf_counter() - start)
 
 
-def _feed(framework: str) -> dict[str, Any] | None:
-    """Return what a feed to the framework delivers; None if it cannot be imported or is too old."""
+def _try_feed(framework: str) -> dict[str, Any] | None:
+    """Return the results of `feed_framework`.
+
+    Return None if the framework cannot be imported or is too old.
+    """
     try:
         return feed_framework(framework)
     except (ForebayError, ImportError) as error:
@@ -125,18 +136,20 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     for decision in decisions:
         table.add_row(decision["name"], decision["choice"], decision["why"])
     console.print(table)
-    console.print("\nA feed delivers each row once per epoch. Seed and epoch alone set the order.")
+    console.print("\nA feed delivers each row once per epoch. Only seed and epoch set the order.")
     console.print("It reuses the memory of batches that you no longer use.")
 
 
-def _print_framework(fed: dict[str, Any] | None) -> None:
+def _print_feed_result(result: dict[str, Any] | None) -> None:
     console = result_console()
-    if fed is None:
+    if result is None:
         names = ", ".join(SCRIPTS)
         console.print(f"\nNone of {names} can be used, so the demo shows no batches of a framework.")
         return
-    console.print(f"\n[bold]A feed to {fed['framework']}[/] on {fed['device']}: every batch is a {fed['batch_type']}.")
-    console.print(f"It delivers {fed['rows_per_second']:,.0f} rows per second in batches of {FRAMEWORK_BATCH} rows.")
+    console.print(
+        f"\n[bold]A feed to {result['framework']}[/] on {result['device']}: every batch is a {result['batch_type']}."
+    )
+    console.print(f"It delivers {result['rows_per_second']:,.0f} rows per second in batches of {FRAMEWORK_BATCH} rows.")
 
 
 def _print_doctor(framework: str | None, report: str) -> None:

@@ -1,4 +1,7 @@
-"""The parts of `forebay demo` that need a framework: a feed to it, and the doctor on a script with a fault."""
+"""The parts of `forebay demo` that need a framework.
+
+One part feeds the framework. The other part runs the doctor on a script with a fault.
+"""
 
 import os
 import subprocess
@@ -16,7 +19,7 @@ from forebay.cli.console import report_progress
 
 __all__ = ["FRAMEWORK_BATCH", "SCRIPTS", "feed_framework", "find_framework", "run_doctor"]
 
-FRAMEWORK_ROWS, WIDTH, FRAMEWORK_BATCH = 100_000, 100, 256
+FRAMEWORK_ROWS, WIDTH, FRAMEWORK_BATCH = 100_000, 100, 256  # rows of the data, numbers per row, rows per batch
 FEED_SECONDS = 0.5  # how long the feed is measured
 DOCTOR_SECONDS = 120.0  # after this time, the demo ends without a report
 
@@ -101,7 +104,10 @@ def find_framework() -> str | None:
 
 
 def feed_framework(name: str) -> dict[str, Any]:
-    """Return the type of a batch of this framework, its device, and the rows per second that a feed delivers."""
+    """Feed a framework; return its name, the device, the batch type and the speed.
+
+    The speed is in rows per second.
+    """
     rng = np.random.default_rng(0)
     data = {
         "x": rng.random((FRAMEWORK_ROWS, WIDTH), dtype=np.float32),
@@ -118,7 +124,10 @@ def feed_framework(name: str) -> dict[str, Any]:
 
 
 def run_doctor(name: str) -> str:
-    """Run the doctor on a script with a fault, and return its report; an empty text after a failure."""
+    """Run the doctor on a script with a fault, and return its report.
+
+    Return an empty text if the doctor fails or needs more than `DOCTOR_SECONDS`.
+    """
     with tempfile.TemporaryDirectory() as folder, report_progress("profiling a script of the demo"):
         script = Path(folder) / "train.py"
         script.write_text(SCRIPTS[name])

@@ -59,8 +59,8 @@ writes them again when the script ends.
 are timed. In this run, Forebay emulates the best cure of the main finding at
 its source line. The results of the script are then stale or wrong. If the
 script writes files, it writes them again with these results: first copy the
-files you need. It also runs the script without each debug setting whose cost
-the first run does not show, and once as written to compare.
+files you need. --verify also measures debug settings whose cost the first run
+does not show: it runs the script without each setting, and once unchanged.
 
 exit codes:
   0  --fail-on is not given, or no finding reaches it
@@ -154,7 +154,7 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     if capture.rank is not None and not is_capture(arguments.script):
         rename_for_rank(arguments, capture.rank)
     if capture.ended == "terminated" and arguments.capture and not is_capture(arguments.script):
-        with suppress(OSError):  # `write_outputs` reports it
+        with suppress(OSError):  # `write_outputs` reports the error
             _without_user_data(capture, arguments).save(arguments.capture)  # the process may be killed soon
     diagnosis = _diagnose(capture, arguments)
     if arguments.verify:
@@ -165,7 +165,7 @@ def _examine(arguments: argparse.Namespace, terminal: DoctorTerminal) -> int:
     code = _exit_code(diagnosis, arguments.fail_on) if written and printed else 2
     if capture.ended == "terminated" and not is_capture(arguments.script):
         terminal.close()
-        os._exit(code)  # as SIGTERM in plain Python: joins no threads of the script, calls no exit handlers
+        os._exit(code)  # like SIGTERM in plain Python: joins no threads of the script, calls no exit handlers
     return code
 
 
@@ -238,7 +238,7 @@ def _load_or_record(arguments: argparse.Namespace, terminal: DoctorTerminal) -> 
 
 
 def _warn_of_misplaced_options(arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
-    """Warn of options of the doctor that follow the script, which gets them."""
+    """Warn of each doctor option after the script's name, because the script receives it."""
     for option in arguments.arguments:
         if option.partition("=")[0] in OPTIONS:
             text = f"{option} follows the name of the script, so the script gets it. Options of the doctor come first."
@@ -246,11 +246,15 @@ def _warn_of_misplaced_options(arguments: argparse.Namespace, terminal: DoctorTe
 
 
 def _report_early(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> None:
-    """Say that enough steps were recorded, and write the requested files. The script goes on afterwards.
+    """Print that enough steps were recorded, and write the requested files.
 
-    Each rank of a distributed run has its own files, whose names are known only at its end.
+    The script continues afterwards. A rank of a distributed run writes its files only at its end, because the names of
+    these files contain the rank.
     """
-    text = "enough steps were recorded. The script runs on; Ctrl-C ends it and prints the report, --stop ends it here."
+    text = (
+        "enough steps were recorded. The script continues. Ctrl-C ends it and prints the report. "
+        "The option --stop ends a script at this point."
+    )
     terminal.status(text, style="dim")
     if capture.rank is not None or not any(getattr(arguments, name) for name in OUTPUTS):
         return
@@ -271,7 +275,10 @@ def _report_last(capture: Capture, arguments: argparse.Namespace, terminal: Doct
 
 
 def _check_script(script: str, *, module: bool) -> None:
-    """Raise CaptureError if the script is no script, or if the top-level package of the module does not exist."""
+    """Raise CaptureError if Python cannot run the script or find the module.
+
+    For a module, only its top-level package is looked up.
+    """
     path = Path(script)
     if module:
         if PathFinder.find_spec(script.partition(".")[0], [str(Path.cwd()), *sys.path]) is None:

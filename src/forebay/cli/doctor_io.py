@@ -76,7 +76,7 @@ def find_rank_captures(arguments: argparse.Namespace) -> list[str]:
 
 
 def rename_for_rank(arguments: argparse.Namespace, rank: int) -> None:
-    """Add the rank to the names of the output files, so that ranks write different files."""
+    """Add the rank to the names of the output files: each rank has its own."""
     for name in OUTPUTS:
         path: Path | None = getattr(arguments, name)
         if path is not None:
@@ -127,20 +127,21 @@ def _save_json(diagnosis: Diagnosis, path: Path, ranks: RankComparison | None) -
 def profile(
     arguments: argparse.Namespace, report_early: Callable[[Capture], None], report_last: Callable[[Capture], None]
 ) -> Capture:
-    """Profile the script.
+    """Profile the script and return its capture.
 
-    With --verify it runs in a subprocess, whose end frees its memory for the second run. Without --verify,
-    `report_early` gets a capture when enough steps were recorded and the script goes on, and `report_last` gets it if
-    the script does not end after SIGTERM.
+    With --verify, the script runs in a subprocess. The end of the subprocess frees memory for the second run. Without
+    --verify, the script runs in this process. `report_early` receives a capture if the script continues after enough
+    steps were recorded. `report_last` receives the capture if the script does not end after SIGTERM.
     """
     run = _run_request(arguments)
     return profile_in_subprocess(run) if arguments.verify else profile_run(run, report_early, report_last)
 
 
 def verify_cure(capture: Capture, arguments: argparse.Namespace, terminal: DoctorTerminal) -> Verification:
-    """Run the script with the main cure emulated.
+    """Run the script again with the main cure emulated, and return the verification.
 
-    The emulation finds its line by the full path, so pass the capture before `without_source` shortens the paths.
+    The emulation needs the full path of its target line. So pass the recorded capture, not one that `without_source`
+    returned with shorter paths.
     """
 
     def begin(kind: EmulationKind) -> None:

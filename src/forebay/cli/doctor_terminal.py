@@ -1,4 +1,7 @@
-"""The terminal of the doctor: copies of stdout and stderr that the script can neither close nor redirect."""
+"""The terminal of the doctor: copies of stdout and stderr.
+
+The doctor can print on the copies even if the script closes or redirects stdout and stderr.
+"""
 
 import os
 import sys
@@ -15,7 +18,7 @@ if sys.platform != "win32":
 
 __all__ = ["DoctorTerminal", "reserved_descriptors"]
 
-# The number of the first copy. A script that closes all files from 3 on, as daemons do, often stops at 256.
+# The lowest descriptor of a copy. A script that closes all descriptors from 3 on, as daemons do, often stops at 256.
 FIRST_COPY = 300
 
 
@@ -69,7 +72,10 @@ class _QuietConsole(SafeConsole):
 
 
 class _StreamCopy:
-    """Prints on a copy of a stream's file descriptor, or on the stream itself if it has none."""
+    """Prints on a copy of a stream's file descriptor.
+
+    If the stream has no file descriptor, prints on the stream itself.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._copy: TextIO | None = None
@@ -82,7 +88,7 @@ class _StreamCopy:
 
     def print(self, renderable: RenderableType, **options: Any) -> None:
         if self._copy is not None and _identity(self._copy.fileno()) != self._identity:
-            raise OSError("the script has closed it")  # its number may belong to another file now
+            raise OSError("the script has closed it")  # the descriptor may belong to another file now
         with suppress(BrokenPipeError):
             self.console.print(renderable, **options)
 
@@ -108,9 +114,9 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 @contextmanager
 def reserved_descriptors() -> Iterator[None]:
-    """Keep the numbers of stdin, stdout and stderr from new files, if the script has closed these streams.
+    """Reserve the descriptors of stdin, stdout and stderr if the script has closed them.
 
-    Otherwise an output file of the doctor would get such a number, and prints of the script would go into this file.
+    Otherwise an output file of the doctor would get such a descriptor, and the script would print into this file.
     """
     reserved: list[int] = []
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:

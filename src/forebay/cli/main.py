@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name = next((argument for argument in arguments if not argument.startswith("-")), "")
-    # Importing all commands takes longer than running a short one.
+    # Import only the requested command, because importing all commands takes longer than running a short one.
     command = importlib.import_module(f"forebay.cli.{name}") if name in COMMANDS else None
     parsed = _make_parser(name, command).parse_args(arguments)
     assert command is not None  # otherwise, parse_args has printed the help or an error, and has exited
@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make_parser(name: str, command: ModuleType | None) -> argparse.ArgumentParser:
-    """Make the parser of all commands. Only `command`, which was imported, has its arguments."""
+    """Make the parser of all commands.
+
+    Only the parser of `command` gets arguments, because the other commands are not imported.
+    """
     parser = argparse.ArgumentParser(
         prog="forebay",
         description="Load data into TensorFlow, Keras, PyTorch, JAX and NumPy, and find what slows training down.",

@@ -71,7 +71,7 @@ def _load_scenario(arguments: argparse.Namespace, probe: Probe | None) -> Scenar
 
 
 def _probe_note(probe: Probe) -> str:
-    """Return a sentence with the probed speeds, and the names of speeds that the probe lacks."""
+    """Return a sentence about the speeds of disk and link: probed, or from the scenario."""
     speeds = probed_speeds(probe)
     sources = [
         f"{name} {_format_speed(speeds[field])}" if field in speeds else f"{name} from the scenario (not probed)"

@@ -27,7 +27,7 @@ class EngineTests:
         return np.asarray(array)
 
     def feed(self, tree: Any, *, batch: int, **options: Any) -> Any:
-        """Return a feed of shuffled batches of `tree` that uses a new engine."""
+        """Return a feed with a new engine. It delivers shuffled batches of `tree`."""
         pipeline = fb.from_arrays(tree).shuffle(seed=3).batch(batch)
         return pipeline.feed(self.to, device=self.make_engine(), **options)
 
@@ -77,9 +77,9 @@ class EngineTests:
         with self.feed(data, batch=10) as fast:
             batches = [self.read(batch).copy() for batch in fast]
         with self.feed(data, batch=10) as slow:
-            pause = threading.Event()
+            never_set = threading.Event()
             for fast_batch, slow_batch in zip(batches, slow, strict=True):
-                pause.wait(0.0002)  # seconds
+                never_set.wait(0.0002)  # seconds; makes this consumer slow
                 assert np.array_equal(fast_batch, self.read(slow_batch))
 
     def test_closing_leaves_kept_batches_valid(self) -> None:

@@ -43,10 +43,10 @@ class SimulatedMemory:
 
     host: Any
     device: Any
-    block: Any = None  # worker processes cannot share this memory
+    block: Any = None  # the `SharedBlock` of `host`; None, because worker processes cannot share simulated memory
     state: str = "free"  # "free", "in flight" (sent), or "arrived" (lent to the consumer)
     checksum: int = 0  # of the host memory at the start of the copy
-    parts: list[tuple[int, int]] = field(default_factory=list)  # offset and size in bytes of each copied part
+    parts: list[tuple[int, int]] = field(default_factory=list)  # offset and size in bytes of each part to copy
     arrives_at: float = 0.0  # when the copy ends
     reusable_at: float = 0.0  # when the work that the consumer has queued no longer reads the slot
 
@@ -97,7 +97,7 @@ class SimulatedEngine:
     def wait_host_free(self, memory: SimulatedMemory) -> None:
         """Finish the copy that reads the host memory.
 
-        A slot that is still in flight was never lent. Its content is discarded.
+        If the slot was sent but never lent, discard its content.
         """
         with self._lock:
             if memory.state == "in flight":
@@ -129,7 +129,7 @@ class SimulatedEngine:
             self._finish_copy(memory)
 
     def hand_out(self, memory: SimulatedMemory) -> None:
-        """Raise HazardError unless the copy has arrived and the slot was not reclaimed since."""
+        """Raise HazardError unless the copy has arrived and the slot has not been reclaimed."""
         with self._lock:
             if memory.state != "arrived":
                 raise HazardError(f"a batch was taken from a slot that is not lent: its state is {memory.state!r}.")
@@ -160,8 +160,9 @@ class SimulatedEngine:
             memory.device[offset : offset + nbytes] = memory.host[offset : offset + nbytes]
         memory.state = "arrived"
 
-    # Deprecated names of 0.1. They do not call the new method of `self`: if a subclass overrides an old name, its new
-    # method is an alias of this override (core/plugin_names.py), and the call would recurse.
+    # Deprecated names of 0.1. If a subclass overrides an old name, its new name becomes an alias of the override
+    # (core/plugin_names.py). An override that calls `super()` would then recurse if these methods called the new name
+    # on `self`. Therefore they call the method of `SimulatedEngine`.
 
     def attend(self) -> None:
         """Deprecated name of `enter_worker_thread`."""

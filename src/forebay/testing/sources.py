@@ -34,7 +34,10 @@ class SourceTests:
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[tuple[Source, Tree]]:
-        """The source that `make_source` returns, and its expected rows. The source is closed after the test."""
+        """The source and the expected rows that `make_source` returns.
+
+        The source is closed after the test.
+        """
         source, tree = self.make_source(tmp_path)
         yield source, tree
         source.close()
@@ -157,7 +160,10 @@ def make_target(source: Source, count: int) -> list[Array]:
 
 
 def random_rows(source: Source, count: int, *, seed: int = 0) -> Array:
-    """Return `count` random row numbers, which may repeat; an empty array if the source is empty."""
+    """Return `count` random row numbers, which may repeat.
+
+    If the source is empty, return an empty array.
+    """
     return np.random.default_rng(seed).integers(0, max(1, len(source)), count if len(source) else 0)
 
 

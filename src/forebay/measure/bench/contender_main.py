@@ -1,4 +1,4 @@
-"""The program of a contender process: it sets the contender up and takes samples, on request.
+"""The program of a contender process: it sets the contender up and takes samples.
 
 Requests and replies use a pipe of their own, so that output of frameworks does not mix with replies. The program ends
 when the runner closes the pipe.

@@ -1,4 +1,7 @@
-"""The handle of a contender process: `forebay bench` starts it, sends it requests, receives replies and ends it."""
+"""The handle of a contender process.
+
+With it, `forebay bench` starts the process, sends requests, receives replies and ends the process.
+"""
 
 import json
 import os
@@ -73,13 +76,16 @@ class ContenderProcess:
         return reply
 
     def stop_requests(self) -> None:
-        """Close the connection, which tells the process to end. It then has `SECONDS_TO_END`."""
+        """Close the connection, which tells the process to end.
+
+        `close()` kills the process if this takes more than `SECONDS_TO_END`.
+        """
         if not self._connection.closed:
             self._connection.close()
             self._deadline = monotonic() + SECONDS_TO_END
 
     def close(self) -> None:
-        """End the process; kill it and its children if it takes too long."""
+        """End the process. If it takes too long, kill it and its child processes."""
         self.stop_requests()
         try:
             self._process.wait(max(0.1, self._deadline - monotonic()))

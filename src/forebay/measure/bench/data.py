@@ -44,10 +44,12 @@ JPEG_QUALITY = 86  # makes files of 55 KB
 CLASSES = 10
 SHARDS = 8  # .tar files that contain the images
 CSR_VALUES = 20  # values of a sparse row that are not 0
-TEXT_MEDIAN = 300  # tokens; texts have a lognormal length with a sigma of 1, as web pages have about
-BUCKET_GROWTH = 1.1  # of the bounds from bucket to bucket of texts
+# Tokens; the median length in the file of a `TextSource`. The lengths are lognormal with a sigma of 1, similar to the
+# lengths of web pages.
+TEXT_MEDIAN = 300
+BUCKET_GROWTH = 1.1  # about the largest length in a bucket, divided by the largest length in the previous bucket
 MIX_WEIGHTS = (5, 3, 2)  # of the three sources that loaders mix
-PACKING_ROWS = 64  # rows that packers keep open at a time, if they do not know all lengths
+PACKING_ROWS = 64  # rows that a packer fills at the same time, if it does not know the lengths of all texts
 
 
 def make_array(work: Workload) -> np.ndarray[Any, Any]:
@@ -140,12 +142,18 @@ def make_csr(work: Workload) -> Any:
 
 
 def make_texts(work: Workload) -> Ragged:
-    """Make texts of different length: numbers above 0. Most are short, and a few are long."""
+    """Make texts of different length; most are short, and a few are long.
+
+    All tokens are above 0, because 0 is padding.
+    """
     return _random_texts(work.rows, int(work.options["longest"]), work.dtype)
 
 
 class BucketSampler:
-    """Yields the row numbers of each batch of texts: shuffled rows of one bucket, and shuffled batches."""
+    """Yields the row numbers of each batch of texts.
+
+    A batch has shuffled rows of one bucket. The batches of all buckets are shuffled too.
+    """
 
     def __init__(self, work: Workload) -> None:
         lengths = make_texts(work).lengths
@@ -253,7 +261,10 @@ def _write_texts(work: Workload, path: Path) -> Path:
 
 
 def _write_jpegs(work: Workload, folder: Path) -> Path:
-    """Write photo-like images. Without Pillow, write none; the contenders then report that it is not installed."""
+    """Write images that resemble photos, and return their folder.
+
+    Without Pillow, write none; the contenders then report that Pillow is not installed.
+    """
     if find_spec("PIL") is None:
         return folder
     from PIL import Image

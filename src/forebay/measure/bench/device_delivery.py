@@ -1,6 +1,6 @@
 """Endless delivery of batches to a device, measured in intervals of time.
 
-The epochs of a loader follow each other without a pause, and each interval continues where the last one stopped. The
+The epochs of a loader follow each other without a gap, and each interval continues where the last one stopped. The
 clock stops when the device has processed the last batch, so a batch counts only after its arrival. The first batch is
 copied to the host and compared with the source, row by row. Most consumers sum all batches on the device, and the sum
 of each epoch must equal the sum of the source. With the option "comparable" set to False, the rows are not those of
@@ -21,7 +21,9 @@ from forebay.measure.bench.row_ids import WrongRowsError, check_rows
 
 __all__ = ["DeliveredBatches", "Delivery"]
 
-LEAD_SHARE = 0.5  # time before an interval, as a share of it, in which prefetched batches are consumed and not counted
+# Length of the lead before an interval, as a share of the interval. Batches of the lead do not count, because the
+# loader may have prefetched them.
+LEAD_SHARE = 0.5
 MODULUS = 1 << 32  # frameworks sum in different integer types; the lowest 32 bits are the same in all of them
 
 
@@ -32,7 +34,7 @@ class DeliveredBatches:
     batches: int
     nbytes: int
     seconds: float
-    cores: float  # mean number of busy cores, including the time directly before the interval
+    cores: float  # mean number of busy cores during the lead and the interval
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -63,7 +65,7 @@ class Delivery:
         return batch
 
     def run(self, seconds: float) -> int:
-        """Consume batches for this long, wait for the device, and return the number of batches."""
+        """Consume batches for `seconds`, wait for the device, and return the number of batches."""
         batches, totals = self._consume_until(perf_counter() + seconds)
         self._check(totals)
         return batches
@@ -71,8 +73,8 @@ class Delivery:
     def measure(self, seconds: float) -> DeliveredBatches:
         """Measure the batches that arrive in this many seconds.
 
-        First consume the batches that the loader has prefetched while other entries were measured. Then start the clock
-        without a pause, because the loader would prefetch again.
+        First consume the batches that the loader has prefetched while other entries were measured. Then start
+        the clock without a gap, in which the loader would prefetch again.
         """
         clock = CpuClock()
         _, earlier_totals = self._consume_until(perf_counter() + seconds * LEAD_SHARE)
@@ -105,7 +107,10 @@ class Delivery:
             self._consumer.end_epoch()
 
     def _check(self, totals: list[int]) -> None:
-        """Raise `WrongRowsError` if the sum of an epoch with all rows differs from the sum of the source."""
+        """Raise `WrongRowsError` if the sum of an epoch differs from the sum of the source.
+
+        Do nothing if an epoch need not have every row of the source once.
+        """
         for total in totals if self._has_all_rows else ():
             if (total - self._expected_total) % MODULUS:
                 raise WrongRowsError(

@@ -22,7 +22,7 @@ def open_device() -> Device:
 
 
 class DmaCopies:
-    """Copies blocks of a page-locked array to the device without a pause between two copies.
+    """Copies blocks of a page-locked array to the device without a gap between two copies.
 
     Two device buffers are used in turn: one receives a block while the caller reads the other.
     """
@@ -48,7 +48,7 @@ class DmaCopies:
         yield self._wait_for(count - 1)
 
     def seconds_per_block(self, nbytes: int, count: int) -> float:
-        """Return the mean seconds per block, without a pause between two copies."""
+        """Return the mean seconds per block, without a gap between two copies."""
         list(self.copy_blocks(nbytes, 2))
         start = perf_counter()
         for _ in self.copy_blocks(nbytes, count):

@@ -1,4 +1,7 @@
-"""Name and versions of the GPU under test, read without creating a CUDA context."""
+"""The name of the GPU, and the versions of CUDA and of GPU packages.
+
+No function of this module creates a CUDA context.
+"""
 
 import ctypes
 from importlib.metadata import PackageNotFoundError, version

@@ -101,7 +101,8 @@ class Case:
     baseline: str | None = None  # label of the entry that ratios refer to
     files: tuple[str, ...] = ()  # kinds of file to write before the run; `data.write_file` explains them
     targets: tuple[PerformanceTarget, ...] = ()
-    timeout_seconds: float = 240.0  # per reply of a contender process; the slowest one permutes a billion rows in 60 s
+    # Per reply of a contender process. The slowest contender needs 60 s to permute a billion rows.
+    timeout_seconds: float = 240.0
 
 
 def select_cases(

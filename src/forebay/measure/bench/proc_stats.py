@@ -14,8 +14,8 @@ _SESSION, _USER, _SYSTEM = 3, 11, 12
 class CpuClock:
     """Measures how many cores a contender keeps busy, from creation until `stop()`.
 
-    A contender process leads its own session, so all other processes of that session are its children. Its own CPU time
-    is exact. The CPU time of its children is counted in kernel ticks of 10 ms.
+    A contender process leads its own session, so all other processes of that session are its children. The CPU time of
+    the contender process itself is exact. The CPU time of its children is counted in kernel ticks, usually of 10 ms.
     """
 
     def __init__(self) -> None:

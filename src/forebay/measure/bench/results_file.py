@@ -29,7 +29,7 @@ def to_json(results: BenchResults) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> BenchResults:
-    """Read results. Medians and ratios are not read but computed from the samples."""
+    """Read results. Ignore saved medians and ratios; they follow from the samples."""
     version = data.get("schema_version") if isinstance(data, Mapping) else None
     if version != SCHEMA_VERSION:
         raise ValueError(

@@ -40,7 +40,7 @@ def make_numbered_rows(rows: int, shape: tuple[int, ...], dtype: str) -> np.ndar
 
 
 def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any], *, may_repeat: bool = False) -> None:
-    """Check that each row of the batch equals its source row, and that no row repeats unless it may."""
+    """Check that each row equals its source row, and occurs once unless `may_repeat`."""
     ids = _row_ids(batch)
     if not may_repeat and len(np.unique(ids)) != len(ids):
         raise WrongRowsError(f"a batch of {len(batch)} rows contains only {len(np.unique(ids))} different rows")
@@ -49,9 +49,9 @@ def check_rows(batch: np.ndarray[Any, Any], source: np.ndarray[Any, Any], *, may
 
 
 def sum_first_elements(source: np.ndarray[Any, Any]) -> int:
-    """Return the sum of the first element of every row.
+    """Return the sum of the first elements of all rows.
 
-    All batches of an epoch together must have this sum.
+    The batches of an epoch that has every row once must have this sum together.
     """
     column = source.reshape(len(source), -1)[:, 0]
     return int(column.sum(dtype=np.float64 if column.dtype.kind == "f" else np.int64))

@@ -23,8 +23,9 @@ __all__ = ["EntryRun", "ReportProgress", "cpu_steal_share", "run_cases"]
 
 ReportProgress: TypeAlias = Callable[[str], None]  # receives one line of progress at a time
 
-STEAL_SECONDS = 0.1  # length of a measurement; a few milliseconds are too short, as the kernel favours a woken thread
-# A longer gap between two clock readings means that another process had the core, which it keeps for milliseconds.
+# Length of a measurement. A few milliseconds are too short, because the kernel first favours a thread that has woken.
+STEAL_SECONDS = 0.1
+# A longer gap between two clock readings means that another process had the core. Such gaps last milliseconds.
 STEAL_GAP_SECONDS = 100e-6
 
 

@@ -12,12 +12,16 @@ from forebay.measure.bench.results import BenchResults, CaseResult, ResultRow
 
 __all__ = ["render"]
 
-# CPU steal share from which the table warns. Without other load it was 0.01 to 0.02, caused by loaders that prefetch.
+# From this CPU steal share on, the table shows a warning. On a machine without other load, the share was 0.01 to 0.02,
+# because loaders prefetch.
 HIGH_CPU_STEAL = 0.05
 
 
 def render(results: BenchResults, *, targets: bool = False) -> Iterator[RenderableType]:
-    """Yield the parts of the report: machine, one table per case, footnotes, and performance targets if asked for."""
+    """Yield the parts of the report: machine, one table per case, and footnotes.
+
+    With `targets`, a table of performance targets follows each case that has some.
+    """
     yield _heading(results)
     for result in results.cases:
         yield Text(f"\n{result.case.name}: {result.case.title}", style="bold")
@@ -92,7 +96,7 @@ def _amount_cell(row: ResultRow, column: ResultColumn) -> str:
     if value is None:
         return ""
     unit = "" if column.unit in ("rows/s", "GB/s", "cores") else f" {column.unit}"
-    # Columns without a ratio may hold values near zero, where a relative spread says nothing. One sample has no spread.
+    # Columns without a ratio may have values near zero. Their relative spread means nothing. One sample has no spread.
     has_spread = spread is not None and column.ratio and len(row.samples[column.name]) > 1
     return format_amount(value, column.unit) + unit + (f" ±{spread:3.0%}" if has_spread else "")
 

@@ -14,9 +14,9 @@ __all__ = ["cached_nbytes", "drop_from_page_cache", "require_file", "write_uncac
 
 _WRITE_NBYTES = 64 << 20  # bytes per write
 _MAX_CACHED_SHARE = 0.05  # of the file; above it, a read would measure the page cache instead of the disk
-_FREE_SPACE_FACTOR = 2  # the disk must have free space for this many times the file
+_FREE_SPACE_FACTOR = 2  # the free space of the disk, divided by the size of the file, must be at least this number
 _ATTEMPTS = 10  # to drop the file from the page cache
-_PAUSE_SECONDS = 0.1  # after a failed attempt
+_RETRY_DELAY_SECONDS = 0.1  # wait after a failed attempt
 
 
 def write_uncached_file(work: Workload, path: Path) -> None:
@@ -53,14 +53,14 @@ def drop_from_page_cache(path: Path) -> None:
 
 
 def _try_to_drop(file: int) -> bool:
-    """Ask the kernel to drop the file, and return whether it did.
+    """Ask the kernel to drop the file, and return whether the kernel did so.
 
-    Pause if it did not, because pages in use can be dropped later.
+    If it did not, wait, because the kernel can drop pages that are in use now at a later time.
     """
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     if cached_share(file) <= _MAX_CACHED_SHARE:
         return True
-    time.sleep(_PAUSE_SECONDS)
+    time.sleep(_RETRY_DELAY_SECONDS)
     return False
 
 

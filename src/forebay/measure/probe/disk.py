@@ -61,9 +61,10 @@ def filesystem_of(folder: Path) -> str:
 
 
 def _write(file: int, nbytes: int) -> None:
-    """Write a block again and again for at most `WRITE_SECONDS`, but at least once, and flush each time.
+    """Write blocks of random bytes until the file has `nbytes`, and flush each block.
 
-    The kernel can drop a page from the page cache only after it has written the page to the disk.
+    After `WRITE_SECONDS` no further block starts, but one block is always written. The kernel can drop a page from the
+    page cache only after it has written the page to the disk.
     """
     block = np.random.default_rng(0).bytes(SLOT_NBYTES)  # random, so that no file system can compress it
     written, deadline = 0, time.perf_counter() + WRITE_SECONDS
@@ -73,7 +74,10 @@ def _write(file: int, nbytes: int) -> None:
 
 
 def _measure_uncached(file: int, buffer: Array) -> float | None:
-    """Return bytes per second of the disk, or None if the page cache keeps the file."""
+    """Return bytes per second of the disk.
+
+    Return None if the kernel does not drop the file from the page cache.
+    """
     if not _drop_from_page_cache(file):
         return None
 

@@ -36,7 +36,7 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def _measure_copy(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return bytes per second of all threads, each copying a part of every window."""
+    """Return bytes per second of all threads; each thread copies a part of every window."""
     edges = np.linspace(0, WINDOW_NBYTES, threads + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
@@ -54,7 +54,7 @@ def _measure_gathers(buffers: Buffers, threads: int, pool: ThreadPoolExecutor) -
 
 
 def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: ThreadPoolExecutor) -> float:
-    """Return bytes per second of all threads, each gathering random rows into its slot."""
+    """Return bytes per second of all threads; each thread gathers random rows into its slot."""
     rows, slots = buffers.rows(row_nbytes), list(_split_target(buffers, row_nbytes, threads))
     gather, random = make_gather(rows), np.random.default_rng(0)
 
@@ -63,7 +63,7 @@ def _measure_gather(buffers: Buffers, row_nbytes: int, threads: int, pool: Threa
             gather(indices, slot)
 
     def sample() -> float:
-        # Every sample reads other rows, because the CPU cache may contain the rows of the last sample.
+        # Every sample draws new rows, because the CPU cache may contain the rows of the previous sample.
         indices = random.integers(len(rows), size=(threads, FILLS, len(slots[0])))
         return measure_rate(indices.size * row_nbytes, lambda: list(pool.map(fill, slots, indices)))
 

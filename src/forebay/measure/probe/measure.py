@@ -18,13 +18,13 @@ from forebay.measure.probe.timing import Buffers
 __all__ = ["MeasuredCeilings", "measure_ceilings", "measure_machine"]
 
 ReportProgress: TypeAlias = Callable[[str], None]
-# Folders to measure if the temporary folder is in memory. The files of /var/tmp survive a restart, so it is on a disk.
+# Folders to measure if the temporary folder is in memory. Files in /var/tmp survive a restart, so it is on a disk.
 DISK_FOLDERS = (Path("/var/tmp"),)  # nosec B108  # files there get random names
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeilings:
-    """The ceilings, and messages about those that could not be measured."""
+    """The ceilings, and a message about each ceiling that could not be measured."""
 
     host: HostCeilings
     disk: DiskCeilings | None

@@ -10,8 +10,8 @@ from forebay.core.spec import Array
 
 __all__ = ["ROW_NBYTES", "SLOT_NBYTES", "WINDOW_NBYTES", "Buffers", "measure_median", "measure_rate"]
 
-MAX_SAMPLES = 9  # per median; more samples would make the probe slower, and the median hardly steadier
-MEDIAN_SECONDS = 0.2  # time after the first sample in which further samples start
+MAX_SAMPLES = 9  # per median; more samples would make the probe slower, and the median only slightly more stable
+MEDIAN_SECONDS = 0.2  # period after the first sample in which further samples start
 WINDOW_NBYTES = 64 << 20  # bytes that one copy moves
 MAX_WINDOWS = 5  # 320 MiB: more than a CPU cache, and below 512 MiB together with the target buffer
 MEMORY_DIVISOR = 8  # the source takes an eighth of the memory at most, and one window at least

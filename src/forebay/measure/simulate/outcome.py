@@ -39,9 +39,9 @@ class ScenarioOutcome:
 
     @property
     def bottleneck(self) -> ScenarioPart:
-        """Return the part whose doubling saves most.
+        """Return the part whose doubled capacity saves most step time.
 
-        If it saves less than `MIN_GAIN`, return the busiest part.
+        If this saves less than `MIN_GAIN`, return the busiest part.
         """
         seconds, best = min(
             (self.doubled_seconds[part.parameter], part.name)
@@ -53,7 +53,7 @@ class ScenarioOutcome:
 
     @property
     def full_speed_share(self) -> float:
-        """Return the speed as a share of the speed with batches that are always ready."""
+        """Return the speed, as a share of the speed with batches that are always ready."""
         return min(1.0, self.always_ready.step_seconds / self.run.step_seconds)
 
     @property

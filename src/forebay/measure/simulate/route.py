@@ -72,7 +72,10 @@ def jitter_factors(random: np.random.Generator, jitter: float, count: int) -> Ar
 
 
 def plan_route(scenario: Scenario) -> Route:
-    """Return the route of a scenario, without servers that move no bytes or cause no delay."""
+    """Return the route of a scenario.
+
+    It omits disks, links and networks that move no bytes, or that have an infinite speed and no latency.
+    """
     branches = tuple(branch for branch in _read_branches(scenario) if branch)
     return Route(branches, tuple(_map_stages(scenario)) + tuple(_device_stages(scenario)))
 
@@ -168,9 +171,10 @@ def _pass_stages(stages: tuple[RouteStage, ...], ready: Array, random: np.random
 
 
 def _stage_maker(count: int) -> Callable[..., Iterator[RouteStage]]:
-    """Return a function that makes a stage: a `Server` that stands for `count` equal parts, such as one disk per host.
+    """Return a function that makes a stage with `count` equal servers.
 
-    The function yields one stage, or none if no bytes move or the servers cause no delay.
+    One `Server` object stands for all of them, such as the disks of all hosts. The returned function yields one stage.
+    It yields none if no bytes move, or if the speed is infinite and there is no latency.
     """
 
     def make_stage(

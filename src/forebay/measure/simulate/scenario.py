@@ -15,7 +15,7 @@ __all__ = ["Data", "Host", "Maps", "Remote", "Scenario", "Store", "Training"]
 
 SOURCES = ("memory", "disk", "store")
 MAP_LOCATIONS = ("nowhere", "host", "remote")
-MAX_GPUS = 200_000  # a simulation of so many GPUs takes 2 GB of memory and 100 seconds
+MAX_GPUS = 200_000  # a simulation of this number of GPUs takes 2 GB of memory and 100 seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Training:
     compute_seconds: float  # per step
     compute_jitter: float = 0.0  # standard deviation as a share of compute_seconds
     all_reduce_seconds: float = 0.0  # per step; only the part that does not overlap with compute
-    prefetch: int = 0  # batches per GPU that are ready or in preparation; 0 means as many as a feed plans
+    prefetch: int = 0  # batches per GPU that are ready or in preparation; 0 means the number that a feed plans
 
     def __post_init__(self) -> None:
         _check("training", self, above_zero=("batch_rows",))
@@ -124,8 +124,8 @@ class Remote:
     nodes: int = 1
     workers: int = 1  # per node
     network_bytes_per_second: float = math.inf  # per node, in each direction
-    # Batches per GPU that remote workers have at the same time. 0 means as many as a feed uses: two per worker, divided
-    # among the GPUs.
+    # Batches per GPU that remote workers have at the same time. 0 means the number that a feed uses: two per worker,
+    # divided among the GPUs.
     in_flight: int = 0
     seconds_per_batch: float = 0.0  # time that the training process needs to send a batch and receive the result
 
@@ -198,7 +198,10 @@ def _speed_names(section: Any) -> tuple[str, ...]:
 
 
 def _check(section_name: str, section: Any, above_zero: tuple[str, ...] = ()) -> None:
-    """Check all numbers: none negative, only speeds infinite, none of `above_zero` 0."""
+    """Raise ScenarioError if a number of a section is not allowed.
+
+    No number may be negative or NaN. Only speeds may be infinite. The fields in `above_zero` must not be 0.
+    """
     for item in fields(section):
         value, name = getattr(section, item.name), f"{section_name}.{item.name}"
         if isinstance(value, str):

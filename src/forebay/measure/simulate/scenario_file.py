@@ -49,7 +49,7 @@ def with_probed_speeds(scenario: Scenario, probe: Probe) -> Scenario:
 
 
 def probed_speeds(probe: Probe) -> dict[str, Any]:
-    """Return the measured speeds of disk and link, by field names of `Host`."""
+    """Return the measured speeds of disk and link. The keys are field names of `Host`."""
     speeds: dict[str, Any] = {}
     if probe.disk and probe.disk.disk_bytes_per_second:
         speeds["disk_bytes_per_second"] = probe.disk.disk_bytes_per_second
@@ -111,7 +111,7 @@ def _make_section(section: str, values: Any) -> Any:
 
 
 def _convert(name: str, value: Any, field_type: Any) -> Any:
-    """Convert a value to the type of its field. A whole number may be written as 1e9."""
+    """Convert a value to the type of its field; 1e9 is a valid whole number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field_type is str and isinstance(value, str):
         return value

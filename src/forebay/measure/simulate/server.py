@@ -2,8 +2,8 @@
 
 The simulation has no event queue. A server processes the batches of a step in the order of their arrival, and all of
 them before the batches of the next step. So the end of each batch can be computed from the ends of earlier batches:
-with Lindley's recursion for one channel, and with the recursion of Kiefer and Wolfowitz for several channels. The
-simulation of a thousand hosts then needs only a few arrays.
+with Lindley's recursion for one channel, and with the recursion of Kiefer and Wolfowitz for several channels. So the
+simulation of a thousand hosts needs only a few arrays.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
 """Simulation of the training steps of all ranks; each step ends with the slowest GPU.
 
 Every batch needs a slot. With n slots, the preparation of batch k starts when the training loop takes batch k - n. The
-host may read a batch from a store earlier, by `prefetched_batches` batches. With remote maps, batch k also waits until
-batch k - `batches_in_flight` has arrived.
+host starts to read batch k from a store when the loop takes batch k - n - `prefetched_batches`. With remote maps, batch
+k also waits until batch k - `batches_in_flight` has arrived.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,9 @@ __all__ = ["WARM_UP", "SimulatedRun", "StepTimes", "default_steps", "simulate"]
 
 MIN_STEPS = 300  # lower limit of `default_steps`
 MAX_STEPS = 1500  # upper limit of `default_steps`, because a simulation should take only seconds
-STEPS_PER_PREPARED_BATCH = 10  # with fewer steps, one late reply of the store would change the mean step time too much
-WARM_UP = 1 / 3  # share of the steps that do not count; all slots are free at the start, so the first steps are faster
+# Steps per slot and prefetched batch. With fewer, one late reply of the store would change the mean step time too much.
+STEPS_PER_PREPARED_BATCH = 10
+WARM_UP = 1 / 3  # share of the steps that are not counted: all slots are free at the start, so these steps are faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def simulate(
 
 def _run_steps(scenario: Scenario, route: Route, steps: int, seed: int) -> Iterator[StepTimes]:
     training, ranks = scenario.training, scenario.gpus
-    # The GPUs have their own generator, so that their jitter does not depend on the route.
+    # The compute times have a random generator of their own, so that their jitter does not depend on the route.
     route_random, compute_random = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
     received, arrived, ended = list[Array](), list[Array](), np.zeros(ranks)
     for number in range(steps):

@@ -1,7 +1,7 @@
 """The disk cases of `forebay bench`: reads of files outside the page cache.
 
 The baseline is `fio` at the fastest of several queue depths. Threads that call `preadv` are a second reference, and the
-only one if fio is not installed. The option "time_factor" makes a sample this many times as long as usual.
+only one if fio is not installed. The option "time_factor" multiplies the length of a sample.
 """
 
 from forebay.measure.bench.model import Case, Entry, PerformanceTarget, ResultColumn, Workload

@@ -13,12 +13,12 @@ TIMEOUT_SECONDS = 90.0
 ENVIRONMENT = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch finds the GPU without starting CUDA; loaders can still fork workers
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch finds the GPU without starting CUDA, so loaders can fork workers
 }
 # "numbered": each row contains its row number, so that consumers can check the rows.
 # "comparable": whether the rows are those of `data.make_array`.
 # "leaf": the leaf of a batch that the consumer reads, if batches are dicts.
-# "chooses_rows": whether an epoch may have only some rows, or rows several times.
+# "chooses_rows": whether an epoch may lack some rows of the source, or repeat rows.
 # "resident": whether Forebay keeps the rows on the GPU; "never" makes it copy every batch.
 # "to": the framework that receives the batches. Its consumer reads them, unless "consumer" names another one:
 # "torch_bytes" sums all bytes of a batch. The consumer "driver" reads nothing.

@@ -28,11 +28,11 @@ class Consumer(Protocol):
     """Receives batches on a device and sums an element of each row, epoch by epoch."""
 
     def take(self, batch: Any) -> None:
-        """Queue the sum of a batch without waiting."""
+        """Queue the sum of a batch on the device, without waiting for it."""
         ...
 
     def end_epoch(self) -> None:
-        """Keep the sum of the epoch for `wait`, and begin a new sum."""
+        """End the sum of the epoch, which `wait` returns, and begin a new sum."""
         ...
 
     def wait(self) -> list[int]:

@@ -114,6 +114,9 @@ class TorchWordsConsumer(TorchConsumer):
 
 
 class _SumJob(ctypes.Structure):
-    """The argument of the kernel in `sum.cu`. A pair is two 64-bit words."""
+    """The argument of the kernel in `sum.cu`.
+
+    A pair is two 64-bit words. `pairs` and `total` are addresses, and `count` is the number of pairs.
+    """
 
     _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_ulonglong), ("total", ctypes.c_void_p))

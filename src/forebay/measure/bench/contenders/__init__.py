@@ -57,7 +57,8 @@ def _contender(name: str, location: str, *requires: str, install: str = "") -> C
 def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", package: str = "") -> Contender:
     """Return the contender in which Forebay feeds a framework on the GPU.
 
-    Without `requires`, the module has the name of the framework. `package` replaces `requires` in the pip command.
+    Without `requires`, the contender needs the module with the name of the framework. `package` replaces the names of
+    these modules in the pip command.
     """
     requires = requires or (framework,)
     install = f"pip install {package or ' '.join(requires)} 'forebay[cu13]'"
@@ -67,7 +68,7 @@ def _gpu_feed(framework: str, *requires: str, location: str = "forebay:feed", pa
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        _contender("floor", "numpy:take_batches"),  # called "floor" in saved results, as the least work of any loader
+        _contender("floor", "numpy:take_batches"),  # saved results use the name "floor": the least work of a loader
         _contender("row_loop", "numpy:copy_rows"),
         _contender("first_fit", "numpy:first_fit_rows"),
         _contender("forebay", "forebay:feed"),

@@ -62,7 +62,7 @@ def preadv_threads(work: Workload) -> Callable[[float], float]:
 
 
 def mapped_take(work: Workload) -> Callable[[float], float]:
-    """Gather rows of a mapped file with `np.take`, in the order of a Forebay feed."""
+    """Gather rows of a mapped file with `np.take`, in the order of a Forebay shuffle."""
     order = fb.from_files(work.path).shuffle(seed=0, block=work.options.get("block")).order
     assert order is not None
     out = np.empty((work.batch, *work.shape), work.dtype)

@@ -1,4 +1,7 @@
-"""Forebay as a contender for the first batch of many rows: one pipeline for each way to choose or combine rows."""
+"""Forebay as a contender for the first batch of many rows.
+
+There is one pipeline for each way to choose, combine or pack rows.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,13 +15,16 @@ from forebay.measure.bench.model import StartEpoch, Workload
 __all__ = ["first_batch_feed"]
 
 LENGTHS = 250  # texts have 1 to 250 tokens
-PACKED_TOKENS, BATCH_TOKENS = 2048, 8192
+PACKED_TOKENS, BATCH_TOKENS = 2048, 8192  # tokens of a packed row; tokens of a batch of padded texts
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def first_batch_feed(work: Workload) -> StartEpoch:
-    """Describe the pipeline in the option "rows", and start its feed. The arguments are made only once per process."""
+    """Describe the pipeline that the option "rows" names, and start its feed.
+
+    Arguments of the pipeline, such as masks and weights, are made only once per process.
+    """
     pipeline = _PIPELINES[work.options["rows"]](work)
     running_feed = pipeline.shard(0, 1).feed("numpy")
     return lambda: running_feed

@@ -27,7 +27,7 @@ _DEVICE_OPTIONS = ("device", "resident", "device_bytes")
 
 
 def feed(work: Workload) -> StartEpoch:
-    """Feed the source in the option "source" to the framework in the option "to"."""
+    """Feed the source that the option "source" names to the framework of the option "to"."""
     pipeline = _PIPELINES[work.options.get("source", "arrays")](work)
     options = {name: work.options[name] for name in _DEVICE_OPTIONS if name in work.options}
     to, host_bytes = work.options.get("to", "numpy"), work.options.get("host_bytes", "256MiB")
@@ -41,7 +41,7 @@ def disk_feed(work: Workload) -> Callable[[float], float]:
     feeds: list[Feed] = []  # the last feed stays open until the next sample, so that the meter counts its memory
 
     def measure(seconds: float) -> float:
-        """Read the first epoch of a new feed for at most `seconds`; return bytes per second."""
+        """Read the first epoch of a new feed for about `seconds`; return bytes per second."""
         while feeds:
             feeds.pop().close()
         start, nbytes = perf_counter(), 0
@@ -127,7 +127,10 @@ def _sparse(work: Workload) -> fb.Pipeline:
 
 
 def _cached_images(work: Workload) -> fb.Pipeline:
-    """Cache decoded images in RAM or in a folder. One epoch fills the cache before the measurement."""
+    """Cache decoded images in RAM or in a folder.
+
+    One epoch fills the cache before the measurement.
+    """
     place = f"{work.path}/decoded" if work.options["cache"] == "disk" else "16GB"
     pipeline = _images(work).cache(place).shuffle(seed=0).batch(work.batch)
     with pipeline.feed("numpy") as filling_feed:

@@ -43,7 +43,10 @@ def mixture(work: Workload) -> StartEpoch:
 
 
 def packed_dataset(work: Workload) -> StartEpoch:
-    """Pack texts into rows by first fit or best fit, as the option "fit" says, and batch the rows."""
+    """Pack texts into rows, and batch the rows.
+
+    The option "fit" is "first" for first fit, and "best" for best fit.
+    """
     pack = FirstFitPackIterDataset if work.options["fit"] == "first" else BestFitPackIterDataset
     texts = grain.MapDataset.source(TextSource(work)).map(lambda text: {"tokens": text})
     rows = texts.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=256))

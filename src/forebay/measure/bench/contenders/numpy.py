@@ -57,7 +57,11 @@ def copy_rows(work: Workload) -> StartEpoch:
 
 
 def first_fit_rows(work: Workload) -> StartEpoch:
-    """Put each text into the first open row with room for it, in a plain loop, and batch the full rows."""
+    """Put each text into the first open row with room, in a plain loop.
+
+    A text for which no open row has room opens a row. If `PACKING_ROWS` rows are already open, the oldest of them first
+    goes to the next batch.
+    """
     texts, length = TextSource(work), work.shape[0]
 
     def epoch() -> Iterator[dict[str, Any]]:
@@ -101,7 +105,7 @@ def _stack_rows(rows: list[_PackedRow]) -> dict[str, Any]:
 
 
 def pad_rows(work: Workload) -> StartEpoch:
-    """Pad the batches of the sampler in one thread. This is the baseline."""
+    """Pad the batches of a `BucketSampler` in one thread: the baseline of its case."""
     texts, sampler = make_texts(work), BucketSampler(work)
 
     def epoch() -> Iterator[np.ndarray[Any, Any]]:

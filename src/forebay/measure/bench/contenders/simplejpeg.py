@@ -16,7 +16,10 @@ __all__ = ["decoder_threads"]
 
 
 def decoder_threads(work: Workload) -> StartEpoch:
-    """Call the libraries of Forebay's decoder in a thread pool, without Forebay. This is the baseline."""
+    """Call the libraries of Forebay's decoder in a thread pool, without Forebay.
+
+    This is the baseline of the case with image files.
+    """
     paths, labels = list_images(work)
     generator, (height, width) = np.random.default_rng(0), work.shape[:2]
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))

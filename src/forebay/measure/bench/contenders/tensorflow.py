@@ -30,10 +30,10 @@ __all__ = [
     "timeseries",
 ]
 
-# The other contenders shuffle all rows. tf.data would need seconds to fill a buffer of all rows, so its users choose a
-# smaller buffer, which is also less work.
+# Rows in the shuffle buffer. The other contenders shuffle all rows. tf.data would need seconds to fill a buffer of all
+# rows, so its users choose a smaller buffer, which is also less work.
 SHUFFLE_WINDOW_ROWS = 4096
-SHUFFLE_WINDOW_TEXTS = 10_000  # elements; tf.data shuffles within such a buffer
+SHUFFLE_WINDOW_TEXTS = 10_000  # texts in the shuffle buffer
 
 
 def tensor_slices(work: Workload) -> StartEpoch:
@@ -84,7 +84,7 @@ def from_generator(work: Workload) -> StartEpoch:
 def image_folder(work: Workload) -> StartEpoch:
     """Decode and resize JPEG files in a parallel map, as in the guide of tf.data.
 
-    `tf.image.resize` returns float32, which the models of its users take. A cast to uint8 would cost more.
+    `tf.image.resize` returns float32, and its users pass float32 to their models. A cast to uint8 would take more time.
     """
     paths = sorted(map(str, Path(work.path).glob("*/*.jpg")))
     names = sorted({Path(path).parent.name for path in paths})
@@ -99,7 +99,7 @@ def image_folder(work: Workload) -> StartEpoch:
         return tf.cast(image, tf.uint8), label
 
     files = tf.data.Dataset.from_tensor_slices((paths, labels))
-    if work.options.get("cache"):  # bytes, because four times as much memory would make every epoch slower
+    if work.options.get("cache"):  # cache uint8; float32 needs four times the memory and makes every epoch slower
         rows = files.map(load_bytes, num_parallel_calls=tf.data.AUTOTUNE).cache()
         images = rows.shuffle(len(paths), reshuffle_each_iteration=True)
     else:

@@ -61,7 +61,10 @@ def data_loader(work: Workload) -> StartEpoch:
 
 
 def batched_data_loader(work: Workload) -> StartEpoch:
-    """Load each batch with one tensor index from a BatchSampler, as expert users do."""
+    """Load each batch with one indexing operation, as expert users do.
+
+    A BatchSampler yields the indices of each batch.
+    """
     workers, dataset = int(work.options.get("workers", 0)), TorchBatchDataset(work)
     sampler = BatchSampler(RandomSampler(dataset), work.batch, drop_last=False)
     loader = DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
@@ -83,7 +86,10 @@ def choose_rows(work: Workload) -> Any:
 
 
 def window_data_loader(work: Workload) -> StartEpoch:
-    """Load batches of windows with one index of an unfolded tensor, which copies no window before."""
+    """Load each batch of windows with one indexing operation on an unfolded tensor.
+
+    Unfolding copies nothing, so this operation makes the only copy of a window.
+    """
     dataset = TorchWindowDataset(work)
     sampler = BatchSampler(RandomSampler(dataset), work.batch, drop_last=False)
     loader = DataLoader(dataset, sampler=sampler, batch_size=None)
@@ -193,5 +199,5 @@ def _load_with_torchvision(path: str, shape: tuple[int, ...]) -> Any:
 
 
 def _pad_batch(texts: list[Any]) -> Any:
-    """Pad the texts of a batch. Unlike a lambda, this can be pickled for the workers."""
+    """Pad the texts of a batch. Unlike a lambda, this function can be pickled."""
     return pad_sequence(texts, batch_first=True)

@@ -2,7 +2,7 @@
 
 A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
 of every column, so that the processes of a case can run in turn. The meters `first_batch`, `later_first_batch`,
-`memory` and `packing` set the contender up in each sample. All others set it up once, before the first sample.
+`memory` and `packing` set the contender up in each sample. All other meters set it up once, before the first sample.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Meter of the rows and GB/s that arrive on the device, and of the busy host cores."""
+"""Meter of the rows and GB/s that arrive on the device, and of busy cores."""
 
 from collections.abc import Iterator
 from typing import Any

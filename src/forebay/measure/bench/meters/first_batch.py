@@ -29,7 +29,10 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def prepare_later(contender: ContenderFunction, work: Workload, settings: RunSettings) -> Sampler:
-    """Measure as `prepare`, but without the first loader of the process, which makes the data."""
+    """Measure the time to the first batch as `prepare` does, but after a warm-up.
+
+    The warm-up makes the first loader of the process, which makes the data.
+    """
 
     def warm_up() -> None:
         _milliseconds(contender, work)

@@ -1,4 +1,4 @@
-"""Meter of packed texts per second, of the fill of the packed rows, and of the time to the first batch.
+"""Meter of packing: texts per second, fill, and time to the first batch.
 
 Every sample makes a new loader, because packing is a part of the work. The rate counts batches after the first one. A
 loader yields dicts with `segment_ids`: 1, 2, ... for the texts of a row, and 0 for padding.
@@ -34,7 +34,10 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def _count(batches: Any, deadline: float) -> tuple[int, int, int]:
-    """Return the texts, the tokens, and the tokens with padding that arrive before the deadline."""
+    """Count texts, tokens and places until the deadline, and return the three numbers.
+
+    A place has a token or padding. The last batch counts, although it may arrive after the deadline.
+    """
     texts = tokens = places = 0
     for batch in batches:
         segment_ids = np.asarray(batch["segment_ids"])

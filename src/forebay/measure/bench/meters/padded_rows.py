@@ -1,9 +1,10 @@
 """Meter of the rows per second of padded batches, and of the share of padding.
 
-Batches differ in their number of rows, so the meter counts the rows of each batch. The share of padding is that of the
-first epoch, which the meter takes during the warm-up. The value 0 is padding. A sample continues the epoch of the
-previous one, because some loaders fill a buffer before the first batch of an epoch. The option "time_factor" makes a
-sample this many times as long as usual.
+Batches differ in their number of rows, so the meter counts the rows of each batch. The warm-up runs one whole epoch and
+measures its share of padding: the share of values that are 0. All samples report this share. The samples measure rows
+per second in other epochs. Some loaders fill a buffer before the first batch of an epoch. Therefore a sample does not
+start an epoch, but continues where the previous sample stopped. The option "time_factor" multiplies the length of a
+sample.
 """
 
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ def prepare(contender: ContenderFunction, work: Workload, settings: RunSettings)
 
 
 def _padding_share(batches: Any) -> float:
+    """Return the share of values in all batches that are padding."""
     elements, values = 0, 0
     for batch in batches:
         array = np.asarray(batch)
@@ -52,7 +54,10 @@ def _endless(start_epoch: StartEpoch) -> Iterator[Any]:
 
 
 def _rows_per_second(batches: Iterator[Any], seconds: float) -> float:
-    """Take batches for some time, after a first one, which the loader may have made before."""
+    """Take batches for at least `seconds`, and return the rows per second.
+
+    The first batch does not count: the loader may have made it before the clock starts.
+    """
     next(batches)
     rows, start = 0, perf_counter()
     for batch in batches:

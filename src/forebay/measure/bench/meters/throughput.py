@@ -2,10 +2,11 @@
 
 An idle consumer only takes batches. A busy consumer also runs a step after every batch; the meter measures how much the
 loader slows this step. A sample runs epochs until its time is up, and includes the start of each epoch. If the time
-ends within an epoch, the rows received so far count.
+ends within an epoch, the rows that were received until then count.
 
-Two options are for loaders that need long for a batch. "time_factor" makes a sample this many times as long as usual.
-"drained_batches" are taken before the time begins, because a loader may have prefetched them between two samples.
+Two options are for loaders that need much time for a batch. "time_factor" multiplies the length of a sample.
+"drained_batches" is the number of batches that the meter takes before the clock starts, because a loader may have
+prefetched them between two samples.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +22,8 @@ from forebay.measure.bench.steps.host import make_host_step
 
 __all__ = ["prepare"]
 
-# Time of the steps while no batches are taken, before and again after the busy consumer, as a share of its time.
+# The meter also runs the step while no batches are taken: before the busy consumer, and again after it. Each time takes
+# this share of the busy consumer's time.
 ALONE_SHARE = 0.25
 
 
@@ -109,7 +111,7 @@ def _train(
 def _seconds_alone(step: Callable[[], None], seconds: float) -> float:
     """Return the mean seconds per step while no batches are taken.
 
-    Threads of the loader may still prefetch meanwhile.
+    During this time, threads of the loader may still prefetch.
     """
     steps, start = 0, perf_counter()
     while perf_counter() < start + seconds or not steps:

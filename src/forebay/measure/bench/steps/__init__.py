@@ -1,6 +1,6 @@
 """Training steps: `host.py` for the host, and one file per framework for the device.
 
-A step on the device multiplies a part of the batch by random weights, as many times as requested.
+A step on the device multiplies a part of the batch by random weights, as often as the caller requests.
 """
 
 from importlib import import_module
@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 
 __all__ = ["MATRIX_SIZE", "DeviceStep", "load_step"]
 
-# Rows and columns of the square fp32 matrices. On an H200, a product takes about 50 us, so a step can have almost any
-# length.
+# Rows and columns of the square fp32 matrices. On an H200, a product takes about 50 us, so the number of products sets
+# the time of a step in units of 50 us.
 MATRIX_SIZE = 1024
 
 

@@ -12,8 +12,9 @@ __all__ = ["HostStep", "make_host_step"]
 
 LAYERS = 12
 OPERATIONS = 3 * LAYERS
-# torch uses several threads from 32768 elements on, and from fewer elements for tanh and matrix products. The time of a
-# step would then depend on the other cores. Therefore the arrays are smaller, and all operations are element-wise.
+# torch uses several threads from 32768 elements on, and from fewer elements for tanh and matrix products. With several
+# threads, the time of a step would depend on the other cores. Therefore the arrays have 30720 elements, and all
+# operations are simple element-wise ones.
 SHAPE = (160, 192)
 
 

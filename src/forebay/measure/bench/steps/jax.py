@@ -15,7 +15,7 @@ def make_step() -> "JaxStep":
 
 
 class JaxStep:
-    """Multiplies a matrix, made of the first elements of a batch, by random weights.
+    """Multiplies a matrix, made of a batch's first elements, by random weights.
 
     The weights have a variance of 1 / MATRIX_SIZE, so repeated products keep their magnitude.
     """

@@ -18,7 +18,7 @@ def make_step() -> "TensorflowStep":
 
 
 class TensorflowStep:
-    """Multiplies a matrix, made of the first elements of a batch, `products` times by random weights.
+    """Multiplies a matrix, made of a batch's first elements, by random weights.
 
     The weights have a variance of 1 / MATRIX_SIZE, so repeated products keep their magnitude.
     """

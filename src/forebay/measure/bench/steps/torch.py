@@ -12,8 +12,8 @@ from forebay.measure.bench.steps import MATRIX_SIZE
 __all__ = ["BackgroundProducts", "TorchStep", "make_step"]
 
 BACKGROUND_MATRIX_SIZE = 8192
-# On an H200, a product takes about 20 ms. Each batch refills the queue, so the device stays busy if a batch arrives at
-# least every 80 ms.
+# Products in the queue. On an H200, a product takes about 20 ms. The consumer refills the queue after each batch, so
+# the device stays busy if a batch arrives at least every 80 ms.
 QUEUED_PRODUCTS = 4
 
 
@@ -60,7 +60,7 @@ class BackgroundProducts:
             self._enqueue()
 
     def stop(self) -> None:
-        """Wait for the queued products. Their times are not recorded, because no batches arrive meanwhile."""
+        """Wait for the queued products. Their times do not count: no batches arrive meanwhile."""
         self._record_finished()
         self._stream.synchronize()
         self._queued.clear()

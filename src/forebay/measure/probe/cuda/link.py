@@ -77,9 +77,9 @@ def measure_page_lock(rig: Rig) -> float:
 
 
 def read_pcie_link(rig: Rig) -> tuple[int | None, int | None]:
-    """Return the PCIe generation and width, or None for a value that NVML does not report.
+    """Return the PCIe generation and width; None for a value that NVML omits.
 
-    They are read during copies, because an idle link may reduce them.
+    The function reads them during copies, because an idle link may reduce its generation or width.
     """
     domain, bus, device = (rig.device.attribute(f"PCI_{part}_ID") for part in ("DOMAIN", "BUS", "DEVICE"))
     with Nvml() as nvml:
@@ -105,7 +105,7 @@ def measure_readback(rig: Rig) -> float:
 
 
 def measure_launch(rig: Rig) -> float:
-    """Return seconds per empty kernel, with many kernels queued."""
+    """Return seconds per launch of an empty kernel, with many kernels queued."""
     return _seconds_per_call(_make_launch(rig), finish=rig.stream.wait)
 
 

@@ -51,7 +51,7 @@ def measure_device(buffers: Buffers) -> tuple[DeviceCeilings, list[str]]:
 
 
 def _measure_optional(subject: str, measure: Callable[[Rig], T], rig: Rig, missing: list[str]) -> T | None:
-    """Return a measurement, or None if it fails; then add a message to `missing`.
+    """Return a measurement. If it fails, add a message to `missing` and return None.
 
     Optional measurements need the run-time compiler or a recent driver, which some machines do not have.
     """

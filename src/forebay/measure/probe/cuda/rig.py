@@ -25,7 +25,7 @@ class Rig:
             self.stream.upload(self.inbound, self.source + offset, WINDOW_NBYTES)
 
     def download(self, stream: Stream) -> None:
-        """Queue copies to the host, into the target, of as many bytes as `upload` copies."""
+        """Queue copies from the device to the target. `upload` copies the same number of bytes."""
         for _ in range(0, len(self.buffers.source), WINDOW_NBYTES):
             stream.download(self.target, self.outbound, WINDOW_NBYTES)
 

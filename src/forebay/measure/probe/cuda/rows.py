@@ -30,7 +30,7 @@ def measure_pull(rig: Rig) -> RowSpeeds:
 
 
 def measure_batched_copy(rig: Rig) -> RowSpeeds:
-    """Measure one DMA per row; one driver call queues many of them."""
+    """Measure one DMA per row. One driver call queues many of these DMAs."""
     copies = BatchCopy()
     return RowSpeeds(tuple(RowSpeed(row_nbytes, _measure_copy(rig, copies, row_nbytes)) for row_nbytes in ROW_NBYTES))
 
@@ -111,7 +111,7 @@ def _measure_speed(rig: Rig, row_nbytes: int, shape: tuple[int, ...], move: Call
     random, rows = np.random.default_rng(0), len(rig.buffers.source) // row_nbytes
 
     def sample() -> float:
-        indices = random.integers(rows, size=shape)  # new for every sample, because a cache may contain the last rows
+        indices = random.integers(rows, size=shape)  # new for every sample: a cache may contain earlier rows
         start = time.perf_counter()
         move(indices)
         rig.wait()

@@ -1,7 +1,8 @@
 """The contenders of the GPU cases: one file per framework.
 
-Batches arrive on the GPU as arrays of the contender's framework; those of `dma_peak` are blocks of device memory. If a
-loader can run epoch after epoch without a pause, its contender lets it do so.
+Batches arrive on the GPU as arrays of the contender's framework. Only the batches of `dma_peak` are blocks of device
+memory. If a loader can run epoch after epoch without a gap, its contender runs it endlessly, and `split_into_epochs`
+divides its batches into epochs.
 """
 
 from collections.abc import Iterator

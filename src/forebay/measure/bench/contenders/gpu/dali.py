@@ -1,4 +1,7 @@
-"""DALI: one loader of image files, and one of batches that Python code makes (an external source)."""
+"""DALI with image files, and with batches of an external source.
+
+An external source is Python code that makes the batches.
+"""
 
 import os
 from collections.abc import Iterator
@@ -46,7 +49,10 @@ def image_folder(work: Workload) -> StartEpoch:
 
 
 class DaliBatchSource:
-    """Makes the batch of an iteration. Worker processes request iterations in any order."""
+    """Makes the batch with the given iteration number, which counts through all epochs.
+
+    Worker processes request the numbers in any order.
+    """
 
     def __init__(self, work: Workload, workers: int) -> None:
         self._rows, self._work, self._workers = make_array(work), work, workers

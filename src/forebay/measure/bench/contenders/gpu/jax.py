@@ -15,7 +15,7 @@ __all__ = ["device_put", "resident_rows"]
 
 
 def device_put(work: Workload) -> StartEpoch:
-    """Gather each batch with one NumPy index, and copy it with `jax.device_put`."""
+    """Gather each batch with one NumPy indexing operation; copy it with `jax.device_put`."""
     rows, generator, device = make_array(work), np.random.default_rng(0), jax.devices("gpu")[0]
 
     def epoch() -> Iterator[Any]:

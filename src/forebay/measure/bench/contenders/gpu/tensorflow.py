@@ -62,7 +62,7 @@ def resident_rows(work: Workload) -> StartEpoch:
 
 
 def convert_to_tensor(work: Workload) -> StartEpoch:
-    """Gather each batch with one NumPy index, and copy it with `tf.convert_to_tensor`."""
+    """Gather each batch with one NumPy indexing operation; copy it with TensorFlow."""
     rows, generator = make_array(work), np.random.default_rng(0)
 
     def epoch() -> Iterator[Any]:

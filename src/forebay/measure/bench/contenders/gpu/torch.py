@@ -42,7 +42,7 @@ def data_loader(work: Workload) -> StartEpoch:
 
 
 def batched_data_loader(work: Workload) -> StartEpoch:
-    """Load each batch with one tensor index in worker processes, as expert users do."""
+    """Load each batch with one indexing operation in worker processes, as experts do."""
     return _load_batches(work, RandomSampler(range(work.rows)))
 
 
@@ -70,7 +70,7 @@ def _load_batches(work: Workload, rows: Any) -> StartEpoch:
 
 
 def index_and_pin(work: Workload) -> StartEpoch:
-    """Gather each batch with one torch index, pin it, and copy it asynchronously."""
+    """Gather each batch with one indexing operation, page-lock it, and copy it asynchronously."""
     rows = torch.from_numpy(make_array(work))
 
     def epoch() -> Iterator[Any]:
@@ -94,7 +94,8 @@ def resident_rows(work: Workload) -> StartEpoch:
 def prefetched_copies(work: Workload) -> StartEpoch:
     """Copy whole batches of page-locked memory in advance, without a shuffle.
 
-    This shows how much the copies slow a training step. A loader that copies as many bytes cannot slow the step less.
+    This shows how much the copies slow a training step. Every loader that copies the same number of bytes slows the
+    step at least as much.
     """
     rows = torch.from_numpy(make_array(work))
     torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)
@@ -104,7 +105,7 @@ def prefetched_copies(work: Workload) -> StartEpoch:
     copy_stream = torch.cuda.Stream()
 
     def send(number: int) -> None:
-        """Queue the copy of a batch after all work on the buffer's previous batch."""
+        """Queue the copy of a batch, after all work on its buffer's previous batch."""
         index, start = number % len(buffers), number * work.batch
         with torch.cuda.stream(copy_stream):
             copy_stream.wait_event(used_events[index])
