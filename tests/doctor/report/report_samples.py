@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import Diagnosis
 from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.device_records import RECORD, CopyKind, DeviceRecords, RecordKind, sort_by_start
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.registry import view_for_rules
 
 LAUNCH_KERNEL = 211  # CUPTI's number of cudaLaunchKernel
 MS = 1_000_000  # nanoseconds
@@ -87,7 +87,7 @@ INPUT = Finding(
 
 
 def diagnosis_of(capture, *findings, failures=()):
-    return Diagnosis(CaptureView(capture), findings, failures)
+    return Diagnosis(view_for_rules(capture), findings, failures)
 
 
 def capture_of(events, *, steps=50, lines=LINES, script="/home/me/project/train.py", untraced=(), **given):

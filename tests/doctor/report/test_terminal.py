@@ -217,3 +217,18 @@ def test_costs_and_gains_of_rare_long_steps_are_those_of_the_mean_step():
 def test_a_bar_takes_its_columns_and_is_never_empty(share, columns):
     assert cell_len(draw_bar(share, columns)) == columns
     assert draw_bar(share, columns).strip()
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("copy_not_overlapped", "Run with --verify to measure it."),
+        ("eager", "--verify cannot emulate this cure: apply it"),
+    ],
+)
+def test_a_wide_range_names_a_way_to_measure_the_cure(rule, expected):
+    diagnosis = samples.ordinary()
+    main = next(finding for finding in diagnosis.findings if finding.rule == "input_bound")
+    cure = replace(main.cures[0], low=0.0, high=0.9 * diagnosis.view.step_seconds)
+    wide = replace(diagnosis, findings=(replace(main, rule=rule, cures=(cure,)),))
+    assert expected in " ".join(render(wide).plain.split())

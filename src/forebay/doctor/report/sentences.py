@@ -9,9 +9,10 @@ from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.gpu_gauges import leaves_gpu_unused
 from forebay.doctor.analyse.host_lines import run_lines
 from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.emulations import choose_emulation
 from forebay.doctor.diagnosis.measured_settings import is_measurable, is_negligible
 from forebay.doctor.model.capture import STILL_RUNNING
-from forebay.doctor.model.emulation import EmulationKind, MeasuredSetting, Verification
+from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting, Verification
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import (
     format_count,
@@ -93,10 +94,16 @@ def describe_outcome(diagnosis: Diagnosis) -> str:
     if is_wide_range(low, high, step):
         return (
             f"With the best cure a step takes at least {format_seconds(best)}{average} instead of "
-            f"{format_seconds(step)}: {speedup}.{'' if diagnosis.verification else ' Run with --verify to measure it.'}"
+            f"{format_seconds(step)}: {speedup}.{_how_to_measure(diagnosis, diagnosis.main)}"
         )
     cured = format_seconds_range(best, worst)
     return f"With the best cure a step takes {cured}{average} instead of {format_seconds(step)}: {speedup}."
+
+
+def _how_to_measure(diagnosis: Diagnosis, finding: Finding) -> str:
+    if diagnosis.verification or isinstance(choose_emulation(diagnosis.view, finding), Emulation):
+        return "" if diagnosis.verification else " Run with --verify to measure it."
+    return " --verify cannot emulate this cure: apply it, and run the doctor again to measure it."
 
 
 def describe_verification(diagnosis: Diagnosis) -> list[str]:
