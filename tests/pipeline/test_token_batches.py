@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import forebay as fb
-from forebay.errors import BudgetError, PipelineError, SourceError, StateError
+from forebay.errors import BudgetError, PipelineError, StateError
 from forebay.order.length_buckets import LengthBuckets
 from forebay.pipeline.ranks import Rank
 from forebay.testing import SimulatedEngine
@@ -160,29 +160,6 @@ def test_a_map_on_rows_needs_lengths_and_draws_the_numbers_of_its_row():
             pairs = [pair for batch in feed for pair in zip(batch["row"].tolist(), batch["draw"].tolist(), strict=True)]
         draws.append(sorted(pairs))
     assert draws[0] == draws[1]
-
-
-@pytest.mark.parametrize("combine", [{"pad": 0}, {"ragged": True}])
-def test_given_lengths_that_are_too_small_are_an_error_when_the_rows_are_read(combine):
-    texts = fb.from_source([np.zeros(3), np.zeros(0), np.zeros(5), np.zeros(1)])
-    message = r"4 rows of up to 5 values.*20 elements, but batch\(tokens=8\) allows 8.*Correct lengths="
-    with (
-        texts.batch(tokens=8, lengths=[1, 1, 1, 1], **combine).feed("numpy") as feed,
-        pytest.raises(SourceError, match=message),
-    ):
-        next(feed)
-
-
-def test_given_lengths_may_be_those_of_one_field():
-    rows = [{"text": np.zeros(2), "sound": np.zeros(90)}, {"text": np.zeros(1), "sound": np.zeros(80)}]
-    with fb.from_source(rows).batch(tokens=8, pad=0, lengths=[2, 1]).feed("numpy") as feed:
-        assert next(feed)["sound"].shape == (2, 90)
-
-
-def test_a_map_on_batches_may_make_them_longer_than_the_given_lengths():
-    texts = fb.from_source([np.zeros(3), np.zeros(2)]).batch(tokens=6, pad=0, lengths=[3, 2])
-    with texts.map(lambda batch: np.pad(batch, ((0, 0), (1, 1)))).feed("numpy") as feed:
-        assert next(feed).shape == (2, 5)
 
 
 def test_rows_that_repeat_draw_different_numbers():

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count, row_numbers, select_rows
 from forebay.core.spec import Array, ArraySpec, Layout, Structure
-from forebay.errors import SourceError, SpecError, WorkerError
+from forebay.errors import SpecError, WorkerError
 from forebay.feed.process_task import ProcessResult, ProcessTask, ProcessTransforms, layout_views
 from forebay.feed.slot import Slot
 from forebay.order.schedule import Cursor, Schedule
@@ -144,12 +142,9 @@ class TransformStage:
     def _check_specs(self, leaves: list[Any]) -> list[Any]:
         """Return the leaves, with offsets as the framework needs them.
 
-        Raise SourceError if rows are longer than their given lengths. Raise SpecError if a dtype or dimension count
-        changed or, if any field is ragged, another shape changed.
+        Raise SpecError if a dtype or dimension count changed or, if any field is ragged, another shape changed.
         """
         offsets_dtype = self._plan.input.offsets_dtype
-        if self._plan.input.checks_tokens:
-            self._check_tokens(leaves)
         for leaf, spec, name in zip(leaves, self._plan.input.specs, self._names, strict=True):
             has_shape = leaf.ndim == len(spec.shape) + 1
             if offsets_dtype is not None:
@@ -163,20 +158,6 @@ class TransformStage:
         if offsets_dtype is None:
             return leaves
         return [leaf.with_offsets_of(offsets_dtype) if isinstance(leaf, Ragged) else leaf for leaf in leaves]
-
-    def _check_tokens(self, leaves: list[Any]) -> None:
-        """Raise SourceError if no field of the batch stays within its limit: the given lengths are too small."""
-        tokens = self._plan.input.tokens
-        longest = {name: _longest(leaf) for leaf, name in zip(leaves, self._names, strict=True) if leaf.ndim > 1}
-        if tokens is None or not longest:
-            return
-        name, rows = min(longest, key=lambda name: longest[name]), len(leaves[0])
-        if rows * longest[name] > tokens:
-            raise SourceError(
-                f"a batch has {rows} rows of up to {longest[name]} values in {name!r}, {rows * longest[name]} "
-                f"elements, but batch(tokens={tokens}) allows {tokens}: lengths= has smaller lengths than the rows. "
-                "Correct lengths=, or leave it out so that Forebay reads the lengths."
-            )
 
     def _transform_in_process(
         self, pool: ProcessPool, slot: Slot, leaves: list[Any], origin: GroupOrigin, worker: int
@@ -211,8 +192,3 @@ class TransformStage:
     @property
     def _input_is_in_slot(self) -> bool:
         return self._pool is not None and self._plan.input.fixed_size
-
-
-def _longest(leaf: Any) -> int:
-    """Return the length of the longest row of a leaf, padding included."""
-    return int(np.diff(leaf.offsets).max(initial=0)) if isinstance(leaf, Ragged) else int(leaf.shape[1])

@@ -13,7 +13,7 @@ from forebay.order.orders import BlockShuffled, Order, Shuffled, require_length
 from forebay.pipeline.argument_checks import check_count
 from forebay.pipeline.description import Batching
 from forebay.pipeline.familiar_words import accept_familiar_arguments
-from forebay.pipeline.row_lengths import are_names, find_lengths
+from forebay.pipeline.row_lengths import find_lengths
 from forebay.pipeline.row_methods import RowMethods
 from forebay.sources.streams.batches import BatchStream
 from forebay.transforms.padding import RaggedFields
@@ -114,8 +114,7 @@ class BatchMethods(RowMethods):
                 f"batch(tokens={tokens}, drop_remainder=True) would drop all of {len(found)} rows, because no bucket "
                 "fills a batch. Use fewer tokens, or keep the remainder."
             )
-        is_given = lengths is not None and not are_names(lengths)
-        batching = replace(batching, rows=table.max_batch_rows, tokens=tokens, has_given_lengths=is_given)
+        batching = replace(batching, rows=table.max_batch_rows, tokens=tokens)
         return replace(pipeline, order=BucketedBatches.of(order, table), batching=batching)
 
     def _order_to_bucket(self) -> Order:

@@ -30,7 +30,6 @@ class Batching:
     pad: Mapping[str, Any] | Any | None  # one value, or one per field; None if rows are not padded
     tokens: int | None = None  # most elements of a padded batch of similar lengths; None: all batches have `rows` rows
     ragged: RaggedFields | None = None  # the fields that become ragged; None if no field does
-    has_given_lengths: bool = False  # whether the user gave the lengths for `tokens`, which may be wrong
     sparse: bool = False  # whether rows of CSR matrices become sparse tensors of the framework
 
 

@@ -53,7 +53,6 @@ class PlanInput:
     cluster: ClusterShare | None = None  # the Ray workers; None if no map runs on Ray
     offsets_dtype: np.dtype[Any] | None = None  # of the offsets of ragged rows; None if no field is ragged
     tokens: int | None = None  # most elements of a padded batch of similar lengths; None for batches of `batch_rows`
-    checks_tokens: bool = False  # whether a batch may have more elements than `tokens`, because of wrong lengths
     order_nbytes: int = 0  # host memory of the tables that the order computes in each epoch
     decodes_rows: bool = False  # whether decoder threads decode the rows of a group
     decodes_on_device: bool = False  # whether a device decodes images, whose files the host reads

@@ -47,7 +47,7 @@ from forebay.sources.direct.strategy import ReadPlan, ReadRequest
 from forebay.sources.streams.batches import BatchStream
 from forebay.sources.streams.combinators import window_nbytes_of
 from forebay.transforms.augmentations import Augmentation
-from forebay.transforms.ops import Cast, Map, Transform
+from forebay.transforms.ops import Cast, Transform
 
 __all__ = ["FeedRequest", "resolve_request"]
 
@@ -118,7 +118,6 @@ def resolve_request(pipeline: Pipeline, options: FeedOptions) -> FeedRequest:
         cluster=cluster,
         offsets_dtype=_offsets_dtype(pipeline, target.hand_off),
         tokens=pipeline.batching.tokens if pipeline.batching is not None else None,
-        checks_tokens=_checks_tokens(pipeline),
         order_nbytes=pipeline.order.epoch_nbytes if pipeline.order is not None else 0,
         decodes_rows=isinstance(source, AbstractSource) and source.decodes_rows,
         decodes_on_device=device is not None and decodes_on_device(pipeline, specs.transforms),
@@ -230,9 +229,3 @@ def _ragged_decisions(specs: TransformSpecs, hand_off: HandOff, *, is_ragged: bo
         return []
     form = f"the ragged type of {hand_off.name}" if isinstance(hand_off, RaggedTarget) else "fb.Ragged"
     return [Decision("ragged", ", ".join(names), f"values and offsets without padding, as {form}")]
-
-
-def _checks_tokens(pipeline: Pipeline) -> bool:
-    """Return whether to compare batches with the lengths that the user gave. A map on batches may change the rows."""
-    maps_batches = any(isinstance(transform, Map) and not transform.by_row for transform in pipeline.transforms)
-    return pipeline.batching is not None and pipeline.batching.has_given_lengths and not maps_batches

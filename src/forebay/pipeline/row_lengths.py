@@ -22,7 +22,7 @@ from forebay.pipeline.index_folder import RowPass, recall_or_read
 from forebay.sources.row_filter import find_leaf
 from forebay.transforms.ops import Map
 
-__all__ = ["are_names", "check_lengths", "find_lengths", "read_lengths", "rows_at"]
+__all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
 
 P = TypeVar("P", bound=PipelineDescription)
 
@@ -57,7 +57,7 @@ def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
     `lengths` is the user's argument: None, names of fields, or the lengths themselves. If a row has several fields,
     the longest counts. Fields that have the same length in all rows count only if there is no other field.
     """
-    if lengths is not None and not are_names(lengths):
+    if lengths is not None and not isinstance(lengths, str) and not _are_names(lengths):
         return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64), pipeline
     _refuse_maps(pipeline)
     found, pipeline = read_lengths(pipeline, order, _find_leaves(pipeline, lengths), "batch()")
@@ -94,11 +94,8 @@ def rows_at(order: Order, positions: Array) -> Array:
     return order.rows(0, positions.astype(np.int64, copy=False)).astype(np.intp, copy=False)
 
 
-def are_names(lengths: Any) -> bool:
-    """Return whether the argument `lengths` is the name of a field, or a list of names."""
-    if isinstance(lengths, list | tuple):
-        return bool(lengths) and all(isinstance(name, str) for name in lengths)
-    return isinstance(lengths, str)
+def _are_names(lengths: Any) -> bool:
+    return isinstance(lengths, list | tuple) and bool(lengths) and all(isinstance(name, str) for name in lengths)
 
 
 def _refuse_maps(pipeline: PipelineDescription) -> None:
