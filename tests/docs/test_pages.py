@@ -10,7 +10,7 @@ from tests.support.run_python import check_python
 from tests.test_surface import PAGES_WITHOUT_A_FRAMEWORK
 
 DOCS = ROOT / "docs"
-# Pages whose examples share their variables. All examples for CuPy need a GPU.
+# The examples of each page run as one script. The page of CuPy is not listed, because all its examples need a GPU.
 PAGES = ["devices", "get-started/jax", "get-started/keras", "get-started/pytorch", "monitoring", "ranks"]
 ELSEWHERE = {  # pages whose examples other tests run, or which need something that a test does not have
     "questions": "tests/docs/test_parts_of_pages.py",
@@ -27,7 +27,7 @@ SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "80"}
 
 
 def blocks_of(page, language):
-    """Return the code blocks of a page in a language. Blocks marked `python gpu` are none of Python's."""
+    """Return the code blocks of a page in a language. Blocks marked `python gpu` do not count as Python."""
     pattern = rf"^```{language}(?: title=\S+)?\n(.*?)^```"
     return re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
 
@@ -46,16 +46,16 @@ def test_the_examples_of_a_page_with_a_framework_run(page, tmp_path):
     run_script("\n".join(blocks), tmp_path)
 
 
-def test_the_examples_of_every_page_run():
+def test_every_page_with_examples_is_in_one_of_the_lists():
     pages = [page for page in DOCS.rglob("*.md") if blocks_of(page, "python")]
     found = {page.relative_to(DOCS).with_suffix("").as_posix() for page in pages}
-    translated = {f"coming-from/{page}" for page in COMING_FROM}
-    assert found == {*PAGES, *PAGES_WITHOUT_A_FRAMEWORK, *ELSEWHERE, *translated}
+    of_other_loaders = {f"coming-from/{page}" for page in COMING_FROM}
+    assert found == {*PAGES, *PAGES_WITHOUT_A_FRAMEWORK, *ELSEWHERE, *of_other_loaders}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", COMING_FROM)
-def test_the_scripts_before_and_after_print_the_same(page, tmp_path):
+def test_the_script_of_the_other_loader_and_that_of_forebay_print_the_same(page, tmp_path):
     if page == "hf-datasets" and find_spec("datasets") is None:
         pytest.skip("datasets is not installed: it comes with the extra `docs`")
     outputs = [run_script(script, tmp_path) for script in blocks_of(DOCS / "coming-from" / f"{page}.md", "python")]
@@ -70,7 +70,7 @@ def test_the_scripts_of_the_tutorial_run(number, tmp_path):
     assert run_script(blocks_of(TUTORIAL, "python")[number], tmp_path).startswith("loss ")
 
 
-def test_the_script_for_assistants_prints_the_main_cure(tmp_path):
+def test_the_script_in_agents_md_prints_the_main_cure(tmp_path):
     recording, diagnosis = DOCS / "tutorial" / "slow.gz", tmp_path / "before.json"
     check_python("-m", "forebay", "doctor", "--json", diagnosis, recording, **SETTINGS)
     (script,) = re.findall(r"^    ```python\n(.*?)^    ```", (ROOT / "AGENTS.md").read_text(), re.DOTALL | re.MULTILINE)

@@ -57,7 +57,7 @@ def test_the_state_counts_batches_of_finished_steps(arrays):
 
 
 def test_fit_trains_on_the_output_of_a_device_map(arrays):
-    """The feed knows the output of the map only after the first batch."""
+    """The feed knows the shapes and dtypes of the map's output only after the first batch."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
     model.compile("sgd", "mean_squared_error", metrics=["mean_absolute_error"])
     pipeline = fb.from_arrays(arrays).batch(50)

@@ -49,9 +49,9 @@ _PLACEMENTS = {
 }
 # Functions that return the hand-off for a device that the framework itself fills, such as "mps".
 _COPIES = {
-    "torch": "forebay.adapters.handoff.torch_copy:copy_to",
-    "jax": "forebay.adapters.handoff.jax_copy:copy_to",
-    "tensorflow": "forebay.adapters.handoff.tensorflow_copy:copy_to",
+    "torch": "forebay.adapters.handoff.torch_copy:make_copy_hand_off",
+    "jax": "forebay.adapters.handoff.jax_copy:make_copy_hand_off",
+    "tensorflow": "forebay.adapters.handoff.tensorflow_copy:make_copy_hand_off",
 }
 _ADAPTERS = {
     "keras": "forebay.adapters.keras.keras_feed:KerasFeed",

@@ -31,10 +31,11 @@ from forebay.order.permutation import Permutation, Positions, cached_permutation
 
 __all__ = ["BlockLayout", "BlockShuffleEpoch", "cached_epoch"]
 
-MAX_OPEN_GROUPS = 8  # more groups make segments shorter; with fewer, a reader holds more rows besides the mixed rows
+# With more groups, segments are shorter. With fewer, a reader holds more rows besides those of the open blocks.
+MAX_OPEN_GROUPS = 8
 # Computing a segment takes about 50 us, so a segment has at least this many rows, unless the open blocks have fewer.
 MIN_SEGMENT_ROWS = 1024
-_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # part of a derived key that tells what the key permutes
+_BLOCKS, _GROUPS, _SEGMENTS = range(3)  # `derive_key` takes one of these: what the derived key permutes
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,9 @@ class BlockLayout:
     def open_groups(self) -> int:
         """Number of block groups that are open at a time.
 
-        Each block group stays open for this number of segments. The number is at most `MAX_OPEN_GROUPS`. It is smaller
-        if segments would otherwise have fewer than `MIN_SEGMENT_ROWS` rows, or if a smaller number opens more blocks.
+        Each block group stays open for this number of segments, or for fewer if it opens in the first segment or closes
+        with the last one. The number is at most `MAX_OPEN_GROUPS`. It is smaller if segments would otherwise have fewer
+        than `MIN_SEGMENT_ROWS` rows, or if a smaller number of larger block groups uses more of `max_open_blocks`.
         """
         mixed_rows = self.max_open_blocks * self.block_rows
         max_groups = min(self.max_open_blocks, MAX_OPEN_GROUPS, max(1, mixed_rows // MIN_SEGMENT_ROWS))
@@ -90,7 +92,8 @@ class BlockLayout:
     def max_row_distance(self) -> int:
         """Exclusive upper bound of the distance between two rows of one block, in positions.
 
-        Block groups in the first and last segments are open the longest.
+        The first and the last segment can be longer than the others. So the bound is the length of one of them and of
+        `open_groups - 1` other segments, in which the same block group is open.
         """
         if self.block_groups < 2 * self.open_groups:
             return self.length

@@ -15,17 +15,17 @@ MIN_BUSY_SECONDS = 0.05  # if all stages together took less thread time, `explai
 _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
 
-def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
+def summarise(plan: Plan, recorded: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of `Feed.stats()`: totals of the run, and numbers of the plan.
 
-    `capture` is the result of `Recorder.capture`.
+    `recorded` is the result of `Recorder.capture`.
     """
-    totals = capture["stages"]
+    totals = recorded["stages"]
     stages = {name: dict(total) for name, total in totals.items() if name in _STAGES}
     waits = totals.get("wait", {"count": 0})
     epochs = totals.get("epoch", {"seconds": 0.0, "count": 0, "nbytes": 0})
     return {
-        **capture["received"],
+        **recorded["received"],
         "waits": waits["count"],
         "slowest_stage": max(stages, key=lambda name: stages[name]["seconds"], default=None),
         "epochs": epochs["count"],
@@ -34,38 +34,38 @@ def summarise(plan: Plan, capture: dict[str, Any]) -> dict[str, Any]:
         "stages": stages,
         "threads": plan.threads,
         "planned_nbytes": plan.nbytes,
-        **capture.get("counts", {}),
+        **recorded.get("counts", {}),
     }
 
 
-def explain(plan: Plan, capture: dict[str, Any]) -> Explanation:
+def explain(plan: Plan, recorded: dict[str, Any]) -> Explanation:
     """Return the plan as a table of decisions, with the measurements so far."""
     plan_input = plan.input
     lines = [
         f"feed to {plan_input.framework} on {plan_input.engine}: batches of {plan_input.batch_size}, "
         f"{list_fields(plan_input.structure.paths, plan_input.specs)}"
     ]
-    decisions = [*plan.decisions, *_notes(capture)]
+    decisions = [*plan.decisions, *_notes(recorded)]
     name_width = max(len(decision.name) for decision in decisions)
     choice_width = max(len(decision.choice) for decision in decisions)
     lines += [
         f"  {decision.name:<{name_width}}  {decision.choice:<{choice_width}}  {decision.why}" for decision in decisions
     ]
-    stats = summarise(plan, capture)
+    stats = summarise(plan, recorded)
     if stats["batches"]:
         lines.append(_describe_run(stats))
     return Explanation(escape_control_characters("\n".join(lines)))
 
 
-def explain_in_card(plan: Plan, capture: dict[str, Any]) -> str:
+def explain_in_card(plan: Plan, recorded: dict[str, Any]) -> str:
     """Return what `explain` says as a card for a notebook."""
-    stats = summarise(plan, capture)
+    stats = summarise(plan, recorded)
     lines = _describe_run(stats).splitlines() if stats["batches"] else ()
-    return plan.card("Feed", notes=_notes(capture), lines=lines)
+    return plan.card("Feed", notes=_notes(recorded), lines=lines)
 
 
-def _notes(capture: dict[str, Any]) -> list[Decision]:
-    return [Decision(name, *note) for name, note in capture.get("notes", {}).items()]
+def _notes(recorded: dict[str, Any]) -> list[Decision]:
+    return [Decision(name, *note) for name, note in recorded.get("notes", {}).items()]
 
 
 def _describe_run(stats: dict[str, Any]) -> str:

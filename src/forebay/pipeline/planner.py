@@ -17,12 +17,13 @@ from forebay.transforms.workers.ray_cluster import TASKS_PER_WORKER, ClusterShar
 
 __all__ = ["GROUP_NBYTES", "READY_GROUPS", "make_plan"]
 
-GROUP_NBYTES = 4 << 20  # bytes per group; much more than a thread gathers in the time of a wake-up (some hundred KiB)
+# Bytes per group; many more than the some hundred KiB that a thread gathers in the time of a wake-up.
+GROUP_NBYTES = 4 << 20
 MAX_GROUP_BATCHES = 320  # not more, because the consumer must check the lease of every batch to reuse a slot
 READY_GROUPS = 4  # ready groups in addition to those being filled; with fewer, threads often sleep and must be woken
 MAX_READY_GROUPS = 64  # for a stream, whose groups have one batch
 MAX_THREADS = 8  # one thread copies 9 GB/s, and too many threads delay the training loop
-DECODING_GROUPS = 2  # when decoder threads have taken the last row of a group, they continue with the next group
+DECODING_GROUPS = 2  # groups that are decoded at a time: decoder threads without a row of one take rows of the other
 MIN_READ_THREADS = 3  # while one thread copies rows, the reads of the other threads keep the disk busy
 PROCESS_TASK_BATCHES = 8  # batches per task of a worker process; a round trip takes about 200 us of CPU time
 RAY_TASK_BATCHES = 32  # batches per task of a Ray worker; with 8, a fast map was a third slower
@@ -119,7 +120,7 @@ class _Draft:
         why = f"to fit into host_bytes={format_nbytes(self.input.host_nbytes)}"
         if self.index_rows > MIN_INDEX_ROWS:
             return replace(self, index_rows=self.index_rows // 4)
-        if self.input.cluster is not None and self.group.value > 1:  # prefer smaller Ray tasks to fewer Ray tasks
+        if self.input.cluster is not None and self.group.value > 1:  # reduce the size of Ray tasks before their number
             return replace(self, group=_Choice(self.group.value // 2, why))
         if self.input.cluster is not None and 2 < self.slots <= self.threads.value + READY_GROUPS:
             return replace(self, slots=self.slots - 1, threads=_Choice(min(self.threads.value, self.slots - 1), why))
@@ -228,7 +229,10 @@ def _first_draft(plan_input: PlanInput, cores: int) -> _Draft:
 
 
 def _process_count(plan_input: PlanInput, cores: int) -> int:
-    """Return the number of worker processes: one per core unless a map sets it."""
+    """Return the number of worker processes; 0 if no map runs in processes.
+
+    This is the smallest `workers` of these maps; a map without `workers` counts as one with a worker per core.
+    """
     process_maps = [
         transform for transform in plan_input.transforms if isinstance(transform, Map) and transform.where == "process"
     ]
@@ -278,7 +282,7 @@ def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
     if workers:
         return _task_batches(plan_input, workers, batch_nbytes)
     if plan_input.row_by_row or any(isinstance(transform, Map | Augmentation) for transform in plan_input.transforms):
-        return _Choice(1, "Python code makes each batch, which takes longer than handing it over")
+        return _Choice(1, "Python code makes each batch, so the time to pass it to the consumer matters little")
     max_batches = max(1, min(MAX_GROUP_BATCHES, GROUP_NBYTES // batch_nbytes))
     if plan_input.batches is not None and plan_input.batches < max_batches:
         return _Choice(max(1, plan_input.batches), "the whole epoch")

@@ -20,11 +20,11 @@ class Target:
 
     engine: Engine
     hand_off: HandOff
-    device_handoff: DeviceHandOff | None = None  # for a device the same object as `hand_off`; None for the CPU
+    device_handoff: DeviceHandOff | None = None  # the same object as `hand_off` for the engine of a GPU, else None
     available_nbytes: int = 0  # device memory that the framework can still allocate; 0 for the CPU
     decisions: tuple[Decision, ...] = ()  # about the devices, such as why device="auto" selected the CPU
-    split: BatchSplit | None = None  # how a batch is divided among several devices; None for one device
-    place: str = "the CPU"  # where batches go that Forebay writes to host memory, for error messages
+    split: BatchSplit | None = None  # the parts of a batch; None unless `device` is an object such as a `NamedSharding`
+    place: str = "the CPU"  # in error messages: the device of batches that Forebay writes to host memory
 
 
 def resolve_target(device: Any, to: str) -> Target:
@@ -34,12 +34,13 @@ def resolve_target(device: Any, to: str) -> Target:
     NumPy. For other frameworks it selects a GPU if the framework and the driver see one, else another accelerator of
     the framework, else the CPU. Objects of a framework describe several devices, such as a `NamedSharding` of JAX.
     """
-    if not isinstance(device, str | int) and not hasattr(device, "open_slot"):
+    is_engine = hasattr(device, "open_slot")
+    if not isinstance(device, str | int) and not is_engine:
         placed = registry.load_placed_hand_off(to, device)
         if placed is not None:
             return _placed_target(placed)
     hand_off: HandOff = registry.load_hand_off(to)()
-    if hasattr(device, "open_slot"):
+    if is_engine:
         return _target_of_engine(adapt_engine(device), hand_off)
     # The str() of a torch.device is a name such as "cuda:0".
     device = f"cuda:{device}" if isinstance(device, int) else str(device).lower()
@@ -84,7 +85,7 @@ def _cuda_target(hand_off: HandOff, index: int | None) -> Target:
 
 
 def _placed_target(hand_off: PlacedHandOff) -> Target:
-    """Return the target for several devices, or for one device of several processes."""
+    """Return the target for the devices that an object of a framework describes, such as a `NamedSharding`."""
     index = hand_off.gpu_index
     target = Target(registry.load_engine("cpu")(), hand_off) if index is None else _cuda_target(hand_off, index)
     return replace(target, decisions=(Decision("device", *hand_off.description),), split=hand_off.split)

@@ -87,8 +87,8 @@ def test_sparse_batches_are_copied():
 
 def test_auto_selects_an_accelerator_of_the_framework(monkeypatch):
     module = importlib.import_module(f"forebay.adapters.handoff.{FRAMEWORK}_copy")
-    copy_to = module.copy_to
-    monkeypatch.setattr(module, "copy_to", lambda device: copy_to(LAST if device == "auto" else device))
+    make = module.make_copy_hand_off
+    monkeypatch.setattr(module, "make_copy_hand_off", lambda device: make(LAST if device == "auto" else device))
     target = resolve_target("auto", FRAMEWORK)
     assert "itself copies each batch" in target.decisions[0].why
 

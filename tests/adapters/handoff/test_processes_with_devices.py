@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 
 def run_jax(folder, count, devices, **job):
-    """Start `count` processes of JAX with `devices` CPU devices each, and return their records."""
+    """Start `count` processes of JAX with `devices` CPU devices each. Return the records that they write."""
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     return run_processes(JAX, folder, count, flags, rows=ROWS, port=free_port(), **job)
 
@@ -60,7 +60,8 @@ def test_two_processes_feed_one_global_batch(tmp_path):
         assert "device= expects shard" in record["errors"][1]
 
 
-def test_an_epoch_of_two_processes_resumes_on_eight_devices_which_get_the_parts_of_their_spec(tmp_path):
+def test_one_process_with_eight_devices_resumes_an_epoch_of_two_processes(tmp_path):
+    """With `check_placements`, the process also compares arrays of many shardings with those of `jax.device_put`."""
     two = run_jax(tmp_path / "two", 2, 4, batch_rows=16, steps=2)
     assert two[0]["state"] == two[1]["state"]
     (one,) = run_jax(tmp_path / "one", 1, 8, batch_rows=32, state=two[0]["state"], check_placements=True)

@@ -11,12 +11,12 @@ import jax
 from forebay.adapters.handoff.jax import JaxHandOff
 from forebay.errors import DeviceError
 
-__all__ = ["JaxCopyHandOff", "copy_to"]
+__all__ = ["JaxCopyHandOff", "make_copy_hand_off"]
 
 _PLATFORMS = {"mps": "METAL", "hip": "rocm"}  # names that users know from PyTorch
 
 
-def copy_to(device: str) -> "JaxCopyHandOff | None":
+def make_copy_hand_off(device: str) -> "JaxCopyHandOff | None":
     """Return the hand-off for a device that JAX fills, such as "tpu:1".
 
     For "auto", return None if JAX uses the CPU or an NVIDIA GPU by default.

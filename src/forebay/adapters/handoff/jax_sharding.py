@@ -25,7 +25,10 @@ __all__ = ["GlobalShape", "JaxShardedDeviceHandOff", "JaxShardedHandOff", "Shard
 
 
 def place(device: Any) -> "JaxShardedHandOff | None":
-    """Return the hand-off for a sharding; None if `device` is no object of JAX."""
+    """Return the hand-off for a sharding of JAX.
+
+    Return None for other objects. Raise PipelineError for a mesh, a PartitionSpec or an unsupported kind of sharding.
+    """
     if isinstance(device, jax.sharding.Sharding | jax.sharding.Mesh | PartitionSpec):
         return JaxShardedHandOff(ShardedBatches(device))
     return None
@@ -56,7 +59,7 @@ class ShardedBatches:
             )
         self._own_parts = sorted({*self._device_parts.values()})  # parts of a batch that this process has
         self.split = self._split_over_processes(parts)
-        self.locate = lru_cache(maxsize=256)(self._locate)  # the shapes of padded batches differ
+        self.locate = lru_cache(maxsize=256)(self._locate)  # cached, because padded batches have many shapes
 
     @property
     def local_devices(self) -> list[Any]:
@@ -64,7 +67,7 @@ class ShardedBatches:
         return list(self._device_parts)
 
     def check(self, specs: Sequence[ArraySpec], names: Sequence[str]) -> None:
-        """Raise PipelineError if a leaf cannot have this sharding with any number of rows."""
+        """Raise PipelineError if this sharding is impossible for a leaf, whatever the number of rows is."""
         for spec, name in zip(specs, names, strict=True):
             if not spec.ragged:
                 self._check_shape((self._part_count, *spec.batch_shape(1)[1:]), f"{name!r}")
@@ -204,7 +207,7 @@ def _check_sharding(sharding: Any) -> Any:
 
 
 def _row_parts(sharding: Any) -> dict[Any, int]:
-    """Return which part of the rows each device gets, of all devices of the sharding."""
+    """Return the number of the part of the rows that each device gets, for all devices of all processes."""
     if isinstance(sharding, SingleDeviceSharding):
         return dict.fromkeys(sharding.device_set, 0)
     rows_spec = sharding.spec[0] if len(sharding.spec) else None

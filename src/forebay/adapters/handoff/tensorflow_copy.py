@@ -8,13 +8,13 @@ import tensorflow as tf
 from forebay.adapters.handoff.tensorflow import TensorflowHandOff, refuse_tracing
 from forebay.errors import DeviceError
 
-__all__ = ["TensorflowCopyHandOff", "copy_to"]
+__all__ = ["TensorflowCopyHandOff", "make_copy_hand_off"]
 
 # TensorFlow names GPUs of all vendors GPU; plug-ins add other kinds.
 _KINDS = {"mps": "GPU", "metal": "GPU", "rocm": "GPU", "hip": "GPU"}
 
 
-def copy_to(device: str) -> "TensorflowCopyHandOff | None":
+def make_copy_hand_off(device: str) -> "TensorflowCopyHandOff | None":
     """Return the hand-off for a device that TensorFlow fills, such as "xpu:0".
 
     For "auto", return None if TensorFlow has only CPUs, or NVIDIA GPUs.

@@ -14,10 +14,10 @@ from forebay.adapters.handoff.torch import TorchHandOff, to_sparse_on_device
 from forebay.core.spec import ArraySpec
 from forebay.errors import DeviceError, SpecError
 
-__all__ = ["TorchCopyHandOff", "copy_to"]
+__all__ = ["TorchCopyHandOff", "make_copy_hand_off"]
 
 
-def copy_to(device: str) -> "TorchCopyHandOff | None":
+def make_copy_hand_off(device: str) -> "TorchCopyHandOff | None":
     """Return the hand-off for a device that PyTorch fills.
 
     For "auto", return None if PyTorch has no accelerator, or if its accelerator is an NVIDIA GPU.
@@ -36,7 +36,7 @@ def copy_to(device: str) -> "TorchCopyHandOff | None":
     try:
         if torch.empty(1, device=name).is_meta:
             raise RuntimeError("tensors on it have no data")
-    # Each backend of PyTorch raises another error if it is missing.
+    # If a backend is missing, it depends on the backend which of these errors PyTorch raises.
     except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError) as error:
         reason = str(error).partition("\n")[0][:200].rstrip(".")
         raise DeviceError(

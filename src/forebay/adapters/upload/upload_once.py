@@ -25,7 +25,7 @@ from forebay.pipeline.target import Target, resolve_target
 
 __all__ = ["forget", "upload_once"]
 
-MIN_PROGRESS_NBYTES = 1 << 30  # bytes; a checksum of fewer needs no progress line, which costs a thread
+MIN_PROGRESS_NBYTES = 1 << 30  # bytes; smaller arrays get no progress line, because each line needs a thread
 
 
 class _CachedCopies:
@@ -223,8 +223,8 @@ def _make_writable(array: Array, cached: _CachedCopies) -> None:
 def _is_base_writable(view: Array) -> bool:
     """Return whether code can write to the base of a view, now or after `forget`.
 
-    If the base is not an array, return whether the view is writable. Memory-mapped files count as not writable: other
-    programs can write to them in any case, so refusing them would not protect the copy.
+    If the base is not an array, return whether the view is writable. A memory-mapped file counts as not writable:
+    other programs can write to the file even if Forebay refuses the array, so an error would not protect the copy.
     """
     base = view.base
     if isinstance(base, np.ndarray):

@@ -13,7 +13,7 @@ from forebay.doctor.model.step_history import StackFrame
 
 __all__ = ["CallStacks"]
 
-MAX_FRAMES = 5_000  # of all stacks together; the samples of further frames count for their callers
+MAX_FRAMES = 5_000  # of all stacks together; after that, samples in a new frame count for its caller
 MAX_DEPTH = 60  # frames of one stack that are kept, counted from its outermost line of user code
 MAX_SEARCHED = 1_000  # frames of a thread's stack that are searched for lines of user code
 
@@ -30,16 +30,17 @@ class CallStacks:
         self._codes: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
 
     def find(self, frame: FrameType) -> int:
-        """Return the index of the innermost frame of a stack; -1 if it has no line of user code."""
+        """Return the index of the innermost frame of a stack; -1 if the stack has no line of user code."""
         index = -1
         for stack_frame, line in reversed(self._user_stack(frame)):
             if line >= 0:
                 index = self._index_of(index, line)
             elif name := self._library_name(stack_frame):
                 index = self._index_of(index, -1, name)
-        if index >= 0 and self._lines.line_of_frame(frame) >= 0:  # user code may be calling a function written in C
+        # If the innermost frame is user code, it may be calling a C function. Python has no frame for it, so add one.
+        if index >= 0 and self._lines.line_of_frame(frame) >= 0:
             name = self._functions.name_of_instruction(frame)
-            if name not in ("", PYTHON_CODE):  # a C function has no frame of its own, so add one
+            if name not in ("", PYTHON_CODE):
                 index = self._index_of(index, -1, name)
         return index
 

@@ -33,7 +33,7 @@ from forebay.doctor.model.redaction import describe_error
 
 __all__ = ["HOOKS", "Session"]
 
-# Module of a framework -> our module with its hooks.
+# Imported module -> the module of the doctor with the hooks for it.
 HOOKS = {name: f"forebay.doctor.capture.hooks.{name}" for name in ("torch", "tensorflow", "keras", "jax", "cupy")}
 HOOKS |= {"forebay.feed.feed": "forebay.doctor.capture.hooks.forebay", "sys": "forebay.doctor.capture.hooks.python"}
 
@@ -58,7 +58,7 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
-        if records_history:  # a session without history only measures step times
+        if records_history:  # else the session only measures step times, without `early tracing` and `input tracing`
             self.detector.can_trace = has_loaded_cuda
             self.detector.can_trace_input = self._can_trace_input
         self.ledger = Ledger(on_site=self._on_site)
@@ -71,7 +71,7 @@ class Session:
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._monitor = StepMonitor(self.ledger.lines, partial(self.ledger.note_failure, "the history of steps"))
         self._records_history = records_history
-        self._steps_per_measurement = 0  # in the history after the timed steps; 0: it has no more steps
+        self._steps_per_measurement = 0  # after the timed steps; 0: the history has no steps after them
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._busy_cores = BusyCoreMeter()
@@ -180,7 +180,7 @@ class Session:
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
         """Pass the report of a site to the step detector, and apply its decisions.
 
-        Return when to report the site next. The first report also starts the GPU sampler.
+        Return when the ledger must report the site again. The first report of any site also starts the GPU sampler.
         """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
@@ -190,16 +190,17 @@ class Session:
         if self.detector.on_site(site, count, now):
             self._apply_phase(self.detector.anchor or site)
             self.ledger.report_all_sites()
-            self._monitor.discard_step()
+            self._monitor.discard_step()  # the change of the phase took time in this step
         elif site == self.ledger.timed_site:
             self._monitor.add_end(now, self.detector.block_steps)
         if site == self.ledger.timed_site:
+            # From here on, `block_steps` is the number of steps until the next report.
             self.detector.block_steps = self.ledger.skip_steps(self.detector.block_steps)
         self.ledger.paused_until = self.detector.paused_until if self.detector.paused_until > now else 0
         return self.detector.next_report(site, now)
 
     def _apply_phase(self, site: SiteKey) -> None:
-        """Start or stop device recording, remove hooks and sample memory, as the new phase requires."""
+        """Start and stop recorders, remove hooks and sample memory for the phase that has begun."""
         if self.detector.phase == "input tracing":
             self._host_sampler.stop()
             self._start_input_trace()
@@ -249,7 +250,7 @@ class Session:
             self._patches.input_trace.stop()
 
     def _monitor_steps(self, site: SiteKey) -> bool:
-        """Continue to record the ends of steps if this costs almost no time; return whether it continues."""
+        """Continue to record the ends of steps if this costs almost no time. Return whether recording continues."""
         seconds = self._unprofiled_seconds()
         if not self._records_history or not seconds:
             return False

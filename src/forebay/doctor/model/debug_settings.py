@@ -52,6 +52,6 @@ _VARIABLES: dict[str, str] = {
 def variable_of(setting: str) -> str:
     """Return the environment variable that switches a setting on.
 
-    If no such variable is known, return `setting`, which may itself be the name of an environment variable.
+    Return other settings unchanged: some of them, such as `PYTHONDEVMODE`, are environment variables.
     """
     return _VARIABLES.get(setting, setting)

@@ -31,13 +31,13 @@ JITTED_CALL_SECONDS = 2.5e-4, 6e-4
 # waits took 0.9 to 1.4 ms with 36 to 43 kernels, and 3.3 ms with 428.
 TF_FUNCTION_SECONDS = 4e-4, 8e-4  # per call
 TF_KERNEL_SECONDS = 5e-6, 8e-6  # per kernel
-# A tf.function on the CPU, at best and at worst. Measured without XLA, on two cores. Independent operations ran in
-# parallel.
+# Time of a tf.function on the CPU in addition to TF_FUNCTION_SECONDS, at best and at worst. Measured on two cores,
+# without XLA. TensorFlow ran independent operations in parallel.
 TF_OPERATION_SECONDS = 2e-6, 6e-6  # per eager operation that becomes part of the graph
-TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations
-# A loop of `jax.lax.scan` launches its kernels one by one. Measured on an H200 (2026-11-18): 10 kernels that take 9 us
-# together took 21 us per step, 58 us of kernels took 80 us.
+TF_COMPUTING_SHARES = 0.6, 1.0  # of the computing time of eager operations; it remains in the graph
 JAX_STEPS_PER_CALL = 50
+# Launch time in a loop of `jax.lax.scan`, at best and at worst. The loop launches kernels one by one. Measured on an
+# H200 (2026-11-18): a step with 10 kernels took 21 us, 9 us of it in kernels. A step with 58 us of kernels took 80 us.
 SCANNED_KERNEL_SECONDS = 1.2e-6, 1.8e-6  # per kernel
 # Keras on TensorFlow, at best and at worst. Measured on an H200 (2026-11-17 and 18) with batches of 32 or 64 rows.
 # Three dense layers: 1.55 ms per step, 0.78 with 50 steps per call, 0.79 with a feed, 0.41 with both. Two dense layers:
@@ -45,17 +45,18 @@ SCANNED_KERNEL_SECONDS = 1.2e-6, 1.8e-6  # per kernel
 KERAS_STEPS_PER_CALL = 50
 KERAS_CALL_SECONDS = 3.5e-4, 5.5e-4  # per call of the training function
 KERAS_ARRAYS_SECONDS = 2.8e-4, 4.5e-4  # per batch that Keras takes from arrays
-# The recorded time of launching and computing includes the call. At least this share of the recorded time remains.
+# The recorded time of launching and computing includes the call, so KERAS_CALL_SECONDS are subtracted from it. At least
+# this share of the recorded time remains, at best and at worst.
 KERAS_EXECUTOR_SHARES = 0.57, 0.7
-# With 50 steps per call on the CPU, a step also saves time inside of the compiled call: this share, at best and worst,
-# of the time that Keras spends outside of the call. Measured on two cores (2026-11-17): a step of two dense layers took
-# 2.0 ms and saved 1.3 ms in total; a step of an embedding took 2.2 ms and saved 1.2 ms; a step of two convolutions took
-# 7.9 ms and saved 2.0 ms. Keras spent 0.6, 0.7 and 0.8 ms of these steps outside of the call.
+# On the CPU, 50 steps per call also save time inside of the compiled call. The saved time is a share of the time that
+# Keras spends outside of the call, at best and at worst. Measured on two cores (2026-11-17): a step of two dense layers
+# took 2.0 ms and saved 1.3 ms in total; a step of an embedding took 2.2 ms and saved 1.2 ms; a step of two convolutions
+# took 7.9 ms and saved 2.0 ms. Keras spent 0.6, 0.7 and 0.8 ms of these steps outside of the call.
 KERAS_CALL_SHARES = 0.9, 0.3
 # Share of the launch time that remains with torch.compile, at best and at worst. Measured on an H200 (2026-11-17): 0.44
 # for a small transformer with mode="reduce-overhead", whose step went from 9.9 to 4.9 ms.
 COMPILED_LAUNCH_SHARES = 0.35, 0.55
-FUSED_SHARE = 0.6  # of the device time remains at best, if a compiler fuses the operations between matrix products
+FUSED_SHARE = 0.6  # of the device time; it remains at best, if a compiler fuses the operations between matrix products
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ __all__ = [
 ]
 
 MAX_ERROR_LENGTH = 80  # characters of an error; the script has already printed the whole error
-# Share of the step time. The report mentions it if profiled steps are shorter than unprofiled steps by more than this,
-# or if steps recorded on the device differ from the step time by more than this.
+# A share of the step time. The report mentions profiled steps that are shorter than unprofiled steps by more than this,
+# and the time of steps recorded on the device if it differs from the step time by more than this.
 MAX_DEVIATION = 0.25
 _RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
@@ -176,7 +176,7 @@ def cost_seconds(diagnosis: Diagnosis, finding: Finding) -> float:
 def _run_factor(diagnosis: Diagnosis, finding: Finding) -> float:
     """Return the mean step time divided by the step time, for findings about the whole run; else 1.
 
-    Such findings cost a share of the run. `Finding.seconds` is the same share of the step time, which is a median.
+    Such findings cost a share of the run. `Finding.seconds` is the same share of `view.step_seconds`, a median.
     """
     mean, step = diagnosis.view.mean_seconds, diagnosis.view.step_seconds
     return mean / step if finding.rule in _RUN_RULES and mean > step > 0 else 1.0
@@ -234,7 +234,7 @@ def _describe_mean(diagnosis: Diagnosis) -> str:
 def _describe_overhead(view: CaptureView, overhead: float) -> str:
     """Say by how much profiling made steps slower.
 
-    If profiled steps were much shorter than unprofiled ones, step times vary, because profiling cannot speed up steps.
+    Profiling cannot speed up steps. So if profiled steps were much shorter than unprofiled steps, step times vary.
     """
     assert view.steps is not None
     average = fmean if view.input_comes_in_bursts else median
@@ -259,7 +259,7 @@ def describe_parts(diagnosis: Diagnosis) -> str:
 def describe_coverage(diagnosis: Diagnosis) -> list[str]:
     """State the share of transferred bytes whose source line is known.
 
-    Without device records, state that no framework found a GPU, if so.
+    Without device records, return a sentence only if every framework found no GPU.
     """
     device = diagnosis.view.device
     if device is None:
@@ -286,8 +286,8 @@ def describe_step_lines(diagnosis: Diagnosis) -> str:
     share = format_percent(seconds / diagnosis.view.step_seconds) if diagnosis.view.step_seconds else "0%"
     return (
         f"In {format_seconds(seconds)} of a step ({share}), the thread of the loop was in no recorded call. "
-        "Samples of its stack show the lines that it executed in this time, and what they called. The fewer samples a "
-        "line has, the more of its time is shown as other lines."
+        "Samples of its stack show the lines that it executed in this time, and what they called. A line with few "
+        "samples is uncertain, so a part of its time counts as 'other lines': the fewer samples, the larger this part."
     )
 
 
@@ -305,7 +305,7 @@ def describe_crossings(diagnosis: Diagnosis) -> str:
     """Explain the table of crossings."""
     outside = " that are not part of a step, until recording ended" if diagnosis.view.steps else ""
     return (
-        f"Transfers and waits for the device{outside}, in order of time. Times start with the "
+        f"Transfers and waits for the device{outside}, in order of time. Times count from the start of the "
         "run. An implied crossing is a side effect of a call with another purpose; its duration may be an estimate."
     )
 

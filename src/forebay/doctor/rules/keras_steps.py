@@ -1,8 +1,8 @@
-"""The rule for short steps of Keras: calling and feeding the training function takes most of a step.
+"""The rule for short Keras steps with overhead: calling and feeding the training function.
 
 `Model.fit` on TensorFlow calls a compiled function in every step, reads its logs, and gets its batch from a `tf.data`
 pipeline that Keras builds. `steps_per_execution` makes several steps in one call. A feed replaces the pipeline.
-Without a record of a device, the time outside of the compiled function shows what a call costs.
+Without device records, the time outside of the compiled function shows what a call costs.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,10 @@ __all__ = ["examine", "is_reported"]
 
 FIT = "Model.fit"  # API name of a step of Keras
 MAX_STEP_SECONDS = 10e-3  # in a longer step, the overhead of Keras is small
-MIN_DEVICE_SHARE = 0.4  # of the step; a smaller overhead is not reported: the device computes during a part of it
-MIN_HOST_SHARE = 0.05  # of the step; a smaller share outside of the compiled function is not reported
+# Shares of the step; a smaller overhead is not reported. With device records, the overhead is the time in which the
+# device does not compute. Without them, it is the time outside of the compiled function.
+MIN_DEVICE_SHARE = 0.4
+MIN_HOST_SHARE = 0.05
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
@@ -64,8 +66,8 @@ def is_reported(view: CaptureView) -> bool:
 def _overhead_seconds(view: CaptureView) -> float:
     """Return the seconds per step in which the device does not compute.
 
-    Without a record of a device: the seconds outside of compiled calls and of waits for input, which are Python of
-    Keras and its reads.
+    Without device records, return the seconds outside of compiled calls, of waits for input and of compiling. In this
+    time, Keras runs Python code and reads logs.
     """
     if view.device is not None:
         return max(0.0, view.step_seconds - seconds_per_step(view.device, view.device.working_intervals))
@@ -87,7 +89,7 @@ def _evidence(view: CaptureView, computing: float) -> Iterator[str]:
 
 def _cures(view: CaptureView, overhead: float) -> Iterator[Cure]:
     grouped = fit_more_steps(view)
-    basis = "one call of Python makes 50 steps, and Keras reads their logs once"
+    basis = "one Python call runs 50 steps, and Keras reads the logs once per call"
     if view.device is None:
         changes = group_keras_steps(view, overhead)
         yield Cure("make 50 steps per call", grouped, f"{basis}; callbacks run once per call", changes)

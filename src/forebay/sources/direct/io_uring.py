@@ -21,10 +21,11 @@ from forebay.core.spec import Array
 
 __all__ = ["IoUring"]
 
-ENTRIES = 4096  # reads that fit in the queue; few large fillings are fastest, because the disk idles after each one
+# Reads that fit in the queue. `read` waits for all of them before it fills the queue again, and the disk idles then.
+ENTRIES = 4096
 DEPTH = 64  # reads in progress per thread; enough to keep the disk busy while the thread waits for a core
 DEPTH_NBYTES = 32 << 20  # bytes in progress per thread; with many more, disks become slower
-REFILLS = 4  # submit new reads after each completed quarter of the depth; more often would take more Python time
+REFILLS = 4  # new reads are submitted when a quarter of the depth has completed; smaller parts take more Python time
 
 # Constants of the Linux interface (include/uapi/linux/io_uring.h).
 _SETUP, _ENTER = 425, 426  # system call numbers, the same on x86-64, ARM and most other processors
@@ -116,7 +117,7 @@ class IoUring:
         try:
             while completed < count:
                 new = min(count, completed + depth) - submitted
-                # The kernel compares the second argument with all completions in the queue, also of earlier calls.
+                # The kernel compares `min_completions` with all completions in the queue, also those of earlier calls.
                 submitted += self._enter(new, min(submitted + new, completed + refill))
                 completed = self._count_completions()
         finally:

@@ -12,7 +12,7 @@ import numpy as np
 __all__ = ["declared_nbytes", "parse_row_count"]
 
 _ROW_COUNT, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of a record batch
-_STORED = -1  # length of a buffer that is not compressed although the batch is
+_STORED = -1  # in place of the decompressed length: this buffer of a compressed batch is not compressed
 
 
 def parse_row_count(message: Any) -> int:

@@ -16,7 +16,7 @@ __all__ = ["Header", "open_csv", "open_txt"]
 
 Header: TypeAlias = Literal["auto", "present", "absent"]
 
-_MAX_COMMENT_LINES = 1000  # most lines that begin with "#" at the top of a file; with more, the file is rejected
+_MAX_COMMENT_LINES = 1000  # lines with "#" at the top of a file; a file with more of them is rejected
 
 
 def open_csv(

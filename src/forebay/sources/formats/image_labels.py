@@ -34,7 +34,7 @@ _PARQUET_SUFFIXES = (".parquet", ".pq")
 
 @dataclass(frozen=True, slots=True)
 class NumberedLabels:
-    """Labels as numbers. Images whose class is not in the `class_names` of the user have none."""
+    """Labels as numbers. An image has no label if its class is not in the `class_names` of the user."""
 
     kept: Sequence[int]  # positions of the images that have a label
     numbers: Array  # int64, one for each of these images
@@ -96,7 +96,7 @@ def _validate_class_names(names: Sequence[Any], found: Sequence[Any], class_name
             classes = ", ".join(map(repr, sorted(known)[:10])) + (", ..." if len(known) > 10 else "")
             raise SourceError(
                 f"no image belongs to the class {name!r} of class_names. The images belong to {classes}. Correct "
-                "class_names, or pass a function as label= to number classes without images."
+                "class_names. Or omit class_names and pass a function that returns the number of each class as label=."
             )
 
 
@@ -130,13 +130,14 @@ def _look_up(paths: Sequence[Path], manifest: Path) -> list[Any]:
 def parse_numbers(labels: Sequence[Any]) -> list[Any]:
     """Return the labels as integers if all of them are written as integers, without leading zeros; else as texts.
 
-    Raise SpecError if all are numbers with fractions: such labels cannot be class names, as in a column of floats.
+    Raise SpecError if all of them are numbers, but one is not written as an integer, such as '0.5': numbers are not
+    class names.
     """
-    fractions = [value for value in labels if isinstance(value, str) and not _is_integer(value)]
-    if fractions and all(isinstance(value, int) or _is_finite(value) for value in labels):
+    non_integers = [value for value in labels if isinstance(value, str) and not _is_integer(value)]
+    if non_integers and all(isinstance(value, int) or _is_finite(value) for value in labels):
         raise SpecError(
-            f"the label {fractions[0]!r} is no integer, and all labels are numbers, so they are no class names. Pass "
-            "integers or class names, or feed numbers beside the images: "
+            f"the label {non_integers[0]!r} is no integer, and all labels are numbers, so they are no class names. "
+            "Pass integers or class names, or feed numbers together with the images: "
             "fb.zip_rows(images, fb.from_arrays({'target': numbers}))."
         )
     convert = int if all(isinstance(value, int) or _is_plain_integer(value) for value in labels) else str
@@ -173,6 +174,7 @@ def _is_finite(text: str) -> bool:
 
 
 def _is_plain_integer(text: str) -> bool:
+    """Return whether a text is an integer as Python prints it: without leading zeros, plus sign or underscores."""
     try:
         return str(int(text)) == text.strip()
     except ValueError:

@@ -1,8 +1,9 @@
 """WebDataset archives as a source: one sample of a tar file is one row.
 
-A sample is a group of files in the archive (members) with the same name and different extensions, such as `0001.jpg`
-and `0001.cls`. Forebay builds an index of the samples when it opens the archive, so rows can be read in any order.
-It decodes images, `.npy` arrays and integers written as text. For all other members, the user passes a function.
+The files in an archive are its members. A sample is a group of members with the same name and different extensions,
+such as `0001.jpg` and `0001.cls`. Forebay builds an index of the samples when it opens the archive, so rows can be read
+in any order. It decodes images, `.npy` arrays and integers written as text. For all other members, the user passes a
+function.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -126,7 +127,7 @@ class TarSource(AbstractSource):
 
         if self.decodes_rows:
             decode_rows(decode_row, row_numbers(rows))
-        else:  # arrays and numbers take less time than waking a thread
+        else:  # to decode an array or a number takes less time than to wake a thread
             for position, number in enumerate(row_numbers(rows)):
                 decode_row(position, number)
 
@@ -250,7 +251,7 @@ def _validate_samples(file: ReadableFile, samples: Sequence[Sample], extensions:
                 sample_extensions = ", ".join(map(repr, sample.members))
                 raise SourceError(
                     f"sample {sample.key.lstrip('/')!r} in {file.path} has no {extension!r}. "
-                    f"It has {sample_extensions}. Choose members that all samples have with members=[...]."
+                    f"It has {sample_extensions}. Pass members=[...] with extensions that all samples have."
                 )
 
 

@@ -17,8 +17,10 @@ Result = TypeVar("Result")
 
 _FIRST_PAUSE_SECONDS = 0.1  # longest pause after the first attempt; it doubles after each further attempt
 _MAX_PAUSE_SECONDS = 8.0  # the pause does not grow beyond this
-# Seconds without the end of any attempt, after which Forebay gives up. A server that sends single bytes exceeds no read
-# timeout, and the packages of some stores have no timeouts. At 2 Mbit/s, 16 ranges of 8 MiB take 540 seconds.
+# Forebay gives up after this many seconds in which no attempt ends. A server that sends single bytes exceeds no read
+# timeout, and the packages of some stores have no timeouts. With the default of 16 connections, a link needs 1.8 Mbit/s
+# to read 16 blocks of 8 MiB in this time, and 3.6 Mbit/s for downloads in ranges of 16 MiB. On a slower link, requests
+# may be given up; fewer connections help.
 _STALL_SECONDS = 600.0
 
 
@@ -32,7 +34,7 @@ class RequestCounters:
         self._progress_time = time.monotonic()
 
     def note_progress(self) -> None:
-        """Record that an attempt has ended now, or that a thread waits for another process on purpose."""
+        """Record progress: an attempt ended, a part of a copy was verified, or a thread waits for another process."""
         self._progress_time = time.monotonic()
 
     def seconds_since_progress(self) -> float:
@@ -73,7 +75,7 @@ class Retry:
     def __call__(self, request: Callable[[], Result], *, unreachable_attempts: int | None = None) -> Result:
         """Send a request and return its result.
 
-        Give up after `unreachable_attempts` attempts that could not reach the store, if this is passed.
+        Do not retry if attempt number `unreachable_attempts`, counted from 1, could not reach the store.
         """
         for attempt in range(1, self.attempts):
             try:

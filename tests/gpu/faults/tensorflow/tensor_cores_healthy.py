@@ -1,4 +1,4 @@
-"""The script converts the data to float32 once, so that products use the tensor cores.
+"""The script uses float32, which TensorFlow multiplies on the tensor cores as TF32 by default.
 
 The doctor must not report `tensor_cores` here.
 """

@@ -68,7 +68,8 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
     out = np.empty((work.batch, *work.shape), work.dtype)
 
     def measure(seconds: float) -> float:
-        rows = np.load(work.path, mmap_mode="r")  # map the file again: the kernel cannot drop pages that are mapped
+        # Map the file in each measurement: before the next one, the kernel can drop only pages that are not mapped.
+        rows = np.load(work.path, mmap_mode="r")
         start_time, nbytes = perf_counter(), 0
         for start in range(0, work.rows - work.batch, work.batch):
             indices = order.rows(0, np.arange(start, start + work.batch))
@@ -83,7 +84,8 @@ def mapped_take(work: Workload) -> Callable[[float], float]:
 def _run_fio(work: Workload, engine: str, depth: int, seconds: float) -> float:
     """Return bytes per second, or 0 if fio fails.
 
-    With the option "counted_nbytes", only this many bytes of each read count.
+    With the option "counted_nbytes", this number of bytes counts for each read. The other bytes of a read lie around a
+    row that does not begin at a sector.
     """
     options = {
         "filename": work.path,

@@ -1,7 +1,7 @@
 """Meter of packing: texts per second, fill, and time to the first batch.
 
-Every sample makes a new loader, because packing is a part of the work. The rate counts batches after the first one. A
-loader yields dicts with `segment_ids`: 1, 2, ... for the texts of a row, and 0 for padding.
+Every measurement makes a new loader, because packing is a part of the work. The rate counts batches after the first
+one. A loader yields dicts with `segment_ids`: 1, 2, ... for the texts of a row, and 0 for padding.
 """
 
 from time import perf_counter

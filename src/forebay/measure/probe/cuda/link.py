@@ -1,4 +1,8 @@
-"""Speed and latency of the link between host and GPU."""
+"""Speed and latency of the link between host and GPU.
+
+A `Rig` has the streams and the buffers of the measurements. `rig.buffers.source` and `rig.buffers.target` are its host
+buffers.
+"""
 
 import ctypes
 import time
@@ -28,7 +32,7 @@ REPEATS = 200  # small operations per sample
 def measure_upload(rig: Rig) -> float:
     """Return bytes per second of copies to the device.
 
-    The copies are pageable, unless the caller has page-locked the source.
+    The copies read pageable memory unless the caller has page-locked `rig.buffers.source`.
     """
 
     def move() -> None:
@@ -41,7 +45,7 @@ def measure_upload(rig: Rig) -> float:
 def measure_download(rig: Rig) -> float:
     """Return bytes per second of copies to the host.
 
-    The copies are pageable, unless the caller has page-locked the target.
+    The copies write to pageable memory unless the caller has page-locked `rig.buffers.target`.
     """
 
     def move() -> None:
