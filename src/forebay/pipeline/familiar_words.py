@@ -6,7 +6,7 @@ import reprlib
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from forebay.errors import PipelineError, UnknownNameError
@@ -30,6 +30,7 @@ _WORKERS = f"{_THREADS} For a map of pure Python code, write map(function, where
 _PINNED = "Forebay page-locks host memory by itself if batches go to a GPU. Leave the argument out."
 _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for a stream, shuffle(window='64MB')."
 _DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
+_KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits rows
 _SPLIT = "Split the rows before batch(): train, validation = pipeline.split(0.9, 0.1)."
 _ROWS = "Set the batch size before feed(): pipeline.batch(32)."
 _COLLATE = "Forebay makes batches without it. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
@@ -167,7 +168,7 @@ def reject_attribute(owner: Any, name: str, kind: str) -> Any:
     function reads the property again, so that the same error is raised.
     """
     if name == "__array__":
-        _refuse_validation_split(kind, sys._getframe(2).f_globals)
+        _refuse_validation_split(kind, sys._getframe(2))
     if name in _ATTRIBUTES[kind]:
         raise UnknownNameError(f"{kind} has no {name!r}. {_ATTRIBUTES[kind][name]}")
     if isinstance(owner, ModuleType):
@@ -223,13 +224,15 @@ def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ..
     )
 
 
-def _refuse_validation_split(kind: str, caller: dict[str, Any]) -> None:
-    """Raise an error if the caller is Keras, which looks for `__array__` before it splits the rows of `fit`."""
-    if caller.get("__name__", "").startswith("keras.src.trainers.data_adapters.array_slicing"):
-        raise PipelineError(
-            f"fit() got validation_split, but Keras cannot split {kind}. {_SPLIT} Make a feed of each: "
-            "model.fit(train.batch(32).feed('keras'), validation_data=validation.batch(32).feed('keras'))."
-        )
+def _refuse_validation_split(kind: str, caller: FrameType | None) -> None:
+    """Raise an error if Keras looks for `__array__` because it splits the rows of `fit`."""
+    while caller is not None and caller.f_globals.get("__name__") == _KERAS_SPLITTING:
+        if caller.f_code.co_name == "train_validation_split":
+            raise PipelineError(
+                f"fit() got validation_split, but Keras cannot split {kind}. {_SPLIT} Make a feed of each: "
+                "model.fit(train.batch(32).feed('keras'), validation_data=validation.batch(32).feed('keras'))."
+            )
+        caller = caller.f_back
 
 
 def _describe(values: tuple[Any, ...]) -> str:
