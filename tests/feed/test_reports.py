@@ -214,3 +214,12 @@ def test_times_have_units(number, unit):
 def test_a_callback_that_cannot_be_called_is_refused():
     with feed_of() as feed, pytest.raises(PipelineError, match="pass a function"):
         feed.on_stats("log")
+
+
+def test_a_group_without_rows_is_counted_before_it_is_taken():
+    batches = [np.zeros((rows, 2)) for rows in (3, 0, 2)]
+    with fb.from_batches(lambda: iter(batches)).feed("numpy") as feed:
+        end = feed.on_stats(lambda stats: None, every="1ms")
+        assert sum(len(batch) for batch in feed) == 5
+        end()
+        assert (feed.stats()["batches"], feed.stats()["rows"]) == (3, 5)

@@ -75,7 +75,8 @@ class TakenGroup:
             return batches + group_batches, rows + group_rows, nbytes + group_nbytes
         taken = group_batches - left
         taken_rows = taken * batch_rows  # only the last batch of a group may be shorter
-        return batches + taken, rows + taken_rows, nbytes + group_nbytes * taken_rows // group_rows
+        taken_nbytes = group_nbytes * taken_rows // group_rows if group_rows else 0
+        return batches + taken, rows + taken_rows, nbytes + taken_nbytes
 
 
 @dataclass(slots=True)
