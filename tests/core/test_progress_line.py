@@ -49,6 +49,19 @@ def test_only_the_main_thread_shows_a_line(terminal):
     assert terminal.getvalue() == ""
 
 
+def test_two_threads_that_wait_show_no_line_of_each_other(terminal):
+    def wait():
+        with BackgroundLine():
+            terminal.drawn.wait(0.2)
+
+    thread = threading.Thread(target=wait)
+    with BackgroundLine() as line:
+        thread.start()
+        assert line.render(1.0, 80) == ""
+        thread.join()
+    assert terminal.getvalue() == ""
+
+
 def test_the_line_of_another_thread_is_shown_while_the_main_thread_waits_for_it(terminal):
     def work():
         with ProgressLine("uploading 9 GiB", 4) as line:

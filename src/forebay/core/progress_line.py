@@ -92,7 +92,7 @@ class BackgroundLine(ProgressLine):
 
     def render(self, seconds: float, columns: int) -> str:
         """Return the newest line of another thread, with the time since that work began."""
-        newest = ProgressLine._not_shown[-1:]
+        newest = [line for line in list(ProgressLine._not_shown) if not isinstance(line, BackgroundLine)][-1:]
         return newest[0].render(time.monotonic() - newest[0]._started_at, columns) if newest else ""
 
 
