@@ -7,6 +7,7 @@ the download cache (`objects/locked_files.py`).
 
 import hashlib
 import os
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,9 +55,8 @@ def read_array(path: Path, dtype: np.dtype[Any], shape: Sequence[int]) -> Array 
 def write_array(path: Path, array: Array) -> None:
     """Write an array to a file, or replace the file. Raise OSError if this fails; an old file then remains."""
     stored = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    temporary = path.with_suffix(f".part-{os.getpid()}")
-    with suppress(FileNotFoundError):
-        temporary.unlink()  # of a process that was killed
+    # Threads, and processes of other hosts with the same id, may write the same file at this time.
+    temporary = path.with_suffix(f".part-{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with os.fdopen(open_safely(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(_checksum(path, stored))
