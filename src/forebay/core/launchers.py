@@ -213,10 +213,10 @@ def _read_slurm_step() -> ReportedRank | None:
 def _read_slurm(count_variable: str) -> ReportedRank | None:
     """Return the task number of Slurm.
 
-    In an interactive session, such as `srun -n4 --pty bash`, the user starts a single process. Slurm gives the job the
-    name of the shell. Lightning uses the same two names.
+    In an interactive session, such as `srun -n4 --pty bash`, the user starts a single process. Slurm then gives the job
+    the name of the shell, and `srun --pty` sets SLURM_PTY_PORT. Without it, `srun` starts tasks in such a job.
     """
-    if os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+    if os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive") and "SLURM_PTY_PORT" in os.environ:
         return None
     return _read_environment("SLURM_PROCID", count_variable)
 

@@ -32,6 +32,7 @@ LAUNCHER_VARIABLES = {
 }
 RANK_VARIABLES = {*(name for names in LAUNCHER_VARIABLES.values() for name in names)}
 RANK_VARIABLES |= {"TF_CONFIG", "SLURM_NTASKS", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RAY_RAYLET_PID", "SLURM_JOB_NAME"}
+RANK_VARIABLES |= {"SLURM_PTY_PORT"}
 
 
 def run_ranks(framework, count, folder, **job):

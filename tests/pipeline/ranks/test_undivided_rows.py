@@ -125,9 +125,17 @@ def test_a_batch_script_outside_of_a_step_is_one_process(monkeypatch):
 def test_an_interactive_session_of_slurm_is_one_process(launch, monkeypatch, name):
     launch(srun=(0, 4))
     monkeypatch.setenv("SLURM_JOB_NAME", name)
+    monkeypatch.setenv("SLURM_PTY_PORT", "4001")  # `srun --pty` sets it
     assert detect_rank() == Rank(0, 1, "")
     assert len(list(ten_rows().feed("numpy"))) == 4
     assert len(list(ten_rows().shard("auto").feed("numpy"))) == 4
+
+
+def test_tasks_that_srun_starts_in_an_allocation_are_ranks(launch, monkeypatch):
+    """`salloc` gives its job the name "interactive"; the tasks of `srun` inherit it."""
+    launch(srun=(2, 4))
+    monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
+    assert (detect_rank().index, detect_rank().count) == (2, 4)
 
 
 # Ranks that begin after `feed()`
