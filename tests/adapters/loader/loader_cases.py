@@ -177,6 +177,24 @@ def test_a_loader_is_sent_to_another_process_with_its_position():
         assert len(batches_of(each)) == len(loader) - 2
 
 
+def test_a_requested_epoch_is_sent_to_another_process():
+    loader = make_pipeline().feed("loader")
+    loader.set_epoch(3)
+    copy_of_loader = pickle.loads(pickle.dumps(loader))
+    assert batches_of(copy_of_loader) == batches_of(loader)
+
+
+def test_an_iterator_continues_if_another_launcher_reports_the_same_rank(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    loader = make_pipeline().feed("loader")
+    batches = iter(loader)
+    next(batches)
+    monkeypatch.setenv("HOROVOD_RANK", "0")
+    monkeypatch.setenv("HOROVOD_SIZE", "1")
+    assert len(list(batches)) == len(loader) - 1
+
+
 def test_wrong_arguments_are_refused_when_the_loader_is_made():
     with pytest.raises(PipelineError, match="takes no 'x'"):
         make_pipeline().feed("loader", x="image")

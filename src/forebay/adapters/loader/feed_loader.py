@@ -119,7 +119,7 @@ class FeedLoader(DataLoader):  # type: ignore[misc]  # torch is untyped here
     def __reduce__(self) -> tuple[Any, ...]:
         """Send the pipeline and the position to another process, which builds its own feed."""
         loader_feed = self._loader_feed
-        state = loader_feed.state_dict() if loader_feed.is_built else None
+        state = loader_feed.state_dict() if loader_feed.has_position else None
         return _open_at, (loader_feed.pipeline, loader_feed.options, state)
 
     def __repr__(self) -> str:

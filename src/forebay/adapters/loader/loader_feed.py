@@ -68,8 +68,8 @@ class LoaderFeed:
         return self._feed
 
     @property
-    def is_built(self) -> bool:
-        return self._feed is not None
+    def has_position(self) -> bool:
+        return self._feed is not None or self._requested is not None
 
     @property
     def feed_of_rank(self) -> Feed:
@@ -83,6 +83,8 @@ class LoaderFeed:
         if self._pipeline.rank == rank:
             return
         assert isinstance(rank, Rank)
+        if self._is_iterating and (rank.index, rank.count) == (self._pipeline.shard_index, self._pipeline.shard_count):
+            return  # only the launcher that reports the rank has changed
         self._pipeline = replace(self._pipeline, rank=rank, shard_index=rank.index, shard_count=rank.count)
         if self._feed is not None and not self._is_closed:
             state = self._feed.state_dict()
