@@ -1,6 +1,7 @@
 """`index()`: the next process reads no row again, and finds damage, changes and folders that cannot be used."""
 
 import os
+import threading
 from itertools import combinations
 
 import numpy as np
@@ -141,6 +142,18 @@ def test_a_changed_function_is_called_again(tmp_path):
     rows = fb.from_arrays(np.arange(10)).index(tmp_path)
     kept = [len(rows.filter(function).batch(1).feed("numpy")) for function in (lambda x: x < 3, lambda x: x < 4)]
     assert kept == [3, 4]
+
+
+def test_a_version_does_not_stand_for_two_functions(tmp_path):
+    rows = fb.from_arrays({"x": np.arange(8)}).index(tmp_path, version="1")
+    kept = [rows.filter(function, fields="x").batch(8) for function in (lambda x: x % 2 == 0, lambda x: x % 2 == 1)]
+    assert [next(pipeline.feed("numpy"))["x"].tolist() for pipeline in kept] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_functions_without_a_hash_are_told_apart_by_their_code(tmp_path):
+    rows, lock = fb.from_arrays({"x": np.arange(8)}).index(tmp_path, version="1"), threading.Lock()
+    functions = (lambda x: lock.locked() | (x < 3), lambda x: lock.locked() | (x > 5))
+    assert [len(rows.filter(function, fields="x").batch(1).feed("numpy")) for function in functions] == [3, 2]
 
 
 def test_rows_without_a_hash_need_a_version(tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,7 +62,7 @@ def _key(pipeline: PipelineDescription, row_pass: RowPass, version: str | None) 
     stored = len(source), [str(spec) for spec in source.specs], repr(source.structure)
     try:
         if version is not None:
-            identity: Any = identify_if_known(source), version
+            identity: Any = identify_if_known(source), version, _identify_function(row_pass.function)
         elif source.identify is None:
             raise UnstableValueError(f"the source ({type(source).__name__})")
         else:
@@ -73,6 +74,20 @@ def _key(pipeline: PipelineDescription, row_pass: RowPass, version: str | None) 
             f"{row_pass.call} after index() needs a hash of the rows and of the function, but there is none for "
             f"{error}. Pass index(..., version='1'), and change the version whenever the rows or the function change."
         ) from None
+
+
+def _identify_function(function: Callable[..., Any] | None) -> str:
+    """Return a hash of a function, or of its code if the version must stand for what the function reads."""
+    try:
+        return stable_digest(function, "the function")
+    except UnstableValueError:
+        code = getattr(function, "__code__", None)
+        return repr(type(function)) if code is None else _describe_code(code)
+
+
+def _describe_code(code: CodeType) -> str:
+    constants = [_describe_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return repr((code.co_name, code.co_code, code.co_names, constants))
 
 
 def _recall(path: Path, row_pass: RowPass) -> tuple[Array | None, str]:
