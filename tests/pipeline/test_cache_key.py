@@ -9,6 +9,8 @@ from tests.support.received import rows_of
 
 import forebay as fb
 from forebay.errors import PipelineError
+from forebay.pipeline import cache_key
+from forebay.sources.row_cache import cached_source
 
 
 def scaled_by(config):
@@ -79,3 +81,27 @@ def test_the_versions_of_libraries_that_decode_no_image_are_not_part_of_the_key(
     monkeypatch.setattr(PIL, "__version__", "0.0")
     pipeline.cache(folder)
     assert len(list(folder.glob("*.json"))) == 1
+
+
+def test_a_function_that_reads_a_large_array_is_compared_rarely_but_before_the_last_rows(tmp_path, monkeypatch):
+    table, digests = np.arange(10), []
+    monkeypatch.setattr(cached_source, "CHEAP_CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(cached_source, "MAX_CHECK_SHARE", 1e-9)
+    compute = cache_key._digest_again
+    monkeypatch.setattr(cache_key, "_digest_again", lambda transform: digests.append(transform) or compute(transform))
+    with TEN.map(lambda row: row + table[0]).cache(tmp_path).batch(1).feed("numpy") as feed:
+        assert rows_of(feed) == list(range(10))
+    assert len(digests) == 2  # before the first row is stored and before the last one
+
+
+def test_a_variable_that_the_first_call_sets_is_no_change(tmp_path):
+    config = {}
+
+    def scale(row):
+        config["k"] = 1
+        return row * config["k"]
+
+    pipeline = TEN.map(scale).cache(tmp_path).batch(5)
+    config.clear()  # as in another process, which has not called the function
+    with pipeline.feed("numpy") as feed:
+        assert rows_of(feed) == list(range(10))

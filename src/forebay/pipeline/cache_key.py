@@ -38,9 +38,8 @@ class CacheKey:
                 "cache(..., version='1'), and change the version whenever the functions or the data change."
             ) from None
 
-    def check(self) -> None:
-        """Raise PipelineError if the functions or the data have changed since `cache()`."""
-        self.check_functions()
+    def check_data(self) -> None:
+        """Raise PipelineError if the data have changed since `cache()`."""
         if self.identity[0] and identify_if_known(self.source) != self.identity[0]:
             raise PipelineError(
                 "the data before cache() changed after the call of cache(), so the rows do not belong to the key of "
@@ -56,9 +55,9 @@ class CacheKey:
             if _digest_again(transform) != digest:
                 raise PipelineError(
                     f"{transform} changed after the call of cache(): its function, or a variable that it reads, is not "
-                    "the same. Its rows do not belong to the key of this cache, so none was stored. Call cache() again "
-                    "after the change. If the function changes such a variable itself, without an effect on its "
-                    "results, pass cache(..., version='1')."
+                    "the same. Its new rows do not belong to the key of this cache, so they were not stored. Call "
+                    "cache() again after the change. If the function changes such a variable itself, without an effect "
+                    "on its results, pass cache(..., version='1')."
                 )
 
 

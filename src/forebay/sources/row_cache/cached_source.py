@@ -1,6 +1,7 @@
 """`CachedSource`: the rows of a source after some transforms, computed once and then kept."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ __all__ = ["CachedSource", "RowTransform", "TransformInto"]
 # Rows are computed in pieces whose temporary arrays have this number of bytes. With smaller pieces, decoder threads
 # would often wait for the last image of a piece.
 PIECE_NBYTES = 16 << 20
+# Longer comparisons of functions, which read large arrays, take at most this share of the time.
+CHEAP_CHECK_SECONDS, MAX_CHECK_SHARE = 2e-3, 0.05
 
 # Transforms the leaves of rows, and writes the results to arrays.
 TransformInto: TypeAlias = Callable[[list[Array], Sequence[Array]], None]
@@ -40,8 +43,8 @@ class RowTransform:
 class CheckedKey(Protocol):
     """The key of stored rows. It is compared again, because functions and data may change after `cache()`."""
 
-    def check(self) -> None:
-        """Raise PipelineError if the functions or the data have changed."""
+    def check_data(self) -> None:
+        """Raise PipelineError if the data have changed."""
 
     def check_functions(self) -> None:
         """Raise PipelineError if a function has changed."""
@@ -64,10 +67,11 @@ class CachedSource(AbstractSource):
         used_rows: int,
         key: CheckedKey | None = None,
     ) -> None:
-        """`used_rows` is the number of different rows that the pipeline uses. Rows in RAM need no key."""
+        """`used_rows` is the number of different rows that the pipeline uses. Rows in RAM have no key."""
         self._inner, self._store, self._transform, self._used_rows = inner, store, transform.apply, used_rows
         self._calls_user_code = calls_user_code = transform.calls_user_code
         self._key, self._is_key_checked, self._key_lock = key, False, threading.Lock()
+        self._next_function_check = 0.0  # on the clock of time.monotonic
         self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
@@ -175,18 +179,21 @@ class CachedSource(AbstractSource):
         self._put(numbers, out)
 
     def _check_key(self) -> None:
-        """Before this process computes its first row, compare the key: the data may be long to hash."""
+        """Before this process computes its first row, check that the data are those of the key."""
         if self._key is None or self._is_key_checked:
             return
         with self._key_lock:
             if not self._is_key_checked:
-                self._key.check()
+                self._key.check_data()
                 self._is_key_checked = True
 
     def _put(self, numbers: Array, leaves: Sequence[Array]) -> None:
         """Store rows, unless a function has changed while it computed them."""
-        if self._key is not None:
+        started_at, is_last = time.monotonic(), self._store.count + len(numbers) >= self._store.capacity
+        if self._key is not None and (is_last or started_at >= self._next_function_check):
             self._key.check_functions()
+            if (seconds := time.monotonic() - started_at) > CHEAP_CHECK_SECONDS:
+                self._next_function_check = started_at + seconds / MAX_CHECK_SHARE
         self._store.put(numbers, leaves)
 
     def _notice_completion(self) -> None:
@@ -263,12 +270,10 @@ class CachedSource(AbstractSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the cache as if it had no rows. The other process fills it again, or reads it from the disk."""
+        make = partial(CachedSource, used_rows=self._used_rows, key=self._key)
         transform = RowTransform(tuple(self.specs), self.structure, self._transform, self._calls_user_code)
-        return (
-            partial(CachedSource, used_rows=self._used_rows, key=self._key),
-            (self._inner, self._store, transform),
-            {"identify": self.identify, "cached_transforms": self.cached_transforms},
-        )
+        state = {"identify": self.identify, "cached_transforms": self.cached_transforms}
+        return make, (self._inner, self._store, transform), state
 
 
 @contextmanager
