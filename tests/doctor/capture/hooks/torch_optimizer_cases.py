@@ -86,7 +86,7 @@ def test_a_step_through_a_gradient_scaler_is_one_step(seen):
 
 def test_profiling_that_ends_inside_a_step_keeps_hooks_of_other_code():
     calls = []
-    session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
+    session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0), records_history=False)
     session.start()
     other_hook = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: calls.append(optimizer))
     optimizer = optimizer_of(3)
@@ -101,7 +101,7 @@ def test_profiling_that_ends_inside_a_step_keeps_hooks_of_other_code():
 
 
 def test_the_step_hook_is_removed_when_profiling_ends_inside_a_step():
-    session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0))
+    session = Session(StepDetector(warm_up=1, steps=1, untraced_steps=1, short_seconds=0.0), records_history=False)
     session.start()
     optimizer = optimizer_of(3)
     for _ in range(6):
