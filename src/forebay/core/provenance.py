@@ -36,7 +36,7 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
     """Return the output of git, or None if git is missing or fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # nosec B607  # the git of the user, as in a shell
             ["git", *arguments],
             cwd=folder,
             env=environment | {"GIT_OPTIONAL_LOCKS": "0"},
