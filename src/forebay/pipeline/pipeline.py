@@ -199,7 +199,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         accepted = list(keywords) if adapter is None else list(inspect.signature(adapter).parameters)[1:]
         refuse_unknown_options(to, fields.keys() - set(accepted), accepted)
         if adapter is not None:
-            return adapter(pipeline, **keywords, **fields)  # type: ignore[no-any-return]
+            return adapter(pipeline, **keywords, **fields)  # type: ignore[no-any-return]  # loaded by name
         if isinstance(device, tuple | list):
             return registry.load_multi_device_feed()(pipeline, options)  # type: ignore[no-any-return]
         return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]

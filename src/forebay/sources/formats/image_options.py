@@ -26,7 +26,7 @@ class ImageOptions:
     def __post_init__(self) -> None:
         """Make a tuple of a size that is an array or a list. `validate` refuses a wrong one."""
         if _is_size(self.size):
-            height, width = self.size  # type: ignore[misc]
+            height, width = self.size  # type: ignore[misc]  # `_is_size` has checked it
             object.__setattr__(self, "size", (int(height), int(width)))
 
     def validate(self) -> None:

@@ -45,7 +45,7 @@ class LmdbImages(ImageContainer):
         """
         firsts: dict[bytes, LmdbValue] = {}
         for value in self._images:
-            firsts.setdefault(_NOT_DIGITS.match(value.key)[0], value)  # type: ignore[index]
+            firsts.setdefault(_NOT_DIGITS.match(value.key)[0], value)  # type: ignore[index]  # matches any key
             if len(firsts) > MAX_KINDS:
                 return
         kinds = {kind: is_image(self._file.read(value.offset, value.nbytes)) for kind, value in firsts.items()}
