@@ -151,7 +151,7 @@ def test_prometheus_reads_a_loader():
     loader, registry = make_pipeline().feed("loader"), prometheus_client.CollectorRegistry()
     registry.register(FeedCollector(train=loader))
     assert 'forebay_rows_total{feed="train",rank="0"} 0.0' in prometheus_client.generate_latest(registry).decode()
-    assert not loader._loader_feed.is_built
+    assert not loader._loader_feed.has_position
     list(loader)
     assert 'forebay_rows_total{feed="train",rank="0"} 100.0' in prometheus_client.generate_latest(registry).decode()
 
