@@ -1,7 +1,8 @@
 """Lines with the same cause and the same cure are one finding, with the gain of all of them."""
 
 import pytest
-from tests.doctor.captures import TENSORFLOW, build, loop, run, sampled
+from tests.doctor.captures import TENSORFLOW, build, loop, run, sampled, torch_loop
+from tests.doctor.histories import growing, monitored
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 
@@ -30,3 +31,22 @@ def test_all_pipelines_that_keras_builds_in_a_step_are_one_finding():
     assert found.title == "Every call of Model.fit or Model.predict in the loop builds a new pipeline"
     assert found.line.number == 19
     assert found.seconds == pytest.approx(5e-3, rel=0.05)
+
+
+def test_growth_that_takes_most_of_the_run_comes_before_a_cost_of_the_first_steps():
+    """A first step of 10 ms waits 8.5 ms. The mean step takes 46 ms, because of the growth."""
+    steps = sampled(torch_loop(ms=10, untraced=(0.01,) * 60), (14, "time.sleep", 8.5), (15, "", 1.5))
+    findings = diagnose(monitored(steps, growing(800, 5, 78))).findings
+    assert [finding.rule for finding in findings] == ["drift", "host"]
+    assert "ms to 83.0 ms, because one line grows" in findings[0].title
+
+
+def test_the_cure_of_growth_gives_each_step_the_time_of_the_first_steps():
+    """Steps grow from 10 to 60 ms, so the mean step takes 35 ms."""
+    diagnosis = diagnose(monitored(torch_loop(ms=10, untraced=(0.01,) * 60), growing(800, 5, 55)))
+    (found,) = diagnosis.findings
+    assert found.seconds / diagnosis.view.step_seconds == pytest.approx(25 / 35, rel=0.05)
+    assert found.gain == pytest.approx(found.seconds, rel=0.15)
+    assert found.evidence[0].startswith("The line that grows: train.py:2 takes ")
+    assert "At the end of the run, it takes 5" in found.evidence[1]
+    assert "and it goes on: at this rate, a step takes 62" in found.evidence[1]
