@@ -17,6 +17,25 @@ def test_lines_that_draw_one_figure_are_one_finding():
     assert "train(" not in found.cures[0].code  # the function that contains the loop
 
 
+def test_the_code_of_a_cure_has_all_lines_whose_time_it_saves():
+    saving = [(line, "torch.serialization.save", 1) for line in range(10, 16)]
+    (found,) = diagnose(sampled(loop(run(ms=4)), *saving)).findings
+    (cure,) = found.cures
+    assert [f"    statement_{line}()" for line in range(10, 16)] == sorted(cure.code.split("\n")[3:])
+    assert cure.high == pytest.approx(found.seconds, rel=0.01)
+
+
+def test_the_gain_of_a_cure_is_that_of_the_lines_in_its_code():
+    saving = [(line, "torch.serialization.save", 1 + line / 100) for line in range(8)]
+    (found,) = diagnose(sampled(loop(run(ms=2)), *saving)).findings
+    (cure,) = found.cures
+    assert [f"    statement_{line}()" for line in range(7, 1, -1)] == cure.code.split("\n")[3:]
+    assert cure.high == pytest.approx(found.seconds * 6.27 / 8.28, rel=0.03)
+    assert found.evidence[-1] == (
+        "The code and its gain leave out train.py:1, train.py:0: change these lines in the same way."
+    )
+
+
 def test_lines_that_take_little_time_are_left_out():
     drawing = (14, "matplotlib.pyplot.plot", 0.02), (15, "matplotlib.pyplot.pause", 3)
     (found,) = [finding for finding in diagnose(sampled(loop(run(ms=5)), *drawing)).findings if finding.rule == "host"]

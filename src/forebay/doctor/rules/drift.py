@@ -14,6 +14,7 @@ from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import DRAWING
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.step_edits import without_counter
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "growing_lines"]
@@ -104,7 +105,7 @@ def _advice(function: str, text: str) -> Iterator[tuple[str, str]]:
     if any(name in function or name in text for name in _BACKWARD):
         yield "detach what a step leaves for the next step", _DETACH_CODE
     elif DRAWING.includes(function):
-        code = f"if step % 1000 == 0:\n    {text}   # draw only the last values, or into the same figure"
+        code = without_counter(f"{text}   # draw only the last values, or into the same figure", 1000)
         yield "draw figures only every 1000th step, and only the last values", code
     else:
         yield "keep a running result, or only the last values", _RUNNING_CODE
