@@ -19,6 +19,7 @@ from forebay.doctor.rules import (
     nnx_modules,
     pipeline_edits,
     read_edits,
+    step_edits,
 )
 from forebay.doctor.rules.edits import format_edits
 
@@ -50,7 +51,7 @@ MAKERS = {
     "change_arrays": partial(loop_edits.change_arrays, change="{}.astype('float32')"),
     "convert_all_elements": loop_edits.convert_all_elements,
     "convert_before_loop": partial(loop_edits.convert_before_loop, framework="tensorflow"),
-    "every_nth_step": loop_edits.every_nth_step,
+    "every_nth_step": step_edits.every_nth_step,
     "keep_arrays_on_device": partial(loop_edits.keep_arrays_on_device, framework="tensorflow"),
     "pin_array": loop_edits.pin_array,
     "upload_once_in_loop": partial(loop_edits.upload_once_in_loop, framework="tensorflow"),
