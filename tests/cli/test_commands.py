@@ -149,7 +149,8 @@ def test_a_full_disk_does_not_lose_bench_results():
 def test_without_arguments_the_help_is_printed():
     done = run_here()
     assert (done.returncode, done.stderr) == (0, "")
-    assert "doctor" in done.stdout and "usage: forebay" in done.stdout
+    assert "doctor" in done.stdout
+    assert "usage: forebay" in done.stdout
 
 
 @pytest.mark.parametrize(
