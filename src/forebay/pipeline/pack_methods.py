@@ -12,7 +12,7 @@ from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
 from forebay.order.choices import consecutive_start
 from forebay.order.packing import LongTexts, Packed
-from forebay.pipeline.argument_checks import check_count, check_number
+from forebay.pipeline.argument_checks import check_count, check_number, refuse_error_limit
 from forebay.pipeline.description import PipelineDescription
 from forebay.pipeline.row_lengths import check_lengths, read_lengths, rows_at
 from forebay.pipeline.row_methods import RowMethods
@@ -73,6 +73,8 @@ class PackMethods(RowMethods):
         order = self._fixed_order("pack")
         refuse_transforms(self, "pack()")
         assert order.length is not None
+        assert isinstance(self.source, AbstractSource)
+        refuse_error_limit(self.source, "pack")
         leaves = _choose_leaves(self, field, drop)
         layout = _make_layout(self, length, long, leaves, pad)
         known = None if lengths is None else check_lengths(lengths, order.length, "pack(lengths=...)")
