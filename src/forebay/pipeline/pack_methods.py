@@ -1,7 +1,8 @@
 """`pack()`, the pipeline method that puts several texts into one row."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -165,4 +166,10 @@ def _make_source(pipeline: PipelineDescription, packed: Packed, layout: PackLayo
     if consecutive_start(packed.inner) != 0:
         rows = rows_at(packed.inner, table.texts)
         table = replace(table, texts=rows.astype(np.uint32 if len(source) < 2**32 else np.int64, copy=False))
-    return PackedSource(source, table, layout)
+    made = PackedSource(source, table, layout)
+    made.identify = source.identify and partial(_identify_packed, source.identify, packed.describe(), layout)
+    return made
+
+
+def _identify_packed(identify_texts: Callable[[], Any], order: tuple[Any, ...], layout: PackLayout) -> tuple[Any, ...]:
+    return identify_texts(), order, astuple(layout)
