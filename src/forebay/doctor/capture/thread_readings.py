@@ -7,17 +7,21 @@ the doctor only reads what is set on the loop's thread, when the profiled steps 
 On a CPU, JAX computes in its own threads. Their CPU time shows whether they may limit a step.
 """
 
+import os
 import sys
+import threading
 import time
+from io import FileIO
+from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["OtherThreadsClock", "active_tools", "record_tools"]
+__all__ = ["OtherThreadsClock", "RunnableClock", "active_tools", "record_tools"]
 
 _OWN_HOOKS = ("cProfile", "_lsprof")  # modules of profilers whose calls are recorded by `hooks.python`
 _MONITORS = (0, 1)  # ids of debuggers and of coverage tools in `sys.monitoring`
@@ -81,3 +85,34 @@ class OtherThreadsClock:
         first, last = of_loop[0], of_loop[-1]
         process, thread = last.process_seconds - first.process_seconds, last.thread_seconds - first.thread_seconds
         return max(0.0, process - thread) * 1e9 / (last.time - first.time)
+
+
+class RunnableClock:
+    """Reads how long the calling thread has run or waited for a core: not how long it slept or waited for data.
+
+    Linux counts the wait for a core in a file per thread. On other systems, only the CPU time counts.
+    """
+
+    def __init__(self) -> None:
+        self._files = threading.local()  # `file` of each thread
+
+    def read(self) -> int:
+        """Return nanoseconds since the start of the thread. A reading takes about 2 us."""
+        return time.thread_time_ns() + self._waited_ns()
+
+    def _waited_ns(self) -> int:
+        file = getattr(self._files, "file", None)
+        if file is None:
+            file = self._files.file = _open_quietly(Path("/proc/thread-self/schedstat"))
+        try:
+            return int(os.pread(file.fileno(), 100, 0).split()[1]) if file is not False else 0
+        except (IndexError, OSError, ValueError):
+            return 0
+
+
+def _open_quietly(path: Path) -> FileIO | Literal[False]:
+    """Return the open file, or False if the system has none."""
+    try:
+        return path.open("rb", buffering=0)  # the end of the thread closes it
+    except OSError:
+        return False
