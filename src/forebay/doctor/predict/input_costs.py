@@ -117,11 +117,9 @@ def shortens_step(view: CaptureView, outcomes: Changes) -> bool:
     timeline = build_timeline(view)
     if timeline is None or not outcomes:
         return False
-    now, (best, worst) = steady_step_seconds(timeline), (outcomes[0], outcomes[-1])
-    return (
-        steady_step_seconds(worst(timeline)) <= now
-        and steady_step_seconds(best(timeline)) <= (1 - MIN_GAIN_SHARE) * now
-    )
+    now = steady_step_seconds(timeline)
+    best, worst = (steady_step_seconds(outcome(timeline)) for outcome in (outcomes[0], outcomes[-1]))
+    return worst <= now * (1 + ROUNDING_SHARE) and best <= now * (1 - MIN_GAIN_SHARE)
 
 
 def makes_cheap_rows(view: CaptureView, site: CallSite, wait: float) -> bool:
@@ -176,12 +174,16 @@ def _step_python_seconds(view: CaptureView, wait: float) -> tuple[float, float]:
 def _cpu_limit(view: CaptureView, outcome: _Outcome) -> float:
     """Return the seconds that a step needs at least if all its CPU time is divided among the cores.
 
-    If the CPU time was not measured, a step takes as long as now at worst.
+    At best, no other program uses a core. At worst, the process has the cores that other programs leave free, or its
+    fair share of all cores with one more thread or process. If the CPU time was not measured, a step takes as long as
+    now at worst.
     """
-    busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
-    if not isinstance(busy, int | float):
+    busy, cores = view.capture.facts.get("busy_cores"), float(view.capture.machine.get("cores") or 1)
+    if not isinstance(busy, int | float) or not busy:
         return view.step_seconds if outcome.is_worst else 0.0
     foreign = view.capture.facts.get("foreign_cores")
-    used = foreign if outcome.is_worst and isinstance(foreign, int | float) else 0.0
-    free = max(busy, cores - used, 1e-9)
+    if not outcome.is_worst or not isinstance(foreign, int | float):
+        foreign = 0.0
+    fair = cores * 2 / (2 + foreign / busy)  # the operating system divides the cores equally among busy threads
+    free = max(busy, cores - foreign, fair)
     return float((busy * view.step_seconds + outcome.added_cpu_seconds) / free)

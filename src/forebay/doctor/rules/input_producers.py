@@ -22,6 +22,7 @@ __all__ = [
     "fits_in_memory",
     "is_in_background",
     "loader_line",
+    "makes_batches_quickly",
     "producer_seconds",
     "count_workers",
     "worker_count",
@@ -165,13 +166,21 @@ def worker_count(view: CaptureView, site: CallSite, making: float) -> int:
     return max(1, min(cores, ceil(making / rest))) if rest > 0 else cores
 
 
-def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
-    """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step."""
+def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> bool:
+    """Whether it takes about as long to receive a batch from a worker process as to make it."""
     per_batch = wait / site.per_step if site.per_step else 0.0
     nbytes = nbytes_per_call(site)
     if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
-        return per_batch >= MIN_PAYING_GPU_WAIT
-    if nbytes <= SMALL_BATCH_NBYTES and per_batch < MIN_PAYING_WAIT:
+        return per_batch < MIN_PAYING_GPU_WAIT
+    return nbytes <= SMALL_BATCH_NBYTES and per_batch < MIN_PAYING_WAIT
+
+
+def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
+    """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step.
+
+    Without a GPU, the workers also need cores that the step does not use.
+    """
+    if makes_batches_quickly(view, site, wait):
         return False
     if view.device is not None or view.has_gpu:
         return True

@@ -22,7 +22,12 @@ from forebay.doctor.rules.input_bound import (
     worker_processes_cure,
 )
 from forebay.doctor.rules.input_edits import copy_without_wait
-from forebay.doctor.rules.input_producers import find_slow_stage, loader_line, workers_pay
+from forebay.doctor.rules.input_producers import (
+    find_slow_stage,
+    loader_line,
+    makes_batches_quickly,
+    workers_pay,
+)
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
 from forebay.doctor.rules.pipeline_edits import batch_before_map, prefetch_dataset
 from forebay.doctor.rules.precedence import RuleView
@@ -90,12 +95,15 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     stage_location = location(view, stage.line or site.line, site.api)
     pays, reason = workers_pay(view, site, wait), "so the loop itself makes the batches"
     size = format_nbytes(nbytes_per_call(site))
-    small = f"A batch has {size}. Getting it from a worker process may take as long as making it."
+    why_not = f"A batch has {size}. Getting it from a worker process may take as long as making it."
+    is_quick = makes_batches_quickly(view, site, wait)
+    if not is_quick:
+        why_not = "Worker processes may gain nothing, because this script or other programs keep the cores busy."
     framework = feed_framework(view, site.api)
     feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     return Finding(
         rule="loader",
-        title=f"{site.api} has no workers, {reason}" if pays else f"{site.api} makes small batches row by row",
+        title=f"{site.api} makes small batches row by row" if is_quick else f"{site.api} has no workers, {reason}",
         line=loader_line(view, site),
         seconds=wait,
         cures=(
@@ -105,7 +113,7 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
         ),
         evidence=(
             f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",
-            *(() if pays else (small,)),
+            *(() if pays else (why_not,)),
         ),
     )
 
