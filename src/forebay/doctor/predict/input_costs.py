@@ -10,12 +10,14 @@ take ready batches, as CPU time.
 from dataclasses import dataclass
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.framework import is_python_data
 from forebay.doctor.analyse.host_lines import samples_inside
 from forebay.doctor.analyse.phases import BACKWARD, parts_of_step
-from forebay.doctor.model.events import PYTHON_CODE
+from forebay.doctor.model.events import PYTHON_CODE, EventKind
 from forebay.doctor.predict import call_changes, changes
 from forebay.doctor.predict.build_timeline import build_timeline
-from forebay.doctor.predict.outcomes import WORKERS_BYTES_PER_SECOND, Changes
+from forebay.doctor.predict.changes import Change
+from forebay.doctor.predict.outcomes import WORKERS_BYTES_PER_SECOND, Changes, line_of
 from forebay.doctor.predict.timeline import steady_step_seconds
 
 __all__ = [
@@ -61,7 +63,7 @@ class _Outcome:
 
 
 def prefetch_in_thread(view: CaptureView, site: CallSite, wait: float, *, row_seconds: float = 0.0) -> Changes:
-    """Let a thread of this process make the batches of a site, which now take `wait` seconds per step.
+    """Let a thread of this process make or convert the batches of a site, which now takes `wait` seconds per step.
 
     `row_seconds` is the additional time for each row.
     """
@@ -77,7 +79,7 @@ def prefetch_in_thread(view: CaptureView, site: CallSite, wait: float, *, row_se
         outcomes.append(
             changes.chain(
                 (
-                    changes.prefetch_input(producer_seconds=longest),
+                    _remove_from_loop(site, longest),
                     changes.add_work(outcome.added_seconds),
                     call_changes.take_at_least(max(serial, _cpu_limit(view, outcome))),
                 )
@@ -87,7 +89,7 @@ def prefetch_in_thread(view: CaptureView, site: CallSite, wait: float, *, row_se
 
 
 def prefetch_in_processes(view: CaptureView, site: CallSite, batch_seconds: float) -> Changes:
-    """Let worker processes make the batches of a site. Together they need `batch_seconds` for the batches of a step.
+    """Let worker processes make or convert the batches of a site, together in `batch_seconds` per step.
 
     The workers take cores from the step if it uses several threads. At worst, the cores that other programs use are not
     free either.
@@ -100,13 +102,20 @@ def prefetch_in_processes(view: CaptureView, site: CallSite, batch_seconds: floa
         outcomes.append(
             changes.chain(
                 (
-                    changes.prefetch_input(producer_seconds=max(batch_seconds, copy_seconds)),
+                    _remove_from_loop(site, max(batch_seconds, copy_seconds)),
                     changes.add_work(added),
                     call_changes.take_at_least(_cpu_limit(view, outcome)),
                 )
             )
         )
     return tuple(outcomes)
+
+
+def _remove_from_loop(site: CallSite, producer_seconds: float) -> Change:
+    """Let producers do the work of a site, in `producer_seconds` per step."""
+    if site.kind is EventKind.INPUT:
+        return changes.prefetch_input(producer_seconds=producer_seconds)
+    return call_changes.hide_calls(line_of(site), (site.kind.value,), producer_seconds=producer_seconds)
 
 
 def shortens_step(view: CaptureView, outcomes: Changes) -> bool:
@@ -149,7 +158,7 @@ def _python_seconds(view: CaptureView, site: CallSite, wait: float) -> tuple[flo
     Samples show which lines execute bytecode. Code in C may hold the GIL or not.
     """
     runnable = wait * _runnable_share(site)
-    if makes_cheap_rows(view, site, wait):
+    if is_python_data(site) or makes_cheap_rows(view, site, wait):
         return runnable, runnable
     samples = samples_inside(view, site.events)
     total = sum(sample.nanoseconds for sample in samples)

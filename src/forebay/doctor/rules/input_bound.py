@@ -159,8 +159,9 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield _generator_cure(view, site, framework)
     elif stage.name == "batch":
         yield from _less_python_cures(view, site, stage)
-        code = _dataset_code(view, site, stage.seconds)
-        yield _workers_cure(view, site, stage.seconds, "make batches in worker processes", code)
+        if not is_in_background(view, stage) or workers_pay(view, site, stage.seconds):
+            code = _dataset_code(view, site, stage.seconds)
+            yield _workers_cure(view, site, stage.seconds, "make batches in worker processes", code)
         code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
         yield from _batch_feed_cures(view, site, wait, stage, Cure("prefetch the batches of the dataset", code, ""))
     elif stage.is_python:
@@ -286,7 +287,8 @@ def _batch_feed_cures(view: CaptureView, site: CallSite, wait: float, stage: Inp
         yield from overlap_cures(view, site, wait, cure)
         return
     outcomes = prefetch_input(view, site, stage.seconds, in_worker_processes=False)[0], call_changes.unchanged
-    yield replace(cure, basis="a thread makes batches already; a feed may hand them over faster", changes=outcomes)
+    if shortens_step(view, outcomes):
+        yield replace(cure, basis="a thread makes batches already; a feed may hand them over faster", changes=outcomes)
 
 
 def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> Iterator[Cure]:
