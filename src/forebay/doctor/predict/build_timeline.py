@@ -118,19 +118,16 @@ def _host_timeline(view: CaptureView) -> Timeline:
 
 
 def background_seconds(view: CaptureView) -> float:
-    """Return the seconds per profiled step in which the busiest other thread makes batches; 0.0 if none does."""
+    """Return the seconds per profiled step in which another thread makes batches; 0.0 if none does.
+
+    Time in which several threads make batches counts once. A loader may start another thread in each epoch.
+    """
     steps = view.steps
     if steps is None:
         return 0.0
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for event in view.events_of(EventKind.PREPARE):
-        if event.thread != steps.thread and steps.start < event.end and event.start < steps.end:
-            spans.setdefault(event.thread, []).append((event.start, event.end))
-    busy = [
-        Intervals([start for start, _ in each], [end for _, end in each]).covered_lengths([steps.start], [steps.end])
-        for each in spans.values()
-    ]
-    return max((float(lengths[0]) for lengths in busy), default=0.0) / 1e9 / len(steps)
+    events = [event for event in view.events_of(EventKind.PREPARE) if event.thread != steps.thread]
+    busy = Intervals([event.start for event in events], [event.end for event in events])
+    return float(busy.covered_lengths([steps.start], [steps.end])[0]) / 1e9 / len(steps)
 
 
 def _actions(

@@ -192,7 +192,8 @@ def make_less_in_python(view: CaptureView, site: CallSite, background_seconds: f
     if not isinstance(busy, int | float):
         return free, call_changes.unchanged
     least = (busy * view.step_seconds - background_seconds) / cores
-    without_contention = changes.remove_work(background_seconds, ("work", "run", "download"))
+    overlapped = max(0.0, background_seconds - cost_of(view, site.events))  # the loop did not wait for this part
+    without_contention = changes.remove_work(overlapped, ("work", "run", "download"))
     return changes.chain((free, without_contention, call_changes.take_at_least(least))), call_changes.unchanged
 
 

@@ -6,6 +6,7 @@ from math import ceil
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.predict.build_timeline import background_seconds
 from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
 from forebay.doctor.predict.input_costs import prefetch_in_processes, shortens_step
 from forebay.doctor.rules.wording import nbytes_per_call
@@ -103,10 +104,12 @@ def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
     cores are busy.
     """
     busy, foreign = (view.capture.facts.get(name) for name in ("busy_cores", "foreign_cores"))
-    if not isinstance(busy, int | float) or not is_in_background(view, stage := find_slow_stage(view, site)):
+    if not isinstance(busy, int | float) or not is_in_background(view, find_slow_stage(view, site)):
         return False
+    assert view.steps is not None  # a site belongs to steps
     used = busy + (foreign if isinstance(foreign, int | float) else 0.0)
-    return used >= BUSY_SHARE * count_cores(view) and stage.seconds >= COMPETING_SHARE * view.step_seconds
+    is_busy = used >= BUSY_SHARE * count_cores(view)
+    return is_busy and background_seconds(view) >= COMPETING_SHARE * view.steps.mean_seconds
 
 
 def loader_line(view: CaptureView, site: CallSite) -> Line | None:
