@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 import time
-from io import FileIO
+from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.model.debug_settings import DebugSetting
@@ -25,6 +25,7 @@ __all__ = ["OtherThreadsClock", "RunnableClock", "active_tools", "record_tools"]
 
 _OWN_HOOKS = ("cProfile", "_lsprof")  # modules of profilers whose calls are recorded by `hooks.python`
 _MONITORS = (0, 1)  # ids of debuggers and of coverage tools in `sys.monitoring`
+_THREAD_FILE = Path("/proc/thread-self/schedstat")  # Linux: CPU time and wait for a core of a thread, in nanoseconds
 INTERVAL_NS = 10_000_000  # between two readings; a reading takes about 1 us
 MAX_READINGS = 2000  # per run; they cover at least 20 seconds
 
@@ -101,18 +102,27 @@ class RunnableClock:
         return time.thread_time_ns() + self._waited_ns()
 
     def _waited_ns(self) -> int:
-        file = getattr(self._files, "file", None)
+        file: _ThreadFile | None = getattr(self._files, "file", None)
         if file is None:
-            file = self._files.file = _open_quietly(Path("/proc/thread-self/schedstat"))
+            file = self._files.file = _ThreadFile(_THREAD_FILE)
+        return file.waited_ns()
+
+
+class _ThreadFile:
+    """The open file of a thread. It closes when the thread ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1  # the system has no such file
+        with suppress(OSError):
+            self._descriptor = os.open(path, os.O_RDONLY)
+
+    def waited_ns(self) -> int:
+        """Return for how long the thread has waited for a core, in nanoseconds; 0 if this is unknown."""
         try:
-            return int(os.pread(file.fileno(), 100, 0).split()[1]) if file is not False else 0
+            return int(os.pread(self._descriptor, 100, 0).split()[1]) if self._descriptor >= 0 else 0
         except (IndexError, OSError, ValueError):
             return 0
 
-
-def _open_quietly(path: Path) -> FileIO | Literal[False]:
-    """Return the open file, or False if the system has none."""
-    try:
-        return path.open("rb", buffering=0)  # the end of the thread closes it
-    except OSError:
-        return False
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
