@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.doctor.captures import MS, OTHER, TORCH, batch, loop, prepare
+from tests.doctor.captures import MS, OTHER, TORCH, batch, build, loop, prepare
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, HostSample
@@ -87,6 +87,16 @@ def test_a_batch_of_many_bytes_takes_time_to_arrive_from_a_worker():
     small, large = (in_processes(nbytes=nbytes)[0] for nbytes in (4096, 84_000_000))
     assert small < STEP - WAIT + 1e-3
     assert large >= 40e-3
+
+
+def test_the_start_of_the_workers_counts_in_a_short_run():
+    built = build(line=4, dataset_rows=1600)  # an epoch of 100 steps
+    waiting = batch(ms=8, line=9, workers=0, batch_rows=16, nbytes=4096, built_at=4)
+    facts = {"busy_cores": 1.0, "foreign_cores": 0.0}
+    view = CaptureView(loop(waiting, ms=20, before=[built], frameworks=TORCH, facts=facts))
+    short, unknown = step_times(view, input_costs.prefetch_in_processes(view, site_of(view), WAIT)), in_processes()
+    assert short[0] == pytest.approx(unknown[0] + input_costs.START_SECONDS[0] / 100)
+    assert short[1] == pytest.approx(unknown[1] + input_costs.START_SECONDS[1] / 100)
 
 
 def test_a_row_of_a_source_costs_more_than_a_row_of_a_loader():
