@@ -3,8 +3,8 @@
 Only one thread at a time runs Python, because it needs the GIL. So Python code that makes batches and Python code of
 the step add up. Code in C, and waits for files and devices, run during the step.
 
-All constants were measured on two cores of a Xeon at 2.5 GHz with PyTorch 2.13 (2026-11-18), by turns with loops that
-take ready batches, as CPU time.
+The costs of feeds and of starting workers were measured on two cores of a Xeon at 2.5 GHz with PyTorch 2.13
+(2026-11-18), as CPU time per batch, by turns with a loop over ready batches.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ SOURCE_ROW_SECONDS = 1.5e-5
 # to 117 % more CPU time if a thread of a feed read it, even without any work in the loop.
 CHEAP_ROW_SECONDS = 1e-4
 # To receive a batch from a worker process: the time of the loop, at best and at worst. Batches of any size up to 1.5 MB
-# took 0.9 to 1.2 ms of CPU time. The worker, which prepares and sends the batch, is assumed to need as much.
+# took 0.9 to 1.2 ms of CPU time (PyTorch 2.11). The worker is assumed to need as much to prepare and send the batch.
 HAND_OVER_SECONDS = 1e-4, 1e-3
 HAND_OVER_PROCESSES = 2
 # To start one or two worker processes and to get the first batch, at best and at worst; once per run. It took 42 to
