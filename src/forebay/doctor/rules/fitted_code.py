@@ -157,12 +157,12 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
     return fit_line(view, site.line, make_edits)
 
 
-def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite) -> str:
+def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite, comment: str) -> str:
     """Return code that makes all rows of a dataset once, and a feed of them; empty if none fits."""
     return fit_line(
         view,
         site.line,
-        lambda code, number: input_edits.feed_of_dataset(code, number, framework, in_memory=True),
+        lambda code, number: input_edits.feed_of_dataset(code, number, framework, stored_rows=comment),
     )
 
 

@@ -42,6 +42,7 @@ from forebay.doctor.rules.input_producers import (
     STORED_ROWS_CURE,
     WORKERS_CURES,
     InputStage,
+    batches_of_epoch,
     competes_with_producer,
     count_cores,
     count_producers,
@@ -238,9 +239,13 @@ def index_cure(view: CaptureView, site: CallSite) -> Cure:
 
 def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iterator[Cure]:
     """Yield the cure that makes all rows of a small dataset once, if they seem to be equal in every epoch."""
-    code = fit_feed_of_all_rows(view, framework, site) if fits_in_memory(view, site) else ""
-    if code:
-        basis = "a feed takes the rows from arrays; they must be equal in every epoch"
+    if not fits_in_memory(view, site):
+        return
+    per_batch = cost_of(view, site.events) / (site.per_step or 1)
+    once = format_seconds(per_batch * batches_of_epoch(view, site))
+    comment = f"# makes all rows once, which takes about {once}; they must be equal in every epoch"
+    if code := fit_feed_of_all_rows(view, framework, site, comment):
+        basis = f"a feed takes the rows from arrays, which takes about {once} first; it pays from the second epoch on"
         yield Cure(STORED_ROWS_CURE, code, basis, feed_from_memory(view, site))
 
 

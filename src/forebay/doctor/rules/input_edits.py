@@ -125,11 +125,11 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     return [Edit.before(outer, *lines), *edit] if edit else []
 
 
-def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, in_memory: bool = False) -> list[Edit]:
+def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, stored_rows: str = "") -> list[Edit]:
     """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not fit.
 
-    A feed makes batches as the loader does, unless the loader has its own sampler or collation. With `in_memory`, the
-    script makes all rows once, and the feed takes them from arrays.
+    A feed makes batches as the loader does, unless the loader has its own sampler or collation. With
+    `stored_rows`, a comment, the script makes all rows once, below this comment, and the feed takes them from arrays.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -148,15 +148,16 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     drop = arguments.get("drop_last")
     rows += f", drop_remainder={code.text(drop)}" if drop is not None else ""
     name, outer = code.new_name("feed"), outer_loop(code, statement)
-    dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=in_memory)
+    dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=bool(stored_rows))
     source = f"fb.from_source({dataset})"
-    if in_memory:
+    if stored_rows:
         is_one_row = rows == "1"  # such rows may have different shapes
         if is_one_row or not _unpacks_batches(statement) or not _is_before_epochs(code, statement, loader, arguments):
             return []
         if not isinstance(arguments["dataset"], ast.Name):
             dataset, text = code.new_name("dataset"), dataset
             lines += [f"{dataset} = {text}"]
+        lines.append(stored_rows)
         numpy = code.module_alias("numpy", "np")
         every_row = f"({dataset}[row] for row in range(len({dataset})))"  # once
         source = f"fb.from_arrays(tuple(map({numpy}.stack, zip(*{every_row}))))"
