@@ -23,6 +23,7 @@ __all__ = [
     "count_producers",
     "find_slow_stage",
     "fits_in_memory",
+    "generators_of",
     "is_in_background",
     "loader_line",
     "makes_batches_quickly",
@@ -155,6 +156,12 @@ def batches_of_epoch(view: CaptureView, site: CallSite) -> float:
     rows = [detail.get("dataset_rows") for detail in _build_details(view, site)]
     per_batch = [count for count in site.values("batch_rows") if isinstance(count, int) and count > 0]
     return max((count for count in rows if isinstance(count, int)), default=0) / max(per_batch, default=1)
+
+
+def generators_of(view: CaptureView, site: CallSite) -> list[str]:
+    """Return the generators of random numbers that the dataset holds, such as "transform.rng: Generator"."""
+    found = (str(detail.get("generators") or "") for detail in _build_details(view, site))
+    return [*dict.fromkeys(each for text in found for each in text.split(", ") if each)]
 
 
 def _build_details(view: CaptureView, site: CallSite) -> list[dict[str, Any]]:
