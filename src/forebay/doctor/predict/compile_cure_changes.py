@@ -18,6 +18,7 @@ __all__ = [
     "CallingTime",
     "compile_eager_step",
     "compile_model",
+    "compile_part",
     "compile_step",
     "group_jax_steps",
     "group_keras_steps",
@@ -120,6 +121,11 @@ def compile_eager_step(view: CaptureView, framework: str, calling: CallingTime, 
     outcomes = zip(TF_OPERATION_SECONDS, TF_COMPUTING_SHARES, TF_FUNCTION_SECONDS, strict=True)
     kept = [time.operations * each + time.computing * share + per_step for each, share, per_step in outcomes]
     return tuple(changes.remove_work(max(0.0, time.seconds - seconds)) for seconds in kept)
+
+
+def compile_part(view: CaptureView, calling: CallingTime) -> Changes:
+    """Compile a part of the step. This removes the time of calling its operations: at worst, half of the least time."""
+    return remove_work(view, calling.max_seconds, least=calling.min_seconds / 2, kinds=("work", "transform"))
 
 
 def _launch_all_as_graph(seconds_per_kernel: float, seconds_per_step: float) -> Change:

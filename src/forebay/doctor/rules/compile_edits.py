@@ -1,10 +1,10 @@
 """Edits that compile the step of a script: a decorator, `model.compile`, or settings of an existing compilation."""
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from forebay.doctor.analyse.loop_code import step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line, last_name, names_in
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
@@ -14,6 +14,8 @@ __all__ = [
     "compile_keras",
     "compile_torch_model",
     "compile_with_xla",
+    "compiled_lines",
+    "executed_lines",
     "is_compiled",
     "retrace_less",
     "step_function",
@@ -166,6 +168,34 @@ def _caller_in_loop(code: ScriptCode, function: Function) -> Function | None:
 def _references(code: ScriptCode, function: Function) -> list[ast.Name]:
     """Return the places that pass a function to another one, as `jax.grad(loss)` does."""
     return [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == function.name]
+
+
+def compiled_lines(code: ScriptCode, edits: Sequence[Edit]) -> set[int]:
+    """Return the lines of the script that run inside of compiled functions after these edits.
+
+    The edits replace statements by a call of a compiled function, or decorate functions.
+    """
+    decorated = {edit.first for edit in edits if edit.place == "before" and edit.text.startswith("@")}
+    nodes: list[ast.stmt] = [
+        node for node in code.statements if isinstance(node, FUNCTIONS) and first_line(node) in decorated
+    ]
+    replaced = [edit for edit in edits if edit.place == "instead" and edit.text]
+    numbers = {number for edit in replaced for number in range(edit.first, edit.last + 1)}
+    return executed_lines(code, [*nodes, *filter(None, map(code.statement_at, numbers))])
+
+
+def executed_lines(code: ScriptCode, statements: Sequence[ast.stmt]) -> set[int]:
+    """Return the lines of statements, and of the functions of the script that they name, directly or indirectly."""
+    pending, seen = list(statements), set[ast.stmt](statements)
+    numbers = set[int]()
+    while pending:
+        statement = pending.pop()
+        numbers |= {*range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)}
+        named = map(code.function, names_in(statement))
+        functions = {function for function in named if function is not None and function not in seen}
+        seen |= functions
+        pending += functions
+    return numbers
 
 
 def is_compiled(function: Function) -> bool:
