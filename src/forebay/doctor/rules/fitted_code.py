@@ -43,6 +43,7 @@ __all__ = [
     "fit_read",
     "fit_removal",
     "has_excerpt",
+    "list_dtype",
     "keras_setting",
     "uses_read_values",
 ]
@@ -89,7 +90,7 @@ def _feed_edits(
         edits = pipeline_edits.feed_of_slices(code, number, framework)
     if not edits and not _takes_no_batches(statement):
         edits = input_edits.feed_of_batches(code, number, arrays if isinstance(statement, ast.For) else framework)
-    edits = edits or batch_edits.feed_of_loop(code, number, arrays, _list_dtype(site, arrays))
+    edits = edits or batch_edits.feed_of_loop(code, number, arrays, list_dtype(site))
     loop = _loop_of_batches(code, statement) if not edits else None
     return input_edits.feed_of_batches(code, loop.lineno, arrays) if loop is not None else edits
 
@@ -139,7 +140,7 @@ def _input_lines(view: CaptureView, site: CallSite | None) -> Iterator[Line | No
     yield from (other.line for other in view.sites_of(EventKind.STEP))
 
 
-def _list_dtype(site: CallSite | None, framework: str) -> str | None:
+def list_dtype(site: CallSite | None) -> str | None:
     """Return the dtype that a framework gives to Python lists; None if the site converts arrays."""
     kinds = {str(kind) for kind in site.values("from_dtype")} if site is not None else set()
     if not kinds & {"list", "tuple", "float", "int", "bool", "dict", "object"} or site is None:
