@@ -4,7 +4,7 @@ import ast
 from collections.abc import Collection, Sequence
 
 from forebay.doctor.analyse.loop_code import step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line, last_name, names_in
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line, last_name, names_in, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
@@ -12,6 +12,7 @@ __all__ = [
     "can_compile",
     "compile_function",
     "compile_keras",
+    "compile_statement",
     "compile_torch_model",
     "compile_with_xla",
     "compiled_lines",
@@ -59,6 +60,31 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
     if is_compiled(function):
         return []
     return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
+
+
+def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that compute a value of a loop of TensorFlow in a `tf.function`; empty if they do not fit.
+
+    The arguments of the function are the names that the loop assigns.
+    """
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    if not loops or not isinstance(statement, ast.Assign) or code.function_around(statement) is not None:
+        return []
+    nodes = list(ast.walk(statement.value))
+    reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
+    if reads or any(isinstance(node, ast.NamedExpr | ast.Await | ast.Lambda) for node in nodes):
+        return []
+    name = code.new_name("compute")
+    local = stored_names(*(node.target for node in nodes if isinstance(node, ast.comprehension)))
+    arguments = ", ".join(sorted(names_in(statement.value) & stored_names(*loops) - local))
+    targets = " = ".join(code.text(target) for target in statement.targets)
+    decorator, value = f"@{_tf(code)}.function", code.text(statement.value)
+    value = f"({value})" if "\n" in value else value
+    return [
+        Edit.before(loops[-1], decorator, f"def {name}({arguments}):", f"    return {value}"),
+        Edit.instead(statement, f"{targets} = {name}({arguments})"),
+    ]
 
 
 def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:

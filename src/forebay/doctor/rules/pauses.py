@@ -15,6 +15,8 @@ from forebay.doctor.model.formatting import format_count, format_ordinal, format
 from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, DRAWING, PRINTING, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.pause_edits import run_less_often, save_in_background
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "reported_lines"]
@@ -189,7 +191,7 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
     if kind is SAVING:
         yield Cure(
             "save in a background thread",
-            _background_code(view, text),
+            fit_line(view, line, save_in_background) or _background_code(view, text),
             basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
             changes=shorten_run(view, rarer),
         )
@@ -198,7 +200,10 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
         return
     every = LESS_OFTEN * pause.period if pause.period else 1000
     title = _RARER_TITLES.get(kind.verb, kind.cure) if kind else "do this less often, or outside of the loop"
-    yield Cure(title, _rarer_code(kind, text, every), basis=basis, changes=shorten_run(view, rarer))
+    code = ""
+    if ".fit(" not in text:
+        code = fit_line(view, line, lambda code, number: run_less_often(code, number, pause.period or 0, every))
+    yield Cure(title, code or _rarer_code(kind, text, every), basis=basis, changes=shorten_run(view, rarer))
 
 
 def _rarer_code(kind: AvoidableCall | None, text: str, every: int) -> str:

@@ -1,0 +1,72 @@
+"""Edits of rare long steps, of debug calls and of single statements keep the rest of the script."""
+
+import pytest
+from tests.doctor.applied_cures import apply_cure
+from tests.doctor.rules.edited_code import code_after
+
+from forebay.doctor.rules.compile_edits import compile_statement
+from forebay.doctor.rules.pause_edits import remove_expression, run_less_often, save_in_background
+
+SAVING = """def save(path):
+    torch.save({"w": w}, path)
+for step in range(90):
+    w = train(w)
+    if step % 20 == 19:
+        save("w.pt")
+print(w)
+"""
+
+
+@pytest.mark.parametrize("number", [5, 6])
+def test_the_test_of_the_script_gets_a_longer_period(number):
+    assert apply_cure(SAVING, code_after(SAVING, number, run_less_often, 20, 200)) == SAVING.replace("20", "200")
+
+
+def test_another_test_of_the_script_is_left_alone():
+    source = SAVING.replace("step % 20 == 19", "loss < best")
+    assert code_after(source, 6, run_less_often, 20, 200) == ""
+
+
+def test_a_line_without_a_test_gets_one():
+    source = "for step in range(90):\n    plot(w)\n"
+    cured = apply_cure(source, code_after(source, 2, run_less_often, 0, 1000))
+    assert cured == "for step in range(90):\n    if step % 1000 == 0:\n        plot(w)\n"
+
+
+def test_a_thread_writes_a_copy_of_what_the_script_saves():
+    cured = apply_cure(SAVING, code_after(SAVING, 6, save_in_background))
+    assert '    saver.submit(torch.save, copy.deepcopy({"w": w}), path)\nimport copy\n' in cured
+    assert "saver = ThreadPoolExecutor(1)\nfor step in range(90):\n" in cured
+    assert '        save("w.pt")\nsaver.shutdown()   # waits for the last file\nprint(w)\n' in cured
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('torch.save({"w": w}, path)', 'done = torch.save({"w": w}, path)'),
+        ('torch.save({"w": w}, path)', 'torch.save({"w": w}, path, pickle_module=dill)'),
+        ("for step in range(90):", "def main():\n  for step in range(90):"),  # `save` would not see the thread
+    ],
+)
+def test_other_ways_to_save_are_not_moved_to_a_thread(old, new):
+    source = SAVING.replace(old, new)
+    assert code_after(source, 2, save_in_background) == ""
+
+
+def test_a_debug_call_is_removed_and_a_used_result_is_not():
+    source = "def step(w):\n    jax.debug.print('{}', w)\n    return w\n"
+    assert apply_cure(source, code_after(source, 2, remove_expression)) == "def step(w):\n    return w\n"
+    assert code_after("value = tf.py_function(f, [w], tf.float32)\n", 1, remove_expression) == ""
+
+
+def test_the_value_of_one_statement_is_computed_by_a_compiled_function():
+    source = "import tensorflow as tf\nfor x in data:\n    g = sum(row * w + x for row in tf.unstack(rows))\n"
+    assert apply_cure(source, code_after(source, 3, compile_statement)) == (
+        "import tensorflow as tf\n@tf.function\ndef compute(x):\n"
+        "    return sum(row * w + x for row in tf.unstack(rows))\nfor x in data:\n    g = compute(x)\n"
+    )
+
+
+def test_a_statement_that_reads_a_value_is_not_compiled():
+    source = "for x in data:\n    g = sum(float(row) for row in tf.unstack(x))\n"
+    assert code_after(source, 2, compile_statement) == ""
