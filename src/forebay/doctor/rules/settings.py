@@ -17,6 +17,8 @@ from forebay.doctor.predict.cure_changes import remove_work
 from forebay.doctor.rules import allocator
 from forebay.doctor.rules.eager_settings import active_eager_settings, eager_finding
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.pause_edits import remove_expression
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.setting_effects import EFFECTS, VARIABLES
 from forebay.doctor.rules.setting_spans import SettingSpan, find_span, switch_off
@@ -139,7 +141,9 @@ def _callback_finding(view: CaptureView, site: CallSite) -> Finding:
     is_debugging = site.api.startswith(_DEBUG_CALLBACKS)
     text = site.line.text if site.line is not None and site.line.text else f"{site.api}(...)"
     action = "remove the call" if is_debugging else "compute this with operations of the framework"
-    code = f"# remove this line: {text}" if is_debugging else f"# replace {site.api} by compiled operations: {text}"
+    code = f"# replace {site.api} by compiled operations: {text}"
+    if is_debugging:
+        code = fit_line(view, site.line, remove_expression) or f"# remove this line: {text}"
     title = f"{site.api} runs Python code inside a compiled function {frequency(site)}"
     if seconds < MIN_VISIBLE_SHARE * view.step_seconds:
         cure = Cure(f"{action}{MEASURE_HINT}", code, basis=_NO_BASIS)
