@@ -251,14 +251,10 @@ def test_if_early_steps_cannot_be_recorded_profiling_goes_on():
     assert (detector.phase, detector.start) == ("tracing", 2 * MILLISECOND)
 
 
-def with_default_steps():
-    return StepDetector(can_trace=lambda: True)
-
-
 @pytest.mark.parametrize("each_ms", [50, 500])
 @pytest.mark.parametrize(("steps", "recorded", "profiled"), [(10, 4, 3), (20, 5, 6)])
 def test_a_loop_of_few_long_steps_is_recorded_on_the_device(each_ms, steps, recorded, profiled):
-    detector = with_default_steps()
+    detector = StepDetector(can_trace=lambda: True)
     report(detector, STEP, steps, each=each_ms * MILLISECOND)
     detector.finish((steps + 1) * each_ms * MILLISECOND)
     assert len(detector.traced_step_ends) == recorded + 1
@@ -267,7 +263,7 @@ def test_a_loop_of_few_long_steps_is_recorded_on_the_device(each_ms, steps, reco
 
 
 def test_a_loop_of_five_steps_has_profiled_steps_but_no_device_records():
-    detector = with_default_steps()
+    detector = StepDetector(can_trace=lambda: True)
     walk(detector, STEP, 5, each=500 * MILLISECOND)
     detector.finish(3_000 * MILLISECOND)
     assert (detector.start, detector.end) == (1_000 * MILLISECOND, 2_500 * MILLISECOND)
@@ -275,7 +271,7 @@ def test_a_loop_of_five_steps_has_profiled_steps_but_no_device_records():
 
 
 def test_short_steps_are_recorded_early_only_after_the_warm_up():
-    assert walk(with_default_steps(), STEP, 100, each=MILLISECOND) == 20
+    assert walk(StepDetector(can_trace=lambda: True), STEP, 100, each=MILLISECOND) == 20
 
 
 def test_without_a_device_a_loop_of_few_long_steps_is_profiled_on():

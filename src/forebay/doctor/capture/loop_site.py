@@ -2,8 +2,16 @@
 
 from dataclasses import dataclass
 
-__all__ = ["MIN_COUNT", "LoopSite"]
+from forebay.doctor.model.events import LOOP_MARKS, EventKind
 
+__all__ = ["MIN_COUNT", "PRIORITY", "LoopSite", "make_loop_site"]
+
+# How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
+PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
+PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
+# Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
+# model for some seconds, and a loop before the training may draw or prepare data that it copies.
+_LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
 MIN_COUNT = 3  # events; a site with fewer does not count as recurring
 # A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
 _GONE_NS = 2_000_000_000
@@ -38,3 +46,18 @@ class LoopSite:
         if not self.priority and (self.count >= _MANY_STEPS or min_count == 1):
             longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
         return now - self.last <= longest
+
+    def takes_long(self, events: int, seconds: float, now: int) -> bool:
+        """Whether `events` events since the last restart have taken at least `seconds` together."""
+        return self.count - self.count_at_start >= events and now - self.first >= seconds * 1e9
+
+
+def make_loop_site(kind: str, now: int, *, wait_seconds: float) -> LoopSite | None:
+    """Return a site that had its first event at the time `now`; None if events of its kind cannot mark steps.
+
+    `wait_seconds` is how long a site must recur. Some kinds must recur for longer.
+    """
+    priority = PRIORITY.get(kind)
+    if priority is None:
+        return None
+    return LoopSite(priority, now + int(wait_seconds * _LONG_WAITS.get(kind, 1) * 1e9), now)

@@ -25,20 +25,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER, NextReport, SiteKey
-from forebay.doctor.capture.loop_site import MIN_COUNT, LoopSite
-from forebay.doctor.model.events import LOOP_MARKS, EventKind
+from forebay.doctor.capture.loop_site import MIN_COUNT, PRIORITY, LoopSite, make_loop_site
+from forebay.doctor.model.events import EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
 
 Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timing", "done"]
 
-# How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
-_PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
-_PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
-# Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
-# model for some seconds, and a loop before the training may draw or prepare data that it copies.
-_LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
@@ -154,7 +148,7 @@ class StepDetector:
         if self.phase in ("profiling", "early tracing"):
             if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():
                 self._use_training()
-            elif self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
+            elif self._sampled_site is not None and PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
                 self.anchor = self._sampled_site
                 self._prefer_later_steps(self._sites[self._sampled_site])
             else:
@@ -210,7 +204,7 @@ class StepDetector:
             return False
         event_count = count - loop_site.count_at_start
         loop_site.second = now if event_count <= 2 else loop_site.second
-        if self._is_slow(event_count, loop_site, now) and self._begin_early_tracing(site, loop_site, now):
+        if self._is_slow(loop_site, now) and self._begin_early_tracing(site, loop_site, now):
             self.start = loop_site.second
             return True
         has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if a step takes seconds
@@ -222,7 +216,7 @@ class StepDetector:
         if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
             return False
         # An OPS event is the last choice, so one event of a more reliable site is enough to prefer that site.
-        min_count = 1 if loop_site.priority == _PRIORITY[EventKind.OPS] else MIN_COUNT
+        min_count = 1 if loop_site.priority == PRIORITY[EventKind.OPS] else MIN_COUNT
         if loop_site.priority > self._best_priority(now, min_count):
             return False  # a more reliable site recurs too, and marks the steps
         if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:
@@ -238,9 +232,9 @@ class StepDetector:
         self._begin("input tracing" if self.can_trace_input() else "tracing")
         return True
 
-    def _is_slow(self, event_count: int, loop_site: LoopSite, now: int) -> bool:
+    def _is_slow(self, loop_site: LoopSite, now: int) -> bool:
         """Whether `early tracing` must not wait for more steps, because each of them takes long."""
-        is_slow = event_count >= self.early_events and now - loop_site.first >= self.early_seconds * 1e9
+        is_slow = loop_site.takes_long(self.early_events, self.early_seconds, now)
         return is_slow and self._may_trace_early(loop_site, now)
 
     def _find_training(self) -> SiteKey | None:
@@ -268,7 +262,7 @@ class StepDetector:
 
         No more reliable site may recur, and `early tracing` must not have recorded a site that is as reliable.
         """
-        is_first = self._early_site is None or loop_site.priority < _PRIORITY[self._early_site[0]]
+        is_first = self._early_site is None or loop_site.priority < PRIORITY[self._early_site[0]]
         return is_first and not self._is_tracing_refused and loop_site.priority <= self._best_priority(now, 1)
 
     def _begin_early_tracing(self, site: SiteKey, loop_site: LoopSite, now: int) -> bool:
@@ -295,11 +289,9 @@ class StepDetector:
 
     def _add_site(self, site: SiteKey, now: int) -> LoopSite | None:
         """Add and return a new site. Return None if events of its kind cannot mark steps."""
-        priority = _PRIORITY.get(site[0])
-        if priority is None:
-            return None
-        wait_seconds = self.wait_seconds * _LONG_WAITS.get(site[0], 1)
-        loop_site = self._sites[site] = LoopSite(priority, now + int(wait_seconds * 1e9), now)
+        loop_site = make_loop_site(site[0], now, wait_seconds=self.wait_seconds)
+        if loop_site is not None:
+            self._sites[site] = loop_site
         return loop_site
 
     def _best_priority(self, now: int, min_count: int = MIN_COUNT) -> int:
@@ -308,7 +300,7 @@ class StepDetector:
         If none recurs, return a number that is larger than every priority.
         """
         priorities = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
-        return min(priorities, default=len(_PRIORITY))
+        return min(priorities, default=len(PRIORITY))
 
     def _pause(self, site: SiteKey, loop_site: LoopSite, now: int) -> None:
         """Store the sample of this site, and pause all hooks until its `wait_until`."""
@@ -320,7 +312,7 @@ class StepDetector:
         """End the pause if this site recurs and is more reliable than the sampled site."""
         if (
             self._sampled_site is not None
-            and loop_site.priority < _PRIORITY[self._sampled_site[0]]
+            and loop_site.priority < PRIORITY[self._sampled_site[0]]
             and loop_site.is_alive(now)
         ):
             self.paused_until = 0
