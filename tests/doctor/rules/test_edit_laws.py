@@ -42,10 +42,13 @@ MAKERS = {
     "jit_statements": lambda code, number: jit_loop(code, number),
     "cache_modules": nnx_modules.cache_modules,
     "change_loader": partial(input_edits.change_loader, num_workers="2"),
+    "change_loader with generators": partial(
+        input_edits.change_loader, generators=["rng: Generator", "t.rng: Random"], num_workers="2"
+    ),
     "copy_without_wait": input_edits.copy_without_wait,
     "feed_of_batches": partial(input_edits.feed_of_batches, framework="torch"),
     "feed_of_dataset": input_edits.feed_of_dataset,
-    "feed_of_all_rows": partial(input_edits.feed_of_dataset, in_memory=True),
+    "feed_of_all_rows": partial(input_edits.feed_of_dataset, stored_rows="# once"),
     "feed_of_fit": partial(input_edits.feed_of_fit, batch_rows=32),
     "workers_of_dataset": partial(input_edits.workers_of_dataset, workers=2),
     "change_arrays": partial(loop_edits.change_arrays, change="{}.astype('float32')"),

@@ -16,6 +16,7 @@ from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, DRAWING, PRINTING, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.save_edits import save_in_thread
 from forebay.doctor.rules.step_edits import every_nth_call, without_counter
 from forebay.doctor.rules.wording import location, source_text
 
@@ -191,7 +192,7 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
     if kind is SAVING:
         yield Cure(
             "save in a background thread",
-            _background_code(view, text),
+            _fitted_background(view, reported) or _background_code(view, text),
             basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
             changes=shorten_run(view, rarer),
         )
@@ -212,11 +213,18 @@ def _rarer_code(kind: AvoidableCall | None, text: str, every: int) -> str:
     return without_counter(f"{text}{note}", every)
 
 
+def _fitted_background(view: CaptureView, reported: _Reported) -> str:
+    """Return code for the script's own call of `torch.save`; empty if none fits."""
+    places = dict.fromkeys((*reported.lines, *reported.inner_lines))
+    return next(filter(None, (fit_line(view, line, save_in_thread) for line in places)), "")
+
+
 def _background_code(view: CaptureView, text: str) -> str:
     if "torch" in view.frameworks:
         return (
-            'state = {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}\n'
-            "threading.Thread(target=torch.save, args=(state, path)).start()   # import threading"
+            "state = copy.deepcopy(...)   # what torch.save gets now; import copy, threading\n"
+            "writer = threading.Thread(target=torch.save, args=(state, path))   # path: what torch.save gets now\n"
+            "writer.start()   # call writer.join() before the next save and after the loop"
         )
     if "jax" in view.frameworks:
         return (
