@@ -120,6 +120,13 @@ def test_orders_never_change_between_versions(length, expected):
     assert found == expected
 
 
+@pytest.mark.parametrize("length", [(1 << 17) + 1, 200_000, 1 << 18, (1 << 32) + 5])
+def test_many_positions_give_the_same_rows_as_few(length):
+    permutation, positions = Permutation(length, derive_key(7)), np.arange(131_073)
+    few = [permutation(part) for part in np.array_split(positions, 1000)]
+    assert permutation(positions).tolist() == np.concatenate(few).tolist()
+
+
 def chi_square(permutation):
     length = len(permutation)
     counts = np.histogram2d(permutation[:-1], permutation[1:], bins=32)[0]

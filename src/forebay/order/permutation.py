@@ -42,6 +42,8 @@ class Permutation:
 
     TABLE_LENGTH = 1 << 13  # up to this length, numbers have too few bits for the multiplication to mix them well
     _ROUNDS = 5  # more rounds mix better, but each takes time for every row
+    _STEP_NUMBERS = 1 << 16  # numbers that go through the rounds together; they stay in the cache of a CPU core
+    _FEW_NUMBERS = 16  # Python integers are faster than arrays of so few numbers
 
     def __init__(self, length: int, key: int) -> None:
         self._length = length
@@ -54,10 +56,12 @@ class Permutation:
         integer_type: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
         constants = generator.random_raw(self._ROUNDS + 1).astype(integer_type)
         self._integer_type = integer_type
-        self._mask = integer_type((1 << bits) - 1)
-        self._term = constants[0]
-        self._factors = constants[1:] | integer_type(1)  # multiplication by an odd number is invertible
-        self._shift = integer_type((bits + 1) // 2)
+        # The constants are arrays without dimensions. NumPy would convert numbers in every call.
+        self._mask = np.array((1 << bits) - 1, integer_type)
+        self._term = np.array(constants[0])
+        # Multiplication by an odd number is invertible.
+        self._factors = [np.array(factor) for factor in constants[1:] | integer_type(1)]
+        self._shift = np.array((bits + 1) // 2, integer_type)
 
     @cached_property
     def permutation_params(self) -> PermutationParams | None:
@@ -70,24 +74,42 @@ class Permutation:
     def __call__(self, positions: Positions) -> Positions:
         if self._table is not None:
             return self._table[positions]
-        numbers = self._run_rounds(positions.astype(self._integer_type))
+        numbers = positions.astype(self._integer_type)
+        self._run_rounds(numbers)
         outside = np.flatnonzero(numbers >= self._length)
-        while outside.size:
-            repeated = self._run_rounds(numbers.take(outside))
+        repeated = numbers.take(outside)
+        while outside.size > self._FEW_NUMBERS:
+            self._run_rounds(repeated)
             numbers[outside] = repeated
-            outside = outside.take(np.flatnonzero(repeated >= self._length))  # faster than a mask as an index
+            is_outside = np.flatnonzero(repeated >= self._length)  # faster than a mask as an index
+            outside, repeated = outside.take(is_outside), repeated.take(is_outside)
+        for index, number in zip(outside.tolist(), repeated.tolist(), strict=True):
+            numbers[index] = self._run_rounds_until_inside(number)
         return numbers.astype(np.int64)
 
-    def _run_rounds(self, numbers: Array) -> Array:
-        """Apply the addition and all rounds to `numbers` in place, and return `numbers`."""
-        shifted = np.empty_like(numbers)
-        numbers += self._term
-        for factor in self._factors:
-            numbers *= factor
-            numbers &= self._mask
-            np.right_shift(numbers, self._shift, out=shifted)
-            numbers ^= shifted
-        return numbers
+    def _run_rounds(self, numbers: Array) -> None:
+        """Apply the addition and all rounds to `numbers` in place."""
+        scratch = np.empty_like(numbers[: self._STEP_NUMBERS])
+        for start in range(0, len(numbers), self._STEP_NUMBERS):
+            step = numbers[start : start + self._STEP_NUMBERS]
+            shifted = scratch[: len(step)]
+            step += self._term
+            for factor in self._factors:
+                step *= factor
+                step &= self._mask
+                np.right_shift(step, self._shift, out=shifted)
+                step ^= shifted
+
+    def _run_rounds_until_inside(self, number: int) -> int:
+        """Apply the addition and all rounds to a number outside of the range, until it is inside."""
+        params = self.permutation_params
+        assert params is not None
+        while number >= params.length:
+            number += params.term
+            for factor in params.factors:
+                number = number * factor & params.mask
+                number ^= number >> params.shift
+        return number
 
 
 def stable_argsort(numbers: Array) -> Positions:
