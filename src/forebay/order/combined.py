@@ -183,9 +183,9 @@ class Interleaved:
         if self.seed is None:
             return self._pattern_rows(even_pattern(self.weights), epoch, positions)
         shuffled, rotation = self._shuffled_pattern, self._rotation(epoch)
-        in_last_period = positions >= self._last_period
-        if not in_last_period.any():
+        if positions.max() < self._last_period:
             return self._pattern_rows(shuffled, epoch, positions, rotation)
+        in_last_period = positions >= self._last_period
         rows = np.empty_like(positions)
         rows[~in_last_period] = self._pattern_rows(shuffled, epoch, positions[~in_last_period], rotation)
         rows[in_last_period] = self._pattern_rows(even_pattern(self.weights), epoch, positions[in_last_period])
@@ -193,8 +193,8 @@ class Interleaved:
 
     def _pattern_rows(self, pattern: MixPattern, epoch: int, positions: Positions, rotation: int = 0) -> Positions:
         rows = np.empty_like(positions)
-        for number, selection, inner in pattern.split(positions + rotation * self._period):
-            rows[selection] = self.parts[number].rows(epoch, inner - rotation * self.weights[number])
+        for number, selection, inner in pattern.split(positions, skipped=rotation * self._period):
+            rows[selection] = self.parts[number].rows(epoch, inner)
         return rows
 
     @property
@@ -205,8 +205,7 @@ class Interleaved:
     def _rotation(self, epoch: int) -> int:
         """Return the index of the period in the table with which this epoch begins.
 
-        So all epochs share one table. `_pattern_rows` subtracts the positions that a part has in the periods before
-        this one: its weight for each period.
+        So all epochs share one table. `MixPattern.split` skips the periods before this one.
         """
         assert self.seed is not None
         return derive_key(self.seed, epoch, _PATTERN_KEY) % (len(self._shuffled_pattern) // self._period)
