@@ -28,7 +28,7 @@ __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
 
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
-_STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
+_STEP_ROWS = 1 << 17  # positions; more make the temporary arrays larger, fewer make each call cost more
 _PATTERN_KEY = 1  # part of the derived key of a pattern, so that a shuffle with the same seed has another key
 
 

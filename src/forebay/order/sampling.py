@@ -9,6 +9,7 @@ uses only integer arithmetic and the basic float operations, which IEEE 754 roun
 is the same everywhere.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -28,8 +29,9 @@ Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 MAX_WEIGHTS = 1 << 30  # with more, the sum of all bucket sizes (`_BUCKET` each) could exceed 63 bits
 _BUCKET = 1 << 32  # size of each bucket of an alias table; a point in it is a number of 32 bits
-_LOW_HALF = np.uint64(_BUCKET - 1)
+_LOW_HALF = 0 if sys.byteorder == "little" else 1  # index of the lower 32 bits of a number of 64 bits
 _SAMPLE_KEY = int.from_bytes(b"sample", "big")  # part of the epoch key; a shuffle with the same seed has another key
+_DRAW_STEP = 1 << 14  # draws; their temporary arrays stay in the cache of a CPU core
 _CHUNK = 1 << 13  # weights that the construction of an alias table handles at a time; they fit in the CPU cache
 _LOG_TERMS = 11  # terms of the series in `_log`; the error is then below 1e-17
 
@@ -125,16 +127,24 @@ class AliasTable:
         self._entries = _alias_entries(_round_weights(weights, 1 << self._bucket_bits))
 
     def draw(self, epoch_key: int, positions: Positions) -> Positions:
-        bits = _random_bits(epoch_key, positions)
+        drawn = np.empty(len(positions), np.int64)
+        for start in range(0, len(positions), _DRAW_STEP):
+            step = slice(start, start + _DRAW_STEP)
+            self._draw_into(drawn[step].view(np.uint64), _random_bits(epoch_key, positions[step]))
+        return drawn
+
+    def _draw_into(self, drawn: Array, bits: Array) -> None:
+        """Write to `drawn` what these random bits draw."""
         buckets = bits >> np.uint64(64 - self._bucket_bits)  # the highest bits; the next 32 bits are the point
         bits >>= np.uint64(32 - self._bucket_bits)
-        bits &= _LOW_HALF
         # No bucket is outside of the table. With the default mode "raise", NumPy is slower.
-        entries = self._entries.take(buckets.view(np.int64), mode="clip")
-        is_own = bits < np.bitwise_and(entries, _LOW_HALF)
-        entries >>= np.uint64(32)  # the aliases
-        drawn: Array = np.where(is_own, buckets, entries)  # several times faster than `np.copyto(where=)`
-        return drawn.view(np.int64)
+        self._entries.take(buckets.view(np.int64), out=drawn, mode="clip")
+        is_own = _low_halves(bits) < _low_halves(drawn)
+        drawn >>= np.uint64(32)  # the aliases
+        # Add the difference from the alias to the bucket if the draw returns the bucket. `np.where` takes more time.
+        buckets -= drawn
+        buckets *= is_own
+        drawn += buckets
 
     def device_step(self, epoch_key: int) -> DeviceStep | None:
         return DrawAlias(self._entries, self._bucket_bits, epoch_key & (1 << 64) - 1)
@@ -203,6 +213,11 @@ def _random_bits(key: int, positions: PositionTable) -> Array:
         numbers *= np.uint64(factor)
     numbers ^= np.right_shift(numbers, np.uint64(31), out=shifted)
     return numbers
+
+
+def _low_halves(numbers: Array) -> Array:
+    """Return a view of the lower 32 bits of each number of 64 bits."""
+    return numbers.view(np.uint32)[_LOW_HALF::2]
 
 
 def _round_weights(weights: Weights, buckets: int) -> Array:
