@@ -5,7 +5,9 @@ import pytest
 
 @pytest.fixture(scope="session")
 def device():
-    driver = pytest.importorskip("forebay.engines.cuda.driver")
+    pytest.importorskip("cuda.bindings.driver")
+    from forebay.engines.cuda import driver
+
     try:
         return driver.Device(0)
     except (OSError, RuntimeError) as error:

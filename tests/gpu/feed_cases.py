@@ -14,7 +14,8 @@ import pytest
 from tests.gpu.frameworks import ALL, stamped
 
 import forebay as fb
-from forebay.errors import BudgetError
+from forebay.engines.cuda.nvjpeg import load_nvjpeg
+from forebay.errors import BudgetError, FrameworkError
 
 FRAMEWORK = os.environ["FOREBAY_FRAMEWORK"]
 STRESS_BATCHES = int(os.environ.get("FOREBAY_STRESS_BATCHES", "10000"))
@@ -298,11 +299,10 @@ def photos(tmp_path_factory):
 
 @pytest.mark.parametrize("resize", ["stretch", "crop"])
 def test_images_that_the_device_decodes_equal_those_of_pillow(framework, photos, resize):
-    nvjpeg = pytest.importorskip("forebay.engines.cuda.nvjpeg")
     try:
-        nvjpeg.load_nvjpeg()
-    except ImportError:
-        pytest.skip("nvJPEG is not installed")
+        load_nvjpeg()
+    except FrameworkError as error:
+        pytest.skip(str(error))
     options = {"size": (112, 128), "resize": resize}
     pipeline = fb.from_images(photos / "*.jpg", **options).shuffle(seed=1).batch(32)
     expected = fb.from_images(photos / "*.jpg", **options, decoder="pillow").shuffle(seed=1).batch(32)

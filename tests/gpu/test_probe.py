@@ -5,11 +5,12 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 
-driver = pytest.importorskip("forebay.engines.cuda.driver")
+pytest.importorskip("cuda.bindings.driver")
 
 from forebay.core.ceilings import Probe  # noqa: E402
 from forebay.core.hardware import Hardware  # noqa: E402
-from forebay.engines.cuda.row_mover import RowMover  # noqa: E402  # imports the driver, so it follows importorskip
+from forebay.engines.cuda import driver  # noqa: E402  # imports the bindings, so it follows importorskip
+from forebay.engines.cuda.row_mover import RowMover  # noqa: E402
 from forebay.measure.probe.cuda import link, measure, rows  # noqa: E402
 from forebay.measure.probe.cuda.rig import open_rig, page_locked  # noqa: E402
 from forebay.measure.probe.measure import measure_machine  # noqa: E402

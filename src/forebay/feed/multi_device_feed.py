@@ -183,6 +183,8 @@ class MultiDeviceEpoch:
 def _part(pipeline: Pipeline, devices: tuple[Any, ...], number: int) -> Pipeline:
     """Return the pipeline of one device: a shard with a part of each batch."""
     count, batching = len(devices), pipeline.batching
+    if any(str(device).lower() == "auto" for device in devices):
+        raise PipelineError(f"device={devices}: 'auto' chooses one device. Name each device, such as 'cuda:0'.")
     if len({_canonical(device) for device in devices}) < count:
         raise PipelineError(f"device={devices} has a device twice. Pass each device once.")
     if not pipeline.indexed or batching is None or batching.tokens is not None:
