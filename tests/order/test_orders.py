@@ -259,6 +259,16 @@ def test_argsort_is_stable(numbers):
     assert stable_argsort(drawn).dtype == np.int64
 
 
+@pytest.mark.parametrize("spread", [1e-9, 1e-5, 1e300])
+@pytest.mark.parametrize("equal_numbers", [0, 20, 20_000])
+def test_floats_with_equal_upper_bits_are_sorted_by_all_bits(spread, equal_numbers):
+    numbers = 1 + spread * np.random.default_rng(0).random(50_000)
+    numbers[:equal_numbers] = np.inf
+    numbers[equal_numbers : equal_numbers + 3] = 0.0, 5e-324, 0.0
+    shuffled = np.random.default_rng(1).permutation(numbers)
+    assert np.array_equal(stable_argsort(shuffled), np.argsort(shuffled, kind="stable"))
+
+
 def test_two_equal_numbers_among_many_keep_their_order():
     drawn = np.random.Philox(key=1).random_raw(20_000)
     drawn[[15_000, 3, 9000]] = drawn[7]

@@ -12,6 +12,9 @@ __all__ = ["Permutation", "PermutationParams", "Positions", "cached_permutation"
 
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
+_MAX_PACKED = 1 << 22  # numbers; with more, an index leaves too few upper bits, which many random numbers share
+_MAX_TIE_SHARE = 64  # a share of 1/64 of numbers with equal upper bits
+
 
 @dataclass(frozen=True, slots=True)
 class PermutationParams:
@@ -113,12 +116,41 @@ class Permutation:
 
 
 def stable_argsort(numbers: Array) -> Positions:
-    """Return the indices that sort the numbers; equal numbers keep their order."""
+    """Return the indices that sort the numbers; equal numbers keep their order.
+
+    The numbers have 64 bits: unsigned integers, or floats without a sign bit, which have the order of their bits.
+    """
+    if 0 < len(numbers) <= _MAX_PACKED:
+        order = _argsort_packed(numbers.view(np.uint64))
+        if order is not None:
+            return order
     order = np.argsort(numbers)  # several times faster than a stable sort, and identical if all numbers differ
     sorted_numbers = numbers[order]
     if (sorted_numbers[1:] == sorted_numbers[:-1]).any():
         order = np.argsort(numbers, kind="stable")
     return order.astype(np.int64, copy=False)
+
+
+def _argsort_packed(numbers: Array) -> Positions | None:
+    """Return the indices that sort the numbers, or None if many numbers have equal upper bits.
+
+    The index replaces the lower bits of a number. A sort of such numbers takes a fifth of the time of `np.argsort`.
+    Then the few numbers with equal upper bits are sorted again.
+    """
+    index_bits = np.uint64((len(numbers) - 1).bit_length())
+    index_mask = (np.uint64(1) << index_bits) - np.uint64(1)
+    packed = numbers & ~index_mask
+    packed |= np.arange(len(numbers), dtype=np.uint64)
+    packed.sort()
+    order: Positions = (packed & index_mask).view(np.int64)
+    packed >>= index_bits
+    ties = np.flatnonzero(packed[1:] == packed[:-1])  # each of these numbers has the upper bits of the next one
+    if len(ties) > len(numbers) // _MAX_TIE_SHARE:
+        return None
+    tied = np.union1d(ties, ties + 1)
+    indices = order[tied]
+    order[tied] = indices[np.lexsort((numbers[indices], packed[tied]))]
+    return order
 
 
 @lru_cache(maxsize=16)

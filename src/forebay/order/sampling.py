@@ -236,7 +236,7 @@ def _log(numbers: Weights) -> Weights:
     """Return natural logarithms. `np.log` may differ in its last bit between machines."""
     mantissas, exponents = np.frexp(numbers)  # mantissas are from 0.5 to 1
     is_below = mantissas < np.sqrt(0.5)
-    mantissas[is_below] *= 2.0
+    mantissas += mantissas * is_below  # exactly twice the mantissas below; several times faster than a mask as an index
     ratios = (mantissas - 1.0) / (mantissas + 1.0)
     squares = ratios * ratios
     series = np.full_like(ratios, 1.0 / (2 * _LOG_TERMS - 1))
