@@ -16,7 +16,6 @@ SKETCHES = {
     # Rules that name the line of the fault, and show what to write instead
     "keep a running result, or only the last values",
     "write new rows into an array that exists",
-    "save in a background thread",
     "save less often",
     "switch it off; run with --verify to measure what this saves",
     "keep the step in one graph",
