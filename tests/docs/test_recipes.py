@@ -57,9 +57,7 @@ def test_a_killed_run_with_orbax_saves_every_step_and_continues_with_the_same_lo
     script = recipe("train_orbax.py", "trainers")
     (tmp_path / "whole").mkdir()
     expected = run_script(script, tmp_path / "whole").splitlines()
-    killed = script.replace(
-        "            step += 1", "            step += 1\n            step == 17 and os.kill(os.getpid(), 9)"
-    )
+    killed = script.replace("step += 1", "step += 1\n            step == 17 and os.kill(os.getpid(), 9)")
     (tmp_path / "train.py").write_text(f"import os\n{killed}")
     first = run_python("train.py", cwd=tmp_path, **ON_CPU)
     assert first.returncode == -signal.SIGKILL
