@@ -260,6 +260,9 @@ def test_a_source_with_getitems_is_read_in_whole_batches():
 
 
 def test_a_value_that_is_not_a_source_is_refused():
+    loader = type("DataLoader", (), {"dataset": [1, 2], "__iter__": lambda self: iter([]), "__len__": lambda self: 1})()
+    with pytest.raises(SpecError, match=r"from_batches\(loader\), or from_source\(loader\.dataset\)"):
+        fb.from_source(loader)
     with pytest.raises(SpecError, match=r"got int\. Pass an object with __len__ and __getitem__"):
         fb.from_source(3)
 
