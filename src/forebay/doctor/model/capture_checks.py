@@ -57,7 +57,7 @@ def _optional_values(check: Check, *names: str) -> dict[str, Check]:
 _DETAIL = record(
     {},
     _optional_values(text, "device", "dtype", "from_dtype", "function", "key", "loader", "op", "reason", "signature")
-    | _optional_values(text, "source", "target", "what")
+    | _optional_values(text, "generators", "optimizer", "source", "target", "what")
     | _optional_values(
         _count, "batch_rows", "constants_nbytes", "count", "dataset_rows", "fit", "moved_nbytes", "shuffle_rows"
     )
@@ -127,6 +127,7 @@ _FACTS = record(
         "peak_nbytes": optional(_count),
         "busy_cores": optional(number(0)),
         "other_cores": optional(number(0)),
+        "foreign_cores": optional(number(0)),
         "memory": optional(list_of(_MEMORY, max_length=1000)),
         "gauges": optional(list_of(_GPU, max_length=1000)),
         "arithmetic": optional(record({"flops_per_step": number(0, MAX_FLOPS)}, {"source": text})),
