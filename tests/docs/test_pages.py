@@ -18,7 +18,7 @@ ELSEWHERE = {  # pages whose examples other tests run, or which need something t
     "ray": "tests/transforms/workers/on_ray/test_page.py",
     "remote": "tests/sources/objects/test_page.py",
     "tour": "tests/test_surface.py",
-    "trainers": "tests/adapters/trainers",
+    "trainers": "tests/adapters/trainers, and tests/docs/test_recipes.py",
     "why-is-my-gpu-idle": "the tests of the tutorial below",
 }
 COMING_FROM = sorted(page.stem for page in (DOCS / "coming-from").glob("*.md"))

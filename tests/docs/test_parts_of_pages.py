@@ -4,8 +4,6 @@
 """
 
 import re
-import textwrap
-from importlib.util import find_spec
 
 import pytest
 from tests.docs.test_pages import DOCS, run_script
@@ -19,19 +17,6 @@ model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 dataset = [(x[:64], y[:64])]
 train_step = lambda *batch: model.train_on_batch(*batch)
-"""
-ORBAX = """
-import numpy as np
-import jax.numpy as jnp
-import forebay as fb
-from pathlib import Path
-folder = Path("orbax").absolute()
-feed = fb.from_arrays(np.arange(8.0, dtype="float32")).batch(4).feed("jax", device="cpu")
-weights = {"w": jnp.zeros(2)}
-train_step = lambda weights, batch: {"w": weights["w"] + batch.mean()}
-"""
-RESTORE = """
-with ocp.CheckpointManager(folder) as manager:
 """
 GPU_PAGES = ("coming-from/dali", "devices", "get-started/cupy", "images")
 
@@ -56,16 +41,9 @@ def test_the_parts_about_keras_on_the_page_of_trainers_run(tmp_path):
     assert len(list(tmp_path.glob("feed-*.json"))) == 3
 
 
-@pytest.mark.long
-@pytest.mark.skipif(find_spec("orbax") is None, reason="Orbax is not installed: it comes with the extra `trainers`")
-def test_the_parts_about_orbax_on_the_page_of_trainers_run(tmp_path):
-    save, restore = (part for part in blocks("trainers", "py") if "manager" in part)
-    run_script(ORBAX + save + RESTORE + textwrap.indent(restore, "    "), tmp_path)
-
-
 def test_the_page_of_trainers_has_no_other_part():
     """`tests/adapters/trainers/ray_train_cases.py` runs the part about Ray Train."""
-    others = [part for part in blocks("trainers", "py") if "model" not in part and "manager" not in part]
+    others = [part for part in blocks("trainers", "py") if "model" not in part]
     assert others == []
 
 

@@ -1,7 +1,8 @@
-"""The whole scripts on the page of recipes: two ranks on loopback, data in files, and a run that is killed."""
+"""The whole scripts on the pages: two ranks on loopback, data in files, and runs that are killed."""
 
 import re
 import signal
+from importlib.util import find_spec
 
 import pytest
 from tests.docs.test_pages import DOCS, run_script
@@ -14,8 +15,8 @@ KILL = 'state["feed"]["batches"] == 7 and os.kill(os.getpid(), 9)'
 pytestmark = pytest.mark.long
 
 
-def recipe(name):
-    text = (DOCS / "recipes.md").read_text()
+def recipe(name, page="recipes"):
+    text = (DOCS / f"{page}.md").read_text()
     (script,) = re.findall(rf'^```python title="{name}"\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
     return script
 
@@ -48,3 +49,20 @@ def test_a_killed_run_continues_with_the_next_row_and_the_same_losses(killed, tm
     second = run_script(script, tmp_path)
     assert len(expected) == 30
     assert list(dict.fromkeys(first.stdout.splitlines() + second.splitlines())) == expected
+
+
+@pytest.mark.skipif(find_spec("orbax") is None, reason="Orbax is not installed: it comes with the extra `trainers`")
+def test_a_killed_run_with_orbax_saves_every_step_and_continues_with_the_same_losses(tmp_path):
+    """The process is killed in the second epoch, after some of its checkpoints are complete."""
+    script = recipe("train_orbax.py", "trainers")
+    (tmp_path / "whole").mkdir()
+    expected = run_script(script, tmp_path / "whole").splitlines()
+    killed = script.replace("step += 1", "step += 1\n            step == 17 and os.kill(os.getpid(), 9)")
+    (tmp_path / "train.py").write_text(f"import os\n{killed}")
+    first = run_python("train.py", cwd=tmp_path, **ON_CPU)
+    assert first.returncode == -signal.SIGKILL
+    second = run_script(script, tmp_path).splitlines()
+    assert len(expected) == 30
+    assert 10 < len(second) < 30
+    assert list(dict.fromkeys(first.stdout.splitlines() + second)) == expected
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("[0-9]*")) == ["28", "29"]

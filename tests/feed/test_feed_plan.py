@@ -21,10 +21,11 @@ def test_stats_name_the_slowest_stage_and_the_waiting_time():
 
     with fb.from_arrays(np.arange(100)).batch(10).map(slow).feed("numpy") as feed:
         batches_of(feed)
-        stats = feed.stats()
+        stats, text = feed.stats(), feed.explain()
     stages = stats["stages"]
     assert stages["transform"]["seconds"] > 0.09
     assert stats["slowest_stage"] == max(stages, key=lambda name: stages[name]["seconds"])
+    assert text.endswith("if the consumer waits for a map of pure Python code, write map(function, where='process')")
     assert stats["wait_seconds"] > 0
     assert stats["batches"] == 10
     assert json.dumps(stats)
@@ -38,6 +39,22 @@ def test_explain_gives_a_reason_for_each_number():
     assert "x float32[4]" in text
     assert {"order", "threads", "group", "slots", "memory"} <= set(text.split())
     assert "so far: 32 batches" in after
+
+
+def test_a_long_name_does_not_widen_the_other_lines_of_explain():
+    def a_map_whose_name_is_longer_than_the_names_of_all_other_decisions(batch):
+        return batch
+
+    long_map = a_map_whose_name_is_longer_than_the_names_of_all_other_decisions
+    with fb.from_arrays(np.zeros(8)).batch(4).map(long_map).feed("numpy") as feed:
+        (order,) = (line for line in feed.explain().splitlines() if line.startswith("  order"))
+    assert order.index("natural") == 24
+
+
+def test_the_plan_and_explain_have_the_same_number_of_slots():
+    with fb.from_arrays(np.zeros(8)).batch(4).feed("numpy") as feed:
+        (line,) = (line.split() for line in feed.explain().splitlines() if line.startswith("  slots"))
+        assert f" {line[1]} slots," in repr(feed.plan)
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", False), (SimulatedEngine(), True)], ids=["host", "device"])

@@ -4,6 +4,7 @@ import json
 import threading
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.received import batches_of, rows_of
 
 import forebay as fb
-from forebay.errors import StateError
+from forebay.errors import FeedClosedError, StateError
 
 
 def resumed(pipeline, state):
@@ -140,3 +141,37 @@ def test_a_state_beyond_the_data_is_refused():
     feed = fb.from_arrays(np.arange(1000)).batch(10).feed("numpy")
     with pytest.raises(StateError, match="beyond the 1000 rows"):
         feed.load_state_dict(feed.state_dict() | {"position": 5000})
+
+
+STATE = {"version": 1, "pipeline": "0550d854d9f53424", "epoch": 1}
+WRONG_STATES = {
+    "JSON text": (
+        json.dumps(STATE),
+        r"the state is a str, not a dict\. Decode it first: json\.loads\(state\)",
+    ),
+    "JSON bytes": (json.dumps(STATE).encode(), "the state is a bytes"),
+    "a checkpoint": (
+        {"model": {"w": 1}, "feed": STATE},
+        r"the keys 'model', 'feed'\. Pass the part of the feed: checkpoint\['feed'\]",
+    ),
+    "a path": (Path("feed.json"), "'feed.json' is not a state. If it is the name of a file, read the file"),
+    "the name of a file": ("feed.json", "If it is the name of a file, read the file"),
+    "another dict": ({"model": {"w": 1}}, "is not a state of this version"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_STATES)
+def test_a_value_that_is_not_a_state_is_refused_with_what_to_pass(case):
+    state, message = WRONG_STATES[case]
+    with fb.from_arrays(np.arange(4)).batch(2).feed("numpy") as feed, pytest.raises(StateError, match=message):
+        feed.load_state_dict(state)
+
+
+def test_a_closed_feed_takes_no_position_and_says_that_it_is_closed():
+    feed = fb.from_arrays(np.arange(4)).batch(2).feed("numpy")
+    state = feed.state_dict()
+    feed.close()
+    assert repr(feed) == "Feed(numpy on cpu, 2 batches of 2 rows, closed)"
+    for call in (lambda: feed.load_state_dict(state), lambda: feed.set_epoch(1)):
+        with pytest.raises(FeedClosedError, match="the feed was closed: make a new one"):
+            call()

@@ -259,7 +259,18 @@ def test_a_source_with_getitems_is_read_in_whole_batches():
     assert 1 <= SquaresByBatch.batch_reads <= 6
 
 
+def test_a_completion_shows_methods_and_no_internals():
+    pipeline = fb.from_arrays(np.arange(4)).batch(2)
+    shown = {name for name in dir(pipeline) if not name.startswith("_")}
+    assert {"batch", "feed", "map", "shuffle", "split", "class_names", "specs", "structure"} <= shown
+    assert shown.isdisjoint({"fingerprint", "epoch_batches", "batching", "schedule", "transforms", "opening"})
+    assert pipeline.epoch_batches == 2
+
+
 def test_a_value_that_is_not_a_source_is_refused():
+    loader = type("DataLoader", (), {"dataset": [1, 2], "__iter__": lambda self: iter([]), "__len__": lambda self: 1})()
+    with pytest.raises(SpecError, match=r"from_batches\(loader\), or from_source\(loader\.dataset\)"):
+        fb.from_source(loader)
     with pytest.raises(SpecError, match=r"got int\. Pass an object with __len__ and __getitem__"):
         fb.from_source(3)
 

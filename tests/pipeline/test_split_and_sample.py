@@ -26,6 +26,12 @@ def test_the_parts_of_a_split_have_every_row_once(length, seed, cuts):
     assert all(abs(len(part) - fraction * length) < 1 for part, fraction in zip(found, fractions, strict=True))
 
 
+def test_a_split_into_numbers_of_rows_is_the_split_into_their_fractions():
+    for fractions, counts in zip(TEN.split(0.7, 0.3, seed=4), TEN.split(7, np.int64(3), seed=4), strict=True):
+        assert rows(counts) == rows(fractions)
+    assert [len(part) for part in TEN.split(7, 3)] == [7, 3]
+
+
 def test_a_split_depends_only_on_rows_fractions_and_seed():
     first, second = (
         [rows(part) for part in fb.from_arrays(np.arange(100) + offset).split(0.7, 0.3, seed=3)] for offset in (0, 1000)
@@ -56,6 +62,7 @@ def test_a_shuffled_part_has_another_order_in_each_epoch_and_always_the_same_row
     [
         ((), r"split\(\): pass the fraction"),
         ((0.5, 0.4), "the sum 0.9"),
+        ((6, 3), "or numbers of rows with the sum 10"),
         ((0.9, 0.2), "the sum 1.1"),
         ((1.0, 0.0), "a number above 0"),
         ((1.5, -0.5), "a number above 0"),

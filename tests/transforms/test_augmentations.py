@@ -92,6 +92,14 @@ def test_fields_of_another_shape_are_refused(augmentation, shape):
     assert f"rows of 'x' have the shape {shape[1:]}" in refused(augmentation, {"x": np.zeros(shape, np.uint8)})
 
 
+@pytest.mark.parametrize("fields", [None, "x"])
+def test_channels_that_a_map_moved_to_the_front_are_refused_with_the_right_order_of_the_maps(fields):
+    message = refused(fb.normalize(0.5, 0.5, fields=fields), {"x": np.zeros((4, 3, 8, 8), np.uint8)})
+    assert message.endswith(
+        "If a map moves the channels first, call it after this transform, or permute batches in the loop."
+    )
+
+
 def test_unknown_fields_are_refused():
     assert "names 'y', but the fields are 'x' uint8(8, 10, 3)" in refused(fb.flip(fields="y"), {"x": IMAGES})
 

@@ -107,8 +107,7 @@ class Feed(FeedReports):
 
         This ends an unfinished earlier iterator of the feed: its next use raises FeedError.
         """
-        if not self._finalizer.alive:
-            raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
+        self._refuse_closed()
         if not self._has_checked_rank:  # a script may start its ranks after it has made the feed
             rank = self._pipeline.rank if isinstance(self._pipeline.rank, Rank) else None
             refuse_later_rank(rank, has_shard=self._pipeline.has_shard)
@@ -159,6 +158,7 @@ class Feed(FeedReports):
         Args:
             state: A state from `state_dict`.
         """
+        self._refuse_closed()
         cursor = Cursor.from_state(state, self._fingerprint)
         validate_cursor(self._pipeline, cursor, self._plan.input.split)
         warn_if_random_numbers_differ(self._pipeline, state)
@@ -170,7 +170,12 @@ class Feed(FeedReports):
         Args:
             epoch: The number of the epoch, from 0.
         """
+        self._refuse_closed()
         self._begin_at(Cursor(epoch=validate_epoch(epoch)))
+
+    def _refuse_closed(self) -> None:
+        if not self._finalizer.alive:
+            raise FeedClosedError("the feed was closed: make a new one with pipeline.feed(...).")
 
     def _begin_at(self, cursor: Cursor) -> None:
         self._progress.end()
@@ -209,4 +214,6 @@ class Feed(FeedReports):
     def __repr__(self) -> str:
         plan_input = self._plan.input
         length = "?" if self.batches is None else self.batches
-        return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {plan_input.batch_size})"
+        closed = "" if self._finalizer.alive else ", closed"
+        size = plan_input.batch_size
+        return f"Feed({plan_input.framework} on {plan_input.engine}, {length} batches of {size}{closed})"

@@ -11,6 +11,7 @@ shards have no row in the last step, and `starved_shards` returns their number.
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,9 +57,7 @@ class Cursor:
         Raise StateError if the state dict is damaged or belongs to another pipeline.
         """
         if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
-            raise StateError(
-                f"{str(state)[:120]!r} is not a state of this version of Forebay. Pass a value from state_dict()."
-            )
+            raise StateError(_describe_wrong_state(state))
         if state.get("pipeline") != fingerprint:
             raise StateError(
                 f"the state belongs to another pipeline ({state.get('pipeline')!r}, not {fingerprint!r}): its rows, "
@@ -257,6 +256,21 @@ class Schedule:
             full_steps = max(0, self.pass_rows - base) // self._step_rows
             return full_steps if self.drop_remainder else full_steps + 1
         return -(-self._shard_rows(base) // self.batch_rows)
+
+
+def _describe_wrong_state(state: Any) -> str:
+    """Return the message about a value that is not a state. It names the state in it, if it is a checkpoint."""
+    if isinstance(state, dict):
+        inner = (key for key, value in state.items() if isinstance(value, dict) and {"version", "pipeline"} <= {*value})
+        key = next(inner, None)
+        if key is not None:
+            keys = ", ".join(map(repr, state))[:120]
+            return f"the state is a dict with the keys {keys}. Pass the part of the feed: checkpoint[{key!r}]."
+    if isinstance(state, str | bytes) and state.lstrip()[:1] in ("{", b"{"):
+        return f"the state is a {type(state).__name__}, not a dict. Decode it first: json.loads(state)."
+    if isinstance(state, str | os.PathLike):
+        return f"{str(state)[:120]!r} is not a state. If it is the name of a file, read the file, and pass its dict."
+    return f"{str(state)[:120]!r} is not a state of this version of Forebay. Pass a value from state_dict()."
 
 
 def _doubling_sizes(first: int, largest: int) -> Iterator[int]:

@@ -116,7 +116,8 @@ class ChoiceMethods(PipelineDescription):
         epoch.
 
         Args:
-            *fractions: The share of each part; their sum is 1.
+            *fractions: The share of each part; their sum is 1. Or the number of rows of each part; their sum is the
+                number of all rows.
             seed: Another seed gives other parts. With None, the parts are consecutive rows in the order of the source.
             by: Keeps groups together: the name of a field, or an array with one label per row. All rows with the same
                 label go to one part, so sizes are approximate. The rows of such a part come in the order of the source.

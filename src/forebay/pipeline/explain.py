@@ -7,10 +7,13 @@ from forebay.core.spec import format_nbytes
 from forebay.errors import escape_control_characters
 from forebay.pipeline.card import Explanation, list_fields
 from forebay.pipeline.plan import Plan
+from forebay.transforms.ops import Map
 
 __all__ = ["explain", "explain_in_card", "summarise"]
 
 MIN_BUSY_SECONDS = 0.05  # if all stages together took less thread time, `explain()` does not print these times
+# Widest columns of names and choices. A longer one, such as a map with a long name, does not widen all other lines.
+MAX_NAME_WIDTH, MAX_CHOICE_WIDTH = 20, 24
 # The stages of a fill. The recorder also has totals of the waits, the epochs and the batches that the consumer took.
 _STAGES = ("order", "read", "gather", "transform", "stage", "fetch")
 
@@ -46,21 +49,21 @@ def explain(plan: Plan, recorded: dict[str, Any]) -> Explanation:
         f"{list_fields(plan_input.structure.paths, plan_input.specs)}"
     ]
     decisions = [*plan.decisions, *_notes(recorded)]
-    name_width = max(len(decision.name) for decision in decisions)
-    choice_width = max(len(decision.choice) for decision in decisions)
+    name_width = min(max(len(decision.name) for decision in decisions), MAX_NAME_WIDTH)
+    choice_width = min(max(len(decision.choice) for decision in decisions), MAX_CHOICE_WIDTH)
     lines += [
         f"  {decision.name:<{name_width}}  {decision.choice:<{choice_width}}  {decision.why}" for decision in decisions
     ]
     stats = summarise(plan, recorded)
     if stats["batches"]:
-        lines.append(_describe_run(stats))
+        lines.append(_describe_run(stats, plan))
     return Explanation(escape_control_characters("\n".join(lines)))
 
 
 def explain_in_card(plan: Plan, recorded: dict[str, Any]) -> str:
     """Return what `explain` says as a card for a notebook."""
     stats = summarise(plan, recorded)
-    lines = _describe_run(stats).splitlines() if stats["batches"] else ()
+    lines = _describe_run(stats, plan).splitlines() if stats["batches"] else ()
     return plan.card("Feed", notes=_notes(recorded), lines=lines)
 
 
@@ -68,7 +71,7 @@ def _notes(recorded: dict[str, Any]) -> list[Decision]:
     return [Decision(name, *note) for name, note in recorded.get("notes", {}).items()]
 
 
-def _describe_run(stats: dict[str, Any]) -> str:
+def _describe_run(stats: dict[str, Any], plan: Plan) -> str:
     text = (
         f"so far: {stats['batches']} batches, {format_nbytes(stats['nbytes'])}; "
         f"the consumer waited {stats['wait_seconds']:.3f} s in total, for 99 % of the batches at most "
@@ -89,4 +92,8 @@ def _describe_run(stats: dict[str, Any]) -> str:
     if sum(stage["seconds"] for stage in stats["stages"].values()) < MIN_BUSY_SECONDS:
         return text
     stages = ", ".join(f"{name} {stage['seconds']:.3f} s" for name, stage in stats["stages"].items())
-    return f"{text}\n  thread time: {stages}; {stats['slowest_stage']} is the slowest stage"
+    text += f"\n  thread time: {stages}; {stats['slowest_stage']} is the slowest stage"
+    has_map = any(isinstance(transform, Map) for transform in plan.thread_transforms)
+    if stats["slowest_stage"] != "transform" or not has_map:
+        return text
+    return f"{text}\n  if the consumer waits for a map of pure Python code, write map(function, where='process')"

@@ -32,7 +32,9 @@ _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for 
 _DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
 _KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits rows
 _SPLIT = "Split the rows before batch(): train, validation = pipeline.split(0.9, 0.1)."
-_ROWS = "Set the batch size before feed(): pipeline.batch(32)."
+_ROWS = "Set the batch size before feed(): pipeline.batch({value})."
+_STATE = "A feed has the state: feed = pipeline.feed('torch'), then feed.state_dict() and feed.load_state_dict(state)."
+_PLAN = "A feed has the plan: call pipeline.feed('torch').explain()."
 _COLLATE = "Forebay makes batches without it. Convert batches with batch(32).map(function); pad rows with batch(pad=0)."
 _STREAM_SPEC = "Pass spec=fb.ArraySpec(shape, dtype), or leave it out: Forebay then reads it from the first row."
 
@@ -43,6 +45,7 @@ _MODULE = {
     "TensorDataset": "Write fb.from_arrays((x, y)).",
     "concatenate": "Write fb.concat(first, second).",
     "doctor": "It is a module of its own. Write `import forebay.doctor`, or run `forebay doctor train.py`.",
+    "from_dataset": "Write fb.from_source(dataset) for rows, or fb.from_batches(loader) for batches of another loader.",
     "from_numpy": "Write fb.from_arrays(array).",
     "from_pandas": "Write fb.from_frame(frame).",
     "from_tensor_slices": "Write fb.from_arrays((x, y)).",
@@ -57,15 +60,21 @@ _PIPELINE = {
     "concatenate": "Write fb.concat(first, second).",
     "cuda": _TO_DEVICE,
     "element_spec": "Read pipeline.specs, or feed.specs after maps.",
+    "explain": _PLAN,
     "flat_map": "Write fb.from_generator(function), whose function yields the rows.",
     "from_generator": "Write fb.from_generator(function).",
     "from_tensor_slices": "Write fb.from_arrays((x, y)).",
     "interleave": "Write fb.interleave(first, second), or fb.from_files('*.tfrecord') for many files.",
+    "load_state_dict": _STATE,
     "make_one_shot_iterator": "Iterate pipeline.feed('tensorflow').",
     "numpy": "Iterate pipeline.feed('numpy').",
     "padded_batch": "Write batch(32, pad=0).",
+    "plan": _PLAN,
     "prefetch": _PREFETCH,
+    "resume": _STATE,
     "set_format": "Choose the framework of the batches: pipeline.feed('torch').",
+    "state_dict": _STATE,
+    "stats": "A feed has statistics: feed = pipeline.feed('torch'), then feed.stats().",
     "to": _TO_DEVICE,
     "train_test_split": "Write train, test = pipeline.split(0.8, 0.2).",
     "with_format": "Choose the framework of the batches: pipeline.feed('torch').",
@@ -81,16 +90,17 @@ _FEED = {
     "map": f"{_DESCRIBE_FIRST}.map(function).batch(32).feed(...).",
     "prefetch": _PREFETCH,
     "repeat": f"{_DESCRIBE_FIRST}.repeat().batch(32).feed(...). Each loop over a feed is the next epoch.",
+    "resume": "Write feed.load_state_dict(state), with a state from feed.state_dict().",
     "shuffle": f"{_DESCRIBE_FIRST}.shuffle(seed=0).batch(32).feed(...).",
     "take": f"{_DESCRIBE_FIRST}.batch(32).take(10).feed(...).",
     "to": _TO_DEVICE,
 }
 _ATTRIBUTES = {"module 'forebay'": _MODULE, "a pipeline": _PIPELINE, "a feed": _FEED}
 
-# Arguments of other libraries, by the function of Forebay: what to do.
+# Arguments of other libraries, by the function of Forebay: what to do. {value} is the value of the argument.
 _ARGUMENTS = {
     "batch": {
-        "batch_size": "Write batch(32).",
+        "batch_size": "Write batch({value}).",
         "collate_fn": _COLLATE,
         "deterministic": "The order of batches is always the same. Leave the argument out.",
         "num_parallel_calls": _THREADS,
@@ -154,7 +164,8 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
         if len(arguments) < len(kwargs):
             raise PipelineError(f"{name}() got two words of equal meaning: {', '.join(kwargs)}. Pass one of them.")
         for key in arguments.keys() & _ARGUMENTS.get(name, {}).keys():
-            raise PipelineError(f"{name}({key}={reprlib.repr(arguments[key])}): {_ARGUMENTS[name][key]}")
+            value = reprlib.repr(arguments[key])
+            raise PipelineError(f"{name}({key}={value}): {_ARGUMENTS[name][key].replace('{value}', value)}")
         return function(*args, **arguments)
 
     return call
@@ -216,12 +227,21 @@ def refuse_several_parameters(function: Callable[..., Any], paths: tuple[str, ..
     names = [name for name in names if name != "rng"]
     if len(names) < 2:
         return
-    keys = map(repr, names) if set(names) <= set(paths) else map(str, range(len(names)))
-    fields = ", ".join(f"{unit}[{key}]" for key in keys)
     raise PipelineError(
         f"map() passes a {unit} as one value, but the function takes {len(names)}: {', '.join(names)}. "
-        f"Write map(lambda {unit}: function({fields}))."
+        f"{_field_advice(names, paths, unit)}For random numbers, name the parameter rng."
     )
+
+
+def _field_advice(names: list[str], paths: tuple[str, ...], unit: str) -> str:
+    """Return how to pass the fields of a row to a function. Parameters may have names that are not its fields."""
+    if set(names) <= set(paths):
+        keys = map(repr, names)
+    elif len(paths) >= len(names) and paths[0] == "0":
+        keys = map(str, range(len(names)))
+    else:
+        return f"Take its fields inside the function: {unit}[...]. "
+    return f"Write map(lambda {unit}: function({', '.join(f'{unit}[{key}]' for key in keys)})). "
 
 
 def _refuse_validation_split(kind: str, caller: FrameType | None) -> None:

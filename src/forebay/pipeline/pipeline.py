@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # the feed is in a higher layer; only its name is needed here
 
 __all__ = ["Pipeline"]
 
+_DESCRIBING = {"class_names", "specs", "structure"}  # attributes of a pipeline for users; the others are for a feed
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline(BatchMethods, CacheMethods, PackMethods):
@@ -231,6 +233,11 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
     def __format__(self, format_spec: str) -> str:
         refuse_keras("a pipeline", sys._getframe(1))
         return format(str(self), format_spec)
+
+    def __dir__(self) -> list[str]:
+        """Return the names that a completion shows: methods, and the attributes for users."""
+        kind = type(self)
+        return [name for name in object.__dir__(self) if name in _DESCRIBING or callable(getattr(kind, name, None))]
 
     if not TYPE_CHECKING:  # type checkers report missing attributes themselves
 

@@ -135,7 +135,8 @@ class Plan:
         return render_card(title, self.headline, rows, lines)
 
     def __repr__(self) -> str:
-        counts = {"thread": self.threads, "process": self.processes, "slot": self.slots}
+        consumer_slots = LENT_SLOTS if self.transport is None else self.transport.consumer_slots
+        counts = {"thread": self.threads, "process": self.processes, "slot": self.slots + consumer_slots}
         plurals = {"process": "processes"}
         resources = [
             f"{count} {name if count == 1 else plurals.get(name, f'{name}s')}"

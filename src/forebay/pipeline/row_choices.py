@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -77,13 +78,18 @@ def _select_numbers(order: Order, numbers: Array, length: int) -> Order:
 
 
 def split_counts(fractions: Sequence[Any], rows: int) -> list[int]:
-    """Return the number of rows of each part, rounded by the largest remainder."""
+    """Return the number of rows of each part. Fractions of the rows are rounded by the largest remainder."""
     call = f"split({', '.join(map(repr, fractions))})"
     if not fractions or not all(_is_number(fraction) and isfinite(fraction) and fraction > 0 for fraction in fractions):
         raise PipelineError(f"{call}: pass the fraction of each part as a number above 0, such as split(0.9, 0.1).")
+    if all(isinstance(fraction, Integral) for fraction in fractions) and sum(fractions) == rows:
+        return list(map(int, fractions))
     total = sum(map(float, fractions))
     if abs(total - 1) > SUM_TOLERANCE:
-        raise PipelineError(f"{call}: the fractions have the sum {total:g}. Pass fractions with the sum 1.")
+        raise PipelineError(
+            f"{call}: the fractions have the sum {total:g}. Pass fractions with the sum 1, or numbers of rows with the "
+            f"sum {rows}."
+        )
     quotas = [float(fraction) / total * rows for fraction in fractions]
     counts = [int(quota) for quota in quotas]
     by_remainder = sorted(range(len(quotas)), key=lambda part: counts[part] - quotas[part])

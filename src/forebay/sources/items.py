@@ -23,7 +23,7 @@ class ItemSource(AbstractSource):
 
     def __init__(self, items: Any) -> None:
         if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
-            raise SpecError(f"from_source() got {type(items).__name__}. Pass an object with __len__ and __getitem__.")
+            raise SpecError(f"from_source() got {type(items).__name__}. {_advice(items)}")
         self._items = items
         if len(items) == 0:
             raise SourceError("the source has no rows. Pass one with at least one row.")
@@ -83,3 +83,10 @@ def _mismatch_error(number: int, name: str, leaf: Array, target: Array) -> SpecE
         f"row {number} has {got} in {name!r}, the first row has {want}. Give all rows one shape and dtype. If only "
         "the shapes differ, you can also pad the rows with batch(..., pad=0)."
     )
+
+
+def _advice(items: Any) -> str:
+    """Return what to pass to `from_source` in place of an object without rows."""
+    if hasattr(items, "__iter__") and hasattr(items, "dataset"):  # such as a DataLoader of PyTorch
+        return "A DataLoader gives batches. Call from_batches(loader), or from_source(loader.dataset) for its rows."
+    return "Pass an object with __len__ and __getitem__."

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 CHANNELS = (1, 3, 4)
+_CHANNELS_FIRST = "If a map moves the channels first, call it after this transform, or permute batches in the loop."
 IMAGE_DTYPES = ("uint8", "float16", "float32")  # of the fields that an augmentation transforms by default
 NUMPY_OPS = NumpyArrayOps()
 FLOAT32 = np.dtype(np.float32)
@@ -139,6 +140,7 @@ class Augmentation(ABC):
             raise SpecError(
                 f"{self} finds no images: the fields are {known}. It needs uint8, float16 or float32 rows of shape "
                 "(height, width, channels) with 1, 3 or 4 channels. Name a field of shape (height, width) with fields=."
+                f" {_CHANNELS_FIRST}"
             )
         for name, (shape, dtype), is_chosen in zip(structure.paths, rows, chosen, strict=True):
             if is_chosen:
@@ -155,7 +157,8 @@ class Augmentation(ABC):
         if len(sizes) not in (2, 3) or (len(sizes) == 3 and sizes[2] not in CHANNELS) or 0 in sizes:
             raise SpecError(
                 f"{self} needs images of shape (height, width, channels) with 1, 3 or 4 channels, or (height, width), "
-                f"but rows of {name!r} have the shape {tuple(shape)}. Transpose them first, or name other fields."
+                f"but rows of {name!r} have the shape {tuple(shape)}. Transpose them first, or name "
+                f"other fields. {_CHANNELS_FIRST}"
             )
         self.check(sizes, dtype, name)
 

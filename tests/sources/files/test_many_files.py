@@ -151,6 +151,15 @@ def test_an_option_of_another_format_is_refused_and_the_error_lists_the_options(
         open_files(tmp_path / "x.npy", delimiter=",")
 
 
+def test_token_ids_in_a_file_of_raw_bytes_need_the_option_spec(tmp_path):
+    np.zeros(3, np.uint16).tofile(tmp_path / "x.bin")
+    with pytest.raises(SourceError, match=r"no option 'dtype'.*For numbers such as token IDs, write spec='uint16'\."):
+        open_files(tmp_path / "x.bin", dtype="uint16")
+    with pytest.raises(SpecError, match="for example spec='uint16' for token IDs"):
+        open_files(tmp_path / "x.bin")
+    assert len(open_files(tmp_path / "x.bin", spec="uint16")) == 3
+
+
 def test_files_of_different_dtype_are_refused_with_both_names(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
     np.save(tmp_path / "b.npy", np.zeros((2, 3), "f8"))

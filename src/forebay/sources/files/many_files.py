@@ -298,6 +298,9 @@ def _validate_options(file: Path, opener: Callable[..., Any], options: Mapping[s
     unknown = [name for name in options if name not in known]
     if unknown:
         valid = ", ".join(name for name in known if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY)
+        hint = (
+            " For numbers such as token IDs, write spec='uint16'." if unknown[0] == "dtype" and "spec" in known else ""
+        )
         raise SourceError(
-            f"{format_suffix(file)} files have no option {unknown[0]!r}. Choose from these options: {valid}."
+            f"{format_suffix(file)} files have no option {unknown[0]!r}. Choose from these options: {valid}.{hint}"
         )

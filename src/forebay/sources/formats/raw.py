@@ -41,8 +41,8 @@ def validate_record_spec(path: PathName, spec: Tree | None) -> tuple[tuple[Array
     """
     if spec is None:
         raise SpecError(
-            f"{path} is raw bytes without a header. Describe a record with spec=, for example "
-            "spec={'label': 'uint8', 'image': forebay.ArraySpec((32, 32, 3), 'uint8')}."
+            f"{path} is raw bytes without a header. Describe a record with spec=, for example spec='uint16' for token "
+            "IDs, or spec={'label': 'uint8', 'image': forebay.ArraySpec((32, 32, 3), 'uint8')}."
         )
     specs, structure = as_specs(spec)
     for user_leaf, leaf_spec, name in zip(flatten(spec)[0], specs, structure.paths, strict=True):
