@@ -5,7 +5,7 @@ Most functions return the edits that fit a call site as text, or an empty text i
 
 import ast
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +42,7 @@ __all__ = [
     "fit_more_steps",
     "fit_read",
     "fit_removal",
+    "fit_workers",
     "has_excerpt",
     "list_dtype",
     "keras_setting",
@@ -160,12 +161,12 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
     return fit_line(view, site.line, make_edits)
 
 
-def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite) -> str:
+def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite, comment: str) -> str:
     """Return code that makes all rows of a dataset once, and a feed of them; empty if none fits."""
     return fit_line(
         view,
         site.line,
-        lambda code, number: input_edits.feed_of_dataset(code, number, framework, in_memory=True),
+        lambda code, number: input_edits.feed_of_dataset(code, number, framework, stored_rows=comment),
     )
 
 
@@ -177,6 +178,19 @@ def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 def fit_loader(view: CaptureView, line: Line | None, **keywords: str) -> str:
     """Return the call of a DataLoader with other keyword arguments; empty if none fits."""
     return fit_line(view, line, lambda code, number: input_edits.change_loader(code, number, **keywords))
+
+
+def fit_workers(view: CaptureView, lines: Sequence[Line | None], settings: Mapping[str, str], *held: str) -> str:
+    """Return the call of a DataLoader with worker processes, at the first line that fits; empty if none fits.
+
+    `held` are the generators of random numbers that the dataset holds, such as "transform.rng: Generator". The code
+    gives each worker process its own.
+    """
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        return input_edits.change_loader(code, number, held, **settings)
+
+    return next(filter(None, (fit_line(view, line, make_edits) for line in lines)), "")
 
 
 def fit_removal(view: CaptureView, line: Line | None, *names: str) -> str:
