@@ -22,9 +22,18 @@ def test_the_test_of_the_script_gets_a_longer_period(number):
     assert apply_cure(SAVING, code_after(SAVING, number, run_less_often, 20, 10)) == SAVING.replace("20", "200")
 
 
-def test_another_test_of_the_script_is_left_alone():
-    source = SAVING.replace("step % 20 == 19", "loss < best")
-    assert code_after(source, 6, run_less_often, 20, 10) == ""
+@pytest.mark.parametrize(
+    ("source", "saved"),
+    [
+        ("for step in range(90):\n    if step not in (7, 9):\n        save(step)\n", 8),
+        ("for step in range(90):\n    save(step)\n", 9),
+    ],
+)
+def test_a_line_without_a_period_of_its_own_gets_a_counter(source, saved):
+    number = len(source.strip().split("\n"))
+    found = []
+    exec(apply_cure(source, code_after(source, number, run_less_often, 0, 10)), {"save": found.append})
+    assert len(found) == saved
 
 
 def test_a_debug_call_is_removed_and_a_used_result_is_not():

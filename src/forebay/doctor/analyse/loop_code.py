@@ -212,10 +212,10 @@ def _count_of_range(code: ScriptCode, call: ast.Call, name: str) -> str:
 def _counter_of_while(loop: ast.While) -> str:
     """Return the name to which each iteration of a loop adds 1, and which the loop changes nowhere else."""
     for node in loop.body:
-        is_increment = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
-        if is_increment and isinstance(node.target, ast.Name) and _is_one(node.value):
-            others = [other for other in loop.body if other is not node]
-            return node.target.id if node.target.id not in stored_names(*others) else ""
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and _is_one(node.value):
+            others = stored_names(*(other for other in loop.body if other is not node))
+            if isinstance(node.target, ast.Name) and node.target.id not in others:
+                return node.target.id
     return ""
 
 

@@ -5,6 +5,7 @@ import ast
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
+from forebay.doctor.rules.step_edits import every_nth_call
 
 __all__ = ["remove_expression", "run_less_often"]
 
@@ -16,19 +17,21 @@ def remove_expression(code: ScriptCode, number: int) -> list[Edit]:
     return [Edit.remove(code, statement)] if statement is not None and is_call else []
 
 
-def run_less_often(code: ScriptCode, number: int, period: int, factor: int) -> list[Edit]:
-    """Return the edit of a test such as `if step % 20 == 0` around a line, which then holds less often by a factor.
+def run_less_often(code: ScriptCode, number: int, period: int, times: int) -> list[Edit]:
+    """Return the edits that run a line only once of `times`; empty if none fits. It now runs every `period`-th step.
 
-    `period` is the number in the test. Empty if there is no such test.
+    If the line belongs to a test such as `if step % 20 == 0`, its number changes. Otherwise a counter skips the line.
     """
     statement = code.statement_at(number)
-    around = (statement, *code.ancestors(statement)) if statement is not None else ()
-    for test in (node for node in around if isinstance(node, ast.If)):
+    if statement is None:
+        return []
+    tests = [node for node in (statement, *code.ancestors(statement)) if isinstance(node, ast.If)]
+    for test in tests:
         periods = [
             node.right
             for node in ast.walk(test.test)
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Constant)
         ]
         if len(periods) == 1 and periods[0].value == period:
-            return patch_statement(code, test, code.replace(periods[0], str(factor * period)))
-    return []
+            return patch_statement(code, test, code.replace(periods[0], str(period * times)))
+    return every_nth_call(code, number, times)

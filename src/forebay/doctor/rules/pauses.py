@@ -18,7 +18,7 @@ from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
 from forebay.doctor.rules.pause_edits import run_less_often
 from forebay.doctor.rules.save_edits import save_in_thread
-from forebay.doctor.rules.step_edits import every_nth_call, without_counter
+from forebay.doctor.rules.step_edits import without_counter
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "reported_lines"]
@@ -201,8 +201,10 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
         yield Cure(kind.cure, kind.code, basis=basis, changes=shorten_run(view, rarer))
         return
     title = _RARER_TITLES.get(kind.verb, kind.cure) if kind else "do this less often, or outside of the loop"
-    fitted = "" if ".fit(" in text else fit_line(view, line, lambda code, at: every_nth_call(code, at, LESS_OFTEN))
-    fitted = fitted or fit_line(view, line, lambda code, at: run_less_often(code, at, pause.period or 0, LESS_OFTEN))
+    fitted = ""
+    if ".fit(" not in text:
+        period = pause.period or 0
+        fitted = fit_line(view, line, lambda code, number: run_less_often(code, number, period, LESS_OFTEN))
     code = fitted or _rarer_code(kind, text, LESS_OFTEN * pause.period if pause.period else 1000)
     yield Cure(title, code, basis=basis, changes=shorten_run(view, rarer))
 
