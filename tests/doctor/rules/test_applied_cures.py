@@ -14,6 +14,8 @@ SKETCHES = {
     "call `fit` once": "The calls of `fit` may differ in data that only the script can put together.",
     "keep a running result, or only the last values": "Which values the script still needs is not visible.",
     "write new rows into an array that exists": "The size of the array depends on the length of the run.",
+    "save in a background thread": "Keras saves a model with its own files, so the script must load them otherwise.",
+    "make a batch with fewer operations": "How a batch is made is code of the script.",
     "switch it off; run with --verify to measure what this saves": "A profiler is a block around the whole loop.",
     "keep the step in one graph": "It shows how to find the breaks; the options raise an error at the first one.",
     "if the data is in tensors, index them": "The dataset may compute its rows instead of storing them.",

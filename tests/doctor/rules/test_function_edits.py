@@ -2,7 +2,7 @@
 
 import pytest
 from tests.doctor.applied_cures import apply_cure
-from tests.doctor.captures import TORCH, loop, upload
+from tests.doctor.captures import TORCH, TORCH_GPU, loop, upload
 from tests.doctor.rules.edited_code import code_after
 
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -70,22 +70,27 @@ def test_other_lists_stay_lists(old, new):
     assert code_after(TOKENS.replace(old, new), 4, stack_slices, "int64") == ""
 
 
-def cures_of(source, line, **detail):
+def cures_of(source, line, frameworks=TORCH, **detail):
     texts = [[1 + index, text] for index, text in enumerate(source.split("\n"))]
     facts = {"script": {"files": [{"file": "train.py", "lines": texts}]}}
-    capture = loop(upload("torch.tensor", 6, line=line, nbytes=1 << 20, **detail), frameworks=TORCH, facts=facts)
+    capture = loop(upload("torch.tensor", 6, line=line, nbytes=1 << 20, **detail), frameworks=frameworks, facts=facts)
     (finding,) = [each for each in diagnose(capture).findings if each.rule == "conversion_in_loop"]
     return {cure.title: cure for cure in finding.cures}
 
 
+ARRAYS, THREAD = "store numbers in arrays, not in Python lists", "let a thread make the next batch during the step"
+
+
 def test_cures_use_only_names_of_the_script():
-    cures = cures_of(TOKENS, 4, from_dtype="list", dtype="int64")
-    assert {*cures} == {
-        "store numbers in arrays, not in Python lists",
-        "let a thread make the next batch during the step",
-    }
-    assert 'np.asarray(data, dtype="int64")' in cures["store numbers in arrays, not in Python lists"].code
-    assert cures["let a thread make the next batch during the step"].low == 0  # the thread runs Python too
+    cures = cures_of(TOKENS, 4, TORCH_GPU, from_dtype="list", dtype="int64")
+    assert {*cures} == {ARRAYS, THREAD}
+    assert 'np.asarray(data, dtype="int64")' in cures[ARRAYS].code
+    assert "maker.submit(get_batch, " in cures[THREAD].code
+    assert cures[THREAD].low == 0  # the thread runs Python too
+
+
+def test_on_the_cpu_no_thread_converts_lists():
+    assert {*cures_of(TOKENS, 4, from_dtype="list", dtype="int64")} == {ARRAYS}
 
 
 def test_code_that_fits_no_line_says_that_it_is_an_example():

@@ -116,11 +116,7 @@ def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     if site.api != SESSION and fit_feed(view, framework, site) and not _slows_down(view, site):
         return
     if code := fit_line(view, site.line, prefetch_call):
-        if not _is_short(view, site):
-            title, changes = "let a thread make the next batch during the step", prefetch_conversion(view, site)
-            outcomes = (*changes, unchanged) if is_python_data(site) else changes
-            basis = "Python code of the thread still delays the loop" if is_python_data(site) else OVERLAP_BASIS
-            yield Cure(title, code, basis, outcomes)
+        yield from _thread_cure(view, site, code)
         return
     changes = _prefetch_changes(view, site, framework)
     if _is_on_cpu(view) and framework == "torch" and not shortens_step(view, changes):
@@ -133,6 +129,19 @@ def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
         basis=OVERLAP_BASIS,
         changes=changes,
     )
+
+
+def _thread_cure(view: CaptureView, site: CallSite, code: str) -> Iterator[Cure]:
+    """Yield the cure that calls a function of the script early, unless this does not shorten the step."""
+    changes = prefetch_conversion(view, site)
+    if _is_on_cpu(view):
+        changes = prefetch_in_thread(view, site, cost_of(view, site.events))
+    elif is_python_data(site):
+        changes = (*changes, unchanged)
+    if _is_short(view, site) or (_is_on_cpu(view) and not shortens_step(view, changes)):
+        return
+    basis = "Python code of the thread still delays the loop" if is_python_data(site) else OVERLAP_BASIS
+    yield Cure("let a thread make the next batch during the step", code, basis, changes)
 
 
 def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> Changes:
