@@ -56,6 +56,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         warn_renamed("Pipeline", {"opening": "file_recipe"})
         return self.file_recipe
 
+    @accept_familiar_arguments
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
         """Keep every `count`-th row (or ready-made batch) of the order, beginning with number `index`.
 
