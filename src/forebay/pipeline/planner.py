@@ -166,7 +166,7 @@ class _Draft:
             where, why = _placement(number, plan_input)
             yield Decision(str(transform), where, why + describe_map(transform))
         for transform in plan_input.device_transforms:
-            yield Decision(str(transform), "device", why_on_device(transform))
+            yield Decision(str(transform), "device", why_on_device(transform, has_gpu=plan_input.device is not None))
         if plan_input.fixed_size:
             why_memory = f"slots and buffers; the limit is host_bytes={format_nbytes(plan_input.host_nbytes)}"
         else:

@@ -310,9 +310,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def _uses_eager_tensors(self, model: Any) -> bool:
         """Return whether Keras gets eager tensors.
 
-        Keras's own loop over several steps would copy GPU tensors back to the host.
+        Keras's own loop over several steps would copy GPU tensors back to the host, and needs specs in advance.
         """
-        return model.steps_per_execution == 1 or self._on_device
+        return model.steps_per_execution == 1 or self._on_device or not self._has_known_output
 
     @property
     def _on_device(self) -> bool:
