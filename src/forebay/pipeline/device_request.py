@@ -134,7 +134,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
     if pipeline.source.encoded_images is not None:
         return "the device decodes the rows"
     if pipeline.padded:
-        return "batches differ in size"
+        return "batches may differ in size"
     if transforms:
         return f"{transforms[0]} runs on the host"
     if not pipeline.source.memory():

@@ -243,7 +243,8 @@ def test_damaged_states_are_refused(tmp_path):
 
 def test_a_backup_of_another_pipeline_is_refused(tmp_path):
     interrupted_fit(tmp_path, 4, save_freq=2)
-    with pytest.raises(StateError):
+    way_out = f"from the folder {tmp_path}: .*shuffle.* differ.* Or delete {tmp_path} to train from the beginning"
+    with pytest.raises(StateError, match=way_out):
         fit_with_backup(tmp_path, save_freq=2, pipeline=make_pipeline().shuffle(seed=9).batch(BATCH))
 
 

@@ -76,7 +76,13 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         if not Path(self._weights_path).exists():
             return
         backup = self._find_backup()
-        is_inside_epoch = self._feed.resume(backup.feed_state, finished_steps=backup.finished_steps)
+        try:
+            is_inside_epoch = self._feed.resume(backup.feed_state, finished_steps=backup.finished_steps)
+        except StateError as error:
+            raise StateError(
+                f"the feed cannot resume from the folder {self.backup_dir}: {error} "
+                f"Or delete {self.backup_dir} to train from the beginning."
+            ) from error
         self._steps_before_resume = backup.finished_steps if is_inside_epoch else 0
         # Keras writes the epoch after the weights, and forgets the epoch of a resumed `fit` in its next backup.
         self.model._initial_epoch = backup.epoch if is_inside_epoch else backup.epoch + 1
