@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+import scipy.sparse
 from PIL import Image
 from tests.pipeline.cached_rows import Counted, square, write_images
 from tests.pipeline.row_pipelines import TEN
@@ -46,6 +47,42 @@ def test_other_names_of_fields_get_another_key(tmp_path, version):
         pipeline = fb.from_arrays(dict(zip(names, arrays, strict=True))).map(lambda row: row["x"])
         with pipeline.cache(tmp_path, version=version).batch(4).feed("numpy") as feed:
             assert rows_of(feed) == expected.tolist()
+
+
+def test_values_places_and_the_width_of_a_csr_matrix_are_in_the_key(tmp_path):
+    dense = np.diag(np.arange(1.0, 6.0))
+    wider, moved, scaled_up = np.pad(dense, ((0, 0), (0, 2))), dense[:, ::-1], dense * 2
+    matrices = [scipy.sparse.csr_matrix(rows) for rows in (dense, dense, wider, moved, scaled_up)]
+    for matrix in matrices:
+        fb.from_arrays({"x": matrix, "y": np.arange(5)}).map(width).cache(tmp_path)
+    assert len(list(tmp_path.glob("*.json"))) == 4
+    fb.from_arrays({"x": matrices[0], "y": np.arange(5) + 1}).map(width).cache(tmp_path)
+    assert len(list(tmp_path.glob("*.json"))) == 5
+
+
+def width(row):
+    return np.int64(len(row["x"]))
+
+
+def test_texts_and_options_of_packed_rows_are_in_the_key(tmp_path):
+    texts = fb.from_ragged(np.arange(20), [0, 3, 7, 8, 15, 20])
+    others = fb.from_ragged(np.arange(1, 21), [0, 3, 7, 8, 15, 20]), fb.from_ragged(np.arange(20), [0, 3, 7, 9, 15, 20])
+    selected = texts.select(np.array([0, 1, 2, 3])), texts.select(np.array([0, 1, 2, 4]))
+    packed = [texts.pack(8), texts.pack(8), *(each.pack(8) for each in (*others, *selected))]
+    packed += [texts.pack(8, pad=-1), texts.pack(8, seed=1), texts.pack(8, long="truncate"), texts.pack(9)]
+    for pipeline in packed:
+        pipeline.cache(tmp_path)
+    assert len(list(tmp_path.glob("*.json"))) == len(packed) - 1
+    with texts.pack(8).cache(tmp_path).batch(9).feed("numpy") as feed, texts.pack(8).batch(9).feed("numpy") as plain:
+        assert [batch["tokens"].tolist() for batch in feed] == [batch["tokens"].tolist() for batch in plain]
+
+
+def test_a_changed_text_is_found_before_packed_rows_are_stored(tmp_path):
+    values = np.arange(20)
+    pipeline = fb.from_ragged(values, [0, 3, 7, 8, 15, 20]).pack(8).cache(tmp_path).batch(2)
+    values[0] = 5
+    with pipeline.feed("numpy") as feed, pytest.raises(PipelineError, match="data"):
+        next(feed)
 
 
 def test_equal_functions_share_a_cache_and_others_do_not(tmp_path):

@@ -237,7 +237,14 @@ def test_rows_that_depend_on_their_batch_are_not_cached(place):
 
 
 @pytest.mark.parametrize("rows", [TEXTS, fb.from_arrays(sp.csr_array(np.eye(3)))])
-def test_packed_and_sparse_rows_need_a_version_on_disk(rows, tmp_path):
+def test_packed_and_sparse_rows_need_no_version_on_disk(rows, tmp_path):
+    expected = [str(batch) for batch in rows.batch(2).feed("numpy")]
+    with rows.cache(tmp_path).batch(2).feed("numpy") as feed:
+        assert [[str(batch) for batch in feed] for _ in range(2)] == [expected, expected]
+
+
+def test_packed_rows_of_python_objects_need_a_version_on_disk(tmp_path):
+    rows = fb.from_source([np.arange(3), np.arange(2)]).pack(4)
     with pytest.raises(
         PipelineError, match=r"needs a hash of the functions and the data.*Pass cache\(..., version='1'\)"
     ):

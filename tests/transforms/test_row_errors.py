@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.core.skipped_rows import ErrorLimit, SkippedRow, describe_error
 from forebay.errors import TransformError
-from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped, describe_error
+from forebay.transforms.batch_context import BatchContext, collect_skipped
 from forebay.transforms.row_errors import MIN_COUNTED_ROWS, SHOWN_ROWS, SkippedRowLog, replace_failed_rows
 
 
@@ -16,7 +17,7 @@ def skipped(row, transform=0, error=None):
 
 
 def log(max_errors=0.01):
-    return SkippedRowLog({0: ("map(f, rows)", max_errors), 2: ("map(g, rows)", 1.0)})
+    return SkippedRowLog({0: ErrorLimit("map(f, rows)", max_errors), 2: ErrorLimit("map(g, rows)", 1.0)})
 
 
 @given(is_good=st.lists(st.booleans(), min_size=1, max_size=40).filter(any))

@@ -17,6 +17,7 @@ from forebay.core.decision import Decision
 from forebay.core.encoded_images import EncodedImages
 from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
+from forebay.core.skipped_rows import ErrorLimit
 from forebay.core.spec import Array, ArraySpec, Structure
 
 __all__ = [
@@ -156,6 +157,9 @@ class AbstractSource(PipelineInput):
     encoded_images: EncodedImages | None = None  # the images of the rows, if a device shall decode them
     # Returns a source with the same rows and `encoded_images`, if a device may decode the images instead of the host.
     for_device_decoder: Callable[[], "AbstractSource"] | None = None
+    # How many rows may be unreadable. If a row is, `gather` writes all other rows and then raises UnreadableRowsError.
+    # None: the first unreadable row ends the feed.
+    error_limit: ErrorLimit | None = None
     can_prefetch: bool = False  # whether `prefetch` may read rows; `gather` should then get the rows that it announced
     decompressed_nbytes: int = 0  # bytes of memory that the source uses after `decompress()`
     scratch_row_nbytes: int = 0  # bytes of temporary memory that `gather` needs for each row
@@ -170,7 +174,10 @@ class AbstractSource(PipelineInput):
 
     @abstractmethod
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        """Write row `rows[i]` of each leaf to `out[leaf][i]`."""
+        """Write row `rows[i]` of each leaf to `out[leaf][i]`.
+
+        See `error_limit` for rows that cannot be read.
+        """
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         """Return each row as a list of leaves. Override this if rows differ in shape."""

@@ -12,6 +12,7 @@ from forebay.core.handoff import CastingHandOff, FinishingHandOff, HandOff, Ragg
 from forebay.core.machine import Machine
 from forebay.core.ragged import Ragged, map_values
 from forebay.core.recorder import Recorder
+from forebay.core.skipped_rows import SOURCE, ErrorLimit
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Structure, Tree, flatten
 from forebay.errors import BudgetError, PipelineError
@@ -53,7 +54,7 @@ class FeedParts:
     hand_off: "HandOff | RaggedHandOff"
     build_tree: Callable[[Sequence[Any]], Tree]  # makes a batch of the framework's arrays
     device_transforms: "DeviceTransforms | None" = None
-    skipped_rows: SkippedRowLog | None = None  # None if no map skips rows
+    skipped_rows: SkippedRowLog | None = None  # None if neither the source nor a map skips rows
     plan_version: int = 0  # `AbstractSource.plan_version` when the feed was planned
 
 
@@ -79,7 +80,7 @@ def build_feed(request: FeedRequest, recorder: Recorder | None = None) -> FeedPa
         threads=plan.threads,
         budget_nbytes=plan.input.host_nbytes if plan.transport is None else NO_BUDGET_LIMIT,
     )
-    skipped_rows = _build_skipped_row_log(plan, recorder)
+    skipped_rows = _build_skipped_row_log(request.pipeline, plan, recorder)
     hand_off = target.hand_off if plan.input.offsets_dtype is None else RaggedHandOff(target.hand_off, plan.input)
     build_tree, device_transforms = _make_tree_builder(request), _build_device_transforms(request)
     return FeedParts(plan, runner, recorder, hand_off, build_tree, device_transforms, skipped_rows, plan_version)
@@ -111,15 +112,20 @@ def _make_tree_builder(request: FeedRequest) -> Callable[[Sequence[Any]], Tree]:
     return lambda leaves: build_tree(finish(leaves))
 
 
-def _build_skipped_row_log(plan: Plan, recorder: Recorder) -> SkippedRowLog | None:
-    maps = {
-        index: (str(transform), transform.max_errors)
+def _build_skipped_row_log(pipeline: Pipeline, plan: Plan, recorder: Recorder) -> SkippedRowLog | None:
+    limits = {
+        index: ErrorLimit(str(transform), transform.max_errors)
         for index, transform in enumerate(plan.input.transforms)
         if isinstance(transform, Map) and transform.max_errors is not None
     }
-    if not maps:
+    source_limit = pipeline.source.error_limit if isinstance(pipeline.source, AbstractSource) else None
+    if source_limit is not None:
+        limits = {SOURCE: source_limit, **limits}
+        why = f"other rows of the batch replace them, up to {source_limit.max_errors * 100:.4g} % of all rows"
+        recorder.note("unreadable rows", "skipped", why)
+    if not limits:
         return None
-    log = SkippedRowLog(maps)
+    log = SkippedRowLog(limits)
     recorder.register_counters("skipped_rows", log.counts)
     return log
 

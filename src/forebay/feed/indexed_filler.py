@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from forebay.core.rows import Rows, row_count, select_rows
+from forebay.core.skipped_rows import RowRepair, SkippedRow, gather_readable
 from forebay.core.source import AbstractSource, Closeable
 from forebay.core.spec import Layout
 from forebay.feed.filler import FillerParts
@@ -33,7 +34,7 @@ class DeviceFiller(Protocol):
     def only_enqueues(self, memory: Any) -> bool: ...
     @property
     def all_resident(self) -> bool: ...
-    def fill(self, memory: Any, layout: Layout, rows: GroupRows) -> None: ...
+    def fill(self, memory: Any, layout: Layout, rows: GroupRows) -> list[SkippedRow]: ...
     def close(self) -> None: ...
 
 
@@ -118,10 +119,13 @@ class IndexedFiller:
         group = task.group
         rows = GroupRows(self._row_index, group)
         slot.row_ids = rows.origin().row_ids if self._needs_row_ids else None
+        slot.skipped_rows = []
         try:
             if self._device_filler is not None:
                 slot.filled_by_device = True
-                self._device_filler.fill(slot.memory, slot.layout, rows)
+                failed = self._device_filler.fill(slot.memory, slot.layout, rows)
+                if failed:
+                    self._report_unreadable(slot, rows.origin(), self._repair(failed, rows.count))
             else:
                 self._fill(slot, task, rows, worker)
         except PartialGroupError as partial:
@@ -208,22 +212,24 @@ class IndexedFiller:
 
     def _fill(self, slot: Slot, task: FillTask, rows: GroupRows, worker: int) -> None:
         started_at = time.perf_counter()
-        numbers = rows.numbers()
+        rows.numbers()
         self._recorder.add_span("order", time.perf_counter() - started_at)
         if self._remote_filler is not None:
             self._fill_remotely(self._remote_filler, slot, rows.origin())
         elif self._plan.input.transforms or not self._plan.input.fixed_size:
             self._fill_transformed(slot, task, rows.origin(), worker)
         else:
-            self._fill_untransformed(slot, task, numbers)
+            self._fill_untransformed(slot, task, rows)
 
-    def _fill_untransformed(self, slot: Slot, task: FillTask, rows: Rows) -> None:
+    def _fill_untransformed(self, slot: Slot, task: FillTask, rows: GroupRows) -> None:
         started_at = time.perf_counter()
         arrays = slot.gather_arrays(task.group.rows)
-        self._gather_into(task, rows, arrays)
+        repair = self._gather_into(task, rows.numbers(), arrays)
         slot.scatter_batches(arrays)
         nbytes = sum(array.nbytes for array in arrays)
         self._recorder.add_span("gather", time.perf_counter() - started_at, nbytes=nbytes)
+        if repair is not None:
+            self._report_unreadable(slot, rows.origin(), repair)
 
     def _fill_remotely(self, filler: RemoteFiller, slot: Slot, origin: GroupOrigin) -> None:
         started_at = time.perf_counter()
@@ -232,36 +238,77 @@ class IndexedFiller:
 
     def _fill_transformed(self, slot: Slot, task: FillTask, origin: GroupOrigin, worker: int) -> None:
         started_at = time.perf_counter()
-        leaves = self._gather_input(slot, task, origin.row_numbers)
+        leaves, repair = self._gather_input(slot, task, origin.row_numbers)
         gathered_at = time.perf_counter()
         self._recorder.add_span("gather", gathered_at - started_at, nbytes=sum(leaf.nbytes for leaf in leaves))
-        self._transform_stage.transform_into(slot, leaves, origin, worker)
+        if repair is None:
+            self._transform_stage.transform_into(slot, leaves, origin, worker)
+        else:
+            self._transform_repaired(slot, leaves, repair, origin, worker)
         self._recorder.add_span("transform", time.perf_counter() - gathered_at)
 
-    def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> list[Any]:
-        """Gather rows as the input of the transforms, and return one array for each leaf.
+    def _gather_input(self, slot: Slot, task: FillTask, rows: Rows) -> tuple[list[Any], RowRepair | None]:
+        """Gather rows as the input of the transforms. Return one array for each leaf, and the repair of the rows.
 
         `TransformStage.input_arrays` decides whether they are in the slot. Padded and ragged rows are in new arrays.
         """
+        if self._pad is None:
+            arrays = self._transform_stage.input_arrays(slot, task.group.rows)
+            return arrays, self._gather_into(task, rows, arrays)
         names = self._source.structure.paths
-        if isinstance(self._pad, Unpadded):
-            return pad_rows(self._source.gather_rows(rows), names, self._pad)
-        if self._pad is not None:
+        if self._source.error_limit is not None:  # `validate_pipeline` has checked that the rows have one shape
+            arrays = [spec.empty(row_count(rows)) for spec in self._source.specs]
+            repair = self._gather_into(task, rows, arrays)
+            return list(pad_rows(list(zip(*arrays, strict=True)), names, self._pad)), repair
+        if not isinstance(self._pad, Unpadded):
             if self._fill_values is None:
                 self._fill_values = fill_values(self._source.specs, names, self._pad)
             columns = self._source.gather_columns(rows, self._fill_values)
             if columns is not None:
-                return list(stack_columns(columns, names, self._pad))
-            return list(pad_rows(self._source.gather_rows(rows), names, self._pad))
-        arrays = self._transform_stage.input_arrays(slot, task.group.rows)
-        self._gather_into(task, rows, arrays)
-        return arrays
+                return list(stack_columns(columns, names, self._pad)), None
+        return list(pad_rows(self._source.gather_rows(rows), names, self._pad)), None
 
-    def _gather_into(self, task: FillTask, rows: Rows, arrays: Sequence[Any]) -> None:
-        if task.session is None:
-            self._source.gather(rows, arrays)
-        else:
+    def _gather_into(self, task: FillTask, rows: Rows, arrays: Sequence[Any]) -> RowRepair | None:
+        """Gather rows. If the source cannot read some of them, replace these, and return the repair."""
+        if task.session is not None:
             task.session.gather(_group_id(task.group), rows, arrays)
+            return None
+        failed = gather_readable(self._source, rows, arrays)
+        if not failed:
+            return None
+        repair = self._repair(failed, row_count(rows))
+        repair.apply(arrays)
+        return repair
+
+    # Rows that the source cannot read
+
+    def _repair(self, failed: Sequence[SkippedRow], rows: int) -> RowRepair:
+        repair = RowRepair.of(failed, rows, self._plan.input.batch_rows)
+        if repair.error is not None and repair.batches == 0:
+            raise repair.error
+        return repair
+
+    def _transform_repaired(
+        self, slot: Slot, leaves: list[Any], repair: RowRepair, origin: GroupOrigin, worker: int
+    ) -> None:
+        """Transform the batches before the first one without a good row."""
+        transformed = origin
+        if repair.error is not None:
+            readable = repair.batches * self._plan.input.batch_rows
+            leaves, transformed = [leaf[:readable] for leaf in leaves], origin.first_rows(readable)
+        try:
+            self._transform_stage.transform_into(slot, leaves, transformed, worker)
+        except PartialGroupError as partial:
+            skipped = repair.skipped_before(partial.batches * self._plan.input.batch_rows)
+            slot.skipped_rows = [*origin.name_rows(skipped), *slot.skipped_rows]
+            raise
+        self._report_unreadable(slot, origin, repair)
+
+    def _report_unreadable(self, slot: Slot, origin: GroupOrigin, repair: RowRepair) -> None:
+        """Note the unreadable rows on the slot. Raise PartialGroupError if a batch has no good row."""
+        slot.skipped_rows = [*origin.name_rows(repair.skipped), *slot.skipped_rows]
+        if repair.error is not None:
+            raise PartialGroupError(repair.batches, repair.error)
 
     def _shorten_group(self, group: Group, rows: Rows, partial: PartialGroupError) -> Group:
         """Return a group of the filled batches, and note the failed rows on the error."""

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from forebay.core.skipped_rows import SkippedRow
 from forebay.core.spec import Array, Layout, Structure
-from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
+from forebay.transforms.batch_context import BatchContext, collect_skipped
 from forebay.transforms.ops import Transform, apply_all
 from forebay.transforms.outputs import describe_transforms, write_leaves
 from forebay.transforms.workers.pickling import Failure

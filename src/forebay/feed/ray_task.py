@@ -14,11 +14,12 @@ from ray import cloudpickle
 
 from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count
+from forebay.core.skipped_rows import SkippedRow
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource
 from forebay.sources.file_recipe import FileSourceRecipe
-from forebay.transforms.batch_context import BatchContext, SkippedRow, collect_skipped
+from forebay.transforms.batch_context import BatchContext, collect_skipped
 from forebay.transforms.ops import Transform, apply_all
 from forebay.transforms.outputs import describe_transforms, write_leaves
 from forebay.transforms.workers.pickling import Failure

@@ -9,9 +9,10 @@ import numpy as np
 from forebay.core.engine import Engine, SlotMemory
 from forebay.core.ragged import Ragged, slot_arrays
 from forebay.core.rows import Rows, row_views, select_rows
+from forebay.core.skipped_rows import SkippedRow
 from forebay.core.spec import Array, Layout, align
 from forebay.order.schedule import Group, Schedule
-from forebay.transforms.batch_context import BatchContext, SkippedRow
+from forebay.transforms.batch_context import BatchContext
 
 __all__ = ["Lease", "Slot"]
 

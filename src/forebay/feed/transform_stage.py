@@ -6,6 +6,7 @@ from typing import Any
 
 from forebay.core.ragged import Ragged
 from forebay.core.rows import Rows, row_count, row_numbers, select_rows
+from forebay.core.skipped_rows import SkippedRow
 from forebay.core.spec import Array, ArraySpec, Layout, Structure
 from forebay.errors import SpecError, WorkerError
 from forebay.feed.process_task import ProcessResult, ProcessTask, ProcessTransforms, layout_views
@@ -13,7 +14,7 @@ from forebay.feed.slot import Slot
 from forebay.order.schedule import Cursor, Schedule
 from forebay.pipeline.plan import Plan
 from forebay.transforms.augmentations import draws_by_row
-from forebay.transforms.batch_context import BatchContext, SkippedRow
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.ops import apply_all
 from forebay.transforms.outputs import describe_transforms, write_leaves
 from forebay.transforms.workers.process_pool import ProcessPool
@@ -39,6 +40,12 @@ class GroupOrigin:
     cursor: Cursor  # at the start of the group
     row_numbers: Rows  # in the source; for a stream, positions in the order of all shards
     row_ids: Rows  # see `BatchContext.row_ids`
+
+    def first_rows(self, rows: int) -> "GroupOrigin":
+        """Return the origin of the first rows of the group."""
+        return replace(
+            self, row_numbers=select_rows(self.row_numbers, 0, rows), row_ids=select_rows(self.row_ids, 0, rows)
+        )
 
     def name_rows(self, skipped: Sequence[SkippedRow]) -> list[SkippedRow]:
         """Return the skipped rows of the group, with their row numbers in the source."""

@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from forebay.core.ragged import Ragged
+from forebay.core.skipped_rows import ErrorLimit
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Tree, flatten, parse_nbytes
 from forebay.errors import SourceError
 from forebay.order.orders import Sequential
+from forebay.pipeline.argument_checks import check_error_limit
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.arrays import ArraySource
@@ -186,6 +188,8 @@ def from_images(
     class_names: Sequence[str] | None = None,
     decoder: str = "auto",
     max_held_bytes: int | str | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    max_errors: float | None = None,
 ) -> Pipeline:
     """Feed images as rows `{"image": uint8 array}`; with `label`, also `"label": int64`.
 
@@ -210,6 +214,11 @@ def from_images(
             faster. `"nvjpeg"` decodes on an NVIDIA GPU. `"auto"` is the fastest of these that is installed and that the
             device of the feed has.
         max_held_bytes: For files that contain images, the memory for decompressed parts (1 GiB by default).
+        on_error: `"raise"` ends the feed at the first image that cannot be decoded. With `"skip"`, the nearest good row
+            of its batch replaces it, with its label. `stats()["skipped_rows"]` has the count, and the names and errors
+            of the first ones.
+        max_errors: With `on_error="skip"`, the largest share of received rows that may be skipped, by default 0.001.
+            The share is computed over at least 1,000 rows.
 
     Examples:
         >>> import tempfile
@@ -223,6 +232,12 @@ def from_images(
         ('cat', 'dog')
         >>> [(batch["image"].shape, batch["label"].tolist()) for batch in pipeline.feed("numpy")]
         [((2, 32, 32, 3), [0, 1])]
+        >>> _ = (folder / "cat" / "2.jpg").write_bytes(b"damaged")
+        >>> files = folder / "*" / "*.jpg"
+        >>> pipeline = from_images(files, size=(32, 32), label="folder", on_error="skip").batch(3)
+        >>> with pipeline.feed("numpy") as feed:
+        ...     [batch["label"].tolist() for batch in feed], feed.stats()["skipped_rows"]["first"][0]["row"]
+        ([[0, 0, 1]], 1)
     """
     # Imported here because only images need Pillow.
     from forebay.sources.formats.image_options import ImageOptions
@@ -231,7 +246,9 @@ def from_images(
     files = files if isinstance(files, str | Path) else list(files)
     options = ImageOptions(size, channels, resize, upright=True, short_side=short_side)
     max_held_nbytes = None if max_held_bytes is None else parse_nbytes(max_held_bytes, "max_held_bytes")
-    image_columns = ImageColumns(column, label, class_names, max_held_nbytes)
+    share = check_error_limit("from_images", on_error, max_errors)
+    error_limit = None if share is None else ErrorLimit("from_images", share)
+    image_columns = ImageColumns(column, label, class_names, max_held_nbytes, error_limit)
     return _from_indexed(open_labelled_images(files, options, image_columns, decoder))
 
 

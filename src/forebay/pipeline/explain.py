@@ -81,7 +81,10 @@ def _describe_run(stats: dict[str, Any]) -> str:
     skipped = stats.get("skipped_rows", {"count": 0})
     if skipped["count"]:
         first = skipped["first"][0]
-        text += f"\n  skipped: {skipped['count']} of {skipped['received_rows']} rows, first row {first['row']} in "
+        name = f" ({first['name']})" if "name" in first else ""
+        text += (
+            f"\n  skipped: {skipped['count']} of {skipped['received_rows']} rows, first row {first['row']}{name} in "
+        )
         text += f"{first['map']}: {first['error']}"
     if sum(stage["seconds"] for stage in stats["stages"].values()) < MIN_BUSY_SECONDS:
         return text

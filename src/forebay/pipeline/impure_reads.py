@@ -7,14 +7,25 @@ a function of an installed package does.
 import dis
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from forebay.pipeline.seeded_generators import (
+    CodeStep,
+    NamePath,
+    draws_from_seeded_generator,
+    find_name_paths,
+    read_steps,
+)
 
 __all__ = ["find_impure_read"]
 
 _RANDOM = "draws random numbers; draw them from the parameter `rng` of a map after cache()"
+_UNSEEDED = (
+    "draws random numbers from a generator that this function does not create and seed; write "
+    "`generator = torch.Generator().manual_seed(...)` in it"
+)
 _CLOCK = "depends on the time"
 _ENVIRONMENT = "depends on the process"
 _FILES = "reads files"
@@ -44,17 +55,7 @@ _PURE = (
     *("numpy.random.PCG64", "numpy.random.PCG64DXSM", "numpy.random.MT19937", "numpy.random.SeedSequence"),
     *("tensorflow.random.stateless_", "tensorflow.random.experimental.stateless_", "tensorflow.random.fold_in"),
 )
-_IGNORED = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "PRECALL", "COPY_FREE_VARS")
-_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
-
-
-@dataclass(frozen=True, slots=True)
-class _GlobalRead:
-    """A variable that the code reads, and the attributes that it reads from it."""
-
-    path: tuple[str, ...]
-    is_called_without_arguments: bool
 
 
 def find_impure_read(function: FunctionType) -> str | None:
@@ -80,11 +81,19 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
     local_names = {*code.co_varnames, *code.co_cellvars}
     scope = {name: value for name, value in variables.items() if name not in local_names} | dict(_imports(code))
     unknown = local_names.union(code.co_freevars).difference(scope)
-    for read in _reads(code):
-        name = None if read.path[0] in unknown else _full_name(read.path, scope)
-        reason = None if name is None else _reason(name, read)
+
+    def find_name(path: tuple[str, ...]) -> str | None:
+        return None if path[0] in unknown else _full_name(path, scope)
+
+    steps = read_steps(code)
+    for path in find_name_paths(steps):
+        name = find_name(path.names)
+        reason = None if name is None else _reason(name, is_called_without_arguments=_has_no_arguments(steps, path))
+        if name is not None and reason == _RANDOM and name.startswith("torch."):
+            is_seeded = draws_from_seeded_generator(code, steps, path, find_name)
+            reason = {True: None, False: _UNSEEDED, None: _RANDOM}[is_seeded]
         if reason is not None:
-            return f"it uses {'.'.join(read.path)!r}, which {reason}"
+            return f"it uses {'.'.join(path.names)!r}, which {reason}"
     for constant in code.co_consts:
         found = _find_in_code(constant, scope) if isinstance(constant, CodeType) else None
         if found is not None:
@@ -92,9 +101,15 @@ def _find_in_code(code: CodeType, variables: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _reason(name: str, read: _GlobalRead) -> str | None:
+def _has_no_arguments(steps: Sequence[CodeStep], path: NamePath) -> bool:
+    """Return whether the code calls what a path reads, without arguments."""
+    following = [step for step in steps[path.stop : path.stop + 2] if step.name != "PUSH_NULL"]
+    return bool(following) and following[0].name == "CALL" and following[0].value == 0
+
+
+def _reason(name: str, *, is_called_without_arguments: bool) -> str | None:
     if name in _SEEDED:
-        return _RANDOM if read.is_called_without_arguments else None
+        return _RANDOM if is_called_without_arguments else None
     if name.startswith(_PURE):
         return None
     parts = name.split(".")
@@ -133,20 +148,6 @@ def _object_name(value: Any) -> str | None:
     if module.startswith("numpy.random."):
         module = "numpy.random"
     return f"{aliases.get(module, module)}.{name}"
-
-
-def _reads(code: CodeType) -> Iterator[_GlobalRead]:
-    """Yield each variable that the code reads, with the attributes that it reads from it."""
-    path: list[str] = []
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in _IGNORED:
-            continue
-        if path and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            path.append(str(instruction.argval))
-            continue
-        if path:
-            yield _GlobalRead(tuple(path), instruction.opname == "CALL" and instruction.arg == 0)
-        path = [str(instruction.argval)] if instruction.opname in _READS else []
 
 
 def _imports(code: CodeType) -> Iterator[tuple[str, Any]]:

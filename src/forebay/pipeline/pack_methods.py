@@ -1,7 +1,8 @@
 """`pack()`, the pipeline method that puts several texts into one row."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from forebay.core.spec import Array, ArraySpec
 from forebay.errors import PipelineError
 from forebay.order.choices import consecutive_start
 from forebay.order.packing import LongTexts, Packed
-from forebay.pipeline.argument_checks import check_count, check_number
+from forebay.pipeline.argument_checks import check_count, check_number, refuse_error_limit
 from forebay.pipeline.description import PipelineDescription
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.row_lengths import check_lengths, read_lengths, rows_at
@@ -75,6 +76,8 @@ class PackMethods(RowMethods):
         order = self._fixed_order("pack")
         refuse_transforms(self, "pack()")
         assert order.length is not None
+        assert isinstance(self.source, AbstractSource)
+        refuse_error_limit(self.source, "pack")
         leaves = _choose_leaves(self, field, drop)
         layout = _make_layout(self, length, long, leaves, pad)
         known = None if lengths is None else check_lengths(lengths, order.length, "pack(lengths=...)")
@@ -165,4 +168,10 @@ def _make_source(pipeline: PipelineDescription, packed: Packed, layout: PackLayo
     if consecutive_start(packed.inner) != 0:
         rows = rows_at(packed.inner, table.texts)
         table = replace(table, texts=rows.astype(np.uint32 if len(source) < 2**32 else np.int64, copy=False))
-    return PackedSource(source, table, layout)
+    made = PackedSource(source, table, layout)
+    made.identify = source.identify and partial(_identify_packed, source.identify, packed.describe(), layout)
+    return made
+
+
+def _identify_packed(identify_texts: Callable[[], Any], order: tuple[Any, ...], layout: PackLayout) -> tuple[Any, ...]:
+    return identify_texts(), order, astuple(layout)

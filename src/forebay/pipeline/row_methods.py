@@ -11,7 +11,7 @@ from forebay.errors import PipelineError
 from forebay.order.choices import Selected, Span, consecutive_start
 from forebay.order.combined import has_windows
 from forebay.order.orders import BlockShuffled, Order, Repeated, Shuffled, Take, Windows, require_length
-from forebay.pipeline.argument_checks import check_count, check_number
+from forebay.pipeline.argument_checks import check_count, check_number, refuse_error_limit
 from forebay.pipeline.choice_methods import ChoiceMethods
 from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.stored_columns import read_labels
@@ -112,6 +112,7 @@ class RowMethods(ChoiceMethods):
         rows, length = self._consecutive_rows(), length + horizon
         stride = min(stride, rows.stop - rows.start)  # a longer stride also gives a single window
         assert isinstance(self.source, AbstractSource)
+        refuse_error_limit(self.source, "window")
         if within is None:
             source = make_windows(self.source, rows, length, stride)
             return replace(

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from forebay.core.ragged import Ragged
+from forebay.core.skipped_rows import RowRepair, gather_readable
 from forebay.core.source import AbstractSource
-from forebay.core.spec import ArraySpec, Structure
+from forebay.core.spec import Array, ArraySpec, Structure
+from forebay.errors import SourceError
+from forebay.order.orders import Order
 from forebay.order.permutation import Positions
 from forebay.pipeline.description import PipelineDescription
 from forebay.sources.streams.batches import BatchStream
@@ -17,6 +20,8 @@ from forebay.transforms.ops import Map, Transform, apply_all
 from forebay.transforms.padding import RaggedFields, RowList, Unpadded, pad_rows
 
 __all__ = ["TransformSpecs", "infer_specs", "padded_transforms"]
+
+MAX_SAMPLE_TRIES = 100  # batches that may have no readable row before one that has
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,36 @@ def _first_batch(pipeline: PipelineDescription) -> list[Any]:
     assert pipeline.order is not None
     is_one_position = pipeline.batching.tokens is not None  # of the order, because a position is a whole batch
     count = 1 if is_one_position else min(rows, pipeline.order.length or rows)
-    positions: Positions = np.arange(count, dtype=np.int64)
-    numbers = pipeline.order.rows(0, positions).astype(np.intp)
-    if pad is not None:
-        return pad_rows(source.gather_rows(numbers), names, pad)
-    out = [spec.empty(count) for spec in source.specs]
-    source.gather(numbers, out)
-    return list(out)
+    if pad is not None and source.error_limit is None:
+        return pad_rows(source.gather_rows(_row_numbers(pipeline.order, 0, count)), names, pad)
+    leaves = _first_readable_rows(source, pipeline.order, count)
+    return leaves if pad is None else pad_rows(list(zip(*leaves, strict=True)), names, pad)
+
+
+def _first_readable_rows(source: AbstractSource, order: Order, count: int) -> list[Any]:
+    """Return the leaves of the rows at the first `count` positions of the order.
+
+    If the source skips unreadable rows, other rows replace them. If all are unreadable, try the next rows.
+    """
+    tries = range(MAX_SAMPLE_TRIES)
+    if order.length is not None:
+        tries = range(min(MAX_SAMPLE_TRIES, order.length // count))
+    first_error: SourceError | None = None
+    for attempt in tries:
+        numbers = _row_numbers(order, attempt * count, count)
+        out = [spec.empty(len(numbers)) for spec in source.specs]
+        repair = RowRepair.of(gather_readable(source, numbers, out), len(numbers), len(numbers))
+        if repair.error is None:
+            repair.apply(out)
+            return out
+        first_error = first_error or repair.error
+    assert first_error is not None
+    raise first_error
+
+
+def _row_numbers(order: Order, start: int, count: int) -> Array:
+    positions: Positions = np.arange(start, start + count, dtype=np.int64)
+    return order.rows(0, positions).astype(np.intp)
 
 
 def _zero_row(pipeline: PipelineDescription) -> list[Any]:

@@ -57,6 +57,7 @@ def validate_pipeline(pipeline: Pipeline, resident: str) -> None:
         )
     if pipeline.padded:
         _validate_padded_images(pipeline)
+        _validate_padded_replacements(pipeline)
     if resident not in ("auto", "always", "never"):
         raise PipelineError(f"resident={resident!r} is unknown: choose 'auto', 'always' or 'never'.")
 
@@ -244,6 +245,18 @@ def _validate_padded_images(pipeline: Pipeline) -> None:
                 "different sizes. Resize the images first, for example with from_images(size=...), and leave out pad= "
                 "and ragged=."
             )
+
+
+def _validate_padded_replacements(pipeline: Pipeline) -> None:
+    """Raise PipelineError if rows should be replaced that may differ in length."""
+    source = pipeline.source
+    if not isinstance(source, AbstractSource) or source.error_limit is None:
+        return
+    if source.infers_specs or any(spec.ragged for spec in source.specs):
+        raise PipelineError(
+            f"{source.error_limit.name}(on_error='skip') replaces rows of one shape, but other fields may "
+            f"differ in length ({_describe_fields(pipeline)}). Leave out on_error=, or zip fields of one shape."
+        )
 
 
 def _validate_rank(pipeline: Pipeline, rank: Rank) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 
 from forebay.core.chunk_policy import ShuffleBlocks
 from forebay.core.decision import Decision
-from forebay.core.rows import Rows, row_count, row_numbers
+from forebay.core.rows import Rows, row_array, row_count, row_numbers
+from forebay.core.skipped_rows import SkippedRow, gather_readable, raise_unreadable
 from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion, sum_counters
 from forebay.core.spec import Array, ArraySpec, Structure
 from forebay.sources.arrays import ArraySource, GatherFunction, make_gather
@@ -47,6 +48,8 @@ class CombinedSource(AbstractSource):
         self.decompressed_nbytes = sum(part.decompressed_nbytes for part in parts)
         self.scratch_row_nbytes = max(part.scratch_row_nbytes for part in parts)
         self.max_scratch_nbytes = max(part.max_scratch_nbytes for part in parts)
+        limits = [part.error_limit for part in parts if part.error_limit is not None]
+        self.error_limit = max(limits, key=lambda limit: limit.max_errors, default=None)
         identifiers = [part.identify for part in parts if part.identify is not None]
         self.identify = partial(_identify_parts, identifiers) if len(identifiers) == len(parts) else None
 
@@ -106,6 +109,9 @@ class JoinedSource(CombinedSource):
             lambda part, rows, out: flat[part].gather(rows, out),
             gathers_one_by_one=not any(map(_may_prefetch, flat)),
         )
+        if self.error_limit is not None:  # `_gather_readable` allocates arrays
+            self.scratch_row_nbytes += sum(spec.nbytes for spec in self.specs)
+            self.max_scratch_nbytes = AbstractSource.max_scratch_nbytes
         self._leaf_gathers = _join_arrays(flat, self._boundaries)
         self.read_decision = _explain_parts(flat, "each row from its own source")
 
@@ -113,11 +119,35 @@ class JoinedSource(CombinedSource):
         return self._boundaries[-1]
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        if not self._leaf_gathers:
+        if self.error_limit is not None:
+            raise_unreadable(self._gather_readable(rows, out))
+        elif not self._leaf_gathers:
             self._part_gather.gather(rows, out)
-            return
-        for gather, leaf in zip(self._leaf_gathers, out, strict=True):
-            gather(rows, leaf)
+        else:
+            for gather, leaf in zip(self._leaf_gathers, out, strict=True):
+                gather(rows, leaf)
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        out = [self.specs[leaf].empty(row_count(rows)) for leaf in leaves]
+        for part, selection, part_rows in self._part_gather.select(row_array(rows)):
+            for target, values in zip(out, self.parts[part].gather_leaves(leaves, part_rows), strict=True):
+                target[selection] = values
+        return out
+
+    def _gather_readable(self, rows: Rows, out: Sequence[Array]) -> Iterator[SkippedRow]:
+        """Gather rows, and yield those that a part could not read."""
+        for part, selection, part_rows in self._part_gather.select(row_array(rows)):
+            gathered = [spec.empty(len(selection)) for spec in self.specs]
+            for row in gather_readable(self.parts[part], part_rows, gathered):
+                yield replace(row, row=int(selection[row.row]))
+            for target, values in zip(out, gathered, strict=True):
+                target[selection] = values
+
+    def _split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
+        """Yield part and row numbers of each gather of a part that `gather` makes."""
+        if self.error_limit is None:
+            return self._part_gather.split(rows)
+        return ((part, part_rows) for part, _, part_rows in self._part_gather.select(row_array(rows)))
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         numbers = np.asarray(row_numbers(rows), np.intp)
@@ -133,7 +163,7 @@ class JoinedSource(CombinedSource):
         return np.concatenate(known) if len(known) == len(lengths) else None
 
     def prefetch(self, upcoming: Iterator[Rows]) -> SharedPrefetch | None:
-        return self._share_prefetch(upcoming, self._part_gather.split)
+        return self._share_prefetch(upcoming, self._split)
 
     def memory_extents(self) -> list[list[MemoryExtent]]:
         parts = (part.memory_extents() for part in self.parts)
@@ -161,8 +191,19 @@ class ZippedSource(CombinedSource):
         return self._length
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        failed = list[SkippedRow]()
         for part, first, stop in zip(self.parts, self._leaf_ends[:-1], self._leaf_ends[1:], strict=True):
-            part.gather(rows, out[first:stop])
+            failed += gather_readable(part, rows, out[first:stop])
+        raise_unreadable(failed)
+
+    def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
+        found: dict[int, Array] = {}
+        for part, first, stop in zip(self.parts, self._leaf_ends[:-1], self._leaf_ends[1:], strict=True):
+            wanted = [leaf for leaf in leaves if first <= leaf < stop]
+            if wanted:
+                values = part.gather_leaves([leaf - first for leaf in wanted], rows)
+                found.update(zip(wanted, values, strict=True))
+        return [found[leaf] for leaf in leaves]
 
     def gather_rows(self, rows: Rows) -> list[list[Array]]:
         rows_by_part = [part.gather_rows(rows) for part in self.parts]

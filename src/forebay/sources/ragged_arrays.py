@@ -1,6 +1,7 @@
 """A source of arrays in memory, some of which have rows of different length."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class RaggedArraySource(AbstractSource):
         self.specs = tuple(leaf.row_spec if isinstance(leaf, Ragged) else leaf.specs[0] for leaf in self._leaves)
         for spec, name in zip(self.specs, self.structure.paths, strict=True):
             spec.check(name)
+        self.identify = partial(_identify_leaves, self._leaves)
 
     def __len__(self) -> int:
         return len(self._leaves[0])
@@ -108,3 +110,7 @@ def _check_ragged(ragged: Ragged, name: str) -> Ragged:
             "this array."
         )
     return Ragged(values.astype(values.dtype.newbyteorder("="), copy=False), offsets)
+
+
+def _identify_leaves(leaves: Sequence[Ragged | ArraySource]) -> list[Any]:
+    return [(leaf.values, leaf.offsets) if isinstance(leaf, Ragged) else leaf.arrays[0] for leaf in leaves]

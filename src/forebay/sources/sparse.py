@@ -6,6 +6,7 @@ SciPy matrix.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class SparseSource(AbstractSource):
             part for leaf in self.leaves for part in (leaf.parts if isinstance(leaf, CsrMatrix) else (leaf,))
         ]
         self.immutable = not any(map(can_change, self._arrays))
+        self.identify = partial(_identify_leaves, self.leaves)
         self.read_decision = Decision("reads", "sparse matrix", "rows become dense in the slot")
 
     def __len__(self) -> int:
@@ -85,6 +87,10 @@ class SparseSource(AbstractSource):
 
     def memory(self) -> list[MemoryRegion]:
         return [memory_region(array) for array in self._arrays]
+
+
+def _identify_leaves(leaves: Sequence[Any]) -> list[Any]:
+    return [(leaf.shape, leaf.parts) if isinstance(leaf, CsrMatrix) else leaf for leaf in leaves]
 
 
 class PaddedSparseSource(AbstractSource):

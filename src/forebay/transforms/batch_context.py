@@ -1,31 +1,12 @@
 """`BatchContext`: what a map knows about its batch, and where it reports rows that it skipped."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from forebay.core.rows import Rows
+from forebay.core.skipped_rows import SkippedRow
 
-__all__ = ["BatchContext", "SkippedRow", "collect_skipped", "describe_error"]
-
-MAX_ERROR_LENGTH = 200  # characters of an error that `stats()` shows
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedRow:
-    """A row for which a map failed. Another row of its batch has replaced it."""
-
-    row: int  # index in its batch or group; in the reports of a feed, the row number in the source
-    transform: int  # index of the map in the pipeline
-    kind: str  # name of the exception class
-    error: str  # the exception class and its message
-
-    @classmethod
-    def of(cls, row: int, transform: int, error: Exception) -> "SkippedRow":
-        return cls(row, transform, type(error).__qualname__, describe_error(error))
-
-    def shifted(self, rows: int) -> "SkippedRow":
-        """Return the same row for a group in which `rows` rows come before its batch."""
-        return replace(self, row=self.row + rows)
+__all__ = ["BatchContext", "collect_skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +42,3 @@ class BatchContext:
 def collect_skipped(contexts: Sequence[BatchContext], batch_rows: int) -> list[SkippedRow]:
     """Return the skipped rows of consecutive batches. Their `row` counts from the first row of the first batch."""
     return [row.shifted(batch * batch_rows) for batch, context in enumerate(contexts) for row in context.skipped]
-
-
-def describe_error(error: Exception) -> str:
-    """Return the class and the message of an error, on one line and not too long.
-
-    >>> describe_error(ValueError("two\\nlines"))
-    'ValueError: two lines'
-    """
-    kind = type(error).__qualname__
-    try:
-        text = " ".join(f"{kind}: {error}".split())
-    except Exception:  # the `__str__` of a user's exception
-        return kind
-    return text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."

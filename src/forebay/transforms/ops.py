@@ -15,9 +15,10 @@ import numpy as np
 
 from forebay.core.decision import function_name
 from forebay.core.ragged import Ragged, map_values
+from forebay.core.skipped_rows import SkippedRow
 from forebay.core.spec import Structure, Tree, flatten
 from forebay.errors import PipelineError, SpecError, TransformError
-from forebay.transforms.batch_context import BatchContext, SkippedRow
+from forebay.transforms.batch_context import BatchContext
 from forebay.transforms.padding import RowList, apply_to_each_row, pad_rows
 from forebay.transforms.random_keys import make_rng, row_generators
 from forebay.transforms.row_errors import replace_failed_rows

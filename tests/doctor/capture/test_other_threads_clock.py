@@ -3,7 +3,7 @@
 import pytest
 
 from forebay.doctor.capture import thread_readings
-from forebay.doctor.capture.thread_readings import INTERVAL_NS, OtherThreadsClock
+from forebay.doctor.capture.thread_readings import INTERVAL_NS, OtherThreadsClock, RunnableClock
 
 
 @pytest.fixture
@@ -51,3 +51,23 @@ def test_readings_of_another_thread_do_not_mix_with_those_of_the_loop(clock, mon
         monkeypatch.setattr(thread_readings, "get_ident", lambda number=number: 2 if number == 5 else 1)
         read(number * INTERVAL_NS)
     assert clock.other_cores(0, 5 * INTERVAL_NS) == pytest.approx(0.5)
+
+
+def test_a_thread_is_runnable_while_it_waits_for_a_core(monkeypatch, tmp_path):
+    path = tmp_path / "schedstat"
+    path.write_text("111 5000 1\n")
+    monkeypatch.setattr(thread_readings, "_THREAD_FILE", path)
+    monkeypatch.setattr(thread_readings.time, "thread_time_ns", lambda: 700)
+    clock = RunnableClock()
+    assert clock.read() == 5700
+    path.write_text("222 9000 1\n")
+    assert clock.read() == 9700
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "other"])
+def test_without_a_readable_file_a_thread_is_runnable_for_its_cpu_time(monkeypatch, tmp_path, name):
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "other").write_text("unexpected text")
+    monkeypatch.setattr(thread_readings, "_THREAD_FILE", tmp_path / name)
+    monkeypatch.setattr(thread_readings.time, "thread_time_ns", lambda: 700)
+    assert RunnableClock().read() == 700

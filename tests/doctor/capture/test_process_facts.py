@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay.doctor.capture.process_facts import process_facts
+from forebay.core.machine import Machine
+from forebay.doctor.capture import process_facts as module
+from forebay.doctor.capture.process_facts import BusyCoreMeter, process_facts
 
 
 def refuse(*_):
@@ -41,3 +43,34 @@ def test_a_gpu_that_tensorflow_has_not_initialised_stays_uninitialised(tensorflo
     assert process_facts()["frameworks"] == {
         "tensorflow": {"gpus": 1, "intra_threads": 0, "inter_threads": 0, "run_eagerly": False}
     }
+
+
+def cpu_times(tmp_path, *, user, cores):
+    """Write the CPU times of a machine with this many cores, and return the path."""
+    path = tmp_path / f"stat {user} {cores}"
+    line = f"{user} 0 0 999 50 0 0 0 0 0"
+    path.write_text("\n".join(f"cpu{number} {line}" for number in ("", *range(cores))) + "\nintr 1\n")
+    return path
+
+
+def test_the_cpu_time_of_all_processes_does_not_include_idle_time(tmp_path):
+    cores = Machine.detect().cores
+    few, many = (module._machine_cpu_seconds(cpu_times(tmp_path, user=user, cores=cores)) for user in (100, 300))
+    assert many == 3 * few > 0
+
+
+def test_the_cpu_time_of_cores_that_the_process_may_not_use_is_unknown(tmp_path):
+    assert module._machine_cpu_seconds(cpu_times(tmp_path, user=100, cores=Machine.detect().cores + 1)) is None
+    assert module._machine_cpu_seconds(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(("all_seconds", "foreign"), [(6.0, 1.0), (3.0, 0.0), (None, None)])
+def test_cores_of_other_processes_are_measured(monkeypatch, all_seconds, foreign):
+    """The process uses four CPU seconds in two seconds."""
+    start = module._CpuTimes(0.0, 0.0 if all_seconds else None, 10.0)
+    readings = [start, module._CpuTimes(4.0, all_seconds, 12.0)]
+    monkeypatch.setattr(module, "_read_cpu_times", lambda: readings.pop(0))
+    meter = BusyCoreMeter()
+    meter.start()
+    meter.stop()
+    assert (meter.busy_cores, meter.foreign_cores) == (2.0, foreign)

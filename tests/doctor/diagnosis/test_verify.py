@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
-from tests.doctor.captures import TORCH, batch, loop, prepare
+from tests.doctor.captures import TORCH, batch, loop, prepare, script
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_document import SCHEMA
 from tests.doctor.rules.rule_captures import FAULTS
@@ -19,7 +19,7 @@ from forebay.doctor.diagnosis.emulations import choose_emulation
 from forebay.doctor.diagnosis.verify import _emulated_cure
 from forebay.doctor.emulate.rerun import BLOCK_STEPS, TimedStepDetector
 from forebay.doctor.model.capture import Capture
-from forebay.doctor.model.emulation import Emulation, EmulationKind, Verification
+from forebay.doctor.model.emulation import Emulation, EmulationKind, FeedRows, Verification
 from forebay.doctor.report.document import to_document
 from forebay.doctor.report.html import render_page
 from forebay.doctor.report.terminal import render
@@ -106,6 +106,27 @@ def test_workers_of_a_loader_are_measured_themselves():
     assert emulation == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=8)
     assert _emulated_cure(finding, EmulationKind.WORKERS).title == "use workers"
     assert Emulation.from_json(emulation.to_json()) == emulation
+
+
+BATCH_LOOP = script(
+    "for epoch in range(9):",
+    "    for x, y in loader:",
+    "        train(x, y)",
+    "loader = DataLoader(images, batch_size=50)",
+)
+
+
+def test_a_feed_of_the_batches_of_a_loader_is_measured_itself():
+    """The loader waits for files, so a thread can make its batches during the step."""
+    facts = {"busy_cores": 0.5, **BATCH_LOOP}
+    slow = batch(ms=6, line=2, workers=0, batch_rows=50, runnable=1e-4)
+    diagnosis = diagnose(loop(slow, frameworks=TORCH, facts=facts, machine={"cores": 1}))
+    cures = {cure.title: cure for cure in diagnosis.main.cures}
+    prefetch = cures["prefetch batches during the step"]
+    finding = replace(diagnosis.main, cures=(prefetch,))
+    assert choose_emulation(diagnosis.view, finding) == Emulation(EmulationKind.FEED, "train.py", 2, rows="batches")
+    feed = replace(prefetch, code="feed = fb.from_source(images).batch(50).feed('torch')")
+    assert choose_emulation(diagnosis.view, replace(finding, cures=(feed,))).rows == FeedRows.SOURCE
 
 
 def test_a_loader_that_workers_do_not_help_is_measured_without_waits():

@@ -17,8 +17,12 @@ DATA = np.arange(4096, dtype="float32")
 OTHERS = [np.full(4096, number, dtype="float32") for number in range(4)]
 
 
+def emulation_for(function: Callable[..., Any], kind: EmulationKind, every: int = 0) -> Emulation:
+    return Emulation(kind, function.__code__.co_filename, _marked_line(function), every)
+
+
 def emulator_for(function: Callable[..., Any], kind: EmulationKind, every: int = 0) -> Emulator:
-    return Emulator(Emulation(kind, function.__code__.co_filename, _marked_line(function), every))
+    return Emulator(emulation_for(function, kind, every))
 
 
 def _marked_line(function: Callable[..., Any]) -> int:

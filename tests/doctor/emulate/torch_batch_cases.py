@@ -1,16 +1,19 @@
-"""Emulations of cures for PyTorch loaders: batches that are kept, and workers that make them.
+"""Emulations of cures for PyTorch loaders: batches that are kept, and workers or feeds that make them.
 
 `test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
 """
 
+from dataclasses import replace
 from itertools import repeat
 
-from tests.doctor.emulate.emulated import DATA, distinct_count, emulated, running
+import pytest
+import torch
+from tests.doctor.emulate.emulated import DATA, distinct_count, emulated, emulation_for, running
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from forebay.doctor.emulate.batches import MAX_BATCHES
 from forebay.doctor.emulate.emulator import Emulator
-from forebay.doctor.model.emulation import Emulation, EmulationKind
+from forebay.doctor.model.emulation import Emulation, EmulationKind, FeedRows
 
 
 class Rows(Dataset):
@@ -85,6 +88,30 @@ def test_workers_make_the_batches_of_a_loader_on_any_line():
     assert [label for _, labels in batches[:10] for label in labels.tolist()] == list(range(40))
     assert next(iter(DataLoader(rows, batch_size=4)))[1].tolist() == [0, 1, 2, 3]
     assert rows.made == 4  # without the emulation, the loop makes its batches
+
+
+@pytest.mark.parametrize("rows", FeedRows)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_feed_delivers_each_row_of_a_loader_once_per_epoch(rows, shuffle):
+    def loop():
+        loader = DataLoader(Rows(), batch_size=6, shuffle=shuffle)
+        return [batch for _ in range(2) for batch in loader]  # target
+
+    emulator = Emulator(replace(emulation_for(loop, EmulationKind.FEED), rows=rows))
+    with running(emulator):
+        batches = loop()
+    labels = [label for _, labels in batches for label in labels.tolist()]
+    assert (len(batches), emulator.replaced, emulator.notes) == (14, 2, ())
+    assert sorted(labels[:40]) == sorted(labels[40:]) == list(range(40))
+    assert (labels[:40] == list(range(40))) is not shuffle
+    assert isinstance(batches[0][0], torch.Tensor)
+
+
+def test_loaders_on_other_lines_are_not_replaced_by_feeds():
+    emulator = Emulator(Emulation(EmulationKind.FEED, "train.py", 1, rows=FeedRows.BATCHES))
+    with running(emulator):
+        assert len([*DataLoader(Rows(), batch_size=4)]) == 10
+    assert emulator.replaced == 0
 
 
 def test_a_loader_with_enough_workers_stays_as_it_is():

@@ -50,7 +50,7 @@ def timelines(draw):
         awaiting = draw(st.integers(queueing, len(actions) - 1))
         if awaiting > queueing and draw(st.booleans()):
             actions[awaiting] = replace(actions[awaiting], awaited_operations=(index,))
-    return Timeline(tuple(actions), tuple(queued))
+    return Timeline(tuple(actions), tuple(queued), producer_seconds=draw(st.just(0.0) | seconds))
 
 
 cures = st.one_of(
@@ -58,6 +58,7 @@ cures = st.one_of(
     st.builds(changes.remove_work, seconds),
     st.builds(changes.remove_waits_of_line, st.sampled_from(LINES)),
     st.builds(lambda producer: changes.prefetch_input(producer_seconds=producer), seconds),
+    st.builds(changes.speed_up_producers, st.floats(0, 1)),
     st.builds(
         lambda per_operation, share: changes.launch_as_graph(seconds_per_operation=per_operation, device_share=share),
         st.floats(0, 1e-5),
@@ -93,7 +94,7 @@ def test_a_step_is_never_shorter_than_the_remaining_work(timeline, chosen):
     step, count = steady_step_seconds(after) * TOLERANCE, after.step_count
     assert step >= sum(action.seconds for action in after.actions) / count
     assert all(step >= stream_seconds(after, stream) / count for stream in {each.stream for each in after.operations})
-    assert step >= after.min_step_seconds
+    assert step >= after.least_seconds
 
 
 @given(timelines(), st.lists(cures, max_size=4), st.floats(0, 0.5))
@@ -105,7 +106,7 @@ def test_no_prediction_is_below_the_least_step_of_the_cured_timeline(timeline, c
     assert prediction.low <= prediction.high * TOLERANCE
     # If the CPU caches stay warm, Python work takes at least this share of its time.
     assert prediction.low * TOLERANCE >= min(measured, least_seconds * WARM_CACHE_FACTOR)
-    assert prediction.low * TOLERANCE >= after.min_step_seconds  # what the producers of batches need
+    assert prediction.low * TOLERANCE >= after.least_seconds  # what the producers of batches need
 
 
 @given(timelines(), st.floats(0, 0.5))

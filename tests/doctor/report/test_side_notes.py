@@ -9,13 +9,15 @@ import pytest
 from rich.cells import cell_len
 from tests.doctor.analyse.test_gpu_gauges import GPU, SAMPLE
 from tests.doctor.analyse.test_memory import reading
+from tests.doctor.captures import batch, loop
 from tests.doctor.report import report_samples as samples
 from tests.doctor.report.test_html import Elements
 
 from forebay.doctor.analyse.memory import DataCopies
+from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.report.document import to_document
 from forebay.doctor.report.html import render_page
-from forebay.doctor.report.side_notes import describe_data_copies
+from forebay.doctor.report.side_notes import describe_data_copies, describe_other_programs
 from forebay.doctor.report.terminal import ROWS, render
 
 SCHEMA = json.loads(files("forebay.doctor.report").joinpath("schema.json").read_text())
@@ -70,3 +72,22 @@ def test_the_document_fits_the_schema_and_has_no_samples(diagnosis):
     assert document["memory"]["constants"][0]["total_nbytes"] == 5 << 20
     assert document["gpus"][0]["remarks"] == ["its link has 8 of 16 lanes; check the slot and the BIOS settings"]
     assert document["facts"].keys() == {"frameworks"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "workers", "note"),
+    [
+        ({"foreign_cores": 1.25}, 0, "other programs used 1.2 of 2 cores while steps were timed"),
+        ({"foreign_cores": 0.4}, 0, ""),
+        ({"foreign_cores": None}, 0, ""),
+        ({}, 0, ""),
+        ({"foreign_cores": 1.25}, 2, ""),  # the worker processes of the script count too
+    ],
+)
+def test_the_report_says_that_other_programs_used_the_cores(facts, workers, note):
+    capture = loop(batch(workers=workers, line=9), machine={"cores": 2}, facts=facts)
+    diagnosis = diagnose(capture)
+    page, terminal = render_page(diagnosis), " ".join(render(diagnosis).plain.split())
+    assert describe_other_programs(diagnosis.view).startswith(note)
+    assert bool(describe_other_programs(diagnosis.view)) is bool(note)
+    assert ("Cores other programs used" in terminal, "other programs used" in page) == (bool(note), bool(note))

@@ -303,7 +303,7 @@ def test_a_dataset_that_makes_batches_is_not_said_to_make_rows():
     )
     assert finding.title.endswith("of the time: Python makes batches one by one")
     codes = " ".join(cure.code for cure in finding.cures)
-    assert "workers=8, use_multiprocessing=True" in codes
+    assert "workers=1, use_multiprocessing=True" in codes  # one keeps up with the rest of the step
     assert "fb.from_batches" in codes
     assert "fb.from_source" not in codes
 

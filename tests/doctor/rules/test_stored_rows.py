@@ -8,7 +8,7 @@ from tests.doctor.captures import STEP_LINE, TORCH, batch, build, loop, prepare,
 
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.emulations import choose_emulation
-from forebay.doctor.model.emulation import EmulationKind
+from forebay.doctor.model.emulation import EmulationKind, FeedRows
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, workers_pay
 from forebay.doctor.rules.registry import view_for_rules
@@ -41,7 +41,7 @@ def test_rows_of_a_small_dataset_are_made_once():
 
 def test_the_second_run_has_batches_without_waits_if_rows_are_made_once():
     stored, random = diagnosis_of(random_rows=False), diagnosis_of(random_rows=True)
-    assert choose_emulation(stored.view, stored.main).kind is EmulationKind.RESIDENT
+    assert choose_emulation(stored.view, stored.main).rows == FeedRows.ARRAYS
     assert choose_emulation(random.view, random.main).kind is EmulationKind.WORKERS
 
 

@@ -117,6 +117,11 @@ class Stream:
         self.machine.check_current()
         self.machine.copy(self.handle, *(np.array([value], np.uint64) for value in (target, source, nbytes)))
 
+    def copy(self, target, source, nbytes):
+        self.machine.check_current()
+        self.machine.check_device([target, source], [nbytes, nbytes], "a copy reads or writes")
+        self.machine.put(self.handle, Work(partial(ctypes.memmove, target, source, nbytes)))
+
     def clear(self, pointer, nbytes):
         self.machine.check_current()
         self.machine.check_device([pointer], [nbytes], "clearing")

@@ -8,8 +8,10 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from forebay.core.machine import Machine
 from forebay.doctor.capture.memory_samples import tensorflow_context, tensorflow_memory_limits
 
 if sys.platform != "win32":
@@ -46,22 +48,55 @@ _SETTINGS = (
 )
 
 
+class _CpuTimes(NamedTuple):
+    own: float  # CPU seconds of this process
+    all: float | None  # CPU seconds of all processes of the machine; None if unknown
+    now: float  # wall-clock seconds
+
+
 class BusyCoreMeter:
-    """Measures how many cores all threads of the process keep busy, on average."""
+    """Measures how many cores this process and all other processes keep busy, on average."""
 
     def __init__(self) -> None:
-        self.busy_cores: float | None = None  # None before `stop`
-        self._started: tuple[float, float] | None = None  # CPU seconds and wall-clock seconds
+        self.busy_cores: float | None = None  # of all threads of this process; None before `stop`
+        self.foreign_cores: float | None = None  # of other processes, also of its children; None if unknown
+        self._started: _CpuTimes | None = None
 
     def start(self) -> None:
-        self._started = time.process_time(), time.perf_counter()
+        self._started = _read_cpu_times()
 
     def stop(self) -> None:
         """End the measurement that `start` has begun."""
         if self._started is None:
             return
-        cpu_seconds, seconds = time.process_time() - self._started[0], time.perf_counter() - self._started[1]
-        self.busy_cores = cpu_seconds / seconds if seconds > 0 else None
+        start, end = self._started, _read_cpu_times()
+        own, seconds = end.own - start.own, end.now - start.now
+        if seconds <= 0:
+            return
+        self.busy_cores = own / seconds
+        if start.all is not None and end.all is not None:
+            self.foreign_cores = max(0.0, (end.all - start.all - own) / seconds)
+
+
+def _read_cpu_times() -> _CpuTimes:
+    return _CpuTimes(time.process_time(), _machine_cpu_seconds(), time.perf_counter())
+
+
+def _machine_cpu_seconds(path: Path = Path("/proc/stat")) -> float | None:
+    """Return the CPU seconds of all processes since the start of the machine.
+
+    Return None on systems without this file, and if it counts more cores than the process may use.
+    """
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+        cores = sum(line.startswith("cpu") for line in lines) - 1  # the first line is the sum of all cores
+        _, user, nice, system, _, _, interrupts, soft_interrupts, steal, *_ = lines[0].split()
+        if cores != Machine.detect().cores:
+            return None
+        ticks = sum(map(int, (user, nice, system, interrupts, soft_interrupts, steal)))
+        return ticks / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, IndexError, OSError, ValueError):
+        return None
 
 
 def process_facts() -> dict[str, Any]:

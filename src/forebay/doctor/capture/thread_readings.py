@@ -7,8 +7,12 @@ the doctor only reads what is set on the loop's thread, when the profiled steps 
 On a CPU, JAX computes in its own threads. Their CPU time shows whether they may limit a step.
 """
 
+import os
 import sys
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -17,10 +21,11 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["OtherThreadsClock", "active_tools", "record_tools"]
+__all__ = ["OtherThreadsClock", "RunnableClock", "active_tools", "record_tools"]
 
 _OWN_HOOKS = ("cProfile", "_lsprof")  # modules of profilers whose calls are recorded by `hooks.python`
 _MONITORS = (0, 1)  # ids of debuggers and of coverage tools in `sys.monitoring`
+_THREAD_FILE = Path("/proc/thread-self/schedstat")  # Linux: CPU time and wait for a core of a thread, in nanoseconds
 INTERVAL_NS = 10_000_000  # between two readings; a reading takes about 1 us
 MAX_READINGS = 2000  # per run; they cover at least 20 seconds
 
@@ -81,3 +86,43 @@ class OtherThreadsClock:
         first, last = of_loop[0], of_loop[-1]
         process, thread = last.process_seconds - first.process_seconds, last.thread_seconds - first.thread_seconds
         return max(0.0, process - thread) * 1e9 / (last.time - first.time)
+
+
+class RunnableClock:
+    """Reads how long the calling thread has run or waited for a core: not how long it slept or waited for data.
+
+    Linux counts the wait for a core in a file per thread. On other systems, only the CPU time counts.
+    """
+
+    def __init__(self) -> None:
+        self._files = threading.local()  # `file` of each thread
+
+    def read(self) -> int:
+        """Return nanoseconds since the start of the thread. A reading takes about 2 us."""
+        return time.thread_time_ns() + self._waited_ns()
+
+    def _waited_ns(self) -> int:
+        file: _ThreadFile | None = getattr(self._files, "file", None)
+        if file is None:
+            file = self._files.file = _ThreadFile(_THREAD_FILE)
+        return file.waited_ns()
+
+
+class _ThreadFile:
+    """The open file of a thread. It closes when the thread ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1  # the system has no such file
+        with suppress(OSError):
+            self._descriptor = os.open(path, os.O_RDONLY)
+
+    def waited_ns(self) -> int:
+        """Return for how long the thread has waited for a core, in nanoseconds; 0 if this is unknown."""
+        try:
+            return int(os.pread(self._descriptor, 100, 0).split()[1]) if self._descriptor >= 0 else 0
+        except (IndexError, OSError, ValueError):
+            return 0
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)

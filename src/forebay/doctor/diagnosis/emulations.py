@@ -2,15 +2,15 @@
 
 from forebay.doctor.analyse.capture_view import CallSite
 from forebay.doctor.analyse.costs import cost_of
-from forebay.doctor.model.emulation import Emulation, EmulationKind
+from forebay.doctor.model.emulation import Emulation, EmulationKind, FeedRows
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.rules import settings
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, WORKERS_CURES, count_cores
+from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, WORKERS_CURES, worker_count
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import calls_per_step
 
-__all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
+__all__ = ["READ_EVERY", "choose_emulation"]
 
 # One of this many read-backs and waits runs as written. So a loop ends even if it tests a value that it reads back. A
 # smaller number would leave more of the cost of these calls in the measured step. With a larger number, the loop would
@@ -56,15 +56,21 @@ def choose_emulation(view: RuleView, finding: Finding) -> Emulation | str:
         return _REASONS_AGAINST_EMULATION.get(finding.rule, "it changes the code or the settings of the script")
     if site.line is None:
         return "no line of the script makes the call"
-    has_workers = find_workers_cure(finding) is not None and finding.best_cure.title != STORED_ROWS_CURE
-    if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and has_workers:
-        return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=count_cores(view))
+    if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and "torch" in view.frameworks:
+        if finding.best_cure.title in WORKERS_CURES:
+            workers = worker_count(view, site, cost_of(view, site.events))
+            return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=workers)
+        if rows := _feed_rows(finding.best_cure):
+            return Emulation(EmulationKind.FEED, site.line.file, site.line.number, rows=rows)
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
 
 
-def find_workers_cure(finding: Finding) -> Cure | None:
-    """Return the cure of a finding that adds worker processes; None if it has none."""
-    return next((cure for cure in finding.cures if cure.title in WORKERS_CURES), None)
+def _feed_rows(cure: Cure) -> str:
+    """Return what the feed of a cure reads; empty if the cure has no feed that can replace a DataLoader."""
+    if cure.title == STORED_ROWS_CURE:
+        return FeedRows.ARRAYS
+    calls = {"from_batches(": FeedRows.BATCHES, "from_source(": FeedRows.SOURCE}
+    return next((rows for call, rows in calls.items() if call in cure.code), "")
 
 
 def _choose_setting(view: RuleView, finding: Finding) -> Emulation | str:

@@ -25,11 +25,19 @@ class ResidentBatches:
         self._remaining: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # iterator -> batches that it still returns
         self.leaf_ids: set[int] = set()  # ids of the arrays in the first batches
         self.workers = emulation.workers if emulation.kind is EmulationKind.WORKERS else 0  # of each loader
-        self.replaced = 0  # number of replaced batches, of tf.data datasets of Keras, or of loaders that got workers
+        self.feeds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # loader -> the feed that replaces it
+        self.rows = emulation.rows  # what the feeds read
+        self.replaced = (
+            0  # number of replaced batches, of tf.data datasets of Keras, or of loaders that got workers or a feed
+        )
 
     def should_replace(self) -> bool:
         """Whether the emulation makes batches resident and the target line makes the current call."""
         return self._emulation.kind is EmulationKind.RESIDENT and self._target.is_calling()
+
+    def should_feed(self) -> bool:
+        """Whether the emulation replaces loaders by feeds and the target line makes the current call."""
+        return self._emulation.kind is EmulationKind.FEED and self._target.is_calling()
 
     def next_batch(
         self,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.autograd import profiler
-from torch.utils.data import dataloader
+from torch.utils.data import RandomSampler, dataloader
 
+import forebay
 from forebay.doctor.capture.data_fingerprint import fingerprint
 from forebay.doctor.capture.hooks.switches import Switch, always
 from forebay.doctor.capture.hooks.torch.call_hooks import TorchHook, TorchHooks
@@ -17,7 +18,7 @@ from forebay.doctor.capture.hooks.torch.fingerprint import fingerprint_of_tensor
 from forebay.doctor.capture.hooks.torch.settings import SWITCHES
 from forebay.doctor.emulate.emulator import Emulator
 from forebay.doctor.model.debug_settings import DebugSetting
-from forebay.doctor.model.emulation import EmulationKind
+from forebay.doctor.model.emulation import EmulationKind, FeedRows
 
 __all__ = ["install", "wait"]
 
@@ -88,6 +89,42 @@ def _iterate_with_workers(emulator: Emulator, iterate: Function, args: tuple[Any
         loader._iterator = None  # an iterator of an earlier epoch has fewer workers
         emulator.batches.replaced += 1
     return iterate(*args, **kwargs)
+
+
+class _LoaderBatches:
+    """The batches of a DataLoader without the emulation; each iteration is an epoch."""
+
+    def __init__(self, iterate: Function, loader: Any) -> None:
+        self._iterate, self._loader = iterate, loader
+
+    def __iter__(self) -> Any:
+        return self._iterate(self._loader)
+
+
+def _iterate_feed(emulator: Emulator, iterate: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the batches of a feed that reads what the loader reads; on lines other than the target, of the loader."""
+    loader, batches = args[0], emulator.batches
+    if not batches.should_feed():
+        return iterate(*args, **kwargs)
+    if loader not in batches.feeds:
+        batches.feeds[loader] = _make_feed(FeedRows(batches.rows), iterate, loader)
+    batches.replaced += 1
+    return iter(batches.feeds[loader])
+
+
+def _make_feed(rows: FeedRows, iterate: Function, loader: Any) -> Any:
+    """Return a feed of the batches, the rows or the stored rows of a loader."""
+    device = {} if torch.cuda.is_available() else {"device": "cpu"}
+    if rows is FeedRows.BATCHES:
+        return forebay.from_batches(_LoaderBatches(iterate, loader)).feed("torch", **device)
+    dataset, is_shuffled = loader.dataset, isinstance(loader.sampler, RandomSampler)
+    if rows is FeedRows.ARRAYS:
+        columns = zip(*(dataset[row] for row in range(len(dataset))), strict=True)
+        source = forebay.from_arrays(tuple(np.stack([np.asarray(part) for part in column]) for column in columns))
+    else:
+        source = forebay.from_source(dataset)
+    ordered = source.shuffle(seed=0) if is_shuffled else source
+    return ordered.batch(loader.batch_size, drop_remainder=loader.drop_last).feed("torch", **device)
 
 
 def _length_of(iterator: Any) -> int | None:
@@ -225,6 +262,7 @@ _UPLOADS += [(torch.Tensor, name, _move) for name in _MOVES]
 _CALLS: dict[EmulationKind, list[tuple[Any, str, EmulatedCall]]] = {
     EmulationKind.RESIDENT: [(dataloader._BaseDataLoaderIter, "__next__", _take_batch), *_UPLOADS],
     EmulationKind.WORKERS: [(dataloader.DataLoader, "__iter__", _iterate_with_workers)],
+    EmulationKind.FEED: [(dataloader.DataLoader, "__iter__", _iterate_feed)],
     EmulationKind.REMEMBER: _UPLOADS,
     EmulationKind.REUSE: _UPLOADS,
     EmulationKind.DEFER: [(torch.Tensor, name, partial(_read, name)) for name in _READS],

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Emulation", "EmulationKind", "MeasuredSetting", "Verification"]
+__all__ = ["Emulation", "EmulationKind", "FeedRows", "MeasuredSetting", "Verification"]
 
 
 class EmulationKind(StrEnum):
@@ -15,6 +15,7 @@ class EmulationKind(StrEnum):
 
     RESIDENT = "resident"
     WORKERS = "workers"
+    FEED = "feed"  # a feed makes the batches of a DataLoader
     REMEMBER = "remember"  # reuses uploads of equal data
     REUSE = "reuse"  # reuses uploads of the same shape and dtype
     DEFER = "defer"
@@ -31,9 +32,18 @@ class EmulationKind(StrEnum):
         return _DESCRIPTIONS[self]
 
 
+class FeedRows(StrEnum):
+    """What the feed of an emulation reads."""
+
+    BATCHES = "batches"  # the ready-made batches of the DataLoader
+    SOURCE = "source"  # the dataset, row by row
+    ARRAYS = "arrays"  # all rows of the dataset, which the script makes once
+
+
 _DESCRIPTIONS = {
-    EmulationKind.RESIDENT: "one batch, kept on the device, replaces all other batches",
+    EmulationKind.RESIDENT: "one batch, kept on the device, replaces all other batches, so no cure can be faster",
     EmulationKind.WORKERS: "each DataLoader has worker processes, which make the batches",
+    EmulationKind.FEED: "a feed of Forebay makes the batches of each DataLoader on this line",
     EmulationKind.REMEMBER: "data that was uploaded before is not uploaded again",
     EmulationKind.REUSE: "one upload replaces all uploads of the same shape and type",
     EmulationKind.DEFER: "values are read back from the device once in 100 calls",
@@ -58,6 +68,7 @@ class Emulation:
     every: int = 0
     workers: int = 0  # for WORKERS: worker processes of each DataLoader
     setting: str = ""  # for OFF: a debug setting, an environment variable, or the API name of a callback
+    rows: str = ""  # for FEED: a value of `FeedRows`
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

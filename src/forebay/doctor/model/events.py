@@ -11,7 +11,8 @@ not know. The keys by event kind:
     input     loader (DataLoader, tf.data, arrays, generator, forebay), workers, pinned, prefetch, batch_rows, built_at
               (the line that built the loader), mapped_at (the line of a map that handles one row per call), row_map
               (the line of a map before `batch`), estimated (True if the wait was not measured, but is that of other
-              calls of the function); `nbytes` is the size of the batch
+              calls of the function), runnable (seconds in which the thread ran or waited for a core; in the rest of
+              the wait it was blocked, for example by a file); `nbytes` is the size of the batch
     prepare   what (row, collate, map, generator), count (of calls or rows)
     compile   function, reason (first, shape, dtype, value), signature, constants_nbytes (of arrays in the graph), flops
               (of the products in the graph)

@@ -12,14 +12,16 @@ from forebay.doctor.analyse.attribution import NO_MATCH
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import count_blocks
 from forebay.doctor.analyse.device_view import DeviceView
+from forebay.doctor.analyse.intervals import Intervals
 from forebay.doctor.model.device_records import CopyKind, MemoryKind, RecordKind
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.predict.calls import CudaCall, LoopCalls
 from forebay.doctor.predict.dependencies import find_releases, merge_serial_streams, stream_gaps
 from forebay.doctor.predict.host_time import WORK, HostInterval, host_intervals
 from forebay.doctor.predict.recorded_calls import find_calls
 from forebay.doctor.predict.timeline import DeviceEngine, DeviceOperation, HostAction, Timeline
 
-__all__ = ["build_timeline", "select_typical_steps"]
+__all__ = ["background_seconds", "build_timeline", "select_typical_steps"]
 
 MAX_OPERATIONS = 10_000  # per timeline; this limits the number of steps, so that a simulation is fast
 MAX_DEVIATION = 0.3  # share of the median step time; a typical step differs from the median by at most this
@@ -111,7 +113,21 @@ def _host_timeline(view: CaptureView) -> Timeline:
         intervals = host_intervals(view.capture.events, view.steps.thread, start, end)
         actions += [HostAction(each.seconds * scale, line=each.line, kind=each.kind) for each in intervals]
         actions.append(HostAction(0.0, ends_step=True))
-    return Timeline(tuple(actions))
+    producers = min(view.step_seconds, background_seconds(view) * scale)
+    return Timeline(tuple(actions), producer_seconds=producers)
+
+
+def background_seconds(view: CaptureView) -> float:
+    """Return the seconds per profiled step in which another thread makes batches; 0.0 if none does.
+
+    Time in which several threads make batches counts once. A loader may start another thread in each epoch.
+    """
+    steps = view.steps
+    if steps is None:
+        return 0.0
+    events = [event for event in view.events_of(EventKind.PREPARE) if event.thread != steps.thread]
+    busy = Intervals([event.start for event in events], [event.end for event in events])
+    return float(busy.covered_lengths([steps.start], [steps.end])[0]) / 1e9 / len(steps)
 
 
 def _actions(

@@ -27,6 +27,7 @@ __all__ = [
     "remove_work",
     "scale_launches",
     "scale_time",
+    "speed_up_producers",
 ]
 
 Change = Callable[[Timeline], Timeline]
@@ -133,7 +134,8 @@ def scale_time(share: float) -> Change:
             )
             for operation in timeline.operations
         ]
-        return timeline.with_parts(actions=actions, operations=operations)
+        producers = timeline.producer_seconds * share
+        return timeline.with_parts(actions=actions, operations=operations, producer_seconds=producers)
 
     return change
 
@@ -239,14 +241,27 @@ def _moving_actions(timeline: Timeline, lines: Collection[int]) -> Iterator[int]
 
 
 def prefetch_input(*, producer_seconds: float) -> Change:
-    """Let producers make batches during the step.
+    """Let new producers make batches during the step, instead of those that were recorded.
 
     The producers need `producer_seconds` for the batches of a step. The loop waits only if this is longer than a step.
     """
 
     def change(timeline: Timeline) -> Timeline:
         actions = [replace(action, seconds=0.0) if action.kind == "input" else action for action in timeline.actions]
-        return timeline.with_parts(actions=actions, min_step_seconds=producer_seconds)
+        return timeline.with_parts(actions=actions, min_step_seconds=producer_seconds, producer_seconds=0.0)
+
+    return change
+
+
+def speed_up_producers(share: float) -> Change:
+    """Let the recorded producers of batches take `share` of their time, and so the waits for them."""
+
+    def change(timeline: Timeline) -> Timeline:
+        actions = [
+            replace(action, seconds=action.seconds * share) if action.kind == "input" else action
+            for action in timeline.actions
+        ]
+        return timeline.with_parts(actions=actions, producer_seconds=timeline.producer_seconds * share)
 
     return change
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind
-from forebay.doctor.predict import call_changes, changes, check_changes
+from forebay.doctor.predict import call_changes, changes, check_changes, input_costs
 from forebay.doctor.predict.build_timeline import build_timeline
 from forebay.doctor.predict.changes import Change
 from forebay.doctor.predict.kernel_changes import scale_kernels
@@ -38,6 +38,7 @@ __all__ = [
     "feed_from_memory",
     "hide_waits",
     "launch_without_waiting",
+    "make_less_in_python",
     "limit_to_cores",
     "map_whole_batches",
     "move_to_device",
@@ -49,10 +50,10 @@ __all__ = [
     "shrink_kernels",
 ]
 
-HAND_OVER_SECONDS = 1e-4, 1e-3  # to hand over a batch from another process, at best and at worst
-# The same for batches below 1 MiB in a process that uses a GPU. Measured with 8 to 16 workers on the virtual machine of
-# an H200 (2026-11-18), as the step time with the loader minus the step time without it: batches of 0.2 MB took 2 and
-# 5 ms, batches of 0.3 MB took 11 ms. On a machine without a hypervisor, this should take less.
+# To hand over a batch below 1 MiB from another process, at best and at worst, in a process that uses a GPU. Measured
+# with 8 to 16 workers on the virtual machine of an H200 (2026-11-18), as the step time with the loader minus the step
+# time without it: batches of 0.2 MB took 2 and 5 ms, batches of 0.3 MB took 11 ms. On a machine without a hypervisor,
+# this should take less.
 GPU_HAND_OVER_SECONDS = 1e-3, 11e-3
 SMALL_GPU_BATCH_NBYTES = 1 << 20
 # The shortest time to make a batch that a prefetching thread can hide in a process that uses a GPU, in seconds.
@@ -60,7 +61,7 @@ SMALL_GPU_BATCH_NBYTES = 1 << 20
 # longer by 0.1 and 0.3 ms.
 MIN_PREFETCHED_SECONDS = 5e-4
 FEED_BYTES_PER_SECOND = 5e9  # of a feed of arrays; estimated, below the speed of a copy by one thread
-FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed; estimated
+FEED_SECONDS = 2e-4  # of the loop, to take a batch from a feed in a process that uses a GPU; estimated
 # Speed of 16 busy processes together on the 16 cores of a virtual machine, as a share of 16 times the speed of one.
 # Measured (2026-11-18): NumPy 0.97, Python 0.65, a DataLoader of JPEG files 0.52, libjpeg-turbo 0.43. The range leaves
 # out the extremes.
@@ -138,16 +139,20 @@ def prefetch_input(
     """Prefetch batches during the step. The producers together need `batch_seconds` for the batches of a step.
 
     Worker processes need longer, because they share the caches and the memory of the machine. With them, a batch takes
-    at least the time to copy it from a worker process, and the loop needs HAND_OVER_SECONDS to receive it. In a process
-    that uses a GPU, a thread gains nothing for batches that take less than MIN_PREFETCHED_SECONDS.
+    at least the time to copy it from a worker process, and the loop needs time to receive it. In a process
+    that uses a GPU, a thread gains nothing for batches that take less than MIN_PREFETCHED_SECONDS. Without a GPU, the
+    step needs cores and Python too; see `input_costs`.
     """
+    if view.device is None and not view.has_gpu:
+        prefetch = input_costs.prefetch_in_processes if in_worker_processes else input_costs.prefetch_in_thread
+        return prefetch(view, site, batch_seconds)
     if not in_worker_processes:
         if view.device is not None and batch_seconds < MIN_PREFETCHED_SECONDS * (site.per_step or 1):
             return (call_changes.unchanged,)
-        prefetch = changes.prefetch_input(producer_seconds=batch_seconds)
-        return (prefetch,) if view.device is not None else (prefetch, changes.chain((prefetch, limit_by_cores(view))))
+        overlap = changes.prefetch_input(producer_seconds=batch_seconds)
+        return (overlap,) if view.device is not None else (overlap, changes.chain((overlap, limit_by_cores(view))))
     copy_seconds, batch_nbytes = site.nbytes / WORKERS_BYTES_PER_SECOND, site.nbytes / (site.per_step or 1)
-    efficiencies, hand_over = (1.0, 1.0), HAND_OVER_SECONDS
+    efficiencies, hand_over = (1.0, 1.0), input_costs.HAND_OVER_SECONDS
     if view.device is not None:
         efficiencies = WORKER_EFFICIENCIES
         hand_over = GPU_HAND_OVER_SECONDS if batch_nbytes < SMALL_GPU_BATCH_NBYTES else (0.0, 0.0)
@@ -164,9 +169,32 @@ def prefetch_input(
 
 
 def feed_from_memory(view: CaptureView, site: CallSite) -> Changes:
-    """Take batches from arrays by a feed. At worst, the loop needs FEED_SECONDS for each batch."""
-    prefetch = changes.prefetch_input(producer_seconds=site.nbytes / FEED_BYTES_PER_SECOND)
-    return prefetch, changes.chain((prefetch, changes.add_work(FEED_SECONDS * (site.per_step or 1))))
+    """Take batches from arrays by a feed. At worst, the loop needs some time for each batch.
+
+    Without a GPU, the loop also gathers the rows itself at worst.
+    """
+    copy_seconds, batches = site.nbytes / FEED_BYTES_PER_SECOND, site.per_step or 1
+    prefetch = changes.prefetch_input(producer_seconds=copy_seconds)
+    seconds = FEED_SECONDS * batches
+    if view.device is None and not view.has_gpu:
+        seconds = input_costs.ARRAY_FEED_SECONDS * batches + copy_seconds
+    return prefetch, changes.chain((prefetch, changes.add_work(seconds)))
+
+
+def make_less_in_python(view: CaptureView, site: CallSite, background_seconds: float) -> Changes:
+    """Let another thread make batches with little Python. It now makes them for `background_seconds` per step.
+
+    At best, the loop no longer waits for batches, nor for the GIL and the cores that the other thread uses now. At
+    worst, nothing changes.
+    """
+    busy, cores = view.capture.facts.get("busy_cores"), view.capture.machine.get("cores") or 1
+    free = changes.prefetch_input(producer_seconds=0.0)
+    if not isinstance(busy, int | float):
+        return free, call_changes.unchanged
+    least = (busy * view.step_seconds - background_seconds) / cores
+    overlapped = max(0.0, background_seconds - cost_of(view, site.events))  # the loop did not wait for this part
+    without_contention = changes.remove_work(overlapped, ("work", "run", "download"))
+    return changes.chain((free, without_contention, call_changes.take_at_least(least))), call_changes.unchanged
 
 
 def hide_waits(view: CaptureView, site: CallSite) -> Changes:
@@ -176,12 +204,12 @@ def hide_waits(view: CaptureView, site: CallSite) -> Changes:
 
 def shorten_input(view: CaptureView, share: float) -> Changes:
     """Make the input faster. At best, the waits for it take `share` of their time; at worst, nothing changes."""
-    return call_changes.scale_kinds(("input",), share), call_changes.unchanged
+    return changes.speed_up_producers(share), call_changes.unchanged
 
 
 def map_whole_batches(view: CaptureView) -> Changes:
     """Let the map of a pipeline handle whole batches, so that TensorFlow calls it once per batch."""
-    return tuple(call_changes.scale_kinds(("input",), share) for share in WHOLE_BATCH_SHARES)
+    return tuple(changes.speed_up_producers(share) for share in WHOLE_BATCH_SHARES)
 
 
 def _has_free_cores(view: CaptureView) -> bool:

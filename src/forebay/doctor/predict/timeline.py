@@ -59,7 +59,8 @@ class Timeline:
 
     actions: tuple[HostAction, ...]
     operations: tuple[DeviceOperation, ...] = ()
-    min_step_seconds: float = 0.0  # lower limit of the step time: what the producers of batches need per step
+    min_step_seconds: float = 0.0  # lower limit of the step time, for example what new producers of batches need
+    producer_seconds: float = 0.0  # per step: what the recorded producers need; also a lower limit
 
     def with_parts(
         self,
@@ -67,6 +68,7 @@ class Timeline:
         actions: Iterable[HostAction] | None = None,
         operations: Iterable[DeviceOperation] | None = None,
         min_step_seconds: float | None = None,
+        producer_seconds: float | None = None,
     ) -> "Timeline":
         """Return a copy with the given parts. A `min_step_seconds` below the present one has no effect."""
         return replace(
@@ -76,7 +78,13 @@ class Timeline:
             min_step_seconds=self.min_step_seconds
             if min_step_seconds is None
             else max(self.min_step_seconds, min_step_seconds),
+            producer_seconds=self.producer_seconds if producer_seconds is None else producer_seconds,
         )
+
+    @property
+    def least_seconds(self) -> float:
+        """The lower limit of the step time, whatever the host and the device do."""
+        return max(self.min_step_seconds, self.producer_seconds)
 
     @property
     def step_count(self) -> int:
@@ -127,11 +135,11 @@ def simulate_steps(timeline: Timeline, *, rounds: int = 1) -> tuple[float, ...]:
 def steady_step_seconds(timeline: Timeline) -> float:
     """Simulate two rounds, and return the mean step time of the second, in seconds.
 
-    In the second round the loop is in a steady state. The result is at least `min_step_seconds`; 0.0 without steps.
+    In the second round the loop is in a steady state. The result is at least `least_seconds`; 0.0 without steps.
     """
     step_seconds = simulate_steps(timeline, rounds=2)
     second_round = step_seconds[len(step_seconds) // 2 :]
-    return max(timeline.min_step_seconds, sum(second_round) / len(second_round)) if second_round else 0.0
+    return max(timeline.least_seconds, sum(second_round) / len(second_round)) if second_round else 0.0
 
 
 def least_step_seconds(timeline: Timeline) -> float:
@@ -152,7 +160,7 @@ def least_step_seconds(timeline: Timeline) -> float:
             if operation.engine != "compute":
                 engine_seconds[operation.engine] = engine_seconds.get(operation.engine, 0.0) + operation.seconds
     busiest = max([host_seconds, *stream_seconds.values(), *engine_seconds.values()])
-    return max(timeline.min_step_seconds, busiest / steps)
+    return max(timeline.least_seconds, busiest / steps)
 
 
 def _differences(edges: Sequence[float]) -> tuple[float, ...]:

@@ -54,7 +54,7 @@ def with_slowest_device(view: CaptureView, timeline: Timeline) -> Timeline:
         previous = idle[-1] if idle and first is not None else waits[number - 1]
         changed[previous] = _with_queued(changed[previous], number)
         changed[wait] = replace(changed[wait], seconds=0.0, awaited_operations=(number,))
-    return Timeline(tuple(changed), tuple(operations), timeline.min_step_seconds)
+    return timeline.with_parts(actions=changed, operations=operations)
 
 
 def _slowest_operation(

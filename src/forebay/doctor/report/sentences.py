@@ -136,8 +136,8 @@ def _describe_emulation(diagnosis: Diagnosis, verification: Verification) -> lis
     if verification.measured is None or verification.kind is None or verification.predicted is None:
         return [f"No cure was measured: {verification.trouble}."]
     predicted = format_seconds_range(*verification.predicted)
-    # Without a debug setting, and with workers, the script computes the same results.
-    is_same = verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS)
+    # Without a debug setting, and with workers or a feed, the script trains on the same data.
+    is_same = verification.kind in (EmulationKind.OFF, EmulationKind.WORKERS, EmulationKind.FEED)
     results = "" if is_same else " The results of that run are wrong; only its speed counts."
     now = format_seconds(diagnosis.view.step_seconds)
     return [

@@ -1,4 +1,4 @@
-"""Sentences about memory use and GPU state, which the reports print after the diagnosis."""
+"""Sentences about memory use, GPU state and other programs, which the reports print after the diagnosis."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,13 +7,15 @@ from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.gpu_gauges import Gauges, gauge_remarks, leaves_gpu_unused, read_gauges
 from forebay.doctor.analyse.memory import DataCopies, MemoryLevel, memory_usage
+from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_count, format_percent
 
-__all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory"]
+__all__ = ["describe_data_copies", "describe_gpu", "describe_gpus", "describe_memory", "describe_other_programs"]
 
 # `describe_memory` omits the copies of an array, and the graph constants, if they occupy fewer bytes in total. The HTML
 # page does not omit them.
 MIN_NOTED_NBYTES = 1 << 20
+MIN_FOREIGN_SHARE = 0.25  # of the cores; other programs that use fewer change step times little
 
 
 def describe_memory(view: CaptureView) -> str:
@@ -47,6 +49,19 @@ def describe_data_copies(data: DataCopies) -> str:
 def _format_place(place: str, times: int) -> str:
     """Format the name of a memory, and how many copies it contains."""
     return place if times == 1 else f"{place} twice" if times == 2 else f"{place} {times} times"
+
+
+def describe_other_programs(view: CaptureView) -> str:
+    """State how many cores other programs used, without a full stop; empty if few, or if it is unknown.
+
+    Worker processes of a loader would count as other programs, so the result is empty for a script that has some.
+    """
+    foreign, cores = view.capture.facts.get("foreign_cores"), view.capture.machine.get("cores") or 1
+    has_workers = any(workers for site in view.sites_of(EventKind.INPUT) for workers in site.values("workers"))
+    if not isinstance(foreign, int | float) or has_workers or foreign < MIN_FOREIGN_SHARE * cores:
+        return ""
+    used = f"other programs used {foreign:.1f} of {format_count(int(cores), 'core')} while steps were timed"
+    return f"{used}; without them, step times and gains may be different"
 
 
 def describe_gpus(view: CaptureView) -> list[str]:

@@ -203,6 +203,7 @@ def _render_time(text: str, seconds: float, total: float, width: int) -> Iterato
 def _render_side_notes(diagnosis: Diagnosis, width: int) -> list[Text]:
     """Return the lines about memory and GPUs."""
     notes = {
+        "Cores": side_notes.describe_other_programs(diagnosis.view),
         "Memory": side_notes.describe_memory(diagnosis.view),
         "GPU": "\n".join(side_notes.describe_gpus(diagnosis.view)[:MAX_GPUS]),
     }

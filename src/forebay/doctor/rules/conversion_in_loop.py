@@ -7,6 +7,7 @@ from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_data
 from forebay.doctor.predict.cure_changes import Changes
+from forebay.doctor.predict.input_costs import prefetch_in_processes, prefetch_in_thread, shortens_step
 from forebay.doctor.predict.upload_cure_changes import (
     overlap_copies,
     prefetch_conversion,
@@ -99,13 +100,16 @@ def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     rows = batch_rows(*view.sites)
     if site.api != SESSION and fit_feed(view, framework, site) and not _slows_down(view, site):
         return
+    changes = _prefetch_changes(view, site, framework)
+    if _is_on_cpu(view) and framework == "torch" and not shortens_step(view, changes):
+        return
     yield Cure(
         "convert the next batch during the computation of this one",
         f"{_TF_DATA_CODE.format(rows)}\n{GRAPH_ITERATOR_CODE}"
         if site.api == SESSION
         else _PREFETCH_CODE.get(framework, _PREFETCH_CODE["jax"]).format(rows),
         basis=OVERLAP_BASIS,
-        changes=_prefetch_changes(view, site, framework),
+        changes=changes,
     )
 
 
@@ -117,18 +121,25 @@ def _prefetch_changes(view: CaptureView, site: CallSite, framework: str) -> Chan
     """
     if framework in ("tensorflow", "keras"):
         return prefetch_conversion(view, site)
+    if framework == "torch" and _is_on_cpu(view):
+        return prefetch_in_processes(view, site, cost_of(view, site.events))
     return prefetch_with_feed(view, site) if framework == "torch" else overlap_copies(view, site)
 
 
 def _feed_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     if site.api == SESSION or _slows_down(view, site):  # a feed delivers tensors, and a session accepts none
         return
-    yield Cure(
-        "use a feed, which converts without an extra copy",
-        feed_code(view, feed_framework(view, site.api), site),
-        basis=OVERLAP_BASIS,
-        changes=prefetch_with_feed(view, site),
-    )
+    code, changes = feed_code(view, feed_framework(view, site.api), site), prefetch_with_feed(view, site)
+    if _is_on_cpu(view) and "from_arrays(" not in code:
+        changes = prefetch_in_thread(view, site, cost_of(view, site.events))
+        if not shortens_step(view, changes):
+            return
+    yield Cure("use a feed, which converts without an extra copy", code, OVERLAP_BASIS, changes)
+
+
+def _is_on_cpu(view: CaptureView) -> bool:
+    """Whether the step computes on the CPU, so that it needs the cores that convert batches."""
+    return view.device is None and not view.has_gpu
 
 
 def _slows_down(view: CaptureView, site: CallSite) -> bool:

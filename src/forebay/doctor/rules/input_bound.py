@@ -4,6 +4,7 @@ The limits are those of XProf: 5 % of a step is moderate, 20 % is severe. TraceM
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
@@ -11,7 +12,20 @@ from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import FEED_API, Line
 from forebay.doctor.model.formatting import format_count, format_percent, format_seconds
-from forebay.doctor.predict.cure_changes import feed_from_memory, hide_waits, prefetch_input
+from forebay.doctor.predict import call_changes
+from forebay.doctor.predict.cure_changes import (
+    feed_from_memory,
+    hide_waits,
+    make_less_in_python,
+    prefetch_input,
+    shorten_input,
+)
+from forebay.doctor.predict.input_costs import (
+    SOURCE_ROW_SECONDS,
+    makes_cheap_rows,
+    prefetch_in_thread,
+    shortens_step,
+)
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import (
@@ -26,14 +40,18 @@ from forebay.doctor.rules.input_edits import map_elsewhere, workers_of_dataset
 from forebay.doctor.rules.input_producers import (
     SERIAL_MAP,
     STORED_ROWS_CURE,
+    WORKERS_CURES,
     InputStage,
+    competes_with_producer,
     count_cores,
     count_producers,
     count_workers,
     find_slow_stage,
     fits_in_memory,
+    is_in_background,
     loader_line,
     producer_seconds,
+    worker_count,
     worker_settings,
     workers_pay,
 )
@@ -41,10 +59,20 @@ from forebay.doctor.rules.pipeline_edits import feed_of_files, feed_of_rows, map
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import batch_rows, feed_code, location
 
-__all__ = ["MODERATE", "OVERLAP_BASIS", "examine", "recognises", "stored_rows_cures"]
+__all__ = [
+    "MODERATE",
+    "OVERLAP_BASIS",
+    "examine",
+    "index_cure",
+    "overlap_cures",
+    "recognises",
+    "stored_rows_cures",
+    "worker_processes_cure",
+]
 
 MODERATE = 0.05  # share of a step; the rule does not report shorter waits for input
 SEVERE = 0.2  # share of a step; the evidence calls waits from here on severe
+INDEXED_SHARE = 0.2  # of the wait; one gather per batch and its random indices take this share at most
 OVERLAP_BASIS = "a thread makes the next batch during the step"
 
 _STAGE_REASONS = {
@@ -60,8 +88,10 @@ _STAGE_REASONS = {
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
-    """Whether the loop waits at the site for at least a moderate share of a step."""
-    return cost_of(view, site.events) >= MODERATE * view.step_seconds > 0
+    """Whether the loop waits at the site for at least a moderate share of a step, or competes with its producer."""
+    if not view.step_seconds:
+        return False
+    return cost_of(view, site.events) >= MODERATE * view.step_seconds or competes_with_producer(view, site)
 
 
 def examine(view: RuleView) -> Iterator[Finding]:
@@ -69,9 +99,12 @@ def examine(view: RuleView) -> Iterator[Finding]:
     for site in view.sites_for("input_bound"):
         wait, stage = cost_of(view, site.events), find_slow_stage(view, site)
         reason = _STAGE_REASONS.get(stage.name, f"the stage {stage.name!r} is slow")
+        title = f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {reason}"
+        if wait < MODERATE * view.step_seconds:
+            title = f"The loop shares its cores with the thread that makes its batches: {reason}"
         yield Finding(
             rule="input_bound",
-            title=f"The loop waits for {site.api} for {format_percent(wait / view.step_seconds)} of the time: {reason}",
+            title=title,
             line=stage.line or (loader_line(view, site) if site.api == "DataLoader" else site.line),
             seconds=wait,
             cures=(*_cures(view, site, wait, stage),),
@@ -81,9 +114,8 @@ def examine(view: RuleView) -> Iterator[Finding]:
 
 def _evidence(view: CaptureView, site: CallSite, wait: float, stage: InputStage) -> Iterator[str]:
     share = wait / view.step_seconds
-    yield (
-        f"The loop is {'severely' if share >= SEVERE else 'moderately'} input-bound: {format_percent(share)} of a step."
-    )
+    degree = "severely" if share >= SEVERE else "moderately" if share >= MODERATE else "hardly"
+    yield f"The loop is {degree} input-bound: {format_percent(share)} of a step."
     if stage.is_python:
         wait_location = location(view, site.line, site.api)
         yield (
@@ -106,7 +138,7 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         yield from _feed_cures(view, site, wait, stage, framework)
     elif site.values("loader")[:1] == ["arrays"]:
         code = feed_code(view, framework, site)
-        yield _overlap_cure(view, site, wait, "let a feed prefetch batches of the arrays", code)
+        yield from overlap_cures(view, site, wait, Cure("let a feed prefetch batches of the arrays", code, ""))
     elif stage.name == "map" and framework in ("tensorflow", "keras"):
         if code := fit_line(view, site.line, lambda script, number: feed_of_files(script, number, framework)):
             yield _workers_cure(view, site, wait, "let a feed read the files", code)
@@ -119,17 +151,22 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
             code = _MAP_CODE.replace("dataset.map", f"dataset.batch({batch_rows(site)}).map")
             yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", code)
     elif stage.name == "generator" and stage.yields_batches:
+        yield from _less_python_cures(view, site, stage)
         code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
-        yield _overlap_cure(view, site, wait, "prefetch the batches of the generator", code)
+        yield from _batch_feed_cures(view, site, wait, stage, Cure("prefetch the batches of the generator", code, ""))
     elif stage.name == "generator":
         yield _whole_batches_cure(view, site, framework)
         yield _generator_cure(view, site, framework)
     elif stage.name == "batch":
-        yield _workers_cure(view, site, wait, "make batches in worker processes", _dataset_code(view, site))
+        yield from _less_python_cures(view, site, stage)
+        if not is_in_background(view, stage) or workers_pay(view, site, stage.seconds):
+            code = _dataset_code(view, site, stage.seconds)
+            yield _workers_cure(view, site, stage.seconds, "make batches in worker processes", code)
         code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
-        yield _overlap_cure(view, site, wait, "prefetch the batches of the dataset", code)
+        yield from _batch_feed_cures(view, site, wait, stage, Cure("prefetch the batches of the dataset", code, ""))
     elif stage.is_python:
-        code = fit_loader(view, site.line, **worker_settings(view)) or _process_code(site, framework)
+        settings = worker_settings(view, site, wait)
+        code = fit_loader(view, site.line, **settings) or _process_code(site, framework)
         yield _workers_cure(view, site, wait, "make rows in worker processes", code)
     else:
         yield from _loader_cures(view, site, wait, framework)
@@ -165,10 +202,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     has_few_workers = count_workers(site) < count_cores(view) and workers_pay(view, site, wait)
     takes_workers = framework != "keras" and site.api == "DataLoader" and has_few_workers
     if takes_workers:
-        settings = worker_settings(view)
-        code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
-        code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
-        yield _workers_cure(view, site, wait, "use one worker per core", code)
+        yield worker_processes_cure(view, site, wait)
     title = "if the data is in arrays, replace the loader by a feed"
     code = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     if count_producers(site):
@@ -177,9 +211,29 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
             yield Cure(title, code, basis, hide_waits(view, site))
         return
     prefetch = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
-    yield _overlap_cure(view, site, wait, "prefetch batches during the step", prefetch)
+    cures = [*overlap_cures(view, site, wait, Cure("prefetch batches during the step", prefetch, ""))]
     if code != prefetch:
-        yield _overlap_cure(view, site, wait, title, code)
+        cures += overlap_cures(view, site, wait, Cure(title, code, ""))
+    yield from cures
+    if not cures and not takes_workers and site.api == "DataLoader":
+        yield index_cure(view, site)
+
+
+def worker_processes_cure(view: CaptureView, site: CallSite, wait: float) -> Cure:
+    """Return the cure that gives worker processes to a DataLoader."""
+    settings = worker_settings(view, site, wait)
+    code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
+    code = code or f"loader = DataLoader(..., num_workers={settings['num_workers']}, persistent_workers=True)"
+    title = WORKERS_CURES[settings["num_workers"] == str(count_cores(view))]
+    return _workers_cure(view, site, wait, title, code)
+
+
+def index_cure(view: CaptureView, site: CallSite) -> Cure:
+    """Return the cure for small rows in memory: one gather per batch, not one call per row."""
+    loop = f"for rows in torch.randperm(len(data)).split({batch_rows(site)}):"
+    code = f"{loop}\n    batch = data[rows]   # data: a tensor of all rows"
+    basis = "one operation gathers a batch; rows that code of the script makes one by one gain nothing"
+    return Cure("if the data is in tensors, index them", code, basis, shorten_input(view, INDEXED_SHARE))
 
 
 def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iterator[Cure]:
@@ -199,21 +253,58 @@ def _map_code(view: CaptureView, site: CallSite, map_line: Line | None) -> str:
     return fit_line(view, site.line, make_edits) or _MAP_CODE
 
 
-def _dataset_code(view: CaptureView, site: CallSite) -> str:
+def _dataset_code(view: CaptureView, site: CallSite, cost_of_stage: float) -> str:
     """Return code that gives worker processes to a PyDataset of Keras."""
-    workers = count_cores(view)
+    workers = worker_count(view, site, cost_of_stage)
     code = fit_line(view, site.line, lambda code, number: workers_of_dataset(code, number, workers))
     return code or f"model.fit(Dataset(..., workers={workers}, use_multiprocessing=True))   {_INIT_COMMENT}"
 
 
-def _overlap_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
-    """Return a cure in which one thread makes batches during the step."""
-    return Cure(title, code, OVERLAP_BASIS, prefetch_input(view, site, wait, in_worker_processes=False))
+def overlap_cures(view: CaptureView, site: CallSite, wait: float, cure: Cure) -> Iterator[Cure]:
+    """Yield a cure that replaces the input, with its changes, unless it may make the steps longer.
+
+    A feed of arrays gathers whole batches. Any other feed makes the same rows or batches in a thread during the step.
+    """
+    if view.device is None and not view.has_gpu:
+        if "from_arrays(" in cure.code:
+            outcomes = feed_from_memory(view, site)
+        else:
+            more = SOURCE_ROW_SECONDS if "from_source(" in cure.code else 0.0
+            outcomes = prefetch_in_thread(view, site, wait, row_seconds=more)
+            if makes_cheap_rows(view, site, wait) or not shortens_step(view, outcomes):
+                return
+    else:
+        outcomes = prefetch_input(view, site, wait, in_worker_processes=False)
+    yield replace(cure, basis=OVERLAP_BASIS, changes=outcomes)
+
+
+def _batch_feed_cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage, cure: Cure) -> Iterator[Cure]:
+    """Yield a cure that lets a feed take ready-made batches from Python code.
+
+    If another thread runs this code already, a feed may only need less time for each batch.
+    """
+    if not is_in_background(view, stage):
+        yield from overlap_cures(view, site, wait, cure)
+        return
+    outcomes = prefetch_input(view, site, stage.seconds, in_worker_processes=False)[0], call_changes.unchanged
+    if shortens_step(view, outcomes):
+        yield replace(cure, basis="a thread makes batches already; a feed may hand them over faster", changes=outcomes)
+
+
+def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> Iterator[Cure]:
+    """Yield the cure for code that makes batches on another thread, which competes with the loop."""
+    if is_in_background(view, stage):
+        code = "# for example: one call of NumPy for the whole batch, not one for each row"
+        basis = "the loop then has the cores and the GIL for itself; how much less the code can do was not measured"
+        changes = make_less_in_python(view, site, stage.seconds)
+        yield Cure("make a batch with fewer operations", code, basis, changes)
 
 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
-    """Return a cure in which one worker per core makes batches during the step."""
-    basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
+    """Return a cure in which worker processes or threads make batches during the step."""
+    cores = worker_count(view, site, wait)
+    basis = f"{format_count(cores, 'core')} {'makes' if cores == 1 else 'make'} batches during the step; "
+    basis += "less gain if the cores are busy"
     return Cure(title, code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
 
 

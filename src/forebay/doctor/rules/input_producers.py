@@ -1,11 +1,14 @@
 """The producers of batches: which input stage is slow, and what more producers save."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.model.events import EventKind, LedgerEvent, Line
+from forebay.doctor.predict.build_timeline import background_seconds
 from forebay.doctor.predict.cure_changes import SMALL_GPU_BATCH_NBYTES
+from forebay.doctor.predict.input_costs import prefetch_in_processes, shortens_step
 from forebay.doctor.rules.wording import nbytes_per_call
 
 __all__ = [
@@ -13,13 +16,17 @@ __all__ = [
     "STORED_ROWS_CURE",
     "WORKERS_CURES",
     "InputStage",
+    "competes_with_producer",
     "count_cores",
     "count_producers",
     "find_slow_stage",
     "fits_in_memory",
+    "is_in_background",
     "loader_line",
+    "makes_batches_quickly",
     "producer_seconds",
     "count_workers",
+    "worker_count",
     "worker_settings",
     "workers_pay",
 ]
@@ -41,6 +48,8 @@ MIN_PAYING_WAIT = 2e-3  # seconds per batch; twice the time to receive a small b
 # virtual machine of an H200: a step of 12 ms, of which 8 ms were a wait for a batch of 0.3 MB, became longer. A step of
 # 23 ms became 2.1 times as fast.
 MIN_PAYING_GPU_WAIT = 10e-3
+COMPETING_SHARE = 0.4  # of the step; a thread that makes batches for a shorter time takes little from the loop
+BUSY_SHARE = 0.75  # of the cores; with fewer busy cores, the loop and the thread that makes batches have one each
 MIN_SHARE = 0.5  # share of the wait; Python code that takes less is not the cause of the wait
 # The same for loaders that call a generator. The loader's overhead per row can exceed the time of the generator.
 MIN_GENERATOR_SHARE = 0.1
@@ -83,6 +92,26 @@ def find_slow_stage(view: CaptureView, site: CallSite) -> InputStage:
     return InputStage("workers" if count_workers(site) else "loader", wait)
 
 
+def is_in_background(view: CaptureView, stage: InputStage) -> bool:
+    """Whether Python code that makes batches runs on another thread, while the step computes on the CPU."""
+    return stage.is_python and stage.on_other_thread and view.device is None and not view.has_gpu
+
+
+def competes_with_producer(view: CaptureView, site: CallSite) -> bool:
+    """Whether the thread that makes the batches takes time from the loop, which then waits little for batches.
+
+    Both need the GIL and the cores. This matters if the thread works for a large share of the step, and almost all
+    cores are busy.
+    """
+    busy, foreign = (view.capture.facts.get(name) for name in ("busy_cores", "foreign_cores"))
+    if not isinstance(busy, int | float) or not is_in_background(view, find_slow_stage(view, site)):
+        return False
+    assert view.steps is not None  # a site belongs to steps
+    used = busy + (foreign if isinstance(foreign, int | float) else 0.0)
+    is_busy = used >= BUSY_SHARE * count_cores(view)
+    return is_busy and background_seconds(view) >= COMPETING_SHARE * view.steps.mean_seconds
+
+
 def loader_line(view: CaptureView, site: CallSite) -> Line | None:
     """Return the line that builds the loader of a site.
 
@@ -122,28 +151,53 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
     return bool(nbytes <= min(MAX_STORED_NBYTES, STORED_SHARE * memory))
 
 
-def worker_settings(view: CaptureView) -> dict[str, str]:
-    """Return the arguments of a DataLoader with one worker per core."""
-    return {"num_workers": str(count_cores(view)), "persistent_workers": "True"}
+def worker_settings(view: CaptureView, site: CallSite, wait: float) -> dict[str, str]:
+    """Return the arguments of a DataLoader with workers; `wait` is in seconds per step."""
+    return {"num_workers": str(worker_count(view, site, wait)), "persistent_workers": "True"}
 
 
-def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
-    """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step."""
+def worker_count(view: CaptureView, site: CallSite, making: float) -> int:
+    """Return how many workers to use, if one process makes the batches of a step in `making` seconds.
+
+    With a GPU, or if the loader already has producers, this is one worker per core. Otherwise the step needs the cores
+    too, so there are only as many workers as it takes to make batches as fast as the rest of the step uses them.
+    """
+    cores = count_cores(view)
+    if view.device is not None or view.has_gpu or count_producers(site):
+        return cores
+    rest = view.step_seconds - min(making, cost_of(view, site.events))
+    return max(1, min(cores, ceil(making / rest))) if rest > 0 else cores
+
+
+def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> bool:
+    """Whether it takes about as long to receive a batch from a worker process as to make it."""
     per_batch = wait / site.per_step if site.per_step else 0.0
     nbytes = nbytes_per_call(site)
     if view.device is not None and nbytes < SMALL_GPU_BATCH_NBYTES:
-        return per_batch >= MIN_PAYING_GPU_WAIT
-    return nbytes > SMALL_BATCH_NBYTES or per_batch >= MIN_PAYING_WAIT
+        return per_batch < MIN_PAYING_GPU_WAIT
+    return nbytes <= SMALL_BATCH_NBYTES and per_batch < MIN_PAYING_WAIT
+
+
+def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
+    """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step.
+
+    Without a GPU, the workers also need cores that the step does not use.
+    """
+    if makes_batches_quickly(view, site, wait):
+        return False
+    if view.device is not None or view.has_gpu:
+        return True
+    return shortens_step(view, prefetch_in_processes(view, site, producer_seconds(view, site, wait)))
 
 
 def producer_seconds(view: CaptureView, site: CallSite, wait: float) -> float:
     """Return the seconds per step that one producer per core needs for the batches.
 
-    Assume that the work is divided equally among the cores. Without producers, the loop makes the batches itself, so
+    Assume that the work is divided equally among the workers. Without producers, the loop makes the batches itself, so
     they take one core as long as the wait. With producers, each producer is busy for the whole step.
     """
     producers = count_producers(site)
-    return (view.step_seconds * producers if producers else wait) / count_cores(view)
+    return view.step_seconds * producers / count_cores(view) if producers else wait / worker_count(view, site, wait)
 
 
 def _cost_on_any_thread(view: CaptureView, site: CallSite) -> float:

@@ -8,20 +8,24 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_seconds
-from forebay.doctor.predict.cure_changes import limit_to_cores, map_whole_batches, prefetch_input, shorten_input
+from forebay.doctor.predict.cure_changes import limit_to_cores, map_whole_batches, prefetch_input
 from forebay.doctor.predict.upload_cure_changes import page_lock_copies, prefetch_with_feed
 from forebay.doctor.rules.edits import join_code
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_array_feed, fit_line, fit_loader, has_excerpt
-from forebay.doctor.rules.input_bound import MODERATE, OVERLAP_BASIS, stored_rows_cures
+from forebay.doctor.rules.input_bound import (
+    MODERATE,
+    OVERLAP_BASIS,
+    index_cure,
+    overlap_cures,
+    stored_rows_cures,
+    worker_processes_cure,
+)
 from forebay.doctor.rules.input_edits import copy_without_wait
 from forebay.doctor.rules.input_producers import (
-    WORKERS_CURES,
-    count_cores,
     find_slow_stage,
     loader_line,
-    producer_seconds,
-    worker_settings,
+    makes_batches_quickly,
     workers_pay,
 )
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
@@ -31,7 +35,6 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes
 
 __all__ = ["examine", "recognises"]
 
-INDEXED_SHARE = 0.2  # of the wait; one gather per batch and its random indices take this share at most
 BUFFER_SHARE = 0.25  # of the host memory; the rule reports shuffle buffers that take more
 _PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
 
@@ -92,41 +95,27 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     stage_location = location(view, stage.line or site.line, site.api)
     pays, reason = workers_pay(view, site, wait), "so the loop itself makes the batches"
     size = format_nbytes(nbytes_per_call(site))
-    small = f"A batch has {size}. Getting it from a worker process may take as long as making it."
+    why_not = f"A batch has {size}. Getting it from a worker process may take as long as making it."
+    is_quick = makes_batches_quickly(view, site, wait)
+    if not is_quick:
+        why_not = "Worker processes may gain nothing, because this script or other programs keep the cores busy."
     framework = feed_framework(view, site.api)
     feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
-    overlap = prefetch_input(view, site, wait, in_worker_processes=False)
     return Finding(
         rule="loader",
-        title=f"{site.api} has no workers, {reason}" if pays else f"{site.api} makes small batches row by row",
+        title=f"{site.api} makes small batches row by row" if is_quick else f"{site.api} has no workers, {reason}",
         line=loader_line(view, site),
         seconds=wait,
         cures=(
             *stored_rows_cures(view, site, framework),
-            _workers_cure(view, site, wait) if pays else _index_cure(view, site),
-            Cure("if the data is in arrays, use a feed", feed, OVERLAP_BASIS, overlap),
+            worker_processes_cure(view, site, wait) if pays else index_cure(view, site),
+            *overlap_cures(view, site, wait, Cure("if the data is in arrays, use a feed", feed, "")),
         ),
         evidence=(
             f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",
-            *(() if pays else (small,)),
+            *(() if pays else (why_not,)),
         ),
     )
-
-
-def _workers_cure(view: CaptureView, site: CallSite, wait: float) -> Cure:
-    settings = worker_settings(view)
-    code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
-    code = code or f"loader = DataLoader(..., num_workers={count_cores(view)}, persistent_workers=True)"
-    basis = f"{count_cores(view)} cores make batches during the step; less gain if the cores are busy"
-    return Cure(WORKERS_CURES[0], code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
-
-
-def _index_cure(view: CaptureView, site: CallSite) -> Cure:
-    """Return the cure for small rows in memory: one gather per batch, not one call per row."""
-    loop = f"for rows in torch.randperm(len(data)).split({batch_rows(site)}):"
-    code = f"{loop}\n    batch = data[rows]   # data: a tensor of all rows"
-    basis = "one operation gathers a batch; rows that code of the script makes one by one gain nothing"
-    return Cure("if the data is in tensors, index them", code, basis, shorten_input(view, INDEXED_SHARE))
 
 
 def _prefetch_finding(view: CaptureView, site: CallSite) -> Finding:

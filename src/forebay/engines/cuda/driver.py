@@ -251,6 +251,10 @@ class Stream:
         """
         check_result(cu.cuMemcpyHtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes to the device")
 
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Queue a copy inside device memory."""
+        check_result(cu.cuMemcpyDtoDAsync(target, source, nbytes, self.handle), f"copying {nbytes} bytes on the device")
+
     def download(self, target: int, source: int, nbytes: int) -> None:
         code = self._calls.copy_to_host(target, source, nbytes, self.handle)
         if code:

@@ -1,7 +1,7 @@
 """Images as a source: image files, or images inside other files (`image_containers`). One image is one row.
 
-Opening reads only the header of the first image. A decoder thread decodes an image when its row is gathered, and then
-compares its size and channels with the first image.
+Opening reads only the header of the first image that has one. A decoder thread decodes an image when its row is
+gathered, and then compares its size and channels with that image.
 """
 
 import os
@@ -14,9 +14,10 @@ from typing import Any
 from forebay.core.decision import Decision
 from forebay.core.registry import load_image_container
 from forebay.core.rows import Rows, row_numbers
+from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, raise_unreadable
 from forebay.core.source import AbstractSource
 from forebay.core.spec import Array, ArraySpec, Structure, Tree
-from forebay.errors import SourceError, SpecError
+from forebay.errors import SourceChangedError, SourceError, SpecError
 from forebay.sources.decoder_threads import decode_rows, decoder_thread_count
 from forebay.sources.files.columns import dict_structure
 from forebay.sources.files.mapped import PathName
@@ -30,6 +31,10 @@ from forebay.sources.formats.image_rows import ContainedImages, ContainerOptions
 from forebay.sources.formats.jpeg_decode import make_image_decoder
 
 __all__ = ["ImageSource", "ImageColumns", "open_image", "open_labelled_images"]
+
+
+# Images at the beginning of a source that may all be damaged if damaged images are skipped.
+MAX_DAMAGED_AT_START = 100
 
 
 class _ImageOpener:
@@ -83,12 +88,13 @@ open_image = _ImageOpener()
 
 @dataclass(frozen=True, slots=True)
 class ImageColumns:
-    """Where the images and their labels are, and how Forebay numbers the labels."""
+    """Where the images and their labels are, how Forebay numbers the labels, and how many images may be damaged."""
 
     column: str | None = None  # the column that has the images, for files that contain images
     label: ImageLabel | None = None
     class_names: Sequence[str] | None = None
     max_held_nbytes: int | None = None  # for decompressed parts of files that contain images
+    error_limit: ErrorLimit | None = None  # how many images may be damaged; None: none
 
     def validate(self) -> None:
         """Raise SpecError for an argument of a wrong type."""
@@ -117,7 +123,8 @@ def open_labelled_images(paths: Paths, options: ImageOptions, columns: ImageColu
         raise SourceError(f"{str(paths)[:200]!r} has no images. Pass files with at least one image.")
     labels = _read_labels(rows, columns)
     names = ["image"] if labels is None else ["image", "label"]
-    return ImageSource(rows, _make_decoder(rows, options, decoder), dict_structure(names), decoder, labels)
+    image_decoder = _make_decoder(rows, options, decoder, columns.error_limit)
+    return ImageSource(rows, image_decoder, dict_structure(names), decoder, labels, columns.error_limit)
 
 
 def _find_lmdb_files(paths: Paths) -> list[PathName]:
@@ -189,16 +196,19 @@ class ImageSource(AbstractSource):
         structure: Structure,
         decoder_name: str,
         labels: NumberedLabels | None = None,
+        error_limit: ErrorLimit | None = None,
     ) -> None:
+        self.error_limit = error_limit
         self._rows, self._decoder, self.structure, self._labels = rows, decoder, structure, labels
         self.shuffle_blocks = rows.shuffle_blocks
         self.class_names = () if labels is None else labels.class_names
         self.specs = (decoder.spec,) if labels is None else (decoder.spec, ArraySpec((), labels.numbers.dtype))
         self.read_decision = decoder.decision
         if decoder_name == "auto":
-            self.for_device_decoder = partial(ImageSource, rows, decoder, structure, "nvjpeg", labels)
+            self.for_device_decoder = partial(ImageSource, rows, decoder, structure, "nvjpeg", labels, error_limit)
         if decoder_name == "nvjpeg":
-            self._encoded_reader = EncodedReader(rows.read_bytes)
+            read_bytes = rows.read_bytes if error_limit is None else partial(_read_undamaged, rows)
+            self._encoded_reader = EncodedReader(read_bytes)
             self.encoded_images = decoder.encoded_images(self._read_encoded)
             why = f"decodes and resizes on the device; images that it refuses: {decoder.decision.why}"
             self.read_decision = Decision("decoder", "nvjpeg", why)
@@ -223,10 +233,20 @@ class ImageSource(AbstractSource):
         return [*decisions, *self._rows.decisions]
 
     def gather(self, rows: Rows, out: Sequence[Array]) -> None:
-        images = out[0]
-        decode_rows(lambda position, number: self._decode(number, images[position]), row_numbers(rows))
+        images, failed = out[0], list[SkippedRow]()
+
+        def decode(position: int, number: int) -> None:
+            try:
+                self._decode(number, images[position])
+            except SourceError as error:
+                if self.error_limit is None or not _is_damage(error):
+                    raise
+                failed.append(SkippedRow.of(position, SOURCE, error, self._rows.describe(number)))
+
+        decode_rows(decode, row_numbers(rows))
         if self._labels is not None:
             out[1][...] = self._labels.numbers[rows]
+        raise_unreadable(failed)
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         """Return some leaves. Labels need no decoding."""
@@ -265,6 +285,35 @@ def _identify_images(rows: ImageRows, labels: NumberedLabels | None, decoder: Im
     return rows.identify(), numbered, decoder.identify()
 
 
-def _make_decoder(rows: ImageRows, options: ImageOptions, decoder: str) -> ImageDecoder:
-    """Return a decoder. The first image determines the size and the channels, unless the options set them."""
-    return make_image_decoder(rows.describe(0), rows.read(0), options, decoder)
+def _is_damage(error: SourceError) -> bool:
+    """Return whether an image cannot be decoded. A file that changed, and too little memory, are other errors."""
+    return not isinstance(error, SourceChangedError) and not isinstance(error.__cause__, MemoryError)
+
+
+def _read_undamaged(rows: ImageRows, number: int) -> bytes | None:
+    """Return the bytes of an image for a device; None if they cannot be read. The host then finds the error."""
+    try:
+        return rows.read_bytes(number)
+    except SourceError:
+        return None
+
+
+def _make_decoder(
+    rows: ImageRows, options: ImageOptions, decoder: str, error_limit: ErrorLimit | None = None
+) -> ImageDecoder:
+    """Return a decoder. The first image determines the size and the channels, unless the options set them.
+
+    With an error limit, it is the first image whose header can be read.
+    """
+    first_error: SourceError | None = None
+    for number in range(1 if error_limit is None else min(len(rows), MAX_DAMAGED_AT_START)):
+        try:
+            return make_image_decoder(rows.describe(number), rows.read(number), options, decoder)
+        except SourceError as error:
+            if error_limit is None or not _is_damage(error):
+                raise
+            first_error = first_error or error
+    raise SourceError(
+        f"none of the first {min(len(rows), MAX_DAMAGED_AT_START)} images can be decoded. Remove them, or correct the "
+        f"path. The first error: {first_error}"
+    ) from first_error

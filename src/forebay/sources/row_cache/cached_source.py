@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from forebay.core.decision import Decision
 from forebay.core.rows import Rows, row_array, row_count
+from forebay.core.skipped_rows import SkippedRow, gather_readable, raise_unreadable
 from forebay.core.source import AbstractSource, Closeable, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, format_nbytes
 from forebay.errors import SpecError
-from forebay.sources.lookahead import GroupItems, group_key
+from forebay.sources.row_cache.planned_reads import PlannedReads
 from forebay.sources.row_cache.stored_rows import StoredRows
 
 __all__ = ["CachedSource", "RowTransform", "TransformInto"]
@@ -53,7 +54,7 @@ class CheckedKey(Protocol):
 class CachedSource(AbstractSource):
     """Rows of another source after transforms. A row is computed when it is first gathered.
 
-    Rows that `StoredRows` never stores are computed each time.
+    Rows that `StoredRows` never stores are computed each time. Rows that the source cannot read are not stored.
     """
 
     can_prefetch = True
@@ -74,6 +75,7 @@ class CachedSource(AbstractSource):
         self._next_function_check = 0.0  # on the clock of time.monotonic
         self.specs, self.structure = transform.specs, transform.structure
         self.read_decision, self.class_names = inner.read_decision, inner.class_names
+        self.error_limit, self._unreadable = inner.error_limit, set[int]()
         self.needs_cluster, self.version = inner.needs_cluster, inner.version
         # A feed fills groups of the next epoch in advance if `immutable` is True. Do not allow this if an epoch may
         # complete the cache, because the next epoch then gets a new plan.
@@ -90,7 +92,7 @@ class CachedSource(AbstractSource):
         if not inner.can_prefetch:
             self._piece_rows = max(1, PIECE_NBYTES // max(1, self.scratch_row_nbytes))
             self.max_scratch_nbytes = max(PIECE_NBYTES, self.scratch_row_nbytes)
-        self._planned_reads: list[_PlannedReads] = []
+        self._planned_reads: list[PlannedReads] = []
         self._plan_version = 0
         self._hits = _Count()
 
@@ -129,54 +131,75 @@ class CachedSource(AbstractSource):
             self._hits.add(row_count(rows))
             self._store.gather(rows, out)
             return
-        numbers = row_array(rows)
+        numbers, failed = row_array(rows), list[SkippedRow]()
         is_stored = self._find_stored(rows, numbers)
         self._hits.add(int(np.count_nonzero(is_stored)))
         if is_stored.all():
             self._store.gather(rows, out)
         elif self._transform is None and not is_stored.any():
-            self._check_key()
-            with _equal_rows():
-                self._inner.gather(rows, out)
-            self._put(numbers, out)
+            failed = self._compute(rows, out)
         else:
             for start in range(0, len(numbers), self._piece_rows):
                 piece = slice(start, start + self._piece_rows)
-                self._gather_piece(numbers[piece], is_stored[piece], [leaf[piece] for leaf in out])
+                found = self._gather_piece(numbers[piece], is_stored[piece], [leaf[piece] for leaf in out])
+                failed += [row.shifted(start) for row in found]
         self._notice_completion()
+        raise_unreadable(failed)
 
     def gather_leaves(self, leaves: Sequence[int], rows: Rows) -> list[Array]:
         if self._transform is None and not self.is_complete:
             return self._inner.gather_leaves(leaves, rows)  # the source may read only these leaves
         return super().gather_leaves(leaves, rows)
 
-    def _gather_piece(self, numbers: Array, is_stored: Array, out: Sequence[Array]) -> None:
-        """Gather stored rows and compute the others, then copy both to their places."""
+    def _gather_piece(self, numbers: Array, is_stored: Array, out: Sequence[Array]) -> list[SkippedRow]:
+        """Gather stored rows and compute the others, then copy both to their places. Return the unreadable rows."""
         if not is_stored.any():
-            self._compute(numbers, out)
-            return
+            return self._compute(numbers, out)
+        failed = list[SkippedRow]()
         for positions, gather in (
-            (np.flatnonzero(is_stored), self._store.gather),
+            (np.flatnonzero(is_stored), self._gather_stored),
             (np.flatnonzero(~is_stored), self._compute),
         ):
             found = [spec.empty(len(positions)) for spec in self.specs]
-            gather(numbers[positions], found)
+            failed += [replace(row, row=int(positions[row.row])) for row in gather(numbers[positions], found)]
             for leaf, values in zip(out, found, strict=True):
                 leaf[positions] = values
+        return failed
 
-    def _compute(self, numbers: Array, out: Sequence[Array]) -> None:
-        """Compute rows and store them."""
+    def _gather_stored(self, numbers: Array, out: Sequence[Array]) -> list[SkippedRow]:
+        self._store.gather(numbers, out)
+        return []
+
+    def _compute(self, rows: Rows, out: Sequence[Array]) -> list[SkippedRow]:
+        """Compute rows and store them. Return the rows that the inner source could not read."""
+        numbers = row_array(rows)
         if len(numbers) == 0:
-            return
+            return []
         self._check_key()
         with _equal_rows():
-            if self._transform is None:
-                self._inner.gather(numbers, out)
-            else:
-                leaves = [spec.empty(len(numbers)) for spec in self._inner.specs]
-                self._inner.gather(numbers, leaves)
-                self._transform(leaves, out)
+            leaves = out if self._transform is None else [spec.empty(len(numbers)) for spec in self._inner.specs]
+            failed = gather_readable(self._inner, rows, leaves)
+            if failed:
+                self._compute_readable(numbers, leaves, out, [row.row for row in failed])
+                return failed
+            if self._transform is not None:
+                self._transform(list(leaves), out)
         self._put(numbers, out)
+        return []
+
+    def _compute_readable(
+        self, numbers: Array, leaves: Sequence[Array], out: Sequence[Array], failed: list[int]
+    ) -> None:
+        """Compute and store all but the failed rows. Maps must not see the values of failed rows."""
+        self._unreadable.update(numbers[failed].tolist())
+        readable = np.delete(np.arange(len(numbers)), failed)
+        results = [leaf[readable] for leaf in leaves]
+        if self._transform is not None and len(readable):
+            inputs, results = results, [spec.empty(len(readable)) for spec in self.specs]
+            self._transform(inputs, results)
+            for leaf, values in zip(out, results, strict=True):
+                leaf[readable] = values
+        self._put(numbers[readable], results)
 
     def _check_key(self) -> None:
         """Before this process computes its first row, check that the data are those of the key."""
@@ -207,7 +230,7 @@ class CachedSource(AbstractSource):
         """Let the inner source prefetch the rows of upcoming groups that are not stored."""
         if self.is_complete:
             return None
-        reads = _PlannedReads(self._store, len(self), keeps_slices=self._transform is None)
+        reads = PlannedReads(self._store, len(self), keeps_slices=self._transform is None)
         prefetch = self._inner.prefetch(reads.plan(upcoming))
         if prefetch is None:
             return None
@@ -258,6 +281,8 @@ class CachedSource(AbstractSource):
         if store.capacity < self._used_rows:
             rest = self._used_rows - store.capacity
             return f"{size}; the budget holds {store.capacity} rows, and {rest} rows are computed in every epoch"
+        if not self.is_complete and self._unreadable:
+            return f"{size}; {len(self._unreadable)} rows could not be read, and are tried again in every epoch"
         if not self.is_complete:
             return f"{size}; each row is computed once"
         if not store.memory():
@@ -287,52 +312,6 @@ def _equal_rows() -> Iterator[None]:
             f"{found}, but cache() keeps rows of one shape and dtype. Make them equal in the source, or in the map "
             "before cache()."
         ) from error
-
-
-class _PlannedReads:
-    """The rows of upcoming groups that the inner source was told to prefetch. `close()` ends the prefetch."""
-
-    def __init__(self, store: StoredRows, rows: int, *, keeps_slices: bool) -> None:
-        """`rows` is the length of the source.
-
-        `keeps_slices` says whether a gather of a slice reads the same slice from the inner source.
-        """
-        self._store, self._rows, self._keeps_slices = store, rows, keeps_slices
-        self._groups: GroupItems[tuple[Array, Array]] = GroupItems()  # row numbers, and whether each row was stored
-        self._lock = threading.Lock()
-        self.prefetch: Closeable | None = None
-        self.is_closed = False
-
-    def plan(self, upcoming: Iterator[Rows]) -> Iterator[Rows]:
-        """Yield the rows of each group that are not stored. A thread of the inner source runs this."""
-        passed_rows = 0  # rows since the last group with a missing row
-        for rows in upcoming:
-            numbers = row_array(rows)
-            is_stored = self._store.find(numbers)
-            if self.is_closed or passed_rows > self._rows:  # `upcoming` may be endless
-                return
-            if is_stored.all():
-                passed_rows += len(numbers)
-                continue
-            passed_rows = 0
-            with self._lock:
-                self._groups.add(group_key(rows), (numbers, is_stored))
-            yield rows if self._keeps_slices and not is_stored.any() else numbers[~is_stored]
-
-    def take(self, rows: Rows, numbers: Array) -> Array | None:
-        """Return which rows of a group were stored when it was planned; None if it was not planned."""
-        with self._lock:
-            planned = self._groups.pop(group_key(rows)) if self._groups and len(numbers) else None
-        if planned is None or not np.array_equal(planned[0], numbers):  # other groups may have the same key
-            return None
-        return planned[1]
-
-    def close(self) -> None:
-        self.is_closed = True
-        if self.prefetch is not None:
-            self.prefetch.close()
-        with self._lock:
-            self._groups.drain()
 
 
 class _Count:

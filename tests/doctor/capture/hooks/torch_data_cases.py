@@ -92,6 +92,8 @@ def test_each_batch_is_one_input_wait_with_its_bytes(seen):
     assert count_batches(DataLoader(Rows(), batch_size=4)) == 3
     waits = seen.of(EventKind.INPUT)
     assert [(event.api, event.nbytes) for event in waits] == [("DataLoader", 4 * 8 * 4 + 4 * 8)] * 3
+    runnable = waits[0].detail.pop("runnable")
+    assert 0 < runnable <= waits[0].seconds
     assert waits[0].detail == {
         "loader": "DataLoader",
         "workers": 0,

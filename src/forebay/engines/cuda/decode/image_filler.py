@@ -1,7 +1,8 @@
 """`ImageFiller` fills slots with images that the device decodes and resizes.
 
 The host reads the files. nvJPEG uploads their bytes and decodes them, and a kernel resizes the images into the slot.
-The host decodes the images that nvJPEG refuses, and gathers all other leaves.
+The host decodes the images that nvJPEG refuses, and gathers all other leaves. Other images of the batch replace those
+that the host refuses too, if the source allows it.
 """
 
 import ctypes
@@ -14,7 +15,8 @@ import numpy as np
 
 from forebay.core.encoded_images import find_source_box
 from forebay.core.recorder import Recorder
-from forebay.core.rows import Rows, row_numbers
+from forebay.core.rows import Rows, row_count, row_numbers
+from forebay.core.skipped_rows import RowRepair, SkippedRow
 from forebay.core.source import AbstractSource, MemoryRegion
 from forebay.core.spec import Array, Layout, Structure
 from forebay.engines.cuda.copy_plan import Destination
@@ -77,7 +79,7 @@ class ImageFiller:
         others = [leaf for leaf in range(len(source.specs)) if leaf != images.leaf]
         self._other_leaves = others
         self._staged_others = StagedRows(engine.device, _Leaves(source, others), threads=threads)
-        self._staged_images = StagedRows(engine.device, _Leaves(source, [images.leaf]), threads=threads)
+        self._staged_images = StagedRows(engine.device, _Images(source, images.leaf), threads=threads)
         self._decoders: dict[int, tuple[DeviceDecoder, threading.Lock]] = {}  # by the handle of their stream
         self._lock = threading.Lock()
         self._device_images = self._host_images = 0
@@ -90,8 +92,12 @@ class ImageFiller:
         """Return False, because a fill reads files."""
         return False
 
-    def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
-        """Decode the images of these rows into the slot, and gather the other leaves."""
+    def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> list[SkippedRow]:
+        """Decode the images of these rows into the slot, and gather the other leaves.
+
+        Return the rows that the host could not decode either. Other rows of their batches have replaced them, except in
+        batches without a good row.
+        """
         began = time.perf_counter()
         numbers = rows.numbers()
         contents = self._images.read(numbers)
@@ -101,16 +107,19 @@ class ImageFiller:
             decoder, lock = self._decoder(memory)
             with lock:
                 is_decoded = self._decode(decoder, memory, layout, contents)
-            self._decode_on_host(memory, layout, numbers, np.flatnonzero(~is_decoded))
+            failed = self._decode_on_host(memory, layout, numbers, np.flatnonzero(~is_decoded))
+            repair = RowRepair.of(failed, rows.count, layout.batch_rows)
+            self._copy_images(memory, layout, repair)
             if self._other_leaves:
                 destinations = [_destination(memory, layout, leaf) for leaf in self._other_leaves]
                 specs = [layout.specs[leaf] for leaf in self._other_leaves]
-                self._staged_others.upload(memory.stream, destinations, specs, numbers)
+                self._staged_others.upload(memory.stream, destinations, specs, repair.apply_to_numbers(numbers))
         with self._lock:
             self._device_images += int(np.count_nonzero(is_decoded))
-            self._host_images += int(np.count_nonzero(~is_decoded))
+            self._host_images += int(np.count_nonzero(~is_decoded)) - len(failed)
         nbytes = rows.count * sum(spec.nbytes for spec in layout.specs)
         self._recorder.add_span("decode", time.perf_counter() - read_at, nbytes=nbytes)
+        return failed
 
     def close(self) -> None:
         """Wait for queued fills, then release memory. No fill may begin after this."""
@@ -177,12 +186,22 @@ class ImageFiller:
             table["top"], table["left"], table["part_height"], table["part_width"] = box
         return table
 
-    def _decode_on_host(self, memory: CudaMemory, layout: Layout, numbers: Rows, positions: Array) -> None:
-        """Decode some images on the host, and upload them to their rows."""
-        if len(positions):
-            leaf, rows = self._images.leaf, np.asarray(row_numbers(numbers))[positions]
-            destination, spec = _destination(memory, layout, leaf), layout.specs[leaf]
-            self._staged_images.upload_scattered(memory.stream, destination, spec, rows, positions)
+    def _decode_on_host(self, memory: CudaMemory, layout: Layout, numbers: Rows, positions: Array) -> list[SkippedRow]:
+        """Decode some images on the host, and upload them to their rows. Return the rows that could not be decoded."""
+        if not len(positions):
+            return []
+        leaf, rows = self._images.leaf, np.asarray(row_numbers(numbers))[positions]
+        destination, spec = _destination(memory, layout, leaf), layout.specs[leaf]
+        return self._staged_images.upload_scattered(memory.stream, destination, spec, rows, positions)
+
+    def _copy_images(self, memory: CudaMemory, layout: Layout, repair: RowRepair) -> None:
+        """Queue the copies of images over those that they replace."""
+        if repair.replacements:
+            destination = _destination(memory, layout, self._images.leaf)
+            targets = destination.addresses(np.fromiter(repair.replacements.keys(), np.int64))
+            sources = destination.addresses(np.fromiter(repair.replacements.values(), np.int64))
+            for target, source in zip(targets.tolist(), sources.tolist(), strict=True):
+                memory.stream.copy(target, source, destination.row_nbytes)
 
 
 def _upright_sizes(images: DecodedImages) -> tuple[Array, Array]:
@@ -231,6 +250,18 @@ class _Leaves:
 
     def close(self) -> None:
         """Do nothing: the source belongs to the pipeline."""
+
+
+class _Images(_Leaves):
+    """A source with only the images of another source, which are written to their target without a copy."""
+
+    def __init__(self, source: AbstractSource, leaf: int) -> None:
+        super().__init__(source, [leaf])
+
+    def gather(self, rows: Rows, out: Sequence[Array]) -> None:
+        targets = [spec.empty(row_count(rows)) for spec in self._source.specs]
+        targets[self._leaves[0]] = out[0]
+        self._source.gather(rows, targets)
 
 
 def _destination(memory: CudaMemory, layout: Layout, leaf: int) -> Destination:

@@ -14,6 +14,7 @@ import numpy as np
 
 from forebay.core.recorder import Recorder
 from forebay.core.rows import Rows
+from forebay.core.skipped_rows import SkippedRow
 from forebay.core.source import MemoryExtent, Source
 from forebay.core.spec import ArraySpec, Layout
 from forebay.engines.cuda.copy_plan import Destination, RowExtents, split_at_boundaries
@@ -90,8 +91,8 @@ class RowPuller:
         leaves = [leaf for leaf in self._locations.leaves if leaf.spec.nbytes]
         return all(leaf.method == "kernel" or leaf.resident_rows for leaf in leaves)
 
-    def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> None:
-        """Queue the work that brings these rows into the slot.
+    def fill(self, memory: CudaMemory, layout: Layout, rows: RowSet) -> list[SkippedRow]:
+        """Queue the work that brings these rows into the slot. Return the unreadable rows, of which there are none.
 
         The arrival event of the slot fires when the rows are in the slot.
         """
@@ -114,6 +115,7 @@ class RowPuller:
         nbytes = rows.count * sum(spec.nbytes for spec in (self._source.specs if mover else layout.specs))
         self._recorder.add_span("fetch" if mover else "stage", time.perf_counter() - began, nbytes=nbytes)
         self._locations.start()
+        return []
 
     def close(self) -> None:
         """Wait for queued fills, then release memory and page-locks. No fill may begin after this."""

@@ -3,11 +3,13 @@
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from forebay.core.rows import Rows, row_count, split_rows
+from forebay.core.skipped_rows import SkippedRow, gather_readable
 from forebay.core.source import Source
 from forebay.core.spec import HOST_ALIGNMENT, Array, ArraySpec, align
 from forebay.engines.cuda.copy_plan import Destination
@@ -45,22 +47,26 @@ class StagedRows:
 
     def upload_scattered(
         self, stream: Stream, destination: Destination, output_spec: ArraySpec, rows: Rows, positions: Array
-    ) -> None:
+    ) -> list[SkippedRow]:
         """Gather rows of a source with one leaf, and queue one upload for each row.
 
-        Row `rows[i]` is uploaded to position `positions[i]` of the group.
+        Row `rows[i]` is uploaded to position `positions[i]` of the group. Return the rows that the source could not
+        read. Arbitrary values are uploaded for them.
         """
+        failed: list[SkippedRow] = []
         pointers, row_nbytes = destination.addresses(positions).tolist(), destination.row_nbytes
         for start, part in split_rows(rows, max(1, self._buffers.nbytes // max(1, self._row_nbytes))):
             buffer = self._buffers.take()
             try:
                 (gathered,) = _buffer_views(buffer[0].buffer, self._source.specs, row_count(part))
-                self._source.gather(part, [gathered])
+                unreadable = gather_readable(self._source, part, [gathered])
+                failed += [replace(row, row=int(positions[start + row.row])) for row in unreadable]
                 address = address_of(_narrow_in_place(gathered, output_spec))
                 for number, pointer in enumerate(pointers[start : start + row_count(part)]):
                     stream.upload(pointer, address + number * row_nbytes, row_nbytes)
             finally:
                 self._buffers.give_back(buffer, stream)
+        return failed
 
     def close(self) -> None:
         """Release the buffers. All copies must be done."""

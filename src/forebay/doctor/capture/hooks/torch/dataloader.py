@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, dataloader
 from torch.utils.data._utils import fetch
 
 from forebay.doctor.capture.hooks.torch.call_hooks import Description, TorchHook, TorchHooks
+from forebay.doctor.capture.thread_readings import RunnableClock
 from forebay.doctor.model.events import EventKind
 
 __all__ = ["hook_data"]
@@ -131,6 +132,7 @@ class _NextBatchHook(TorchHook):
     def __init__(self, original: Any, name: str, hooks: TorchHooks, *, lines: _LoaderLines) -> None:
         super().__init__(original, name, hooks)
         self._lines = lines
+        self._clock = RunnableClock()
 
     def __call__(self, iterator: Any) -> Any:
         hooks = self._hooks
@@ -138,20 +140,24 @@ class _NextBatchHook(TorchHook):
             return self._original(iterator)
         hooks.thread_state.is_in_input = True
         try:
-            start = perf_counter_ns()
+            runnable, start = self._clock.read(), perf_counter_ns()
             batch = self._original(iterator)
-            end = perf_counter_ns()
+            end, runnable = perf_counter_ns(), self._clock.read() - runnable
         finally:
             hooks.thread_state.is_in_input = False
-        self._record(start, end, iterator, batch)
+        self._record((start, end, min(runnable, end - start)), iterator, batch)
         return batch
 
-    def _record(self, start: int, end: int, iterator: Any, batch: Any) -> None:
+    def _record(self, times: tuple[int, int, int], iterator: Any, batch: Any) -> None:
+        """Record a wait. `times` are nanoseconds: its start, its end, and for how long the thread was not blocked."""
+        start, end, runnable = times
         with self._hooks.guard(INPUT):
             with torch._C.DisableTorchFunction():
                 nbytes, rows = _size_of(batch)
             detail = {"loader": "DataLoader", "workers": iterator._num_workers, "pinned": bool(iterator._pin_memory)}
             detail |= {"prefetch": getattr(iterator, "_prefetch_factor", None), "batch_rows": rows}
+            if not iterator._num_workers:  # else other processes make the batch
+                detail["runnable"] = runnable / 1e9
             if (line := self._lines.of_iterator(iterator)) >= 0:
                 detail["built_at"] = line
             self._hooks.ledger.add(EventKind.INPUT, INPUT, start, end=end, nbytes=nbytes, detail=detail)

@@ -1,0 +1,211 @@
+"""What limits a step on the CPU if a thread or other processes make its batches: Python, cores, and the transfer.
+
+Only one thread at a time runs Python, because it needs the GIL. So Python code that makes batches and Python code of
+the step add up. Code in C, and waits for files and devices, run during the step.
+
+The costs of feeds and of starting workers were measured on two cores of a Xeon at 2.5 GHz with PyTorch 2.13
+(2026-11-18), as CPU time per batch, by turns with a loop over ready batches.
+"""
+
+from dataclasses import dataclass
+
+from forebay.doctor.analyse.capture_view import CallSite, CaptureView
+from forebay.doctor.analyse.framework import is_python_data
+from forebay.doctor.analyse.host_lines import samples_inside
+from forebay.doctor.analyse.phases import BACKWARD, parts_of_step
+from forebay.doctor.model.events import PYTHON_CODE, EventKind
+from forebay.doctor.predict import call_changes, changes
+from forebay.doctor.predict.build_timeline import build_timeline
+from forebay.doctor.predict.changes import Change
+from forebay.doctor.predict.outcomes import WORKERS_BYTES_PER_SECOND, Changes, line_of
+from forebay.doctor.predict.timeline import steady_step_seconds
+
+__all__ = [
+    "ARRAY_FEED_SECONDS",
+    "CHEAP_ROW_SECONDS",
+    "FEED_LOOP_SECONDS",
+    "SOURCE_ROW_SECONDS",
+    "makes_cheap_rows",
+    "prefetch_in_processes",
+    "prefetch_in_thread",
+    "shortens_step",
+]
+
+# To take a batch from a feed, at best and at worst. Batches of 32 to 256 rows of 80 bytes, and of 64 rows of 4 kB, took
+# the thread of the loop 40 to 55 us, and all threads 142 to 216 us.
+FEED_LOOP_SECONDS = 4e-5, 1e-4
+FEED_CPU_SECONDS = 1.4e-4, 2.2e-4
+# To take a batch of 32 to 256 rows of 80 bytes from a feed of arrays took the thread of the loop 7 to 18 us, and 49 us
+# for 64 rows of 4 kB.
+ARRAY_FEED_SECONDS = 5e-5
+# `from_source` takes this much longer per row of a dataset of tensors than a DataLoader: 14 to 16 us.
+SOURCE_ROW_SECONDS = 1.5e-5
+# A row that takes less is mostly Python and very short C calls. Each of these calls passes the GIL to another thread
+# and gets it back, so a step does not become shorter if a thread makes such rows. A DataLoader of rows of 6 us took 47
+# to 117 % more CPU time if a thread of a feed read it, even without any work in the loop.
+CHEAP_ROW_SECONDS = 1e-4
+# To receive a batch from a worker process: the time of the loop, at best and at worst. Batches of any size up to 1.5 MB
+# took 0.9 to 1.2 ms of CPU time (PyTorch 2.11). The worker is assumed to need as much to prepare and send the batch.
+HAND_OVER_SECONDS = 1e-4, 1e-3
+HAND_OVER_PROCESSES = 2
+# To start one or two worker processes and to get the first batch, at best and at worst; once per run. It took 42 to
+# 77 ms of CPU time, and 184 to 226 ms on busy cores.
+START_SECONDS = 0.04, 0.23
+MIN_GAIN_SHARE = 0.03  # of the step; a cure whose best outcome saves less does not pay
+ROUNDING_SHARE = 1e-3  # of the step; rounding errors of the simulation are smaller
+UNKNOWN_SHARE = 0.5  # of the code that may or may not hold the GIL: what holds it, at worst
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """One outcome of a cure: the largest (worst) or the smallest (best) demand. All values are seconds per step."""
+
+    is_worst: bool
+    added_seconds: float  # of the loop's thread
+    added_cpu_seconds: float  # of all threads and processes
+
+
+def prefetch_in_thread(view: CaptureView, site: CallSite, wait: float, *, row_seconds: float = 0.0) -> Changes:
+    """Let a thread of this process make or convert the batches of a site, which now takes `wait` seconds per step.
+
+    `row_seconds` is the additional time for each row.
+    """
+    batches, rows = site.per_step or 1.0, _rows_per_step(site)
+    python = _python_seconds(view, site, wait)
+    longest = wait + rows * row_seconds
+    least = [seconds + rows * row_seconds for seconds in python]
+    step = _step_python_seconds(view, wait)
+    outcomes = []
+    for is_worst, loop, cpu in zip((False, True), FEED_LOOP_SECONDS, FEED_CPU_SECONDS, strict=True):
+        outcome = _Outcome(is_worst, loop * batches, cpu * batches + rows * row_seconds)
+        serial = least[is_worst] + step[is_worst] + outcome.added_seconds
+        outcomes.append(
+            changes.chain(
+                (
+                    _remove_from_loop(site, longest),
+                    changes.add_work(outcome.added_seconds),
+                    call_changes.take_at_least(max(serial, _cpu_limit(view, outcome))),
+                )
+            )
+        )
+    return tuple(outcomes)
+
+
+def prefetch_in_processes(view: CaptureView, site: CallSite, batch_seconds: float) -> Changes:
+    """Let worker processes make or convert the batches of a site, together in `batch_seconds` per step.
+
+    The workers take cores from the step if it uses several threads. At worst, the cores that other programs use are not
+    free either.
+    """
+    batches, copy_seconds = site.per_step or 1.0, site.nbytes / WORKERS_BYTES_PER_SECOND
+    steps, outcomes = _steps_of_run(view, site), []
+    for is_worst, hand_over, start in zip((False, True), HAND_OVER_SECONDS, START_SECONDS, strict=True):
+        added = hand_over * batches + (start / steps if steps else 0.0)
+        outcome = _Outcome(is_worst, added, HAND_OVER_PROCESSES * (added + copy_seconds))
+        outcomes.append(
+            changes.chain(
+                (
+                    _remove_from_loop(site, max(batch_seconds, copy_seconds)),
+                    changes.add_work(added),
+                    call_changes.take_at_least(_cpu_limit(view, outcome)),
+                )
+            )
+        )
+    return tuple(outcomes)
+
+
+def _remove_from_loop(site: CallSite, producer_seconds: float) -> Change:
+    """Let producers do the work of a site, in `producer_seconds` per step."""
+    if site.kind is EventKind.INPUT:
+        return changes.prefetch_input(producer_seconds=producer_seconds)
+    return call_changes.hide_calls(line_of(site), (site.kind.value,), producer_seconds=producer_seconds)
+
+
+def shortens_step(view: CaptureView, outcomes: Changes) -> bool:
+    """Whether a cure certainly does not lengthen the step, and may shorten it by MIN_GAIN_SHARE.
+
+    The outcomes are the best and the worst.
+    """
+    timeline = build_timeline(view)
+    if timeline is None or not outcomes:
+        return False
+    now = steady_step_seconds(timeline)
+    best, worst = (steady_step_seconds(outcome(timeline)) for outcome in (outcomes[0], outcomes[-1]))
+    return worst <= now * (1 + ROUNDING_SHARE) and best <= now * (1 - MIN_GAIN_SHARE)
+
+
+def makes_cheap_rows(view: CaptureView, site: CallSite, wait: float) -> bool:
+    """Whether the loop makes rows that take less than CHEAP_ROW_SECONDS each, without waiting for anything."""
+    rows = _rows_per_step(site)
+    return bool(rows) and wait / rows < CHEAP_ROW_SECONDS and _runnable_share(site) >= UNKNOWN_SHARE
+
+
+def _rows_per_step(site: CallSite) -> float:
+    """Return the rows that a step reads; 0.0 if unknown."""
+    rows = [rows for rows in site.values("batch_rows") if isinstance(rows, int)]
+    return sum(rows) / site.steps if rows else 0.0
+
+
+def _steps_of_run(view: CaptureView, site: CallSite) -> float:
+    """Return the steps of the run as far as they are known: those that were recorded, but at least one epoch."""
+    history, rows = view.capture.history, _rows_per_step(site)
+    lines = {*site.values("built_at")}
+    builds = [event.detail or {} for event in view.events_of(EventKind.BUILD) if event.line in lines]
+    of_dataset = max((detail["dataset_rows"] for detail in builds if detail.get("dataset_rows")), default=0)
+    recorded = history.steps if history is not None else 0
+    return max(recorded, of_dataset / rows if rows else 0.0)
+
+
+def _runnable_share(site: CallSite) -> float:
+    """Return the share of the wait in which the thread ran or waited for a core. Without readings, this is 1."""
+    seconds = sum(event.seconds for event in site.events)
+    readings = site.values("runnable")
+    if not readings or len(readings) < len(site.events) or not seconds:
+        return 1.0
+    return min(1.0, sum(map(float, readings)) / seconds)
+
+
+def _python_seconds(view: CaptureView, site: CallSite, wait: float) -> tuple[float, float]:
+    """Return the seconds per step for which the code that makes batches holds the GIL, at best and at worst.
+
+    Samples show which lines execute bytecode. Code in C may hold the GIL or not.
+    """
+    runnable = wait * _runnable_share(site)
+    if is_python_data(site) or makes_cheap_rows(view, site, wait):
+        return runnable, runnable
+    samples = samples_inside(view, site.events)
+    total = sum(sample.nanoseconds for sample in samples)
+    bytecode = sum(sample.nanoseconds for sample in samples if sample.function == PYTHON_CODE)
+    share = bytecode / total if total else 0.0
+    return runnable * share, runnable * (share + (1 - share) * UNKNOWN_SHARE)
+
+
+def _step_python_seconds(view: CaptureView, wait: float) -> tuple[float, float]:
+    """Return the seconds per step outside of the wait that need the GIL, at best and at worst.
+
+    At best, compiled calls and the backward pass do not need it. At worst, all code needs it: it releases the GIL only
+    for a short time, and gets it back when the other thread releases it.
+    """
+    rest = max(0.0, view.step_seconds - wait)
+    parts = parts_of_step(view)
+    total = sum(parts.values())
+    computing = parts.get("compiled calls", 0.0) + parts.get(BACKWARD, 0.0)
+    return max(0.0, rest - view.step_seconds * computing / total) if total else rest, rest
+
+
+def _cpu_limit(view: CaptureView, outcome: _Outcome) -> float:
+    """Return the seconds that a step needs at least if all its CPU time is divided among the cores.
+
+    At best, no other program uses a core. At worst, the process has the cores that other programs leave free, or its
+    fair share of all cores with one more thread or process. If the CPU time was not measured, a step takes as long as
+    now at worst.
+    """
+    busy, cores = view.capture.facts.get("busy_cores"), float(view.capture.machine.get("cores") or 1)
+    if not isinstance(busy, int | float) or not busy:
+        return view.step_seconds if outcome.is_worst else 0.0
+    foreign = view.capture.facts.get("foreign_cores")
+    if not outcome.is_worst or not isinstance(foreign, int | float):
+        foreign = 0.0
+    fair = cores * 2 / (2 + foreign / busy)  # the operating system divides the cores equally among busy threads
+    free = max(busy, cores - foreign, fair)
+    return float((busy * view.step_seconds + outcome.added_cpu_seconds) / free)

@@ -1,0 +1,177 @@
+"""Calls that draw random numbers from a generator that the same function creates and seeds.
+
+`torch.rand(3, generator=g)` gives the same numbers in each call of the function if `g` is a local variable with the
+value of `torch.Generator().manual_seed(...)`. The search reads bytecode. It accepts straight code only: what it does
+not understand counts as not seeded.
+"""
+
+import dis
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, TypeAlias
+
+__all__ = ["CodeStep", "NamePath", "draws_from_seeded_generator", "find_name_paths", "read_steps"]
+
+_IGNORED = ("CACHE", "EXTENDED_ARG", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN")
+_LOCAL_READS = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", *_LOCAL_READS)
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_CALLS = ("CALL", "CALL_KW")
+_LEAVES_STRAIGHT_CODE = frozenset((*dis.hasjrel, *dis.hasjabs, dis.opmap["CALL_FUNCTION_EX"]))
+_GENERATORS = ("torch.Generator", "torch._C.Generator")
+_RESEEDS = ("seed", "set_state")  # methods after which the numbers of a generator may differ between calls
+
+# Returns the full name of what the attributes of a variable are, such as "torch.Generator"; None if it is unknown.
+NameFinder: TypeAlias = Callable[[tuple[str, ...]], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeStep:
+    """One instruction. Instructions that read or write two variables are two steps."""
+
+    name: str
+    value: Any
+    effect: int  # change of the stack depth
+    is_straight: bool  # False if the next step may be another one, or if the number of arguments is unknown
+    keywords: tuple[str, ...] = ()  # of a call
+
+    def is_attribute(self, name: str) -> bool:
+        return self.name in _ATTRIBUTES and self.value == name
+
+
+@dataclass(frozen=True, slots=True)
+class NamePath:
+    """A variable that the code reads, and the attributes that it reads from it."""
+
+    names: tuple[str, ...]
+    start: int  # index of the first step
+    stop: int  # index after the last step
+
+
+def read_steps(code: CodeType) -> list[CodeStep]:
+    """Return the steps of the code."""
+    steps: list[CodeStep] = []
+    keywords: tuple[str, ...] = ()
+    for instruction in dis.get_instructions(code):
+        name, value = instruction.opname, instruction.argval
+        if name == "KW_NAMES":  # Python 3.11 and 3.12
+            keywords = code.co_consts[instruction.arg or 0]
+        elif name in _CALLS:
+            if name == "CALL_KW":  # Python 3.13 and later: the step before it is a tuple of names
+                keywords = steps[-1].value if isinstance(steps[-1].value, tuple) else ()
+            popped = instruction.arg + 2 + (name == "CALL_KW") if instruction.arg is not None else 0
+            steps.append(CodeStep(name, instruction.arg, 1 - popped, True, keywords))
+            keywords = ()
+        elif isinstance(value, tuple) and "_FAST_" in name and name.count("FAST") == 2:  # Python 3.13 and later
+            first, second = name.replace("_LOAD", " LOAD").replace("_STORE", " STORE").split()
+            pair = zip((first, second), value, strict=True)
+            steps += [CodeStep(part, each, 1 if part.startswith("LOAD") else -1, True) for part, each in pair]
+        elif name not in _IGNORED:
+            effect = dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+            steps.append(CodeStep(name, value, effect, instruction.opcode not in _LEAVES_STRAIGHT_CODE))
+    return steps
+
+
+def find_name_paths(steps: Sequence[CodeStep]) -> Iterator[NamePath]:
+    """Yield each variable that the code reads, with the attributes that it reads from it."""
+    for start, step in enumerate(steps):
+        if step.name in _READS:
+            stop = start + 1
+            while stop < len(steps) and steps[stop].name in _ATTRIBUTES:
+                stop += 1
+            yield NamePath((step.value, *(str(each.value) for each in steps[start + 1 : stop])), start, stop)
+
+
+def draws_from_seeded_generator(
+    code: CodeType, steps: Sequence[CodeStep], callee: NamePath, find_name: NameFinder
+) -> bool | None:
+    """Return whether a call gets a generator that this code creates and seeds.
+
+    Return None if the function is not called here, or without `generator=`.
+    """
+    call = _find_call(steps, callee.stop)
+    if call is None:
+        return None
+    keywords = steps[call].keywords
+    if "generator" not in keywords:
+        return None
+    start, stop = _find_argument(steps, callee.stop, call, keywords.index("generator") - len(keywords))
+    if start >= stop:
+        return False
+    if stop == start + 1 and steps[start].name in _LOCAL_READS:
+        return _is_seeded_variable(code, steps, steps[start].value, find_name)
+    return any(
+        (path.start, end, is_seeded) == (_skip_null(steps, start), stop, True)
+        for path, end, is_seeded in _find_generators(steps, find_name)
+    )
+
+
+def _find_call(steps: Sequence[CodeStep], start: int) -> int | None:
+    """Return the index of the step that calls what the step before `start` has put on the stack."""
+    depth = 1
+    for index in range(start, len(steps)):
+        step = steps[index]
+        if not step.is_straight:
+            return None
+        depth += step.effect
+        if depth <= 1 and step.name in _CALLS:  # 1 for the result
+            return index
+        if depth <= 0:
+            return None
+    return None
+
+
+def _find_argument(steps: Sequence[CodeStep], start: int, call: int, number: int) -> tuple[int, int]:
+    """Return the range of the steps that compute an argument.
+
+    `number` counts from the end, beginning with -1. The range is empty if it is not found.
+    """
+    depth, last_index = 1, {1: start - 1}  # depth -> index of the last step after which the stack had this depth
+    for index in range(start, call):
+        depth += steps[index].effect
+        last_index[depth] = index
+    end = depth - (steps[call].name == "CALL_KW")  # depth after the last argument
+    first, last = last_index.get(end + number), last_index.get(end + number + 1)
+    return (0, 0) if first is None or last is None else (first + 1, last + 1)
+
+
+def _find_generators(steps: Sequence[CodeStep], find_name: NameFinder) -> Iterator[tuple[NamePath, int, bool]]:
+    """Yield the path of each call that makes a generator, where the expression ends, and whether it seeds it."""
+    for path in find_name_paths(steps):
+        call = _find_call(steps, path.stop) if find_name(path.names) in _GENERATORS else None
+        if call is None:
+            continue
+        seeding = call + 1
+        if steps[seeding].is_attribute("manual_seed"):
+            end = _find_call(steps, seeding + 1)
+            if end is not None:
+                yield path, end + 1, True
+        else:
+            yield path, call + 1, False
+
+
+def _is_seeded_variable(code: CodeType, steps: Sequence[CodeStep], name: str, find_name: NameFinder) -> bool:
+    """Return whether each value of a local variable is a generator that is seeded at once."""
+    parameters = code.co_argcount + code.co_kwonlyargcount
+    stores = {index for index, step in enumerate(steps) if step.name == "STORE_FAST" and step.value == name}
+    if not stores or name in code.co_varnames[:parameters]:
+        return False
+    if any(path.names[:2] in [(name, method) for method in _RESEEDS] for path in find_name_paths(steps)):
+        return False
+    seeded_stores = {
+        end
+        for _, end, is_seeded in _find_generators(steps, find_name)
+        if is_seeded or _is_seeded_next(steps, end + 1, name)
+    }
+    return stores <= seeded_stores
+
+
+def _is_seeded_next(steps: Sequence[CodeStep], index: int, name: str) -> bool:
+    """Return whether the next statement calls `manual_seed` of a variable."""
+    is_read = index + 1 < len(steps) and steps[index].name in _LOCAL_READS and steps[index].value == name
+    return is_read and steps[index + 1].is_attribute("manual_seed")
+
+
+def _skip_null(steps: Sequence[CodeStep], index: int) -> int:
+    return index + (steps[index].name == "PUSH_NULL")
