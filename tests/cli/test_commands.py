@@ -144,3 +144,24 @@ def test_a_full_disk_does_not_lose_bench_results():
     assert done.returncode == 2
     assert "torch.from_numpy" in done.stdout
     assert "No space left on device" in done.stderr
+
+
+def test_without_arguments_the_help_is_printed():
+    done = run_here()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "doctor" in done.stdout
+    assert "usage: forebay" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["doctor", "--htlm", "r.html", "t.py"], "forebay doctor: error: unknown option --htlm. Did you mean --html?"),
+        (["bench", "--repeat-it=3"], "forebay bench: error: unknown option --repeat-it. Did you mean --repeats?"),
+        (["demo", "x"], "forebay demo: error: unknown argument x.\n"),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_most_similar_one(arguments, message):
+    done = run_here(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr

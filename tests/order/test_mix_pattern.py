@@ -40,6 +40,24 @@ def test_each_part_counts_its_positions_without_gaps(pattern, start):
         assert inner[parts == part].tolist() == list(range(first, first + int((parts == part).sum())))
 
 
+@given(
+    pattern=patterns,
+    positions=st.lists(st.integers(0, 10**6)),
+    start=st.integers(0, 10**6),
+    skipped=st.integers(0, 10**6),
+)
+def test_skipped_positions_of_a_pattern_do_not_count(pattern, positions, start, skipped):
+    for chosen in (np.array(positions, np.int64), np.arange(start, start + 300)):
+        parts, inner = parts_at(pattern, chosen + skipped)
+        earlier = np.array([pattern.count_before(part, skipped) for part in parts.tolist()], np.int64)
+        found = {
+            index: (part, number)
+            for part, selection, numbers in pattern.split(chosen, skipped=skipped)
+            for index, number in zip(selection.tolist(), numbers.tolist(), strict=True)
+        }
+        assert found == dict(enumerate(zip(parts.tolist(), (inner - earlier).tolist(), strict=True)))
+
+
 @given(pattern=patterns, position=st.integers(0, 10**12))
 def test_the_position_of_an_occurrence_is_the_inverse_of_the_pattern(pattern, position):
     (part,), (occurrence,) = parts_at(pattern, np.array([position]))

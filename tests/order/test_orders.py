@@ -120,6 +120,13 @@ def test_orders_never_change_between_versions(length, expected):
     assert found == expected
 
 
+@pytest.mark.parametrize("length", [(1 << 17) + 1, 200_000, 1 << 18, (1 << 32) + 5])
+def test_many_positions_give_the_same_rows_as_few(length):
+    permutation, positions = Permutation(length, derive_key(7)), np.arange(131_073)
+    few = [permutation(part) for part in np.array_split(positions, 1000)]
+    assert permutation(positions).tolist() == np.concatenate(few).tolist()
+
+
 def chi_square(permutation):
     length = len(permutation)
     counts = np.histogram2d(permutation[:-1], permutation[1:], bins=32)[0]
@@ -250,6 +257,16 @@ def test_argsort_is_stable(numbers):
     drawn = np.array(numbers, np.uint64)
     assert stable_argsort(drawn).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
     assert stable_argsort(drawn).dtype == np.int64
+
+
+@pytest.mark.parametrize("spread", [1e-9, 1e-5, 1e300])
+@pytest.mark.parametrize("equal_numbers", [0, 20, 20_000])
+def test_floats_with_equal_upper_bits_are_sorted_by_all_bits(spread, equal_numbers):
+    numbers = 1 + spread * np.random.default_rng(0).random(50_000)
+    numbers[:equal_numbers] = np.inf
+    numbers[equal_numbers : equal_numbers + 3] = 0.0, 5e-324, 0.0
+    shuffled = np.random.default_rng(1).permutation(numbers)
+    assert np.array_equal(stable_argsort(shuffled), np.argsort(shuffled, kind="stable"))
 
 
 def test_two_equal_numbers_among_many_keep_their_order():

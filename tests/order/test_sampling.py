@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.order.orders import Sequential
-from forebay.order.sampling import _BUCKET, _CHUNK, AliasTable, Sampled, _exponentials, _log, _round_weights
+from forebay.order.sampling import Sampled, _exponentials, _log
 from forebay.testing.strategies import seeds
 
 weights = st.lists(st.just(0.0) | st.floats(0, 1e308), min_size=1, max_size=60).filter(any)
@@ -22,42 +22,11 @@ def epoch_of(order, epoch=0):
     return order.rows(epoch, np.arange(order.length))
 
 
-def shares(table):
-    """Return the total size of the parts of all buckets that each number has."""
-    thresholds = table._entries & np.uint64(_BUCKET - 1)
-    aliases = (table._entries >> np.uint64(32)).astype(np.int64)
-    found = thresholds.astype(object)
-    np.add.at(found, aliases, _BUCKET - thresholds.astype(object))
-    return found.tolist()
-
-
 def excess_chi_square(drawn, weights):
     """Return by how many standard deviations chi-square exceeds its mean for these weights."""
     counts, freedom = np.bincount(drawn, minlength=len(weights)), len(weights) - 1
     expected = counts.sum() * weights / weights.sum()
     return float((((counts - expected) ** 2 / expected).sum() - freedom) / np.sqrt(2 * freedom))
-
-
-@given(weights=weights)
-def test_an_alias_table_gives_each_weight_exactly_its_rounded_share(weights):
-    rounded = _round_weights(np.array(weights), 1 << max(1, (len(weights) - 1).bit_length()))
-    assert rounded.sum() == len(rounded) * _BUCKET
-    assert shares(AliasTable(np.array(weights))) == rounded.tolist()
-    assert all(share == 0 for share, weight in zip(rounded, weights, strict=False) if weight == 0)
-
-
-@pytest.mark.parametrize("length", [_CHUNK - 1, _CHUNK, 3 * _CHUNK + 7])
-@pytest.mark.parametrize("power", [0, 1, 40])
-def test_a_table_that_is_built_in_chunks_is_exact_too(length, power):
-    weights = np.random.default_rng(0).random(length) ** power
-    rounded = _round_weights(weights, 1 << (length - 1).bit_length())
-    assert shares(AliasTable(weights)) == rounded.tolist()
-
-
-def test_weights_are_rounded_by_less_than_a_billionth():
-    weights = np.random.default_rng(0).random(1000)
-    rounded = _round_weights(weights, 1024)
-    assert np.abs(rounded[:1000] / rounded.sum() - weights / weights.sum()).max() < 1e-9
 
 
 @pytest.mark.parametrize("length", [2, 3, 100, 1000])

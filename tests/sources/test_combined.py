@@ -42,6 +42,44 @@ class TestJoinedArraysOfManyUnits(SourceTests):
         return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
 
 
+def parts_with_gaps(width, gap):
+    """Return parts of uint8 rows in one buffer, with `gap` bytes between two parts."""
+    nbytes = [width * length for length in LENGTHS]
+    buffer = np.random.default_rng(0).integers(0, 255, sum(nbytes) + gap * len(nbytes)).astype("u1")
+    starts = np.cumsum([0, *nbytes[:-1]]) + gap * np.arange(len(nbytes))
+    return [
+        buffer[start : start + size].reshape(-1, width) for start, size in zip(starts.tolist(), nbytes, strict=True)
+    ]
+
+
+class TestJoinedSlicesOfOneArray(SourceTests):
+    def make_source(self, tmp_path):
+        parts = parts_with_gaps(12, gap=0)
+        return JoinedSource([ArraySource(part.view("i4")) for part in parts]), np.concatenate(parts).view("i4")
+
+
+class TestJoinedSlicesInAnotherOrder(SourceTests):
+    def make_source(self, tmp_path):
+        parts = parts_with_gaps(12, gap=0)[::-1]
+        return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
+
+
+class TestJoinedLongRowsOfFewUnits(SourceTests):
+    """Rows of three units of 256 bytes."""
+
+    def make_source(self, tmp_path):
+        parts = parts_with_gaps(768, gap=256)
+        return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
+
+
+class TestJoinedLongRowsOfManyUnits(SourceTests):
+    """Rows of 9,001 units of one byte."""
+
+    def make_source(self, tmp_path):
+        parts = parts_with_gaps(9001, gap=1)
+        return JoinedSource([ArraySource(part) for part in parts]), np.concatenate(parts)
+
+
 class TestJoinedTreesOfDifferentLayouts(SourceTests):
     def make_source(self, tmp_path):
         big, small = random_parts(4, 5, dtype=">i4"), random_parts(6, dtype="u1")

@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from types import ModuleType
 
 from forebay import __version__
@@ -34,8 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), "")
     # Import only the requested command, because importing all commands takes longer than running a short one.
     command = importlib.import_module(f"forebay.cli.{name}") if name in COMMANDS else None
-    parsed = _make_parser(name, command).parse_args(arguments)
-    assert command is not None  # otherwise, parse_args has printed the help or an error, and has exited
+    parser, subparser = _make_parsers(name, command)
+    if not arguments:
+        parser.print_help()
+        return 0
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        (subparser or parser).error(_describe_unknown(unknown[0], subparser))
+    assert command is not None  # otherwise, the parser has printed the help or an error, and has exited
     try:
         return int(command.run(parsed))
     except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
@@ -50,8 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _make_parser(name: str, command: ModuleType | None) -> argparse.ArgumentParser:
-    """Make the parser of all commands.
+def _make_parsers(
+    name: str, command: ModuleType | None
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
+    """Make the parser of all commands. Return it and the parser of `command`.
 
     Only the parser of `command` gets arguments, because the other commands are not imported.
     """
@@ -61,8 +70,16 @@ def _make_parser(name: str, command: ModuleType | None) -> argparse.ArgumentPars
     )
     parser.add_argument("-V", "--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for each, text in HELP.items():
-        subparser = subparsers.add_parser(each, help=text, description=text)
-        if command is not None and each == name:
-            command.add_arguments(subparser)
-    return parser
+    parsers = {each: subparsers.add_parser(each, help=text, description=text) for each, text in HELP.items()}
+    if command is not None:
+        command.add_arguments(parsers[name])
+    return parser, parsers.get(name)
+
+
+def _describe_unknown(argument: str, parser: argparse.ArgumentParser | None) -> str:
+    """Say that a command has no such argument, and name the option with the most similar name."""
+    name = argument.partition("=")[0]
+    options = [each for action in parser._actions for each in action.option_strings] if parser else []
+    similar = get_close_matches(name, options, n=1)
+    hint = f" Did you mean {similar[0]}?" if similar else ""
+    return f"unknown {'option' if name.startswith('-') else 'argument'} {name}.{hint}"

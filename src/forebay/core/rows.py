@@ -73,17 +73,17 @@ def row_views(array: Array) -> list[Array]:
 
 
 def find_parts(rows: Array, boundaries: Array) -> Array:
-    """Return for each row the index of its part. Part `i` begins at row `boundaries[i]`.
+    """Return for each row the index of its part. Part `i` begins at row `boundaries[i]`; no row is below the first one.
 
     >>> find_parts(np.asarray([0, 5, 3, 9]), np.asarray([0, 3, 9])).tolist()
     [0, 1, 1, 2]
     """
     if len(boundaries) > _FEW_PARTS:
         return np.searchsorted(boundaries, rows, side="right") - 1
-    begun = np.zeros(np.shape(rows), np.int8)  # parts that begin at the row or before it
-    for boundary in boundaries:
-        begun += rows >= boundary
-    return begun.astype(np.intp) - 1
+    begun = np.zeros(np.shape(rows), np.int8)  # parts after the first one that begin at the row or before it
+    for boundary in boundaries[1:]:
+        begun += (rows >= boundary).view(np.int8)  # without the view, NumPy converts each bool
+    return begun.astype(np.intp)
 
 
 def split_slice(rows: slice, boundaries: Sequence[int] | Array) -> Iterator[tuple[int, slice]]:

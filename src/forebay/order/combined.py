@@ -28,7 +28,7 @@ __all__ = ["Concatenated", "Interleaved", "OrderPart", "Stop", "has_windows"]
 
 Stop: TypeAlias = Literal["first", "all"] | int  # when an interleaved epoch ends; see `Interleaved`
 
-_STEP_ROWS = 1 << 16  # positions; the temporary arrays of one step stay in the cache of a CPU core
+_STEP_ROWS = 1 << 17  # positions; more make the temporary arrays larger, fewer make each call cost more
 _PATTERN_KEY = 1  # part of the derived key of a pattern, so that a shuffle with the same seed has another key
 
 
@@ -158,7 +158,7 @@ class Interleaved:
         rows = np.empty_like(positions)
         for start in range(0, len(positions), _STEP_ROWS):
             step = slice(start, start + _STEP_ROWS)
-            rows[step] = self._step_rows(epoch, positions[step])
+            self._write_rows(rows[step], epoch, positions[step])
         return rows
 
     def device_steps(self, epoch: int) -> DeviceSteps | None:
@@ -179,23 +179,26 @@ class Interleaved:
         parts = [part.describe() for part in self.parts]
         return ("interleaved", self.weights, self.stop, self.seed, self.length, parts)
 
-    def _step_rows(self, epoch: int, positions: Positions) -> Positions:
+    def _write_rows(self, rows: Positions, epoch: int, positions: Positions) -> None:
+        """Write the row numbers at these positions to `rows`."""
         if self.seed is None:
-            return self._pattern_rows(even_pattern(self.weights), epoch, positions)
+            self._write_pattern(rows, even_pattern(self.weights), epoch, positions)
+            return
         shuffled, rotation = self._shuffled_pattern, self._rotation(epoch)
-        in_last_period = positions >= self._last_period
-        if not in_last_period.any():
-            return self._pattern_rows(shuffled, epoch, positions, rotation)
-        rows = np.empty_like(positions)
-        rows[~in_last_period] = self._pattern_rows(shuffled, epoch, positions[~in_last_period], rotation)
-        rows[in_last_period] = self._pattern_rows(even_pattern(self.weights), epoch, positions[in_last_period])
-        return rows
+        if positions.max() < self._last_period:
+            self._write_pattern(rows, shuffled, epoch, positions, rotation)
+            return
+        is_last = positions >= self._last_period
+        complete, last = np.empty_like(positions[~is_last]), np.empty_like(positions[is_last])
+        self._write_pattern(complete, shuffled, epoch, positions[~is_last], rotation)
+        self._write_pattern(last, even_pattern(self.weights), epoch, positions[is_last])
+        rows[~is_last], rows[is_last] = complete, last
 
-    def _pattern_rows(self, pattern: MixPattern, epoch: int, positions: Positions, rotation: int = 0) -> Positions:
-        rows = np.empty_like(positions)
-        for number, selection, inner in pattern.split(positions + rotation * self._period):
-            rows[selection] = self.parts[number].rows(epoch, inner - rotation * self.weights[number])
-        return rows
+    def _write_pattern(
+        self, rows: Positions, pattern: MixPattern, epoch: int, positions: Positions, rotation: int = 0
+    ) -> None:
+        for number, selection, inner in pattern.split(positions, skipped=rotation * self._period):
+            rows[selection] = self.parts[number].rows(epoch, inner)
 
     @property
     def _shuffled_pattern(self) -> MixPattern:
@@ -205,8 +208,7 @@ class Interleaved:
     def _rotation(self, epoch: int) -> int:
         """Return the index of the period in the table with which this epoch begins.
 
-        So all epochs share one table. `_pattern_rows` subtracts the positions that a part has in the periods before
-        this one: its weight for each period.
+        So all epochs share one table. `MixPattern.split` skips the periods before this one.
         """
         assert self.seed is not None
         return derive_key(self.seed, epoch, _PATTERN_KEY) % (len(self._shuffled_pattern) // self._period)

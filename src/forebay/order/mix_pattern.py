@@ -97,49 +97,57 @@ class MixPattern:
         packed: Array = self._parts.astype(np.uint64) << np.uint64(32) | self._ranks.astype(np.uint64)
         return packed
 
-    def split(self, positions: Positions) -> Iterator[tuple[int, Array, Positions]]:
+    def split(self, positions: Positions, *, skipped: int = 0) -> Iterator[tuple[int, Array, Positions]]:
         """Yield each part, the indices of its positions in `positions`, and its own positions.
 
-        The position of a part is the number of earlier positions that have this part.
+        The position of a part is the number of earlier positions that have this part. Both count from the end of the
+        first `skipped` positions of the pattern.
         """
         count = len(positions)
-        if count and int(positions[-1]) - int(positions[0]) == count - 1 and (np.diff(positions) == 1).all():
-            yield from self._split_consecutive(int(positions[0]), count)
+        if count and int(positions[-1]) - int(positions[0]) == count - 1 and (positions[1:] > positions[:-1]).all():
+            yield from self._split_consecutive(int(positions[0]), count, skipped)
             return
-        repetitions = positions // len(self._parts)
-        slots = repetitions * -len(self._parts)
+        length = len(self._parts)
+        repetitions = (positions + skipped) // length
+        slots = repetitions * -length
         slots += positions
+        slots += skipped
         for part, selection in split_by_part(self._parts.take(slots), len(self._counts)):
             inner = repetitions.take(selection)
             inner *= self._counts[part]
             inner += self._ranks.take(slots.take(selection))
+            inner -= self.count_before(part, skipped)
             yield part, selection, inner
 
-    def _split_consecutive(self, first: int, count: int) -> Iterator[tuple[int, Array, Positions]]:
+    def _split_consecutive(self, start: int, count: int, skipped: int) -> Iterator[tuple[int, Array, Positions]]:
         """Split consecutive positions: those of each part in the table are known, and their own positions too."""
-        length = len(self._parts)
+        length, first = len(self._parts), start + skipped
         cuts = [first, *range((first // length + 1) * length, first + count, length), first + count]
-        for part, (begin, slots) in enumerate(zip(self._firsts.tolist(), self.counts, strict=True)):
-            own_slots = self._slots_by_part[begin : begin + slots]
-            runs = []
-            for start, stop in pairwise(cuts):  # each lies in one repetition of the table
-                shift = start // length * length
-                low, high = own_slots.searchsorted((start - shift, stop - shift)).tolist()
+        for part in range(len(self._counts)):
+            own_slots, runs = self._own_slots(part), []
+            for run_start, run_stop in pairwise(cuts):  # each lies in one repetition of the table
+                shift = run_start // length * length
+                low, high = own_slots.searchsorted((run_start - shift, run_stop - shift)).tolist()
                 runs.append(own_slots[low:high] + (shift - first))
             selection = np.concatenate(runs)
             if len(selection):
-                earlier = self.count_before(part, first)
+                earlier = self.count_before(part, first) - self.count_before(part, skipped)
                 yield part, selection, np.arange(earlier, earlier + len(selection), dtype=np.int64)
 
     def position_of(self, part: int, occurrence: int) -> int:
         """Return the position of occurrence number `occurrence` of a part, counted from 0."""
         repetitions, rank = divmod(occurrence, int(self._counts[part]))
-        return repetitions * len(self._parts) + int(self._slots_by_part[self._firsts[part] + rank])
+        return repetitions * len(self._parts) + int(self._own_slots(part)[rank])
 
     def count_before(self, part: int, position: int) -> int:
         """Return how many positions before `position` have this part."""
         repetitions, slots = divmod(position, len(self._parts))
-        return repetitions * int(self._counts[part]) + int(np.count_nonzero(self._parts[:slots] == part))
+        return repetitions * int(self._counts[part]) + int(self._own_slots(part).searchsorted(slots))
+
+    def _own_slots(self, part: int) -> Array:
+        """Return the slots of a part, in ascending order."""
+        first = self._firsts[part]
+        return self._slots_by_part[first : first + self._counts[part]]
 
 
 def mix_steps(pattern: MixPattern, parts: Sequence[DeviceSteps | None]) -> DeviceSteps | None:

@@ -275,8 +275,9 @@ def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> 
 def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunction:
     """Return a function that gathers rows of several arrays.
 
-    If the arrays are C-ordered, and a row consists of few units (`SegmentedColumn`), one `take` gathers rows of all
-    arrays. Otherwise `PartGather` copies short shuffled rows twice.
+    Arrays that follow each other in memory, such as slices of one array, are gathered as one array. If C-ordered arrays
+    lie elsewhere, `SegmentedColumn` gathers rows of all arrays together. Otherwise `PartGather` copies short shuffled
+    rows twice.
     """
     spec, gather_mixed = ArraySpec(arrays[0].shape[1:], arrays[0].dtype), None
     if spec.nbytes and all(array.flags.c_contiguous and array.dtype.isnative for array in arrays):
@@ -284,6 +285,8 @@ def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunc
         ends = [address + array.nbytes for address, array in zip(addresses.tolist(), arrays, strict=True)]
         start = int(addresses.min())
         memory = np.asarray(_AddressRange(arrays, start, max(ends) - start))
+        if ends[:-1] == addresses.tolist()[1:]:
+            return make_gather(memory.view(spec.dtype).reshape(-1, *spec.shape))
         column = SegmentedColumn(spec, np.asarray(boundaries), memory, addresses - start)
         gather_mixed = (lambda rows, out: column.gather(rows, out[0])) if column.uses_units else None
     gathers = [make_gather(array) for array in arrays]

@@ -1,5 +1,6 @@
 """Gathers of rows from parts that follow each other, such as the files of a source or several sources."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -19,6 +20,7 @@ Extent = TypeVar("Extent", MemoryExtent, FileExtent)
 
 _SCRATCH_NBYTES = 4 * 2**20  # bytes per thread of a temporary buffer, which receives shuffled rows part by part
 _SAMPLE_ROWS = 64  # first rows of a group; if they are sorted by part, probably all rows are
+_SMALL_SAMPLE_ROWS = 8  # examined first, without NumPy, because most mixed rows are not even sorted within these
 _LARGE_ROW_NBYTES = 32 * 1024  # bytes; rows of this size or more are gathered one by one, without the scratch buffer
 
 
@@ -62,7 +64,7 @@ class PartGather:
                 shifted = slice(part_rows.start - first, part_rows.stop - first)
                 self._gather_part(part, shifted, [leaf[target] for leaf in out])
             return
-        if self._gather_mixed is not None and not _is_sorted(find_parts(rows[:_SAMPLE_ROWS], self._first_rows)):
+        if self._gather_mixed is not None and self._is_mixed(rows):
             self._gather_mixed(rows, out)
             return
         parts = find_parts(rows, self._first_rows)
@@ -96,6 +98,11 @@ class PartGather:
         parts = find_parts(rows, self._first_rows)
         for part, selection in split_by_part(parts, len(self._first_rows)):
             yield part, selection, rows[selection] - self._boundaries[part]
+
+    def _is_mixed(self, rows: Array) -> bool:
+        """Return whether the first rows are not sorted by part."""
+        parts = [bisect_right(self._boundaries, row) for row in rows[:_SMALL_SAMPLE_ROWS].tolist()]
+        return parts != sorted(parts) or not _is_sorted(find_parts(rows[:_SAMPLE_ROWS], self._first_rows))
 
     def _steps(self, rows: Array, parts: Array) -> Iterator[_Step]:
         if _is_sorted(parts):

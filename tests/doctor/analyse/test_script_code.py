@@ -100,12 +100,35 @@ def test_numpy_arrays_are_found_by_their_assignments(source, names):
         ("for _ in range(9):", ("step", "for step in range(9):")),
         ("for n, batch in enumerate(loader):", ("n", None)),
         ("for x, y in loader:", ("step", "for step, (x, y) in enumerate(loader):")),
+        ("for i in range(0, rows, 32):", ("i // 32", None)),
+        ("for i in range(first, rows, self.size * 2):", ("(i - first) // (self.size * 2)", None)),
+        ("for _ in range(0, rows, size):", ("step // size", "for step in range(0, rows, size):")),
+        ("for i in range(0, rows, 1):", ("i", None)),
         ("while True:", None),
     ],
 )
 def test_a_loop_has_a_step_counter_or_gets_one(header, counter):
     code = ScriptCode(f"{header}\n    train()")
     assert counter_of(code, code.tree.body[0]) == counter
+
+
+@pytest.mark.parametrize(
+    ("body", "counter"),
+    [
+        ("train()\n    step += 1", ("step", None)),
+        ("step += 2", None),
+        ("step += 1\n    if done:\n        step = 0", None),
+        ("if done:\n        step += 1", None),
+    ],
+)
+def test_a_while_loop_has_a_counter_if_each_iteration_adds_1_to_a_name(body, counter):
+    code = ScriptCode(f"while True:\n    {body}")
+    assert counter_of(code, code.tree.body[0]) == counter
+
+
+def test_a_loop_on_one_line_gets_no_counter():
+    code = ScriptCode("for _ in range(9): train()")
+    assert counter_of(code, code.tree.body[0]) is None
 
 
 def test_the_step_loop_of_a_function_is_the_loop_that_calls_it():

@@ -54,6 +54,59 @@ def test_a_burst_of_transfers_on_one_line_is_not_a_loop():
     assert find_steps(capture([*burst(3, 0), *burst(4, 100_000)])) is None
 
 
+def conversions(lines, rows, first=0, gap=30_000):
+    """Return uploads of `rows` rows, one per line of `lines`, with `gap` nanoseconds after each."""
+    starts = range(first, first + rows * len(lines) * (gap + 10_000), gap + 10_000)
+    return [
+        LedgerEvent("upload", "torch.tensor", lines[n % len(lines)], MAIN, at, at + 10_000)
+        for n, at in enumerate(starts)
+    ]
+
+
+def reads(count, first, gap=1_000_000, line=6):
+    """Return values that a loop of `count` steps reads back."""
+    return [
+        LedgerEvent("download", "Tensor.item", line, MAIN, at, at + 10) for at in range(first, first + count * gap, gap)
+    ]
+
+
+@pytest.mark.parametrize("rows", [50, 400, 4_000])
+@pytest.mark.parametrize("lines", [(3,), (3, 4)])
+def test_a_loop_that_only_converts_rows_is_not_the_training_loop(rows, lines):
+    assert find_steps(capture(conversions(lines, rows))) is None
+
+
+def test_rows_that_are_converted_three_times_are_not_the_training_loop():
+    several = [*conversions([3], 50), *reads(1, 10**8), *conversions([3], 50, 2 * 10**8), *reads(1, 3 * 10**8)]
+    assert find_steps(capture([*several, *conversions([3], 50, 4 * 10**8)])) is None
+
+
+@pytest.mark.parametrize("rows", [50, 400])
+def test_the_training_loop_after_a_loop_that_converts_rows_is_found(rows):
+    assert find_steps(capture([*conversions([3], rows), *reads(20, 10**9, gap=10_000_000)])).anchor == (
+        "download",
+        "Tensor.item",
+        6,
+    )
+    marks = [step(end) for end in range(10**9, 2 * 10**9, 10**8)]
+    assert find_steps(capture([*conversions([3], rows), *marks])).anchor[0] == "step"
+
+
+def test_a_loop_that_computes_between_its_conversions_is_the_training_loop():
+    assert find_steps(capture(conversions([3], 50, gap=1_100_000))).anchor == ("upload", "torch.tensor", 3)
+    pairs = zip(conversions([3], 400, gap=60_000), reads(400, 40_000, gap=70_000), strict=True)
+    assert find_steps(capture([event for pair in pairs for event in pair])) is not None
+
+
+def test_a_sample_of_a_loop_that_only_converts_rows_is_not_the_training_loop():
+    """The detector takes a sample of 0.25 s, and the script ends before the detector can reject the site."""
+    events = conversions([3], 8_000)
+    sample = Window(events[10].end, events[7_000].end, ("upload", "torch.tensor", 3))
+    assert find_steps(capture(events, sample)) is None
+    timed = Window(sample.start, sample.end, sample.anchor, untraced=(4e-5,) * 60)
+    assert find_steps(capture(events, timed)).anchor == sample.anchor
+
+
 def test_transfers_of_one_line_over_a_longer_time_are_a_loop():
     assert find_steps(capture(burst(3, 0, gap=5_000_000))).anchor == ("upload", "Tensor.to", 3)
 

@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 
+import pytest
+
 from forebay.doctor.capture.ledger import NEVER
 from forebay.doctor.capture.step_detector import StepDetector
 
@@ -18,10 +20,10 @@ def walk(detector, site, count, each=MILLISECOND, start=0):
     return None
 
 
-def report(detector, site, count, start=0):
+def report(detector, site, count, start=0, each=MILLISECOND):
     """Report calls of a site, whatever they change."""
     for number in range(1, count + 1):
-        detector.on_site(site, number, start + number * MILLISECOND)
+        detector.on_site(site, number, start + number * each)
 
 
 def test_the_window_starts_after_the_warm_up():
@@ -247,6 +249,36 @@ def test_if_early_steps_cannot_be_recorded_profiling_goes_on():
     detector.skip_tracing()
     assert walk(detector, STEP, 100) == 22
     assert (detector.phase, detector.start) == ("tracing", 2 * MILLISECOND)
+
+
+@pytest.mark.parametrize("each_ms", [50, 500])
+@pytest.mark.parametrize(("steps", "recorded", "profiled"), [(10, 4, 3), (20, 5, 6)])
+def test_a_loop_of_few_long_steps_is_recorded_on_the_device(each_ms, steps, recorded, profiled):
+    detector = StepDetector(can_trace=lambda: True)
+    report(detector, STEP, steps, each=each_ms * MILLISECOND)
+    detector.finish((steps + 1) * each_ms * MILLISECOND)
+    assert len(detector.traced_step_ends) == recorded + 1
+    assert detector.anchor == STEP
+    assert detector.end - detector.start == profiled * each_ms * MILLISECOND
+
+
+def test_a_loop_of_five_steps_has_profiled_steps_but_no_device_records():
+    detector = StepDetector(can_trace=lambda: True)
+    walk(detector, STEP, 5, each=500 * MILLISECOND)
+    detector.finish(3_000 * MILLISECOND)
+    assert (detector.start, detector.end) == (1_000 * MILLISECOND, 2_500 * MILLISECOND)
+    assert detector.traced_step_ends == []
+
+
+def test_short_steps_are_recorded_early_only_after_the_warm_up():
+    assert walk(StepDetector(can_trace=lambda: True), STEP, 100, each=MILLISECOND) == 20
+
+
+def test_without_a_device_a_loop_of_few_long_steps_is_profiled_on():
+    detector = StepDetector()
+    assert walk(detector, STEP, 20, each=50 * MILLISECOND) is None
+    detector.finish(2_000 * MILLISECOND)
+    assert (detector.phase, detector.anchor) == ("done", None)
 
 
 def test_early_records_of_another_site_are_dropped():

@@ -97,13 +97,20 @@ def test_every_kind_of_read_is_deferred(read):
     assert replaced >= 3
 
 
-@pytest.mark.parametrize("read", ["asarray", "array"])
+@pytest.mark.parametrize("read", ["asarray", "array", "mean"])
 def test_numpy_reads_are_deferred(read):
     def loop():
         return [getattr(np, read)(tf.constant(float(number))) for number in range(4)]  # target
 
     values, replaced = emulated(loop, EmulationKind.DEFER)
     assert (distinct_count(values), replaced) == (1, 3)
+
+
+def test_a_deferred_numpy_function_returns_the_value_for_its_own_arguments():
+    def loop():
+        return [np.sum(x, axis=axis).shape for x in tf.ones((3, 2, 4)) for axis in (0, 1)]  # target
+
+    assert emulated(loop, EmulationKind.DEFER) == ([(4,), (2,)] * 3, 4)
 
 
 def test_one_read_in_every_n_is_made():

@@ -5,7 +5,8 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from tests.doctor.captures import TORCH_GPU, download, loop, run_of
+from tests.doctor.captures import TORCH, TORCH_GPU, download, loop, run_of
+from tests.doctor.histories import monitored, with_pauses
 from tests.doctor.report import report_samples as samples
 
 from forebay.doctor.diagnosis.diagnose import diagnose
@@ -65,6 +66,19 @@ def test_the_document_contains_the_numbers_of_the_diagnosis():
     assert [finding["severity"] for finding in document["findings"]] == ["severe", "moderate", "moderate"]
     assert document["findings"][0]["line"] == 34
     assert document["findings"][0]["cures"][0]["step_seconds"] == pytest.approx([0.005, 0.0056])
+
+
+def test_costs_and_gains_of_rare_long_steps_are_those_of_the_mean_step():
+    """Usual steps take 10 ms, and every 20th step takes 210 ms: the mean is 20 ms, and half of the run is pauses."""
+    capture = monitored(loop(frameworks=TORCH, untraced=(0.01,) * 5), with_pauses(400, 20, 200))
+    document = to_document(diagnose(capture))
+    (finding,) = document["findings"]
+    low, high = finding["cures"][0]["wins_seconds"]
+    fastest, slowest = finding["cures"][0]["step_seconds"]
+    assert (document["step_seconds"], document["mean_step_seconds"]) == pytest.approx((0.01, 0.02))
+    assert finding["seconds_per_step"] == pytest.approx(0.01)
+    assert low <= 0.009 <= high
+    assert (fastest, slowest) == pytest.approx((0.02 - high, 0.02 - low))
 
 
 def test_transfers_are_grouped_by_line_with_the_longest_first():

@@ -190,6 +190,17 @@ def test_the_profiling_overhead_is_always_reported(untraced_ms, message):
     assert message in to_one_line(render(diagnose(loop(ms=10, untraced=(untraced_ms / 1e3,) * 5))).plain)
 
 
+def test_code_that_is_too_long_for_the_screen_is_cut_with_the_number_of_missing_lines():
+    diagnosis = samples.ordinary()
+    finding = diagnosis.findings[0]
+    code = "\n".join(f"call_{number}()" for number in range(25))
+    screen = render(
+        replace(diagnosis, findings=(replace(finding, cures=(replace(finding.cures[0], code=code),)),))
+    ).plain
+    assert "call_19()\n      5 more lines: use --html FILE." in screen
+    assert "call_20()" not in screen
+
+
 def with_rare_long_steps():
     """Return a diagnosis of usual steps of 10 ms, of which every 20th takes 210 ms: the mean is 20 ms."""
     capture = monitored(loop(frameworks=TORCH, untraced=(0.01,) * 5), with_pauses(400, 20, 200))

@@ -3,30 +3,23 @@
 import pytest
 from tests.doctor.applied_cures import apply_cure, is_fitted
 
-# Cures whose code depends on what the script computes. The doctor shows a sketch of it.
+# Cures that the doctor shows as a sketch -> why no edit of the script is certain to run.
 SKETCHES = {
-    "check for NaN and Inf on the device, and read the result later",
-    "reduce it on the device and read back one number",
-    "use one operation for all elements",
-    "compile the loop",
-    "launch the step as one graph",
-    "keep shapes constant, or compile for any shape",
-    "use one thread per worker, and no more workers than cores",  # a command line
-    "call `fit` once",
-    # Rules that name the line of the fault, and show what to write instead
-    "keep a running result, or only the last values",
-    "write new rows into an array that exists",
-    "save in a background thread",
-    "save less often",
-    "switch it off; run with --verify to measure what this saves",
-    "keep the step in one graph",
-    "if the data is in tensors, index them",
-    "enable compilation",
-    "remove the call",
-    # Sessions of TensorFlow 1, and `model.compile` in a loop
-    "build it once, before the loop",
-    "convert it before the loop",
-    "prefetch rows, several at a time",
+    "check for NaN and Inf on the device, and read the result later": "The script decides what follows a failed check.",
+    "reduce it on the device and read back one number": "The NumPy code after the read-back may be any code.",
+    "use one operation for all elements": "The operation that replaces a loop depends on what the loop computes.",
+    "launch the step as one graph": "A CUDA graph needs fixed addresses for the tensors of the whole script.",
+    "keep shapes constant, or compile for any shape": "Only the script knows the longest row and what padding means.",
+    "use one thread per worker, and no more workers than cores": "It is a command line, not code of the script.",
+    "call `fit` once": "The calls of `fit` may differ in data that only the script can put together.",
+    "keep a running result, or only the last values": "Which values the script still needs is not visible.",
+    "write new rows into an array that exists": "The size of the array depends on the length of the run.",
+    "switch it off; run with --verify to measure what this saves": "A profiler is a block around the whole loop.",
+    "keep the step in one graph": "It shows how to find the breaks; the options raise an error at the first one.",
+    "if the data is in tensors, index them": "The dataset may compute its rows instead of storing them.",
+    "build it once, before the loop": "What the loop builds may depend on the step, such as a learning rate.",
+    "convert it before the loop": "A session needs a variable of its graph instead of a placeholder.",
+    "prefetch rows, several at a time": "A session needs an iterator of its graph instead of placeholders.",
 }
 # Cures whose code fits other scripts, but not these.
 UNFIT = {
@@ -40,7 +33,7 @@ def test_every_cure_runs_in_its_script(framework_processes, framework):
     assert sum(result == "ran" for result in ended.values()) >= 8
     assert {name: result for name, result in ended.items() if result not in ("ran", "sketch")} == {}
     sketches = {name for name, result in ended.items() if result == "sketch" and is_certain(name)} - UNFIT
-    assert {name.split(": ", 2)[2] for name in sketches} <= SKETCHES
+    assert {name.split(": ", 2)[2] for name in sketches} <= {*SKETCHES}
 
 
 def is_certain(name):

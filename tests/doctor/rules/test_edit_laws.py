@@ -19,6 +19,7 @@ from forebay.doctor.rules import (
     nnx_modules,
     pipeline_edits,
     read_edits,
+    step_edits,
 )
 from forebay.doctor.rules.edits import format_edits
 
@@ -41,16 +42,19 @@ MAKERS = {
     "jit_statements": lambda code, number: jit_loop(code, number),
     "cache_modules": nnx_modules.cache_modules,
     "change_loader": partial(input_edits.change_loader, num_workers="2"),
+    "change_loader with generators": partial(
+        input_edits.change_loader, generators=["rng: Generator", "t.rng: Random"], num_workers="2"
+    ),
     "copy_without_wait": input_edits.copy_without_wait,
     "feed_of_batches": partial(input_edits.feed_of_batches, framework="torch"),
     "feed_of_dataset": input_edits.feed_of_dataset,
-    "feed_of_all_rows": partial(input_edits.feed_of_dataset, in_memory=True),
+    "feed_of_all_rows": partial(input_edits.feed_of_dataset, stored_rows="# once"),
     "feed_of_fit": partial(input_edits.feed_of_fit, batch_rows=32),
     "workers_of_dataset": partial(input_edits.workers_of_dataset, workers=2),
     "change_arrays": partial(loop_edits.change_arrays, change="{}.astype('float32')"),
     "convert_all_elements": loop_edits.convert_all_elements,
     "convert_before_loop": partial(loop_edits.convert_before_loop, framework="tensorflow"),
-    "every_nth_step": loop_edits.every_nth_step,
+    "every_nth_step": step_edits.every_nth_step,
     "keep_arrays_on_device": partial(loop_edits.keep_arrays_on_device, framework="tensorflow"),
     "pin_array": loop_edits.pin_array,
     "upload_once_in_loop": partial(loop_edits.upload_once_in_loop, framework="tensorflow"),

@@ -125,7 +125,7 @@ for epoch in range(2):
 
 
 def test_a_feed_of_rows_that_are_made_once_gives_the_batches_of_the_loader():
-    text = apply_cure(EPOCHS, format_edits(feed_of_dataset(ScriptCode(EPOCHS), 3, in_memory=True)))
+    text = apply_cure(EPOCHS, format_edits(feed_of_dataset(ScriptCode(EPOCHS), 3, stored_rows="# once")))
     made, batches = [], []
 
     def make():
@@ -156,7 +156,7 @@ def test_rows_that_the_loop_cannot_take_from_arrays_are_not_made_once(old, new):
         "enumerate(loader):", "enumerate(loader)):" if "tqdm" in new else "enumerate(loader):"
     )
     number = next(number for number, line in enumerate(source.splitlines(), 1) if "enumerate" in line)
-    assert feed_of_dataset(ScriptCode(source), number, in_memory=True) == []
+    assert feed_of_dataset(ScriptCode(source), number, stored_rows="# once") == []
 
 
 @pytest.mark.parametrize("argument", ["sampler=s", "collate_fn=pad", "batch_sampler=b", "**options"])

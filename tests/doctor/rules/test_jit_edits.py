@@ -118,3 +118,23 @@ def test_converted_data_becomes_a_parameter():
 def test_nothing_is_moved_if_most_operations_would_stay():
     source = body("rows = xs[i : i + 2]\nprint(rows)\ncolumns = ys[i : i + 2]\nw = w + jnp.sum(rows)\n")
     assert jitted(source, 6, 8, 9) == ""
+
+
+def test_rows_of_a_numpy_array_are_selected_before_the_call():
+    loop = "idx = draw(i)\ng = jax.grad(loss)(w, rows[idx], ys[idx + 1])\nw = w - 0.1 * g"
+    text = jitted(body(loop), 7, 8)
+    assert "def train_step(w, rows_batch, ys_batch):\n    g = jax.grad(loss)(w, rows_batch, ys_batch)\n" in text
+    assert "    idx = draw(i)\n    w = train_step(w, rows[idx], ys[idx + 1])\nprint(w)\n" in text
+
+
+def test_two_parts_of_one_array_are_two_parameters():
+    text = jitted(body("w = w + jnp.sum(zs[i]) * jnp.sum(zs[i]) - zs[i + 1]"), 6)
+    assert (
+        "def train_step(w, zs_batch, zs_batch2):\n    w = w + jnp.sum(zs_batch) * jnp.sum(zs_batch) - zs_batch2" in text
+    )
+    assert "    w = train_step(w, zs[i], zs[i + 1])\n" in text
+
+
+def test_a_part_whose_index_the_function_would_compute_starts_a_new_function():
+    text = jitted(body("k = jnp.argmax(w)\nw = w + jnp.sum(table[k])\nw = jnp.tanh(w)"), 7, 8)
+    assert "    k = jnp.argmax(w)\n    w = train_step(w, table[k])\n" in text

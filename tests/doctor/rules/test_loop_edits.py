@@ -19,12 +19,12 @@ from forebay.doctor.rules.loop_edits import (
     change_arrays,
     convert_before_loop,
     disable_setting,
-    every_nth_step,
     keep_arrays_on_device,
     pin_array,
     remove_call,
 )
 from forebay.doctor.rules.read_edits import check_on_device, read_few_times, receive_later
+from forebay.doctor.rules.step_edits import every_nth_step
 
 PERMUTED = """import numpy as np
 x = np.arange(40.0).reshape(20, 2)

@@ -52,6 +52,13 @@ def test_consecutive_rows_are_read_in_consecutive_blocks(rows, ends):
     assert (planned.first_rows[1:] == planned.stop_rows[:-1]).all()
 
 
+def test_ranges_do_not_cover_rows_before_after_or_between_them():
+    planner = planner_of([10 * BLOCK_ROWS])
+    planned = planner.ranges_for_rows(np.asarray([5, 6, 9 * BLOCK_ROWS]), NO_BLOCKS, limit_nbytes=1 << 40)
+    assert planned.covers(np.asarray([6, 5]))
+    assert not any(planned.covers(np.asarray([row, 5])) for row in (4, 5 * BLOCK_ROWS, 9 * BLOCK_ROWS + 1))
+
+
 def test_a_few_rows_of_a_large_block_are_read_alone():
     planner = planner_of([10 * BLOCK_ROWS])
     rows_needed = np.asarray([5, 5 * BLOCK_ROWS, 9 * BLOCK_ROWS])

@@ -195,7 +195,7 @@ def _direction(view: CaptureView, event: LedgerEvent) -> str | None:
 def _is_explicit(api: str, line: Line | None) -> bool:
     """Whether the script calls a function that copies or waits.
 
-    The hooks record any NumPy function that converts its argument, such as `np.mean(tensor)`, as `np.asarray`. So a
+    The hooks may record any NumPy function that converts its argument, such as `np.mean(tensor)`, as `np.asarray`. So a
     NumPy conversion is explicit only if the source line contains `array(`.
     """
     if _NUMPY_CALL.fullmatch(api) and line is not None and line.text:

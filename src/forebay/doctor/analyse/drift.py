@@ -19,6 +19,7 @@ MIN_PART_OF_GROWTH = 0.1  # share of the whole growth; with less growth from one
 MIN_ORDERED = 0.8  # share of all pairs of blocks in which the later block must have the longer steps
 MAX_JUMP_ERROR = 0.5  # of the squared error of a straight line; if one jump has less, it explains the step times better
 MIN_SHARE_OF_GROWTH = 0.6  # of the growth must belong to one line; else the machine or all lines became slower
+MIN_SHARE_OF_FIRST = 0.5  # of the first step of the history: a first step of the loop that takes less is not plausible
 SIGNIFICANCE = 2.5  # standard deviations by which the share of a line must grow at least
 MIN_SHARE_GROWTH = 0.05  # share of all samples by which the share of a line must grow at least
 
@@ -27,10 +28,15 @@ MIN_SHARE_GROWTH = 0.05  # share of all samples by which the share of a line mus
 class Drift:
     """Steps that become longer during a run."""
 
-    first_seconds: float  # step time in the first part of the run
-    last_seconds: float  # step time in the last part
-    seconds_per_step: float  # cost: the mean step time, less the step time of the first part
-    steps: int  # of the whole run
+    first_seconds: float  # step time at the start of the loop, before the growth; extrapolated from the history
+    last_seconds: float  # step time at the end of the history
+    mean_seconds: float  # step time of the history on average
+    steps: int  # of the history
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The cost of the growth: the mean step time, less that of the first steps."""
+        return max(0.0, self.mean_seconds - self.first_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,11 @@ class GrowingLine:
     last_seconds: float
 
 
-def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
-    """Return the growth of the step time; None if it does not grow, or not steadily."""
+def find_drift(blocks: Sequence[StepBlock], steps_before: int = 0) -> Drift | None:
+    """Return the growth of the step time; None if it does not grow, or not steadily.
+
+    `steps_before` is the number of steps of the loop before the history.
+    """
     usual = [block.usual for block in _whole_blocks(blocks)]
     if len(usual) < MIN_BLOCKS:
         return None
@@ -56,7 +65,22 @@ def find_drift(blocks: Sequence[StepBlock]) -> Drift | None:
     is_steady = rises >= MIN_RISES and ordered >= MIN_ORDERED * len(pairs) and not _is_one_jump(usual)
     if growth <= 0 or growth < MIN_GROWTH * parts[0] or not is_steady:
         return None
-    return Drift(parts[0], parts[-1], max(0.0, fmean(usual) - parts[0]), sum(block.steps for block in blocks))
+    half = (len(usual) + 1) // 2
+    slope, first = _robust_line(usual[:half])
+    _, last = _robust_line(usual[: -half - 1 : -1])
+    first = min(max(first, min(usual) - slope / 2), parts[0])
+    earliest = max(first - max(0.0, slope) * steps_before / blocks[0].steps, MIN_SHARE_OF_FIRST * first)
+    return Drift(earliest, max(last, parts[-1]), fmean(usual), sum(block.steps for block in blocks))
+
+
+def _robust_line(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median slope of all pairs of values, and the median height of a line with this slope at the start.
+
+    Single disturbed values do not change the line (Theil-Sen estimator). The start is half a block before the first
+    value, which is the median of its block.
+    """
+    slope = median((later - earlier) / (j - i) for (i, earlier), (j, later) in combinations(enumerate(values), 2))
+    return slope, median(value - slope * (at + 0.5) for at, value in enumerate(values))
 
 
 def _is_one_jump(values: Sequence[float]) -> bool:
@@ -93,7 +117,11 @@ def find_growing_line(history: StepHistory, drift: Drift) -> GrowingLine | None:
     line = line_of(frames, frame)
     if line < 0:
         return None
-    first_seconds, last_seconds = first.shares[frame] * drift.first_seconds, last.shares[frame] * drift.last_seconds
+    # The profiles cover the first and the last third of the run. The line takes less at the start and more at the end,
+    # but the other lines take about the same time.
+    first_others, last_others = (part.seconds * (1 - part.shares[frame]) for part in (first, last))
+    first_seconds = min(first.shares[frame] * first.seconds, max(0.0, drift.first_seconds - first_others))
+    last_seconds = max(last.shares[frame] * last.seconds, drift.last_seconds - last_others)
     return GrowingLine(line, frames[frame].function, first_seconds, last_seconds)
 
 

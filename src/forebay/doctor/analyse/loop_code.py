@@ -172,26 +172,55 @@ def sliced_arrays(expression: ast.expr) -> list[ast.Subscript]:
 
 
 def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | None] | None:
-    """Return a name that counts the iterations of a loop, and the new header that defines it.
+    """Return an expression that counts the iterations of a loop, and the new header that defines its name.
 
-    The header is None if the script has a counter already. Return None if the loop cannot count.
+    The expression is a name, or the left part of a division such as `i // 32`. The header is None if the script has a
+    counter already. Return None if the loop cannot count.
     """
-    if not isinstance(loop, ast.For):
-        return None
+    if isinstance(loop, ast.While):
+        name = _counter_of_while(loop)
+        return (name, None) if name else None
     function, target = last_name(loop.iter) if isinstance(loop.iter, ast.Call) else "", loop.target
     if function == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, None
-    if function in ("range", "trange") and isinstance(target, ast.Name):
-        if target.id != "_":
-            return target.id, None
+    if function in ("range", "trange") and isinstance(target, ast.Name) and isinstance(loop.iter, ast.Call):
+        if target.id != "_" or "_" in names_in(*loop.body):
+            return _count_of_range(code, loop.iter, target.id), None
         name = _step_name(code)
-        return name, code.rewrite_header(loop, code.replace(target, name))
+        header = code.rewrite_header(loop, code.replace(target, name))
+        return (_count_of_range(code, loop.iter, name), header) if header is not None else None
     name, is_tuple = _step_name(code), isinstance(target, ast.Tuple)
     text = code.text(target)
     text = f"({text})" if is_tuple and not text.startswith("(") else text
     patches = code.replace(target, f"{name}, {text}"), code.replace(loop.iter, f"enumerate({code.text(loop.iter)})")
     header = code.rewrite_header(loop, *patches)
     return (name, header) if header is not None else None
+
+
+def _count_of_range(code: ScriptCode, call: ast.Call, name: str) -> str:
+    """Return the number of the iteration: the name itself, or `(i - start) // step` for a range with a step."""
+    if len(call.args) < 3 or (isinstance(call.args[2], ast.Constant) and call.args[2].value == 1):
+        return name
+    first, step = call.args[0], call.args[2]
+    divisor = code.text(step) if isinstance(step, ast.Name | ast.Constant | ast.Attribute) else f"({code.text(step)})"
+    if isinstance(first, ast.Constant) and first.value == 0:
+        return f"{name} // {divisor}"
+    start = code.text(first) if isinstance(first, ast.Name | ast.Constant | ast.Attribute) else f"({code.text(first)})"
+    return f"({name} - {start}) // {divisor}"
+
+
+def _counter_of_while(loop: ast.While) -> str:
+    """Return the name to which each iteration of a loop adds 1, and which the loop changes nowhere else."""
+    for node in loop.body:
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and _is_one(node.value):
+            others = stored_names(*(other for other in loop.body if other is not node))
+            if isinstance(node.target, ast.Name) and node.target.id not in others:
+                return node.target.id
+    return ""
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 1
 
 
 def _step_name(code: ScriptCode) -> str:

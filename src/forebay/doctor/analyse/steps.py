@@ -1,6 +1,6 @@
 """The steps of a capture, and the parts of a step on the loop's thread."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.doctor.analyse.intervals import Intervals
-from forebay.doctor.model.capture import Capture
+from forebay.doctor.model.capture import Capture, Window
 from forebay.doctor.model.events import LOOP_MARKS, EventKind, LedgerEvent
 
 __all__ = ["CROSSING_KINDS", "PARTS", "RECORDED_KINDS", "REST", "Steps", "find_steps", "split_step", "waits_in_bursts"]
@@ -24,10 +24,12 @@ MIN_STEPS_OF_BURST = 3  # on average
 MIN_SHARE_BETWEEN_BURSTS = 0.5  # of the window; if the time between bursts is shorter, no other loop is examined
 MIN_LOOP_SHARE = 0.25  # of the window; the usual steps of the other loop must take at least this share
 MIN_LOOP_STEPS = 10  # of the other loop in the window
-# Burst of transfers: transfers of one line in direct succession, such as those of a list of arrays. It marks no steps.
-MAX_BURST_NS = 50_000_000  # nanoseconds that a burst of up to FEW_TRANSFERS transfers may take
-MAX_LARGE_BURST_NS = 5_000_000  # nanoseconds that a burst of more transfers may take
+# Burst of transfers: transfers in direct succession, such as those of a list of arrays. It marks no steps.
+MAX_BURST_NS = 50_000_000  # nanoseconds that a burst of up to FEW_TRANSFERS transfers of one line may take
 FEW_TRANSFERS = 30
+# Nanoseconds between two transfers of a longer burst (median). A loop that only converts rows needs 20 to 30 us between
+# them on two cores, most of it for the hook. More time may be the computation of a step.
+MAX_BURST_GAP_NS = 100_000
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
 CROSSING_KINDS = frozenset({EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.SYNC})
@@ -81,16 +83,16 @@ def find_steps(capture: Capture) -> Steps | None:
     """Return the steps of the profiled window; None if there are too few.
 
     If the script ended before the detector found its steps, the most frequent call site of the most reliable kind marks
-    the steps. A burst of transfers marks none. If the steps come in bursts, and another loop takes much of the time
+    the steps. Bursts of transfers mark none. If the steps come in bursts, and another loop takes much of the time
     between the bursts, the result has the steps of the other loop. For example, a script of reinforcement learning acts
     in many steps, and then learns from them in another loop.
     """
     window, events = capture.window, capture.events
-    if window.anchor is not None:
+    burst_lines = _find_burst_lines(events)
+    if window.anchor is not None and not _is_sample_of_burst(window, burst_lines):
         inside = [event for event in events if window.start <= event.end <= window.end]
         marks = [event for event in inside if event.site == window.anchor]
         return _find_longer_loop(capture, marks, inside) or _make_steps(window.anchor, marks, events)
-    burst_lines = _find_burst_lines(events)
     for kinds in LOOP_MARKS:
         frequent = _events_of_most_frequent_site(
             event for event in events if event.kind in kinds and not _is_in_burst(event, burst_lines)
@@ -154,23 +156,61 @@ def _usual_nanoseconds(events: Sequence[LedgerEvent]) -> float:
     return float(np.median(lengths)) * len(lengths)
 
 
-def _find_burst_lines(events: Sequence[LedgerEvent]) -> set[int]:
-    """Return the lines whose transfers and waits form one short burst, with no other event between them."""
-    positions: dict[int, list[int]] = {}  # by line
-    for position, event in enumerate(events):
-        if event.kind in CROSSING_KINDS:
+def _is_sample_of_burst(window: Window, burst_lines: set[int]) -> bool:
+    """Whether the window is the sample of a burst. The script then ended before the detector could reject its site."""
+    kind, _, line = window.anchor or ("", "", -1)
+    return not window.untraced and kind in CROSSING_KINDS and line in burst_lines
+
+
+def _find_burst_lines(events: Iterable[LedgerEvent]) -> set[int]:
+    """Return the lines whose transfers and waits form at most MIN_STEPS bursts."""
+    bursts: dict[int, list[_Burst]] = {}  # by line
+    for successive in _successive_transfers(events):
+        positions: dict[int, list[int]] = {}
+        for position, event in enumerate(successive):
             positions.setdefault(event.line, []).append(position)
-    return {
-        line
-        for line, (first, *_, last) in ((line, found) for line, found in positions.items() if len(found) > 1)
-        if last - first + 1 == len(positions[line])
-        and events[last].end - events[first].start <= _longest_burst(len(positions[line]))
-    }
+        for line, own in positions.items():
+            gaps = [successive[at].start - successive[at - 1].end for at in own if at]
+            span = successive[own[-1]].end - successive[own[0]].start
+            bursts.setdefault(line, []).append(_Burst(len(own), span, gaps, len(positions) == 1))
+    return {line for line, found in bursts.items() if len(found) <= MIN_STEPS and _are_bursts(found)}
 
 
-def _longest_burst(count: int) -> int:
-    """Return the nanoseconds that a burst may take. Many transfers that take longer may belong to a short loop."""
-    return MAX_BURST_NS if count <= FEW_TRANSFERS else MAX_LARGE_BURST_NS
+@dataclass(frozen=True, slots=True)
+class _Burst:
+    """The transfers of one line in a sequence of successive transfers."""
+
+    count: int
+    span: int  # nanoseconds from the first to the last
+    gaps: list[int]  # nanoseconds between each transfer and the transfer before it, which may be one of another line
+    is_alone: bool  # whether the sequence has no transfers of other lines
+
+
+def _are_bursts(found: Sequence[_Burst]) -> bool:
+    """Whether the transfers of a line follow each other so fast that there is no computation between them."""
+    count, gaps = sum(burst.count for burst in found), [gap for burst in found for gap in burst.gaps]
+    if count < 2 or not gaps:
+        return False
+    is_short = count <= FEW_TRANSFERS and sum(burst.span for burst in found) <= MAX_BURST_NS
+    return (is_short and all(burst.is_alone for burst in found)) or bool(np.median(gaps) <= MAX_BURST_GAP_NS)
+
+
+def _successive_transfers(events: Iterable[LedgerEvent]) -> Iterator[list[LedgerEvent]]:
+    """Yield the sequences of transfers and waits of one thread without another event between them.
+
+    A sequence goes on if the next transfer has the line of the one before it, or the same direction: two lines may
+    convert the features and the labels of a row. A loop that uploads and reads back on two lines computes in between.
+    """
+    sequences: dict[int, list[LedgerEvent]] = {}  # by thread
+    for event in events:
+        sequence = sequences.setdefault(event.thread, [])
+        is_transfer = event.kind in CROSSING_KINDS
+        if sequence and not (is_transfer and (event.line == sequence[-1].line or event.kind == sequence[-1].kind)):
+            yield sequence
+            sequence = sequences[event.thread] = []
+        if is_transfer:
+            sequence.append(event)
+    yield from filter(None, sequences.values())
 
 
 def _is_in_burst(event: LedgerEvent, burst_lines: set[int]) -> bool:

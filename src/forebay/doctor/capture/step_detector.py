@@ -16,7 +16,8 @@ detector takes a short sample and then pauses the hooks. When the site has recur
 profiles it again.
 
 A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
-the device (`early tracing`). Then profiling starts again. If the loop ends soon, these records are used.
+the device (`early tracing`), and steps that take long even before the warm-up has ended. Then profiling starts again.
+If the loop ends soon, these records are used.
 """
 
 from collections.abc import Callable
@@ -24,56 +25,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from forebay.doctor.capture.ledger import AT_NEXT_EVENT, NEVER, NextReport, SiteKey
-from forebay.doctor.model.events import LOOP_MARKS, EventKind
+from forebay.doctor.capture.loop_site import MIN_COUNT, PRIORITY, LoopSite, make_loop_site
+from forebay.doctor.model.events import EventKind
 
 __all__ = ["Phase", "SiteKey", "StepDetector"]
 
 Phase = Literal["profiling", "early tracing", "input tracing", "tracing", "timing", "done"]
 
-# How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
-_PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
-_PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
 _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
-# Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
-# model for some seconds, and a loop before the training may draw or prepare data that it copies.
-_LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
-_MIN_COUNT = 3  # events; a site with fewer does not count as recurring
-# A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
-_GONE_NS = 2_000_000_000
-_GONE_INTERVALS = 5
-# The same for a STEP site with at least _MANY_STEPS events, and for any STEP site if one event is enough (`min_count`):
-# steps may take seconds, and at the end of an epoch, a script may draw images for some seconds.
-_MANY_STEPS = 10
-_STEPS_GONE_NS = 10_000_000_000
-_STEPS_GONE_INTERVALS = 20
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
 _MAX_REPORT_NS = 100_000_000  # while profiling, the first event of a site after this time is reported
-
-
-@dataclass(slots=True)
-class _LoopSite:
-    """A call site whose events may mark the steps of a loop. Times are nanoseconds."""
-
-    priority: int
-    wait_until: int  # the site must recur until this time before its events may mark steps; ignored for STEP events
-    first: int  # time of the first event
-    last: int = 0  # time of the latest reported event
-    count: int = 0  # events until the latest report
-    count_at_start: int = 0  # events before the warm-up
-    warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
-    sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
-
-    def is_alive(self, now: int, min_count: int = _MIN_COUNT) -> bool:
-        """Whether the site has had `min_count` events and still recurs."""
-        if self.count < min_count:
-            return False
-        interval = (self.last - self.first) // max(1, self.count - 1)
-        longest = _GONE_NS + _GONE_INTERVALS * interval
-        if not self.priority and (self.count >= _MANY_STEPS or min_count == 1):
-            longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
-        return now - self.last <= longest
 
 
 @dataclass(slots=True)
@@ -89,6 +52,9 @@ class StepDetector:
     wait_seconds: float = 3.0  # how long a site must recur, unless its events are EventKind.STEP
     sample_seconds: float = 0.25  # shortest sample of a site that must recur for `wait_seconds`
     early_steps: int = 10  # steps to profile before `early tracing`
+    # If this many events take this long, `early tracing` starts with them: a loop of few long steps may end soon.
+    early_events: int = 5
+    early_seconds: float = 0.1
     early_traced_steps: int = 5  # steps to record on the device in `early tracing`
     warm_up_again: int = 3  # steps of the second warm-up, after `early tracing`
     can_trace: Callable[[], bool] = lambda: False  # whether steps can be recorded on a device
@@ -103,10 +69,11 @@ class StepDetector:
     traced_step_ends: list[int] = field(default_factory=list)  # nanoseconds
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
-    _sites: dict[SiteKey, _LoopSite] = field(default_factory=dict)
+    _sites: dict[SiteKey, LoopSite] = field(default_factory=dict)
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
     _sampled_site: SiteKey | None = None
+    _sampled_steps: int = 0  # profiled before `early tracing`; 0: unknown
     _early_site: SiteKey | None = None  # the site whose steps `traced_step_ends` are; None before `early tracing`
     _is_tracing_refused: bool = False  # whether there is no device to record
 
@@ -181,7 +148,7 @@ class StepDetector:
         if self.phase in ("profiling", "early tracing"):
             if self._sampled_site is not None and self._sampled_site[0] != EventKind.STEP and self._find_training():
                 self._use_training()
-            elif self._sampled_site is not None and _PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
+            elif self._sampled_site is not None and PRIORITY[self._sampled_site[0]] <= self._final_priority(now):
                 self.anchor = self._sampled_site
                 self._prefer_later_steps(self._sites[self._sampled_site])
             else:
@@ -196,10 +163,11 @@ class StepDetector:
         ended = [site.priority for site in self._sites.values() if is_of_operations and site.count > self.warm_up]
         return min([self._best_priority(now), *ended])
 
-    def _prefer_later_steps(self, loop_site: _LoopSite) -> None:
+    def _prefer_later_steps(self, loop_site: LoopSite) -> None:
         """Use the steps since the last warm-up as the window, if there are enough of them."""
         steps = loop_site.count - loop_site.count_at_start - self.warm_up
-        if self._early_site is not None and loop_site.warm_at > self.end and steps >= self.early_steps:
+        sampled = self._sampled_steps or self.early_steps
+        if self._early_site is not None and loop_site.warm_at > self.end and steps >= min(sampled, self.early_steps):
             self.start, self.end = loop_site.warm_at, loop_site.last
 
     def _is_enough(self, ends: list[int], steps: int) -> bool:
@@ -235,6 +203,10 @@ class StepDetector:
             self._resume_for(loop_site, now)
             return False
         event_count = count - loop_site.count_at_start
+        loop_site.second = now if event_count <= 2 else loop_site.second
+        if self._is_slow(loop_site, now) and self._begin_early_tracing(site, loop_site, now):
+            self.start = loop_site.second
+            return True
         has_warmed_up = event_count > 2 and now - loop_site.first > self.seconds * 1e9  # if a step takes seconds
         if event_count <= max(1, self.warm_up) and not has_warmed_up:
             loop_site.warm_at, loop_site.sample_until = now, now + int(self.seconds * 1e9)
@@ -244,7 +216,7 @@ class StepDetector:
         if event_count < self.warm_up + self.steps and now <= loop_site.sample_until:
             return False
         # An OPS event is the last choice, so one event of a more reliable site is enough to prefer that site.
-        min_count = 1 if loop_site.priority == _PRIORITY[EventKind.OPS] else _MIN_COUNT
+        min_count = 1 if loop_site.priority == PRIORITY[EventKind.OPS] else MIN_COUNT
         if loop_site.priority > self._best_priority(now, min_count):
             return False  # a more reliable site recurs too, and marks the steps
         if loop_site.priority and now - loop_site.warm_at < self.sample_seconds * 1e9:
@@ -259,6 +231,11 @@ class StepDetector:
         self.anchor, self.start, self.end = site, loop_site.warm_at, now
         self._begin("input tracing" if self.can_trace_input() else "tracing")
         return True
+
+    def _is_slow(self, loop_site: LoopSite, now: int) -> bool:
+        """Whether `early tracing` must not wait for more steps, because each of them takes long."""
+        is_slow = loop_site.takes_long(self.early_events, self.early_seconds, now)
+        return is_slow and self._may_trace_early(loop_site, now)
 
     def _find_training(self) -> SiteKey | None:
         """Return the STEP site with the most profiled steps, or None if there are fewer than `early_steps`.
@@ -280,21 +257,22 @@ class StepDetector:
         loop_site = self._sites[self.anchor]
         self.start, self.end = loop_site.warm_at, loop_site.last
 
-    def _may_trace_early(self, loop_site: _LoopSite, now: int) -> bool:
+    def _may_trace_early(self, loop_site: LoopSite, now: int) -> bool:
         """Whether `early tracing` may record the steps of this site.
 
         No more reliable site may recur, and `early tracing` must not have recorded a site that is as reliable.
         """
-        is_first = self._early_site is None or loop_site.priority < _PRIORITY[self._early_site[0]]
+        is_first = self._early_site is None or loop_site.priority < PRIORITY[self._early_site[0]]
         return is_first and not self._is_tracing_refused and loop_site.priority <= self._best_priority(now, 1)
 
-    def _begin_early_tracing(self, site: SiteKey, loop_site: _LoopSite, now: int) -> bool:
+    def _begin_early_tracing(self, site: SiteKey, loop_site: LoopSite, now: int) -> bool:
         """Record the next steps on the device, if there is one; return whether the phase has changed."""
         self._is_tracing_refused = not self.can_trace()
         if self._is_tracing_refused:
             return False
         self.phase, self.start, self.end = "early tracing", loop_site.warm_at, now
         self._sampled_site = self._early_site = site
+        self._sampled_steps = min(self.early_steps, loop_site.count - loop_site.count_at_start - 2)
         self.traced_step_ends = []
         return True
 
@@ -309,34 +287,32 @@ class StepDetector:
         self._restart_warm_up()
         return True
 
-    def _add_site(self, site: SiteKey, now: int) -> _LoopSite | None:
+    def _add_site(self, site: SiteKey, now: int) -> LoopSite | None:
         """Add and return a new site. Return None if events of its kind cannot mark steps."""
-        priority = _PRIORITY.get(site[0])
-        if priority is None:
-            return None
-        wait_seconds = self.wait_seconds * _LONG_WAITS.get(site[0], 1)
-        loop_site = self._sites[site] = _LoopSite(priority, now + int(wait_seconds * 1e9), now)
+        loop_site = make_loop_site(site[0], now, wait_seconds=self.wait_seconds)
+        if loop_site is not None:
+            self._sites[site] = loop_site
         return loop_site
 
-    def _best_priority(self, now: int, min_count: int = _MIN_COUNT) -> int:
+    def _best_priority(self, now: int, min_count: int = MIN_COUNT) -> int:
         """Return the priority of the most reliable site that still recurs.
 
         If none recurs, return a number that is larger than every priority.
         """
         priorities = (site.priority for site in self._sites.values() if site.is_alive(now, min_count))
-        return min(priorities, default=len(_PRIORITY))
+        return min(priorities, default=len(PRIORITY))
 
-    def _pause(self, site: SiteKey, loop_site: _LoopSite, now: int) -> None:
+    def _pause(self, site: SiteKey, loop_site: LoopSite, now: int) -> None:
         """Store the sample of this site, and pause all hooks until its `wait_until`."""
         self._sampled_site, self.start, self.end = site, loop_site.warm_at, now
         self.paused_until = loop_site.wait_until
         self._restart_warm_up()
 
-    def _resume_for(self, loop_site: _LoopSite, now: int) -> None:
+    def _resume_for(self, loop_site: LoopSite, now: int) -> None:
         """End the pause if this site recurs and is more reliable than the sampled site."""
         if (
             self._sampled_site is not None
-            and loop_site.priority < _PRIORITY[self._sampled_site[0]]
+            and loop_site.priority < PRIORITY[self._sampled_site[0]]
             and loop_site.is_alive(now)
         ):
             self.paused_until = 0

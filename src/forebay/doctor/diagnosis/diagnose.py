@@ -14,10 +14,11 @@ from forebay.doctor.rules.finding import Finding
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.registry import RULES, load_rule, view_for_rules
 
-__all__ = ["MIN_SHARE", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose"]
+__all__ = ["MIN_SHARE", "RUN_RULES", "SEVERE_SHARE", "Diagnosis", "OtherMachine", "diagnose", "run_factor"]
 
 MIN_SHARE = 0.03  # of the step time; the diagnosis omits findings whose best cure saves less, except warnings
 EQUAL_SHARE = 0.05  # of the step time; predictions are not exact enough to order smaller differences
+RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 SEVERE_SHARE = 0.2  # of the step time; a finding is severe if its best cure saves at least this
 
 
@@ -84,7 +85,7 @@ def diagnose(capture: Capture, rules: Iterable[str] = tuple(RULES), *, device: s
     candidates = [simulation.with_predicted_gain(finding) for finding in candidates]
     # Warnings cost no time, so the limit does not apply to them. Without a step time there are only warnings.
     reported = [finding for finding in candidates if _saves_enough(view, finding) or not finding.seconds]
-    findings = tuple(sorted(reported, key=lambda finding: _sort_key(finding, view.step_seconds)))
+    findings = tuple(sorted(reported, key=lambda finding: _sort_key(finding, view)))
     return Diagnosis(
         view,
         findings,
@@ -107,16 +108,26 @@ def _saves_enough(view: CaptureView, finding: Finding) -> bool:
     return finding.gain >= MIN_SHARE * view.step_seconds
 
 
-def _sort_key(finding: Finding, step_seconds: float) -> tuple[float, bool, float]:
+def run_factor(view: CaptureView, finding: Finding) -> float:
+    """Return the mean step time divided by the step time, for findings about the whole run; else 1.
+
+    Such findings cost a share of the run. `Finding.seconds` is the same share of `view.step_seconds`, a median.
+    """
+    mean, step = view.mean_seconds, view.step_seconds
+    return mean / step if finding.rule in RUN_RULES and mean > step > 0 else 1.0
+
+
+def _sort_key(finding: Finding, view: CaptureView) -> tuple[float, bool, float]:
     """Return the key by which findings are sorted: largest gain first, warnings last.
 
     Gains that differ by less than EQUAL_SHARE of a step count as equal. Of these, the finding whose best cure has the
     largest minimum gain comes first. A gain counts half if the cure also changes the training.
     """
-    if not finding.gain or not step_seconds:
+    if not finding.gain or not view.step_seconds:
         return 0.0, True, 0.0
-    gain = finding.gain / 2 if finding.changes_training else finding.gain
-    return -(gain // (EQUAL_SHARE * step_seconds)), False, -finding.best_cure.low
+    factor = run_factor(view, finding) / (2 if finding.changes_training else 1)
+    equal_gains = -(finding.gain * factor // (EQUAL_SHARE * view.step_seconds))
+    return equal_gains, False, -finding.best_cure.low * run_factor(view, finding)
 
 
 def _build_simulation(view: CaptureView, failures: list[str]) -> Simulation:

@@ -7,6 +7,7 @@ from statistics import quantiles
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import MIN_SHARE, Diagnosis
 from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.model.debug_settings import DebugSetting
 from forebay.doctor.model.emulation import Emulation, EmulationKind, MeasuredSetting
 from forebay.doctor.model.formatting import format_seconds_range
 from forebay.doctor.rules import settings
@@ -21,7 +22,7 @@ Rerun = Callable[[Emulation], CaptureView | str]
 
 
 def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSetting, ...]:
-    """Run the script once as written, and once without each setting whose cost is unknown.
+    """Run the script once as written, and once without each setting whose cost is unknown or has only wide bounds.
 
     Return a measurement for each of these settings, at most MAX_SETTINGS.
     """
@@ -29,13 +30,20 @@ def measure_settings(diagnosis: Diagnosis, rerun: Rerun) -> tuple[MeasuredSettin
     emulations = [
         (finding, emulation)
         for finding, emulation in chosen
-        if finding.rule == settings.RULE and not finding.gain and isinstance(emulation, Emulation)
+        if _is_uncertain(diagnosis, finding) and isinstance(emulation, Emulation)
     ][:MAX_SETTINGS]
     if not emulations:
         return ()
     baseline = rerun(Emulation(EmulationKind.NOTHING, "", 0))
     step = diagnosis.view.step_seconds
     return tuple(_measure(finding, emulation, baseline, rerun, step) for finding, emulation in emulations)
+
+
+def _is_uncertain(diagnosis: Diagnosis, finding: Finding) -> bool:
+    """Whether only a second run shows what a setting costs. The capture shows a part of the cost of anomaly mode."""
+    if finding.rule != settings.RULE:
+        return False
+    return not finding.gain or settings.find_setting(diagnosis.view, finding) == DebugSetting.ANOMALY
 
 
 def _measure(

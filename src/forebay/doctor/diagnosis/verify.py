@@ -50,6 +50,8 @@ def verify(
     measured = measure_settings(diagnosis, rerun)
     if finding is None:
         return Verification(trouble="" if measured else "there is no finding with a cure", settings=measured)
+    if any(each.title == finding.title for each in measured):  # the cure of the main finding is measured
+        return Verification(settings=measured)
     return replace(_verify_cure(view, finding, rerun), settings=measured)
 
 

@@ -12,6 +12,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op, ops
 
 from forebay.doctor.capture.hooks.proxy import FunctionProxy
+from forebay.doctor.capture.hooks.tensorflow.reads import NUMPY_READS
 from forebay.doctor.capture.hooks.tensorflow.settings import SWITCHES
 from forebay.doctor.capture.hooks.tensorflow.tensors import EagerTensor, element_type_of, nbytes_of
 from forebay.doctor.emulate.emulator import Emulator
@@ -168,7 +169,8 @@ class _EmulatedNumPyRead(FunctionProxy):
         run_original = partial(self._original, *args, **kwargs)
         if not args or type(args[0]) is not EagerTensor:
             return run_original()
-        return self._emulator.reads.read(run_original, self._name, args[0])
+        # The same line may call a function with other options, such as another axis; its result is another array.
+        return self._emulator.reads.read(run_original, f"{self._name}{args[1:]}{kwargs}", args[0])
 
 
 # Owner, name and hook of each call to replace.
@@ -188,6 +190,6 @@ _CALLS: dict[EmulationKind, list[tuple[Any, str, MakeHook]]] = {
     EmulationKind.PREFETCH: [(constant_op, "convert_to_eager_tensor", _prepare_or_prefetch)],
     EmulationKind.DEFER: [
         *((ops._EagerTensorBase, name, partial(_skip_read, name)) for name in _READS),
-        *((np, name, partial(_EmulatedNumPyRead, name)) for name in ("asarray", "array")),
+        *((np, name, partial(_EmulatedNumPyRead, name)) for name in NUMPY_READS),
     ],
 }

@@ -18,12 +18,12 @@ from forebay.doctor.analyse.phases import parts_of_step
 from forebay.doctor.analyse.step_lines import step_lines
 from forebay.doctor.analyse.step_parts import TRANSFER_DIRECTIONS
 from forebay.doctor.diagnosis.compare_ranks import RankComparison, RankSummary
-from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine
+from forebay.doctor.diagnosis.diagnose import Diagnosis, OtherMachine, run_factor
 from forebay.doctor.model.emulation import MeasuredSetting
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import predicted_step_seconds
 from forebay.doctor.predict.simulate import Prediction
-from forebay.doctor.report.sentences import cost_share, describe_missing_data, format_headline
+from forebay.doctor.report.sentences import cost_seconds, cost_share, describe_missing_data, format_headline
 from forebay.doctor.report.step_shares import shares_of
 from forebay.doctor.report.transfers import Transfer, transfers_of
 from forebay.doctor.rules.finding import Cure, Finding
@@ -141,19 +141,21 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> dict[str, Any]:
         "severity": diagnosis.severity(finding),
         "title": finding.title,
         **_location(finding.line),
-        "seconds_per_step": finding.seconds,
+        "seconds_per_step": cost_seconds(diagnosis, finding),
         "share_of_step": cost_share(diagnosis, finding),
         "evidence": list(finding.evidence),
-        "cures": [_cure(diagnosis, cure) for cure in finding.cures],
+        "cures": [_cure(diagnosis, finding, cure) for cure in finding.cures],
     }
 
 
-def _cure(diagnosis: Diagnosis, cure: Cure) -> dict[str, Any]:
+def _cure(diagnosis: Diagnosis, finding: Finding, cure: Cure) -> dict[str, Any]:
+    factor = run_factor(diagnosis.view, finding)  # the cures of some rules change the mean step of the run
+    low, high = cure.low * factor, cure.high * factor
     return {
         "title": cure.title,
         "code": cure.code,
-        "wins_seconds": [cure.low, cure.high],
-        "step_seconds": list(predicted_step_seconds(cure.low, cure.high, diagnosis.view.step_seconds)),
+        "wins_seconds": [low, high],
+        "step_seconds": list(predicted_step_seconds(low, high, diagnosis.view.step_seconds * factor)),
         "how": cure.basis,
     }
 

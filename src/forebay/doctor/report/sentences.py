@@ -8,7 +8,7 @@ from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
 from forebay.doctor.analyse.gpu_gauges import leaves_gpu_unused
 from forebay.doctor.analyse.host_lines import run_lines
-from forebay.doctor.diagnosis.diagnose import Diagnosis
+from forebay.doctor.diagnosis.diagnose import RUN_RULES, Diagnosis, run_factor
 from forebay.doctor.diagnosis.emulations import choose_emulation
 from forebay.doctor.diagnosis.measured_settings import is_measurable, is_negligible
 from forebay.doctor.model.capture import STILL_RUNNING
@@ -54,7 +54,6 @@ MAX_ERROR_LENGTH = 80  # characters of an error; the script has already printed 
 # A share of the step time. The report mentions profiled steps that are shorter than unprofiled steps by more than this,
 # and the time of steps recorded on the device if it differs from the step time by more than this.
 MAX_DEVIATION = 0.25
-_RUN_RULES = ("pauses", "drift")  # rules about all steps of the run
 HEALTHY = "The doctor found nothing that slows this script down"
 GPU_UNUSED = "The script computes on the CPU only, although PyTorch sees a GPU; nothing else slows it down"
 MAYBE_SLOW = "A debug setting was left on; run with --verify to measure whether it slows this script down"
@@ -87,7 +86,7 @@ def describe_outcome(diagnosis: Diagnosis) -> str:
     """State the step time with the best cure of the main finding, if there is one."""
     if diagnosis.main is None or not diagnosis.main.cures:
         return ""
-    cure, factor = diagnosis.main.best_cure, _run_factor(diagnosis, diagnosis.main)
+    cure, factor = diagnosis.main.best_cure, run_factor(diagnosis.view, diagnosis.main)
     step, low, high = diagnosis.view.step_seconds * factor, cure.low * factor, cure.high * factor
     best, worst = predicted_step_seconds(low, high, step)
     speedup, average = format_cure_speedup(diagnosis, cure), " on average" if factor > 1 else ""
@@ -170,22 +169,13 @@ def format_cure_speedup(diagnosis: Diagnosis, cure: Cure) -> str:
 
 def cost_seconds(diagnosis: Diagnosis, finding: Finding) -> float:
     """Return the seconds per step that the finding costs, averaged over the run."""
-    return finding.seconds * _run_factor(diagnosis, finding)
-
-
-def _run_factor(diagnosis: Diagnosis, finding: Finding) -> float:
-    """Return the mean step time divided by the step time, for findings about the whole run; else 1.
-
-    Such findings cost a share of the run. `Finding.seconds` is the same share of `view.step_seconds`, a median.
-    """
-    mean, step = diagnosis.view.mean_seconds, diagnosis.view.step_seconds
-    return mean / step if finding.rule in _RUN_RULES and mean > step > 0 else 1.0
+    return finding.seconds * run_factor(diagnosis.view, finding)
 
 
 def describe_cost(diagnosis: Diagnosis, finding: Finding) -> str:
     """State what the finding costs per step, and its share of the step or of the run."""
     cost, share = format_seconds(cost_seconds(diagnosis, finding)), format_percent(cost_share(diagnosis, finding))
-    whole = "run" if finding.rule in _RUN_RULES else "step"
+    whole = "run" if finding.rule in RUN_RULES else "step"
     return f"It costs {cost} per step ({share} of the {whole})."
 
 
@@ -226,7 +216,7 @@ def _format_step_time(view: CaptureView, steps: str, steps_end: str = "") -> str
 def _describe_mean(diagnosis: Diagnosis) -> str:
     """Return a sentence with the mean step time, if a finding is about the whole run."""
     history, mean = diagnosis.view.capture.history, format_seconds(diagnosis.view.mean_seconds)
-    if history is None or not any(finding.rule in _RUN_RULES for finding in diagnosis.findings):
+    if history is None or not any(finding.rule in RUN_RULES for finding in diagnosis.findings):
         return ""
     return f"The mean of all {history.steps:,} unprofiled steps is {mean}. "
 

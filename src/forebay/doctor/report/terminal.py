@@ -1,7 +1,6 @@
 """The terminal report of one run: main finding, cures, parts of a step, other findings."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from rich.text import Text
 
@@ -125,7 +124,10 @@ def _render_main_finding(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     for cure in finding.cures_by_gain[:MAX_CURES]:
         yield Text()
         yield from _render_cure(diagnosis, cure, width)
-        yield from islice(wrap_code(cure.code, width, indent=6), MAX_CODE)
+        lines = [*wrap_code(cure.code, width, indent=6)]
+        yield from lines[:MAX_CODE]
+        if len(lines) > MAX_CODE:
+            yield Text(f"      {format_count(len(lines) - MAX_CODE, 'more line')}: use --html FILE.", style="dim")
     if len(finding.cures) > MAX_CURES:
         yield Text(f"  {format_count(len(finding.cures) - MAX_CURES, 'more cure')}: use --html FILE.", style="dim")
 

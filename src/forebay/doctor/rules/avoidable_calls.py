@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from forebay.doctor.rules.step_edits import without_counter
+
 __all__ = ["AVOIDABLE_CALLS", "DRAWING", "EMPTY_CACHE", "PRINTING", "SAVING", "AvoidableCall"]
 
 EMPTY_CACHE = ("torch.cuda.memory.empty_cache", "torch.cuda.empty_cache")  # frees the device memory that PyTorch keeps
@@ -42,16 +44,16 @@ SAVING = AvoidableCall(
         "tensorflow.python.checkpoint.",
     ),
     "save only every 1000th step",
-    "if step % 1000 == 0:\n    {}",
+    without_counter("{}", 1000),
 )
 PRINTING = AvoidableCall(
-    "prints", ("builtins.print", "logging."), "print only every 100th step", "if step % 100 == 0:\n    {}"
+    "prints", ("builtins.print", "logging."), "print only every 100th step", without_counter("{}", 100)
 )
 DRAWING = AvoidableCall(
     "draws figures or images",
     ("matplotlib.", "PIL.Image.Image.save"),
     "draw figures only every 1000th step",
-    "if step % 1000 == 0:\n    {}",
+    without_counter("{}", 1000),
 )
 AVOIDABLE_CALLS = (
     SAVING,

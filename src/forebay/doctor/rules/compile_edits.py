@@ -1,10 +1,10 @@
 """Edits that compile the step of a script: a decorator, `model.compile`, or settings of an existing compilation."""
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from forebay.doctor.analyse.loop_code import step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line, last_name, names_in, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
 
@@ -12,8 +12,11 @@ __all__ = [
     "can_compile",
     "compile_function",
     "compile_keras",
+    "compile_statement",
     "compile_torch_model",
     "compile_with_xla",
+    "compiled_lines",
+    "executed_lines",
     "is_compiled",
     "retrace_less",
     "step_function",
@@ -57,6 +60,31 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
     if is_compiled(function):
         return []
     return [Edit.before(function, decorator.format(tf=code.module_alias("tensorflow", "tf")))]
+
+
+def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that compute a value of a loop of TensorFlow in a `tf.function`; empty if they do not fit.
+
+    The arguments of the function are the names that the loop assigns.
+    """
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None else []
+    if not loops or not isinstance(statement, ast.Assign) or code.function_around(statement) is not None:
+        return []
+    nodes = list(ast.walk(statement.value))
+    reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
+    if reads or any(isinstance(node, ast.NamedExpr | ast.Await | ast.Lambda) for node in nodes):
+        return []
+    name = code.new_name("compute")
+    local = stored_names(*(node.target for node in nodes if isinstance(node, ast.comprehension)))
+    arguments = ", ".join(sorted(names_in(statement.value) & stored_names(*loops) - local))
+    targets = " = ".join(code.text(target) for target in statement.targets)
+    decorator, value = f"@{_tf(code)}.function", code.text(statement.value)
+    value = f"({value})" if "\n" in value else value
+    return [
+        Edit.before(loops[-1], decorator, f"def {name}({arguments}):", f"    return {value}"),
+        Edit.instead(statement, f"{targets} = {name}({arguments})"),
+    ]
 
 
 def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
@@ -166,6 +194,34 @@ def _caller_in_loop(code: ScriptCode, function: Function) -> Function | None:
 def _references(code: ScriptCode, function: Function) -> list[ast.Name]:
     """Return the places that pass a function to another one, as `jax.grad(loss)` does."""
     return [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == function.name]
+
+
+def compiled_lines(code: ScriptCode, edits: Sequence[Edit]) -> set[int]:
+    """Return the lines of the script that run inside of compiled functions after these edits.
+
+    The edits replace statements by a call of a compiled function, or decorate functions.
+    """
+    decorated = {edit.first for edit in edits if edit.place == "before" and edit.text.startswith("@")}
+    nodes: list[ast.stmt] = [
+        node for node in code.statements if isinstance(node, FUNCTIONS) and first_line(node) in decorated
+    ]
+    replaced = [edit for edit in edits if edit.place == "instead" and edit.text]
+    numbers = {number for edit in replaced for number in range(edit.first, edit.last + 1)}
+    return executed_lines(code, [*nodes, *filter(None, map(code.statement_at, numbers))])
+
+
+def executed_lines(code: ScriptCode, statements: Sequence[ast.stmt]) -> set[int]:
+    """Return the lines of statements, and of the functions of the script that they name, directly or indirectly."""
+    pending, seen = list(statements), set[ast.stmt](statements)
+    numbers = set[int]()
+    while pending:
+        statement = pending.pop()
+        numbers |= {*range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)}
+        named = map(code.function, names_in(statement))
+        functions = {function for function in named if function is not None and function not in seen}
+        seen |= functions
+        pending += functions
+    return numbers
 
 
 def is_compiled(function: Function) -> bool:

@@ -1,11 +1,13 @@
 """The rule for host data that the loop itself converts to tensors in every step."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from forebay.core.spec import format_nbytes
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.analyse.framework import feed_framework, is_copy, is_python_data
+from forebay.doctor.predict.call_changes import unchanged
 from forebay.doctor.predict.cure_changes import Changes
 from forebay.doctor.predict.input_costs import prefetch_in_processes, prefetch_in_thread, shortens_step
 from forebay.doctor.predict.upload_cure_changes import (
@@ -14,8 +16,10 @@ from forebay.doctor.predict.upload_cure_changes import (
     prefetch_with_feed,
     store_in_arrays,
 )
+from forebay.doctor.rules.edits import is_fitted
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_feed, fit_line, uses_read_values
+from forebay.doctor.rules.fitted_code import fit_feed, fit_line, has_excerpt, list_dtype, uses_read_values
+from forebay.doctor.rules.function_edits import prefetch_call, stack_slices
 from forebay.doctor.rules.loop_edits import change_arrays
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import (
@@ -64,9 +68,18 @@ def examine(view: RuleView) -> Iterator[Finding]:
             title=f"{site.api} converts {amount} of {data_kind} {frequency(site)}",
             line=site.line,
             seconds=cost,
-            cures=(*_avoidance_cure(view, site), *_prefetch_cure(view, site), *_feed_cure(view, site)),
+            cures=tuple(_cures(view, site)),
             evidence=(f"{len(site.events)} conversions happened in {site.steps} steps.",),
         )
+
+
+def _cures(view: CaptureView, site: CallSite) -> list[Cure]:
+    """Return the cures whose code fits the script. If none fits, return examples for any script, marked as such."""
+    cures = [*_avoidance_cure(view, site), *_prefetch_cure(view, site), *_feed_cure(view, site)]
+    fitted = [cure for cure in cures if is_fitted(cure.code)]
+    if fitted or not has_excerpt(view, site.line):
+        return fitted or cures
+    return [replace(cure, code=f"{_EXAMPLE}\n{cure.code}") for cure in cures]
 
 
 def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
@@ -88,10 +101,12 @@ def _avoidance_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
 
 
 def _array_code(view: CaptureView, site: CallSite) -> str:
-    """Return code that stores the lists of the script in an array."""
-    change = 'np.asarray({}, dtype="float32")'
+    """Return code that stores the lists of the script in an array of the dtype that the framework gives to them."""
+    dtype = list_dtype(site) or "float32"
+    change = f'np.asarray({{}}, dtype="{dtype}")'
     code = fit_line(view, site.line, lambda code, number: change_arrays(code, number, change))
-    return code or 'rows = np.asarray(rows, dtype="float32")   # once, before the loop; the loop takes slices'
+    code = code or fit_line(view, site.line, lambda code, number: stack_slices(code, number, dtype))
+    return code or f'rows = np.asarray(rows, dtype="{dtype}")   # once, before the loop; the loop takes slices'
 
 
 def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
@@ -99,6 +114,13 @@ def _prefetch_cure(view: CaptureView, site: CallSite) -> Iterator[Cure]:
     framework = feed_framework(view, site.api)
     rows = batch_rows(*view.sites)
     if site.api != SESSION and fit_feed(view, framework, site) and not _slows_down(view, site):
+        return
+    if code := fit_line(view, site.line, prefetch_call):
+        if not _is_short(view, site):
+            title, changes = "let a thread make the next batch during the step", prefetch_conversion(view, site)
+            outcomes = (*changes, unchanged) if is_python_data(site) else changes
+            basis = "Python code of the thread still delays the loop" if is_python_data(site) else OVERLAP_BASIS
+            yield Cure(title, code, basis, outcomes)
         return
     changes = _prefetch_changes(view, site, framework)
     if _is_on_cpu(view) and framework == "torch" and not shortens_step(view, changes):
@@ -144,8 +166,15 @@ def _is_on_cpu(view: CaptureView) -> bool:
 
 def _slows_down(view: CaptureView, site: CallSite) -> bool:
     """Whether the feed would take small batches from Python code while a step is short."""
-    is_short = view.step_seconds < SHORT_STEP_SECONDS and nbytes_per_call(site) < SMALL_BATCH_NBYTES
-    return is_short and "from_batches" in fit_feed(view, feed_framework(view, site.api), site)
+    return _is_short(view, site) and "from_batches" in fit_feed(view, feed_framework(view, site.api), site)
+
+
+def _is_short(view: CaptureView, site: CallSite) -> bool:
+    """Whether a step and its batch are so small that another thread of Python costs more than it saves."""
+    return view.step_seconds < SHORT_STEP_SECONDS and nbytes_per_call(site) < SMALL_BATCH_NBYTES
+
+
+_EXAMPLE = "# An example: put in the names and shapes of the script."
 
 
 _TF_DATA_CODE = (

@@ -1,22 +1,26 @@
 """The rule for steps that become longer during the run, because one line handles more and more data.
 
-The cost is the share of the run that the growth takes, times the step time.
+The cost is the share of the run that the growth takes, times the step time. The cure removes the growth, so its gain
+counts for the whole run: a step then takes as long as the first steps.
 """
 
 from collections.abc import Iterator
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.drift import Drift, GrowingLine, find_drift, find_growing_line
+from forebay.doctor.analyse.steps import Steps
 from forebay.doctor.model.events import Line
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import DRAWING
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.wording import source_text
+from forebay.doctor.rules.step_edits import without_counter
+from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "growing_lines"]
 
 SLOPE_STEPS = 1_000  # the report states the growth per this many steps
+MIN_SHARE_AT_START = 0.01  # of the time of the line at the end of the run; less is "almost no time" in the report
 _BACKWARD = ("backward", "torch.autograd.")  # in the name of a function or in the text of a line
 
 _DETACH_CODE = """\
@@ -35,12 +39,17 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     found = _find(view)
     if found is not None:
         drift, growing, line = found
-        mean = drift.first_seconds + drift.seconds_per_step
-        seconds = view.step_seconds * drift.seconds_per_step / mean
         first, last = format_seconds(drift.first_seconds), format_seconds(drift.last_seconds)
-        title = f"Steps become longer during the run, from {first} to {last}"
+        title = f"Steps become longer during the run, from {first} to {last}, because one line grows"
+        # `Finding.seconds` is the cost as a share of the run, times the median step time.
+        seconds = view.step_seconds * _cost_share(view, drift)
         cures = tuple(_cures(view, growing, line, seconds))
-        yield Finding("drift", title, line, seconds, cures, tuple(_evidence(drift, growing)))
+        yield Finding("drift", title, line, seconds, cures, tuple(_evidence(view, drift, growing, line)))
+
+
+def _cost_share(view: CaptureView, drift: Drift) -> float:
+    """Return the share of the run that the growth takes."""
+    return min(1.0, drift.seconds_per_step / max(drift.mean_seconds, view.mean_seconds))
 
 
 def growing_lines(view: CaptureView) -> set[Line]:
@@ -51,30 +60,43 @@ def growing_lines(view: CaptureView) -> set[Line]:
 
 def _find(view: CaptureView) -> tuple[Drift, GrowingLine, Line] | None:
     history = view.capture.history
-    drift = find_drift(history.blocks) if history is not None and view.step_seconds else None
-    if history is None or drift is None:
+    if history is None or view.steps is None or not view.step_seconds:
+        return None
+    drift = find_drift(history.blocks, _steps_before_history(view, view.steps))
+    if drift is None:
         return None
     growing = find_growing_line(history, drift)
     line = view.line(growing.line) if growing is not None else None
     return (drift, growing, line) if growing is not None and line is not None else None
 
 
-def _evidence(drift: Drift, growing: GrowingLine) -> Iterator[str]:
-    first, last = format_seconds(growing.first_seconds), format_seconds(growing.last_seconds)
+def _steps_before_history(view: CaptureView, steps: Steps) -> int:
+    """Return the number of recorded steps of the loop before the history, which begins with the unprofiled steps."""
+    window = view.capture.window
+    recorded = sum(event.site == steps.anchor and event.end <= window.end for event in view.capture.events)
+    return recorded + max(0, len(window.traced) - 1)
+
+
+def _evidence(view: CaptureView, drift: Drift, growing: GrowingLine, line: Line) -> Iterator[str]:
+    is_new = growing.first_seconds < MIN_SHARE_AT_START * growing.last_seconds
+    first = "almost no time" if is_new else f"{format_seconds(growing.first_seconds)} per step"
+    last = format_seconds(growing.last_seconds)
     what = f", in {growing.function}" if growing.function else ""
-    yield f"This line takes {first} per step at the start and {last} at the end{what}."
-    # The times are medians of the first and of the last quarter of the run, whose middles are 3/4 of the run apart.
-    slope = (drift.last_seconds - drift.first_seconds) / (drift.steps * 3 / 4) * SLOPE_STEPS
-    cost = drift.seconds_per_step / (drift.first_seconds + drift.seconds_per_step)
+    place = location(view, line, "This line")
+    yield f"The line that grows: {place} takes {first} at the start and {last} at the end{what}."
+    growth = drift.last_seconds - drift.first_seconds
+    slope = growth / drift.steps * SLOPE_STEPS
+    of_run, of_last = format_percent(_cost_share(view, drift)), format_percent(growth / drift.last_seconds)
     yield (
-        f"Over {drift.steps:,} unprofiled steps, the growth takes {format_percent(cost)} of the run. At this rate, a "
-        f"step takes {format_seconds(slope)} longer after each {SLOPE_STEPS:,} steps."
+        f"Over {drift.steps:,} unprofiled steps, the growth takes {of_run} of the run. At the end of the run, it takes "
+        f"{format_seconds(growth)} of each step ({of_last}), and it goes on: at this rate, a step takes "
+        f"{format_seconds(slope)} longer after each {SLOPE_STEPS:,} steps."
     )
 
 
 def _cures(view: CaptureView, growing: GrowingLine, line: Line, seconds: float) -> Iterator[Cure]:
+    basis = "the mean step time of the run, less the time of its first steps, which do the work without its growth"
     for title, code in _advice(growing.function, source_text(line, "...")):
-        basis = "the mean step time of the run, less the step time at its start"
         yield Cure(title, code, basis=basis, changes=shorten_run(view, seconds))
 
 
@@ -83,7 +105,7 @@ def _advice(function: str, text: str) -> Iterator[tuple[str, str]]:
     if any(name in function or name in text for name in _BACKWARD):
         yield "detach what a step leaves for the next step", _DETACH_CODE
     elif DRAWING.includes(function):
-        code = f"if step % 1000 == 0:\n    {text}   # draw only the last values, or into the same figure"
+        code = without_counter(f"{text}   # draw only the last values, or into the same figure", 1000)
         yield "draw figures only every 1000th step, and only the last values", code
     else:
         yield "keep a running result, or only the last values", _RUNNING_CODE

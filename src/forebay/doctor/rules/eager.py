@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import unexplained_seconds
-from forebay.doctor.analyse.eager_time import eager_time
+from forebay.doctor.analyse.eager_time import EagerTime, eager_time
 from forebay.doctor.analyse.framework import array_framework, framework_of, is_framework_function, is_module_traversal
 from forebay.doctor.analyse.host_lines import host_lines
 from forebay.doctor.model.events import PYTHON_CODE, EventKind, LedgerEvent, Line
-from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_eager_step
+from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_eager_step, compile_part
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_compile, fit_jit, fit_keras_compile, keras_setting
+from forebay.doctor.rules.fitted_code import CompiledStep, fit_compiled_step, fit_keras_compile, keras_setting
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import location
 
@@ -27,6 +27,7 @@ MIN_REPORTED_SHARE = 0.1  # of a step; less time in calls is not reported; XProf
 # Measured overhead of one operation call, in seconds, on a fast core.
 CALL_SECONDS = {"torch": 4e-6, "tensorflow": 10e-6, "keras": 10e-6, "jax": 10e-6, "cupy": 5e-6}
 SLOW_CORE_FACTOR = 3  # times CALL_SECONDS; on a slow core and with gradients, a call takes up to this long
+WHOLE_SHARE = 0.9  # of the operations; code that compiles at least this share compiles the step
 LONG_CALL_FACTOR = 10  # times CALL_SECONDS; computation takes most of a longer operation
 
 
@@ -113,20 +114,22 @@ def _fast_operation_seconds(site: CallSite) -> float:
     return seconds[len(seconds) // 10] if seconds else 0.0
 
 
-def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float, float]:
+def calling_seconds(
+    view: CaptureView, sites: Sequence[CallSite], transforms: Sequence[CallSite] | None = None
+) -> tuple[float, float]:
     """Return the seconds per step spent on calling operations, at least and at most.
 
     If the hooks measured the Python time between operations, this time is the minimum. The maximum is the minimum plus
-    the call overhead of the operations. Function transforms of JAX count as Python time. Measured times are scaled from
+    the call overhead of the operations. Function transforms of JAX count as Python time; without `transforms`, all of
+    them do. Measured times are scaled from
     the profiled steps to `step_seconds`. If the hooks measured no Python time, both values come from CALL_SECONDS. In
     JAX, the maximum is at least the time of the lines that call operations, because JAX prepares each operation in
     Python. No value exceeds `unexplained_seconds`.
     """
+    transforms = [*view.sites_of(EventKind.TRANSFORM)] if transforms is None else transforms
     python_seconds = sum(sum(site.values("calling_seconds")) for site in sites)
     python_seconds = (
-        max(python_seconds, _total_seconds(view.sites_of(EventKind.TRANSFORM)) - _total_seconds(sites))
-        if python_seconds
-        else python_seconds
+        max(python_seconds, _total_seconds(transforms) - _total_seconds(sites)) if python_seconds else python_seconds
     )
     if python_seconds and view.steps:
         total_seconds = (view.steps.end - view.steps.start) / 1e9
@@ -141,7 +144,7 @@ def calling_seconds(view: CaptureView, sites: Sequence[CallSite]) -> tuple[float
         low = sum(_fast_core_seconds(view, site) for site in sites)
         high = low * SLOW_CORE_FACTOR
     if sites and framework_of(view, sites[0].api) == "jax":
-        high = max(high, _seconds_of_lines(view, sites))
+        high = max(high, _seconds_of_lines(view, [*sites, *(site for site in transforms if site.in_loop)]))
     return min(low, unexplained_seconds(view)), min(high, unexplained_seconds(view))
 
 
@@ -150,8 +153,7 @@ def _seconds_of_lines(view: CaptureView, sites: Sequence[CallSite]) -> float:
 
     Time of other libraries, such as NumPy, does not count, and neither does what `nnx_modules` reports.
     """
-    transforms = [site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop]
-    lines = {site.line for site in (*sites, *transforms)}
+    lines = {site.line for site in sites}
     functions = (each for host_line in host_lines(view) if host_line.line in lines for each in host_line.functions)
     return sum(seconds for function, seconds in functions if _belongs_to_operations(function))
 
@@ -184,24 +186,41 @@ def examine(view: RuleView) -> Iterator[Finding]:
     main_site = max(sites, key=lambda site: (round(operations_per_step(site)), site.seconds))
     total = sum(map(operations_per_step, sites))
     framework = framework_of(view, main_site.api)
-    least, most = calling_seconds(view, sites)
+    least, _ = calling_seconds(view, sites)
     compiled, time = _compiled_calls(view), eager_time(view, sites)
-    changes = compile_eager_step(view, framework, CallingTime(least, most), time)
     yield Finding(
         rule="eager",
         title=_title(view, total),
         line=_transform_line(view) or main_site.line,
         seconds=time.call_overhead if time is not None and time.computing is not None else least,
-        cures=(
-            Cure(
-                "compile the step" if not compiled else "move the operations into a jitted function",
-                _compile_code(view, sites, framework),
-                f"{total:.0f} calls become one" if not compiled else f"{total:.0f} calls become part of a compiled one",
-                changes,
-            ),
-        ),
+        cures=(_compile_cure(view, sites, framework, time),),
         evidence=(_describe_compiled(compiled), *_main_lines_evidence(view, sites, total)),
     )
+
+
+def _compile_cure(view: CaptureView, sites: Sequence[CallSite], framework: str, time: EagerTime | None) -> Cure:
+    """Return the cure that compiles the step. Its changes cover what its code compiles, which may be a part."""
+    step = _compiled_step(view, sites, framework)
+    inside = [site for site in sites if step.contains(site.line)]
+    total, count = sum(map(operations_per_step, sites)), sum(map(operations_per_step, inside))
+    becomes = "part of a compiled one" if _compiled_calls(view) else "one"
+    if _compiled_share(view, sites, step) >= WHOLE_SHARE:
+        title = "move the operations into a jitted function" if _compiled_calls(view) else "compile the step"
+        changes = compile_eager_step(view, framework, CallingTime(*calling_seconds(view, sites)), time)
+        return Cure(title, step.code, f"{total:.0f} calls become {becomes}", changes)
+    transforms = [site for site in view.sites_of(EventKind.TRANSFORM) if step.contains(site.line)]
+    calling = CallingTime(*calling_seconds(view, inside, transforms))
+    basis = f"{count:.0f} of {total:.0f} calls become {becomes}; the others remain"
+    return Cure("compile a part of the step", step.code, basis, compile_part(view, calling))
+
+
+def _compiled_share(view: CaptureView, sites: Sequence[CallSite], step: CompiledStep) -> float:
+    """Return the share of the operations that code compiles. What is transformed outside of it is not compiled."""
+    transforms = [site for site in view.sites_of(EventKind.TRANSFORM) if site.in_loop]
+    everything = [(site, operations_per_step(site)) for site in sites]
+    everything += [(site, max(1.0, sum(count for _, count in everything))) for site in transforms]
+    total = sum(count for _, count in everything)
+    return sum(count for site, count in everything if step.contains(site.line)) / total if total else 1.0
 
 
 def _describe_compiled(compiled: Sequence[CallSite]) -> str:
@@ -212,18 +231,21 @@ def _describe_compiled(compiled: Sequence[CallSite]) -> str:
     return f"The operations run outside of the compiled functions of the loop ({', '.join(names) or compiled[0].api})."
 
 
-def _compile_code(view: CaptureView, sites: Sequence[CallSite], framework: str) -> str:
+def _compiled_step(view: CaptureView, sites: Sequence[CallSite], framework: str) -> CompiledStep:
     """Return code that compiles the step, in the script's own terms if it fits."""
     if framework == "keras" or keras_setting(view, "run_eagerly"):
         jit = {"jit_compile": "True"} if keras_setting(view, "jit_compile") is False else {}
         if code := fit_keras_compile(view, **({} if keras_setting(view, "run_eagerly") else jit)):
-            return code
+            return CompiledStep(code)
     lines = [_transform_line(view), *(site.line for site in sorted(sites, key=operations_per_step, reverse=True))]
     arrays = array_framework(view, sites[0].api)
-    if arrays == "jax" and (code := fit_jit(view, [line for line in lines if line is not None])):
-        return code
-    fitted = (fit_compile(view, line, arrays) for line in lines)
-    return next(filter(None, fitted), _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]))
+    fitted = fit_compiled_step(
+        view,
+        [line for line in lines if line is not None],
+        arrays,
+        lambda step: round(_compiled_share(view, sites, step), 2),
+    )
+    return fitted if fitted.code else CompiledStep(_COMPILE_CODE.get(framework, _COMPILE_CODE["torch"]))
 
 
 def _title(view: CaptureView, total: float) -> str:

@@ -17,9 +17,10 @@ from typing import Literal, Self
 
 from forebay.doctor.analyse.script_code import ScriptCode, first_line
 
-__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "join_code"]
+__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "is_fitted", "join_code"]
 
 FOREBAY_IMPORT = "import forebay as fb"
+_HEADINGS = ("# before line", "# instead of line", "# remove line", "# after the loop of line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,17 @@ def format_edits(edits: Iterable[Edit]) -> str:
     return "\n".join(line for edit in ordered for line in (edit.place_text, edit.text) if line)
 
 
+def is_fitted(code: str) -> bool:
+    """Whether the code of a cure names the lines of the script at which it belongs."""
+    return code.startswith(_HEADINGS)
+
+
 def join_code(*codes: str) -> str:
     """Join the code of several cures, each from `format_edits`, with one heading per place."""
     parts: dict[str, list[str]] = {}
     heading = ""
     for line in "\n".join(filter(None, codes)).split("\n"):
-        heading = line if line.startswith(("# before ", "# instead ", "# remove ", "# after ")) else heading
+        heading = line if is_fitted(line) else heading
         parts.setdefault(heading, [])
         if line != heading:
             parts[heading].append(line)

@@ -5,7 +5,8 @@ Most functions return the edits that fit a call site as text, or an empty text i
 
 import ast
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
@@ -26,13 +27,14 @@ from forebay.doctor.rules import (
 from forebay.doctor.rules.edits import Edit, format_edits
 
 __all__ = [
+    "CompiledStep",
     "fit_array_feed",
     "fit_batch_feed",
     "fit_build_once",
     "fit_compile",
+    "fit_compiled_step",
     "fit_conversion",
     "fit_feed",
-    "fit_jit",
     "fit_keep_on_device",
     "fit_keras_compile",
     "fit_line",
@@ -40,7 +42,9 @@ __all__ = [
     "fit_more_steps",
     "fit_read",
     "fit_removal",
+    "fit_workers",
     "has_excerpt",
+    "list_dtype",
     "keras_setting",
     "uses_read_values",
 ]
@@ -87,7 +91,7 @@ def _feed_edits(
         edits = pipeline_edits.feed_of_slices(code, number, framework)
     if not edits and not _takes_no_batches(statement):
         edits = input_edits.feed_of_batches(code, number, arrays if isinstance(statement, ast.For) else framework)
-    edits = edits or batch_edits.feed_of_loop(code, number, arrays, _list_dtype(site, arrays))
+    edits = edits or batch_edits.feed_of_loop(code, number, arrays, list_dtype(site))
     loop = _loop_of_batches(code, statement) if not edits else None
     return input_edits.feed_of_batches(code, loop.lineno, arrays) if loop is not None else edits
 
@@ -137,7 +141,7 @@ def _input_lines(view: CaptureView, site: CallSite | None) -> Iterator[Line | No
     yield from (other.line for other in view.sites_of(EventKind.STEP))
 
 
-def _list_dtype(site: CallSite | None, framework: str) -> str | None:
+def list_dtype(site: CallSite | None) -> str | None:
     """Return the dtype that a framework gives to Python lists; None if the site converts arrays."""
     kinds = {str(kind) for kind in site.values("from_dtype")} if site is not None else set()
     if not kinds & {"list", "tuple", "float", "int", "bool", "dict", "object"} or site is None:
@@ -157,12 +161,12 @@ def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
     return fit_line(view, site.line, make_edits)
 
 
-def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite) -> str:
+def fit_feed_of_all_rows(view: CaptureView, framework: str, site: CallSite, comment: str) -> str:
     """Return code that makes all rows of a dataset once, and a feed of them; empty if none fits."""
     return fit_line(
         view,
         site.line,
-        lambda code, number: input_edits.feed_of_dataset(code, number, framework, in_memory=True),
+        lambda code, number: input_edits.feed_of_dataset(code, number, framework, stored_rows=comment),
     )
 
 
@@ -174,6 +178,19 @@ def fit_batch_feed(view: CaptureView, framework: str, site: CallSite) -> str:
 def fit_loader(view: CaptureView, line: Line | None, **keywords: str) -> str:
     """Return the call of a DataLoader with other keyword arguments; empty if none fits."""
     return fit_line(view, line, lambda code, number: input_edits.change_loader(code, number, **keywords))
+
+
+def fit_workers(view: CaptureView, lines: Sequence[Line | None], settings: Mapping[str, str], *held: str) -> str:
+    """Return the call of a DataLoader with worker processes, at the first line that fits; empty if none fits.
+
+    `held` are the generators of random numbers that the dataset holds, such as "transform.rng: Generator". The code
+    gives each worker process its own.
+    """
+
+    def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        return input_edits.change_loader(code, number, held, **settings)
+
+    return next(filter(None, (fit_line(view, line, make_edits) for line in lines)), "")
 
 
 def fit_removal(view: CaptureView, line: Line | None, *names: str) -> str:
@@ -211,27 +228,70 @@ def fit_conversion(view: CaptureView, site: CallSite, *, in_loop: bool = False) 
     return fit_line(view, site.line, lambda code, number: make(code, number, framework))
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledStep:
+    """Code that compiles the step of a script, or a part of it."""
+
+    code: str = ""  # empty if no edit fits
+    file: str = ""
+    numbers: frozenset[int] = frozenset()  # lines of `file` that run inside of compiled functions; empty if unknown
+
+    def contains(self, line: Line | None) -> bool:
+        """Whether the code compiles a line. Lines of other files count: a compiled function may call them."""
+        return not self.numbers or line is None or line.file != self.file or line.number in self.numbers
+
+
 def fit_compile(view: CaptureView, line: Line | None, framework: str) -> str:
     """Return code that compiles the step; empty if none fits."""
+    return _fit_decorator(view, line, framework).code
+
+
+def fit_compiled_step(
+    view: CaptureView, lines: Sequence[Line | None], framework: str, share: Callable[[CompiledStep], float]
+) -> CompiledStep:
+    """Return the code that compiles the largest share of the operations on these lines of the loop.
+
+    `share` returns the share that a code compiles. Of equal ones, the first counts: for JAX, a function of the
+    statements in the loop.
+    """
+    jitted = (_fit_jit(view, lines) for _ in range(framework == "jax"))
+    decorated = (_fit_decorator(view, line, framework) for line in lines)
+    fitted = [step for step in (*jitted, *decorated) if step.code]
+    return max(fitted, key=share, default=CompiledStep())
+
+
+def _fit_decorator(view: CaptureView, line: Line | None, framework: str) -> CompiledStep:
     anchor = view.line(view.steps.anchor[2]) if view.steps else None
     anchor_number = anchor.number if anchor is not None and line is not None and anchor.file == line.file else None
     if framework == "torch":
-        return fit_line(view, line, compile_edits.compile_torch_model)
-    return fit_line(
+        return CompiledStep(fit_line(view, line, compile_edits.compile_torch_model))
+    return _fit_compiled(
         view, line, lambda code, number: compile_edits.compile_function(code, number, framework, anchor_number)
     )
 
 
-def fit_jit(view: CaptureView, lines: Sequence[Line | None]) -> str:
-    """Return code that moves operations on these lines of the loop into a jitted function; empty if none fits."""
+def _fit_jit(view: CaptureView, lines: Sequence[Line | None]) -> CompiledStep:
+    """Return code that moves operations on these lines of the loop into a jitted function, if one fits."""
     calls = [site.line for site in view.sites_of(EventKind.RUN, EventKind.TRANSFORM) if site.in_loop]
     anchor = view.line(view.steps.anchor[2]) if view.steps else None
     places = [line for line in dict.fromkeys((anchor, *calls, *lines)) if line is not None]
     for place in places:
         numbers = {line.number for line in (*lines, *calls) if line is not None and line.file == place.file}
-        if code := fit_line(view, place, partial(_jit_edits, lines=numbers)):
-            return code
-    return ""
+        if (fitted := _fit_compiled(view, place, partial(_jit_edits, lines=numbers))).code:
+            return fitted
+    return CompiledStep()
+
+
+def _fit_compiled(view: CaptureView, line: Line | None, make_edits: MakeEdits) -> CompiledStep:
+    numbers: set[int] = set()
+
+    def make(code: ScriptCode, number: int) -> list[Edit]:
+        edits = make_edits(code, number)
+        numbers.update(compile_edits.compiled_lines(code, edits))
+        return edits
+
+    text = fit_line(view, line, make)
+    return CompiledStep(text, line.file, frozenset(numbers)) if text and line is not None else CompiledStep()
 
 
 def _jit_edits(code: ScriptCode, number: int, lines: Collection[int]) -> list[Edit]:

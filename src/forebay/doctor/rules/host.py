@@ -14,15 +14,15 @@ from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, EMPTY_CACHE, A
 from forebay.doctor.rules.drift import growing_lines
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line, fit_removal
-from forebay.doctor.rules.loop_edits import every_nth_step
 from forebay.doctor.rules.pauses import reported_lines
+from forebay.doctor.rules.step_edits import every_nth_steps
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of a step, for calls of one kind that most steps do not need
 MIN_LINE_SHARE = 0.01  # of a step, for one line of such calls
-MAX_EDITED_LINES = 4  # with more lines, a cure has an example instead of the edits of all lines
+MAX_CURED_LINES = 6  # in the code of a cure; its gain is that of these lines
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
 
 
@@ -90,45 +90,66 @@ def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: 
     """Build the finding of the lines with one kind of avoidable call, the longest first."""
     seconds = sum(_seconds_of(each, avoidable) for each in lines)
     lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
-    fitted = [_fitted_code(view, each.line, avoidable) for each in lines]
-    if len(lines) > 1 and (len(lines) > MAX_EDITED_LINES or not all(fitted)):
-        fitted = []  # edits of some of the lines would not have the whole gain
+    code, cured = _code_for_lines(view, lines, avoidable)
     cure = Cure(
         avoidable.cure,
-        "\n".join(filter(None, fitted)) or avoidable.code.format(_called_text(view, lines, avoidable)),
+        code,
         basis="the sampled time of the calls, which few or no steps make with the cure",
-        changes=remove_work(view, seconds),
+        changes=remove_work(view, sum(_seconds_of(each, avoidable) for each in cured)),
     )
     share = format_percent(seconds / view.step_seconds)
     title = f"The loop {avoidable.verb} for {share} of the time"
     others = [
         f"{location(view, each.line, '?')} ({format_seconds(_seconds_of(each, avoidable))})" for each in lines[1:6]
     ]
-    evidence = (*_evidence(lines[0]), *([f"Other lines: {', '.join(others)}."] if others else []))
+    left = [location(view, each.line, "?") for each in lines[len(cured) :]][:5]
+    evidence = (
+        *_evidence(lines[0]),
+        *([f"Other lines: {', '.join(others)}."] if others else []),
+        *([f"The code and its gain leave out {', '.join(left)}: change these lines in the same way."] if left else []),
+    )
     return Finding("host", title, lines[0].line, seconds, (cure,), evidence)
 
 
-def _called_text(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
-    """Return the text of the line that makes the calls.
+def _code_for_lines(
+    view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall
+) -> tuple[str, Sequence[HostLine]]:
+    """Return the code of a cure, and the lines that it cures: those with the most time."""
+    cured = lines[:MAX_CURED_LINES]
+    if fitted := _fitted_code(view, [each.line for each in cured], avoidable):
+        return fitted, cured
+    if function := _called_function(view, lines, avoidable):
+        return avoidable.code.format(f"{function}(...)   # the function that {avoidable.verb}"), lines
+    texts = dict.fromkeys(source_text(each.line, "...") for each in cured)
+    if _interval(avoidable):
+        return avoidable.code.format("\n    ".join(texts)), cured
+    return "\n".join(avoidable.code.format(text) for text in texts), cured
 
-    For several lines of one function that the loop calls, return a call of the function.
-    """
+
+def _called_function(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
+    """Return the name of the function that contains all of these lines, if the loop calls it; else an empty string."""
     functions = {each.line.function for each in lines}
     step_line = view.line(view.steps.anchor[2]) if view.steps is not None else None
     name = lines[0].line.function.rpartition(".")[2]
     is_called = step_line is not None and step_line.function not in functions and name.isidentifier()
-    if len(lines) > 1 and len(functions) == 1 and is_called and "step %" in avoidable.code:
-        return f"{name}(...)   # the function that {avoidable.verb}"
-    return source_text(lines[0].line, "...")
+    return name if len(lines) > 1 and len(functions) == 1 and is_called and _interval(avoidable) else ""
 
 
-def _fitted_code(view: CaptureView, line: Line | None, avoidable: AvoidableCall) -> str:
-    """Return code that runs a line of the script only in some steps, or removes it; empty if none fits."""
+def _interval(avoidable: AvoidableCall) -> int:
+    """Return n if the cure makes the calls in every n-th step; 0 if it removes them."""
     every = re.search(r"step % (\d+)", avoidable.code)
-    if every is None:
-        names = [name.rpartition(".")[2] for name in avoidable.names]
-        return fit_removal(view, line, *names)
-    return fit_line(view, line, lambda code, number: every_nth_step(code, number, int(every[1])))
+    return int(every[1]) if every is not None else 0
+
+
+def _fitted_code(view: CaptureView, lines: Sequence[Line], avoidable: AvoidableCall) -> str:
+    """Return code that runs lines of the script only in some steps, or removes them; empty if one does not fit."""
+    steps, numbers = _interval(avoidable), [line.number for line in lines]
+    if steps:
+        is_one_file = len({line.file for line in lines}) == 1
+        return fit_line(view, lines[0], lambda code, _: every_nth_steps(code, numbers, steps)) if is_one_file else ""
+    names = [name.rpartition(".")[2] for name in avoidable.names]
+    removals = [fit_removal(view, line, *names) for line in lines]
+    return "\n".join(removals) if all(removals) else ""
 
 
 def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:

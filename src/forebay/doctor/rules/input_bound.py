@@ -33,7 +33,7 @@ from forebay.doctor.rules.fitted_code import (
     fit_batch_feed,
     fit_feed_of_all_rows,
     fit_line,
-    fit_loader,
+    fit_workers,
     has_excerpt,
 )
 from forebay.doctor.rules.input_edits import map_elsewhere, workers_of_dataset
@@ -42,12 +42,14 @@ from forebay.doctor.rules.input_producers import (
     STORED_ROWS_CURE,
     WORKERS_CURES,
     InputStage,
+    batches_of_epoch,
     competes_with_producer,
     count_cores,
     count_producers,
     count_workers,
     find_slow_stage,
     fits_in_memory,
+    generators_of,
     is_in_background,
     loader_line,
     producer_seconds,
@@ -165,8 +167,8 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
         yield from _batch_feed_cures(view, site, wait, stage, Cure("prefetch the batches of the dataset", code, ""))
     elif stage.is_python:
-        settings = worker_settings(view, site, wait)
-        code = fit_loader(view, site.line, **settings) or _process_code(site, framework)
+        held, settings = generators_of(view, site), worker_settings(view, site, wait)
+        code = fit_workers(view, [site.line], settings, *held) or _process_code(site, framework)
         yield _workers_cure(view, site, wait, "make rows in worker processes", code)
     else:
         yield from _loader_cures(view, site, wait, framework)
@@ -212,8 +214,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
         return
     prefetch = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
     cures = [*overlap_cures(view, site, wait, Cure("prefetch batches during the step", prefetch, ""))]
-    if code != prefetch:
-        cures += overlap_cures(view, site, wait, Cure(title, code, ""))
+    cures += overlap_cures(view, site, wait, Cure(title, code, "")) if code != prefetch else []
     yield from cures
     if not cures and not takes_workers and site.api == "DataLoader":
         yield index_cure(view, site)
@@ -222,7 +223,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
 def worker_processes_cure(view: CaptureView, site: CallSite, wait: float) -> Cure:
     """Return the cure that gives worker processes to a DataLoader."""
     settings = worker_settings(view, site, wait)
-    code = fit_loader(view, site.line, **settings) or fit_loader(view, loader_line(view, site), **settings)
+    code = fit_workers(view, (site.line, loader_line(view, site)), settings, *generators_of(view, site))
     code = code or f"loader = DataLoader(..., num_workers={settings['num_workers']}, persistent_workers=True)"
     title = WORKERS_CURES[settings["num_workers"] == str(count_cores(view))]
     return _workers_cure(view, site, wait, title, code)
@@ -238,9 +239,12 @@ def index_cure(view: CaptureView, site: CallSite) -> Cure:
 
 def stored_rows_cures(view: CaptureView, site: CallSite, framework: str) -> Iterator[Cure]:
     """Yield the cure that makes all rows of a small dataset once, if they seem to be equal in every epoch."""
-    code = fit_feed_of_all_rows(view, framework, site) if fits_in_memory(view, site) else ""
-    if code:
-        basis = "a feed takes the rows from arrays; they must be equal in every epoch"
+    if not fits_in_memory(view, site):
+        return
+    once = format_seconds(cost_of(view, site.events) / (site.per_step or 1) * batches_of_epoch(view, site))
+    comment = f"# makes all rows once, which takes about {once}; they must be equal in every epoch"
+    if code := fit_feed_of_all_rows(view, framework, site, comment):
+        basis = f"a feed takes the rows from arrays, which takes about {once} first; it pays from the second epoch on"
         yield Cure(STORED_ROWS_CURE, code, basis, feed_from_memory(view, site))
 
 
@@ -303,8 +307,8 @@ def _less_python_cures(view: CaptureView, site: CallSite, stage: InputStage) -> 
 def _workers_cure(view: CaptureView, site: CallSite, wait: float, title: str, code: str) -> Cure:
     """Return a cure in which worker processes or threads make batches during the step."""
     cores = worker_count(view, site, wait)
-    basis = f"{format_count(cores, 'core')} {'makes' if cores == 1 else 'make'} batches during the step; "
-    basis += "less gain if the cores are busy"
+    make = "makes" if cores == 1 else "make"
+    basis = f"{format_count(cores, 'core')} {make} batches during the step; less gain if the cores are busy"
     return Cure(title, code, basis, prefetch_input(view, site, producer_seconds(view, site, wait)))
 
 

@@ -1,6 +1,7 @@
 """Edits of the input of a script: `fit`, DataLoader and iterables of batches, in the script's own terms."""
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes, root_name
@@ -39,8 +40,11 @@ def set_keywords(code: ScriptCode, call: ast.Call, **keywords: str) -> list[Edit
     return patch_statement(code, code.statement_of(call), *code.set_keywords(call, changed)) if changed else []
 
 
-def change_loader(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
-    """Return the edit of the DataLoader that a line builds or iterates; empty if none fits."""
+def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (), **keywords: str) -> list[Edit]:
+    """Return the edits of the DataLoader that a line builds or iterates; empty if none fits.
+
+    Each worker process gets its own `generators`, which the dataset holds: for example "transform.rng: Generator".
+    """
     call = _call_at(code, number, "DataLoader")
     if call is None:
         batches = batches_at(code, code.statement_at(number))
@@ -48,7 +52,34 @@ def change_loader(code: ScriptCode, number: int, **keywords: str) -> list[Edit]:
         call = value if isinstance(value, ast.Call) and last_name(value) == "DataLoader" else None
     if call is None or any(keyword.arg is None for keyword in call.keywords):
         return []
-    return set_keywords(code, call, **keywords)
+    if not generators or any(keyword.arg == "worker_init_fn" for keyword in call.keywords):
+        return set_keywords(code, call, **keywords)
+    name = code.new_name("seed_worker") if "seed_worker" in code.all_names else "seed_worker"
+    statement = code.statement_of(call)
+    function = code.function_around(call) or statement
+    return [
+        Edit.before(function, *_seeding_function(code, name, generators)),
+        *set_keywords(code, call, **keywords, worker_init_fn=name),
+    ]
+
+
+def _seeding_function(code: ScriptCode, name: str, generators: Sequence[str]) -> list[str]:
+    """Return a function that gives a worker process its own generators of random numbers."""
+    seeds = {
+        "Generator": f"{code.module_alias('numpy', 'np')}.random.default_rng(seed)",
+        "RandomState": f"{code.module_alias('numpy', 'np')}.random.RandomState(seed % 2**32)",
+        "Random": "random.Random(seed)",
+    }
+    classes = {path: kind for path, _, kind in (each.partition(": ") for each in generators)}
+    needs_numpy, needs_random = {*classes.values()} - {"Random"}, "Random" in classes.values()
+    return [
+        "import torch",
+        *(["import numpy as np"] if needs_numpy and not code.imports("numpy") else []),
+        *(["import random"] if needs_random and not code.imports("random") else []),
+        f"def {name}(worker):   # without it, all workers draw the same random numbers",
+        "    seed, dataset = torch.initial_seed(), torch.utils.data.get_worker_info().dataset",
+        *(f"    dataset.{path} = {seeds.get(kind, seeds['Generator'])}" for path, kind in classes.items()),
+    ]
 
 
 def change_batch_size(code: ScriptCode, rows: int, new_rows: int) -> list[Edit]:
@@ -125,11 +156,11 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
     return [Edit.before(outer, *lines), *edit] if edit else []
 
 
-def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, in_memory: bool = False) -> list[Edit]:
+def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, stored_rows: str = "") -> list[Edit]:
     """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not fit.
 
-    A feed makes batches as the loader does, unless the loader has its own sampler or collation. With `in_memory`, the
-    script makes all rows once, and the feed takes them from arrays.
+    A feed makes batches as the loader does, unless the loader has its own sampler or collation. With
+    `stored_rows`, a comment, the script makes all rows once, below this comment, and the feed takes them from arrays.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -148,15 +179,16 @@ def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, 
     drop = arguments.get("drop_last")
     rows += f", drop_remainder={code.text(drop)}" if drop is not None else ""
     name, outer = code.new_name("feed"), outer_loop(code, statement)
-    dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=in_memory)
+    dataset, lines = code.text(arguments["dataset"]), import_lines(code, numpy=bool(stored_rows))
     source = f"fb.from_source({dataset})"
-    if in_memory:
+    if stored_rows:
         is_one_row = rows == "1"  # such rows may have different shapes
         if is_one_row or not _unpacks_batches(statement) or not _is_before_epochs(code, statement, loader, arguments):
             return []
         if not isinstance(arguments["dataset"], ast.Name):
             dataset, text = code.new_name("dataset"), dataset
             lines += [f"{dataset} = {text}"]
+        lines.append(stored_rows)
         numpy = code.module_alias("numpy", "np")
         every_row = f"({dataset}[row] for row in range(len({dataset})))"  # once
         source = f"fb.from_arrays(tuple(map({numpy}.stack, zip(*{every_row}))))"

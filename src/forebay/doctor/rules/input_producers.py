@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
@@ -16,11 +17,13 @@ __all__ = [
     "STORED_ROWS_CURE",
     "WORKERS_CURES",
     "InputStage",
+    "batches_of_epoch",
     "competes_with_producer",
     "count_cores",
     "count_producers",
     "find_slow_stage",
     "fits_in_memory",
+    "generators_of",
     "is_in_background",
     "loader_line",
     "makes_batches_quickly",
@@ -140,15 +143,31 @@ def count_cores(view: CaptureView) -> int:
 
 def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
     """Whether the rows of a loader fit in memory, and their code seems to draw no random numbers."""
-    lines = {*site.values("built_at")}
-    builds = [event.detail or {} for event in view.events_of(EventKind.BUILD) if event.line in lines]
-    rows = [detail["dataset_rows"] for detail in builds if isinstance(detail.get("dataset_rows"), int)]
-    per_batch = [count for count in site.values("batch_rows") if isinstance(count, int) and count > 0]
-    if not rows or not per_batch or any(detail.get("random_rows", True) for detail in builds):
+    batches = batches_of_epoch(view, site)
+    if not batches or any(detail.get("random_rows", True) for detail in _build_details(view, site)):
         return False
-    nbytes = nbytes_per_call(site) / max(per_batch) * max(rows)
+    nbytes = nbytes_per_call(site) * batches
     memory = view.capture.machine.get("memory_nbytes") or 0
     return bool(nbytes <= min(MAX_STORED_NBYTES, STORED_SHARE * memory))
+
+
+def batches_of_epoch(view: CaptureView, site: CallSite) -> float:
+    """Return how many batches a loader makes of its dataset; 0.0 if unknown."""
+    rows = [detail.get("dataset_rows") for detail in _build_details(view, site)]
+    per_batch = [count for count in site.values("batch_rows") if isinstance(count, int) and count > 0]
+    return max((count for count in rows if isinstance(count, int)), default=0) / max(per_batch, default=1)
+
+
+def generators_of(view: CaptureView, site: CallSite) -> list[str]:
+    """Return the generators of random numbers that the dataset holds, such as "transform.rng: Generator"."""
+    found = (str(detail.get("generators") or "") for detail in _build_details(view, site))
+    return [*dict.fromkeys(each for text in found for each in text.split(", ") if each)]
+
+
+def _build_details(view: CaptureView, site: CallSite) -> list[dict[str, Any]]:
+    """Return what the capture knows of the loaders of a site."""
+    lines = {*site.values("built_at")}
+    return [event.detail or {} for event in view.events_of(EventKind.BUILD) if event.line in lines]
 
 
 def worker_settings(view: CaptureView, site: CallSite, wait: float) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 import ast
 import builtins
-from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from forebay.doctor.analyse.script_code import (
@@ -13,7 +12,7 @@ from forebay.doctor.analyse.script_code import (
     root_name,
     stored_names,
 )
-from forebay.doctor.rules.compile_edits import can_compile, is_compiled
+from forebay.doctor.rules.compile_edits import can_compile, executed_lines, is_compiled
 from forebay.doctor.rules.edits import Edit
 
 __all__ = ["jit_statements"]
@@ -34,7 +33,10 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
 
     The new function contains consecutive assignments. Its parameters are the arrays that the loop changes and that the
     script makes with JAX. Other names, such as functions and numbers, are those of the script. If the next statement
-    reads a value, as in `action = int(jax.random.choice(key, 4))`, the function computes the value as well.
+    reads a value, as in `action = int(jax.random.choice(key, 4))`, the function computes the value as well. Parts of
+    arrays that a jitted function cannot select, such as `rows[indices]` of a NumPy array, are arguments.
+
+    No argument is donated: the code does not show whether another name refers to the same memory.
     """
     block = _choose_block(code, loop, lines)
     if not block:
@@ -43,17 +45,22 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     block = [*block, read.statement] if read is not None else block
     outer = code.loops_around(loop)[-1]
     changed = stored_names(*code.loops_around(loop))
-    called = {root_name(node.func) for each in block for node in ast.walk(each) if isinstance(node, ast.Call)}
-    free = [name for name in _read_first(block) if name not in called or name in changed]
+    host_parts = _name_host_parts(code, loop, block)
+    outside = {inner for part in host_parts for inner in ast.walk(part)}
+    nodes = [node for each in block for node in ast.walk(each) if node not in outside]
+    called = {root_name(node.func) for node in nodes if isinstance(node, ast.Call)}
+    free = [name for name in _read_first(block, outside) if name not in called or name in changed]
     # Data that JAX converts is a parameter too: as a name of the script, it would be a constant of the function.
-    parameters = [name for name in free if name in changed | _converted(block) or _is_jax_array(code, name)]
+    parameters = [name for name in free if name in changed | _converted(nodes) or _is_jax_array(code, name)]
     outputs = [name for name in sorted(stored_names(*block)) if name in _names_outside(code, block)]
     if not outputs:
         return []
     name = "train_step" if "train_step" not in code.all_names else code.new_name("jitted_step")
     results = ", ".join(outputs)
     jit_name, imports = _jit_name(code)
-    texts = [code.text(statement) for statement in block]
+    arguments = [*parameters, *dict.fromkeys(map(code.text, host_parts))]
+    parameters += dict.fromkeys(host_parts.values())
+    texts = [_rewrite_block_line(code, statement, host_parts) for statement in block]
     texts[-1:] = [f"{read.name} = {read.value}"] if read is not None else texts[-1:]
     body = [f"    {line}" for text in texts for line in text.split("\n")]
     tail = f"{read.name} = {read.reader}({read.name})" if read is not None else ""
@@ -61,8 +68,27 @@ def jit_statements(code: ScriptCode, loop: ast.For | ast.While, lines: Collectio
     last = block[-1].end_lineno or block[-1].lineno
     return [
         Edit.before(outer, *imports, f"@{jit_name}", head, *body, f"    return {results}"),
-        Edit("instead", block[0].lineno, last, f"{results} = {name}({', '.join(parameters)})\n{tail}".rstrip("\n")),
+        Edit("instead", block[0].lineno, last, f"{results} = {name}({', '.join(arguments)})\n{tail}".rstrip("\n")),
     ]
+
+
+def _name_host_parts(code: ScriptCode, loop: ast.stmt, block: Sequence[ast.stmt]) -> dict[ast.Subscript, str]:
+    """Return the parts of arrays that the loop selects for the jitted function, each with the name of its parameter."""
+    names: dict[str, str] = {}
+    found: dict[ast.Subscript, str] = {}
+    for part in (part for statement in block for part in _host_parts(code, loop, statement)):
+        text = code.text(part)
+        if text not in names:
+            name = code.new_name(f"{root_name(part)}_batch")
+            taken = sum(each.rstrip("0123456789") == name for each in names.values())
+            names[text] = f"{name}{taken + 1}" if taken else name
+        found[part] = names[text]
+    return found
+
+
+def _rewrite_block_line(code: ScriptCode, statement: ast.stmt, host_parts: Mapping[ast.Subscript, str]) -> str:
+    inside = {*ast.walk(statement)}
+    return code.rewrite(statement, *(code.replace(part, name) for part, name in host_parts.items() if part in inside))
 
 
 class _Read(NamedTuple):
@@ -87,19 +113,39 @@ def _following_read(
         return None
     computed = ast.copy_location(ast.Assign(targets=statement.targets, value=call.args[0]), statement)
     is_one_name = len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)
-    if not is_one_name or not _can_jit(code, loop, computed) or code.replace_in_lines(statement, "") is not None:
+    if (
+        not is_one_name
+        or not _can_jit(code, loop, computed)
+        or _host_parts(code, loop, computed)
+        or code.replace_in_lines(statement, "") is not None
+    ):
         return None
     return _Read(statement, root_name(statement.targets[0]), call.func.id, code.text(call.args[0]))
 
 
 def _choose_block(code: ScriptCode, loop: ast.For | ast.While, lines: Collection[int]) -> list[ast.stmt]:
     """Return the consecutive statements that can be jitted and execute most of the lines."""
-    blocks = [list(block) for can_jit, block in groupby(loop.body, lambda each: _can_jit(code, loop, each)) if can_jit]
+    blocks = _split_into_blocks(code, loop)
     trimmed = [_trim(block, [_executes(code, statement, lines) for statement in block]) for block in blocks]
     best = max(trimmed, key=lambda block: sum(_executes(code, each, lines) for each in block), default=[])
     is_one_line = [code.replace_in_lines(each, "") is None for each in best]
     moved = sum(any(_executes(code, each, {line}) for each in best) for line in lines)
     return best if all(is_one_line) and moved >= MOVED_SHARE * len(lines) else []
+
+
+def _split_into_blocks(code: ScriptCode, loop: ast.For | ast.While) -> Iterator[list[ast.stmt]]:
+    """Yield consecutive statements that can be jitted together.
+
+    A statement starts a new block if a part of it that stays on the host uses what the block assigns.
+    """
+    block: list[ast.stmt] = []
+    for statement in loop.body:
+        can_jit = _can_jit(code, loop, statement)
+        if not can_jit or names_in(*_host_parts(code, loop, statement)) & stored_names(*block):
+            yield block
+            block = []
+        block += [statement] if can_jit else []
+    yield block
 
 
 def _trim(block: list[ast.stmt], is_wanted: list[bool]) -> list[ast.stmt]:
@@ -109,10 +155,8 @@ def _trim(block: list[ast.stmt], is_wanted: list[bool]) -> list[ast.stmt]:
 
 
 def _executes(code: ScriptCode, statement: ast.stmt, lines: Collection[int]) -> bool:
-    """Whether a statement, or a function of the script that it names, contains one of the lines."""
-    functions = [code.function(name) for name in names_in(statement)]
-    nodes = [statement, *(function for function in functions if function is not None)]
-    return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in nodes for line in lines)
+    """Whether a statement, or a function of the script that it may call, contains one of the lines."""
+    return not executed_lines(code, [statement]).isdisjoint(lines)
 
 
 def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -> bool:
@@ -122,7 +166,9 @@ def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     if not all(_are_names(target) for target in targets):
         return False
-    nodes = list(ast.walk(statement.value))
+    host_parts = _host_parts(code, loop, statement)
+    outside = {inner for part in host_parts for inner in ast.walk(part)}
+    nodes = [node for node in ast.walk(statement.value) if node not in outside]
     if any(isinstance(node, ast.Lambda | ast.Await | ast.NamedExpr | ast.IfExp | ast.JoinedStr) for node in nodes):
         return False
     calls = [node for node in nodes if isinstance(node, ast.Call)]
@@ -134,11 +180,32 @@ def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -
     return bool(is_computed) and can_call and all(_can_index(code, loop, each, counters) for each in subscripts)
 
 
-def _converted(block: Sequence[ast.stmt]) -> set[str]:
-    """Return the names that statements pass to `jnp.asarray` or `jnp.array`."""
-    nodes = (node for statement in block for node in ast.walk(statement))
+def _host_parts(code: ScriptCode, loop: ast.stmt, statement: ast.stmt) -> list[ast.Subscript]:
+    """Return the outermost subscripts of an assigned value that the loop can evaluate before it calls the function.
+
+    A jitted function cannot evaluate them. Their names must not change in the statement.
+    """
+    value = getattr(statement, "value", None)
+    if not isinstance(value, ast.expr) or isinstance(value, ast.Subscript):
+        return []
+    counters = stored_names(loop.target) if isinstance(loop, ast.For) else set()
+    local = {name for node in ast.walk(value) if isinstance(node, ast.comprehension) for name in names_in(node.target)}
+    found: list[ast.Subscript] = []
+    for node in ast.walk(value):  # from the outside in
+        is_inner = any(node in ast.walk(part) for part in found)
+        if not isinstance(node, ast.Subscript) or is_inner or names_in(node) & (stored_names(statement) | local):
+            continue
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+        if not _can_index(code, loop, node, counters) or not all(_can_call(code, call) for call in calls):
+            found.append(node)
+    return sorted(found, key=lambda part: (part.lineno, part.col_offset))
+
+
+def _converted(nodes: Sequence[ast.AST]) -> set[str]:
+    """Return the names that these nodes pass to `jnp.asarray` or `jnp.array`."""
     calls = (node for node in nodes if isinstance(node, ast.Call) and last_name(node) in ("asarray", "array"))
-    return {name for call in calls for name in names_in(*call.args)}
+    arguments = {node for call in calls for argument in call.args for node in ast.walk(argument)}
+    return names_in(*(node for node in arguments if isinstance(node, ast.Name) and node in {*nodes}))
 
 
 def _are_names(target: ast.expr) -> bool:
@@ -197,12 +264,13 @@ def _jax_names(code: ScriptCode) -> set[str]:
     return found
 
 
-def _read_first(block: Sequence[ast.stmt]) -> Iterator[str]:
-    """Yield the names that the statements read before they assign them, in order."""
+def _read_first(block: Sequence[ast.stmt], outside: Collection[ast.AST] = ()) -> Iterator[str]:
+    """Yield the names that the statements read before they assign them, in order, except at the nodes `outside`."""
     assigned, seen = set(dir(builtins)), set[str]()
     for statement in block:
         local = {name for node in ast.walk(statement) if isinstance(node, ast.comprehension) for name in _stored(node)}
         loaded = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        loaded = [node for node in loaded if node not in outside]
         names = [node.id for node in sorted(loaded, key=lambda node: (node.lineno, node.col_offset))]
         if isinstance(statement, ast.AugAssign):
             names.insert(0, root_name(statement.target))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from forebay.doctor.analyse.loop_code import (
     Conversion,
     conversions_in,
-    counter_of,
     is_constant_conversion,
     is_invariant,
     listed_conversion,
@@ -30,7 +29,6 @@ __all__ = [
     "convert_all_elements",
     "convert_before_loop",
     "disable_setting",
-    "every_nth_step",
     "pin_array",
     "keep_arrays_on_device",
     "remove_call",
@@ -182,18 +180,6 @@ def pin_array(code: ScriptCode, number: int) -> list[Edit]:
     if not patches:
         return []
     return [Edit.before(_outermost(code, loop), *lines.values()), *patch_statement(code, statement, *patches)]
-
-
-def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
-    """Return the edits that run a statement only in every `steps`-th step; empty if they do not fit."""
-    statement, loop = _in_loop(code, number)
-    counter = counter_of(code, loop) if loop is not None else None
-    if statement is None or loop is None or counter is None or not isinstance(statement, ast.Expr):
-        return []
-    name, header = counter
-    indented = "\n".join(f"    {line}" for line in code.text(statement).split("\n"))
-    edits = [Edit.instead(statement, f"if {name} % {steps} == 0:\n{indented}")]
-    return edits + ([Edit.header(code, loop, header)] if header is not None else [])
 
 
 def remove_call(code: ScriptCode, number: int, *names: str) -> list[Edit]:

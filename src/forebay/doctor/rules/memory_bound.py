@@ -5,7 +5,8 @@ such kernels, so that intermediate results never reach the memory. Numbers about
 names and shapes, because counters of the hardware need privileges.
 """
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Collection, Iterator
 
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.analyse.device_time import main_line
@@ -21,6 +22,7 @@ from forebay.doctor.analyse.kernel_kinds import (
     kind_of_kernel,
 )
 from forebay.doctor.analyse.memory_work import MemoryWork, find_memory_work
+from forebay.doctor.analyse.script_code import ScriptCode, script_code
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent, format_seconds
 from forebay.doctor.predict.changes import chain
@@ -28,7 +30,10 @@ from forebay.doctor.predict.compile_cure_changes import compile_model
 from forebay.doctor.predict.cure_changes import Changes
 from forebay.doctor.predict.kernel_changes import by_name, fuse_elementwise, fuse_updates, scale_kernels
 from forebay.doctor.predict.machines import DEVICES, find_gpu, gpu_name
+from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.input_edits import patch_statement
 
 __all__ = ["examine"]
 
@@ -39,6 +44,8 @@ MIN_CURED_SHARE = 0.1  # of the memory-bound time; a cure of a smaller part is n
 FUSED_TIMES = 1.0, 2.0
 NARROW_SHARES = 0.5, 1.0  # of the time remain in 16 bits: half at best; at worst autocast keeps the kernels in float32
 MAX_CURES = 3
+# Classes of torch.optim with `fused` on CUDA. Adagrad has it there in newer versions only.
+FUSABLE_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD"})
 WITHOUT_BFLOAT16 = ("v100", "t4")
 
 
@@ -107,7 +114,7 @@ def _cures(view: CaptureView, work: MemoryWork) -> Iterator[Cure]:
         yield _layout_cure()
     is_fused = _has(view, "fused") or any(is_fused_optimizer(name) for name in work.names)
     if framework == "torch" and work.seconds_of(KernelKind.OPTIMIZER) >= least and not is_fused:
-        yield _optimizer_cure()
+        yield from _optimizer_cure(view)
     if framework in _NARROW_CODE and _is_wide(view):
         yield _narrow_cure(framework)
 
@@ -169,13 +176,42 @@ def _layout_cure() -> Cure:
     )
 
 
-def _optimizer_cure() -> Cure:
-    return Cure(
+def _optimizer_cure(view: CaptureView) -> Iterator[Cure]:
+    """Yield the cure that fuses the optimizer of the script, unless its class or its arguments do not allow this.
+
+    Captures of older versions do not name the class.
+    """
+    recorded = [(event.detail or {}).get("optimizer") for event in view.events_of(EventKind.STEP)]
+    names = {str(name) for name in recorded if name} or {*FUSABLE_OPTIMIZERS}
+    line = view.line(view.steps.anchor[2]) if view.steps else None
+    code = script_code(view, line)
+    if not names <= FUSABLE_OPTIMIZERS or (code is not None and _refuses_fusion(code)):
+        return
+    if len(names) == 1:
+        example = f"optimizer = torch.optim.{min(names)}(..., fused=True)   # without `foreach`; other arguments stay"
+    else:
+        example = "optimizer = ...   # set fused=True; SGD, Adam and AdamW have this argument"
+    yield Cure(
         "update all parameters in one pass",
-        "optimizer = torch.optim.AdamW(model.parameters(), fused=True)   # SGD, Adam and Adagrad have `fused` too",
+        fit_line(view, line, lambda code, _: _fuse_optimizer(code, names)) or example,
         basis="One pass reads parameters, gradients and states once, and writes parameters and states once",
         changes=(fuse_updates(by_name(is_unfused_update)),),
     )
+
+
+def _refuses_fusion(code: ScriptCode) -> bool:
+    """Whether an argument in the script contradicts `fused=True`. A fused update accepts no sparse gradients."""
+    keywords = [each for node in ast.walk(code.tree) if isinstance(node, ast.Call) for each in node.keywords]
+    return any(each.arg in ("differentiable", "sparse") and code.text(each.value) == "True" for each in keywords)
+
+
+def _fuse_optimizer(code: ScriptCode, names: Collection[str]) -> list[Edit]:
+    """Return the edit that fuses the only optimizer that the script makes; `foreach` would contradict it."""
+    calls = code.calls(*names)
+    if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):
+        return []
+    patches = code.set_keywords(calls[0], {"fused": "True"}, instead_of="foreach")
+    return patch_statement(code, code.statement_of(calls[0]), *patches)
 
 
 def _narrow_cure(framework: str) -> Cure:

@@ -15,6 +15,10 @@ from forebay.doctor.model.formatting import format_count, format_ordinal, format
 from forebay.doctor.predict.cure_changes import shorten_run
 from forebay.doctor.rules.avoidable_calls import AVOIDABLE_CALLS, DRAWING, PRINTING, SAVING, AvoidableCall
 from forebay.doctor.rules.finding import Cure, Finding
+from forebay.doctor.rules.fitted_code import fit_line
+from forebay.doctor.rules.pause_edits import run_less_often
+from forebay.doctor.rules.save_edits import save_in_thread
+from forebay.doctor.rules.step_edits import without_counter
 from forebay.doctor.rules.wording import location, source_text
 
 __all__ = ["examine", "reported_lines"]
@@ -37,7 +41,7 @@ _LOGGING = AvoidableCall(
         "keras.src.callbacks.tensorboard.",
     ),
     "log less often",
-    "if step % 100 == 0:\n    {}",
+    without_counter("{}", 100),
 )
 _INPUT = AvoidableCall(
     "waits for workers that start again",
@@ -189,33 +193,42 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
     if kind is SAVING:
         yield Cure(
             "save in a background thread",
-            _background_code(view, text),
+            _fitted_background(view, reported) or _background_code(view, text),
             basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
             changes=shorten_run(view, rarer),
         )
     if kind is _INPUT:
         yield Cure(kind.cure, kind.code, basis=basis, changes=shorten_run(view, rarer))
         return
-    every = LESS_OFTEN * pause.period if pause.period else 1000
     title = _RARER_TITLES.get(kind.verb, kind.cure) if kind else "do this less often, or outside of the loop"
-    yield Cure(title, _rarer_code(kind, text, every), basis=basis, changes=shorten_run(view, rarer))
+    fitted = ""
+    if ".fit(" not in text:
+        period = pause.period or 0
+        fitted = fit_line(view, line, lambda code, number: run_less_often(code, number, period, LESS_OFTEN))
+    code = fitted or _rarer_code(kind, text, LESS_OFTEN * pause.period if pause.period else 1000)
+    yield Cure(title, code, basis=basis, changes=shorten_run(view, rarer))
 
 
 def _rarer_code(kind: AvoidableCall | None, text: str, every: int) -> str:
     if ".fit(" in text:
         option = "validation_freq=10" if kind is _EVALUATING else f"callbacks=[...]   # save_freq={every}"
         return f"model.fit(..., {option})"
-    if text == "...":
-        return f"if step % {every} == 0:   # instead of every {every // LESS_OFTEN} steps"
     note = "   # inside: with torch.inference_mode(), or a compiled function" if kind is _EVALUATING else ""
-    return f"if step % {every} == 0:\n    {text}{note}"
+    return without_counter(f"{text}{note}", every)
+
+
+def _fitted_background(view: CaptureView, reported: _Reported) -> str:
+    """Return code for the script's own call of `torch.save`; empty if none fits."""
+    places = dict.fromkeys((*reported.lines, *reported.inner_lines))
+    return next(filter(None, (fit_line(view, line, save_in_thread) for line in places)), "")
 
 
 def _background_code(view: CaptureView, text: str) -> str:
     if "torch" in view.frameworks:
         return (
-            'state = {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}\n'
-            "threading.Thread(target=torch.save, args=(state, path)).start()   # import threading"
+            "state = copy.deepcopy(...)   # what torch.save gets now; import copy, threading\n"
+            "writer = threading.Thread(target=torch.save, args=(state, path))   # path: what torch.save gets now\n"
+            "writer.start()   # call writer.join() before the next save and after the loop"
         )
     if "jax" in view.frameworks:
         return (

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from forebay.doctor.model.debug_settings import DebugSetting
+from forebay.doctor.rules.step_edits import without_counter
 
 __all__ = ["EFFECTS", "VARIABLES", "Effect", "VariableEffect"]
 
@@ -109,7 +110,7 @@ EFFECTS: dict[str, Effect] = {
     DebugSetting.TF_PRINT: Effect(
         "tf.print in a compiled function",
         "waits for its values and prints them",
-        "if step % 100 == 0:\n    tf.print(...)",
+        without_counter("tf.print(...)", 100),
     ),
     DebugSetting.TRACEMALLOC: Effect(
         "tracemalloc",

@@ -7,9 +7,9 @@ from forebay.doctor.analyse.costs import cost_of
 from forebay.doctor.predict.cure_changes import remove_waits_of_line
 from forebay.doctor.rules.finding import Cure, Finding
 from forebay.doctor.rules.fitted_code import fit_line
-from forebay.doctor.rules.loop_edits import every_nth_step
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.read_back import READ_BASIS
+from forebay.doctor.rules.step_edits import every_nth_step, without_counter
 from forebay.doctor.rules.wording import frequency, source_text
 
 __all__ = ["examine", "recognises"]
@@ -34,7 +34,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
                 Cure(
                     "synchronise only to read a timer, not in every step",
                     fit_line(view, site.line, every_nth_step)
-                    or f"if step % 100 == 0:\n    {statement}   # or once after the loop",
+                    or without_counter(f"{statement}   # or once after the loop", 100),
                     READ_BASIS,
                     remove_waits_of_line(view, site),
                 ),

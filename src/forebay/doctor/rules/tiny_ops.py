@@ -7,9 +7,10 @@ from forebay.doctor.analyse.framework import framework_of
 from forebay.doctor.model.events import EventKind
 from forebay.doctor.model.formatting import format_percent
 from forebay.doctor.predict.compile_cure_changes import CallingTime, compile_step
+from forebay.doctor.rules.compile_edits import compile_statement
 from forebay.doctor.rules.eager import MIN_OPERATIONS, calling_seconds, operations_per_step
 from forebay.doctor.rules.finding import Cure, Finding
-from forebay.doctor.rules.fitted_code import fit_compile, fit_more_steps, keras_setting
+from forebay.doctor.rules.fitted_code import fit_compile, fit_line, fit_more_steps, keras_setting
 from forebay.doctor.rules.precedence import RuleView
 
 __all__ = ["examine", "recognises"]
@@ -72,6 +73,8 @@ def _compile_code(view: CaptureView, site: CallSite, framework: str) -> str:
     if framework == "keras" and keras_setting(view, "jit_compile") is not False:
         return fit_more_steps(view)
     fitted = fit_compile(view, site.line, framework) if framework != "torch" else ""
+    if framework == "tensorflow" and not fitted:
+        fitted = fit_line(view, site.line, compile_statement)
     return fitted or _COMPILE_CODE.get(framework, _COMPILE_CODE["torch"])
 
 

@@ -58,8 +58,9 @@ class RangeSet:
 
     def covers(self, rows: Array) -> bool:
         """Return whether the ranges contain all rows in `rows`."""
-        range_numbers = find_parts(rows, self.first_rows)
-        return bool(range_numbers.min() >= 0 and (rows < self.stop_rows[range_numbers]).all())
+        if len(self.first_rows) == 0 or rows.min() < self.first_rows[0]:
+            return False
+        return bool((rows < self.stop_rows[find_parts(rows, self.first_rows)]).all())
 
 
 class RangePlanner:

@@ -3,13 +3,19 @@
 `test_framework_cases.py` runs this file in the process of PyTorch, because frameworks clash in one process.
 """
 
+import random
+
 import numpy as np
 import pytest
 import torch
+from tests.doctor.applied_cures import apply_cure
 from tests.doctor.capture.hooks.torch_watched import optimizer_of, watched
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+from forebay.doctor.analyse.script_code import ScriptCode
 from forebay.doctor.model.events import EventKind
+from forebay.doctor.rules import input_edits
+from forebay.doctor.rules.edits import format_edits
 
 
 class Rows(Dataset):
@@ -224,6 +230,49 @@ def test_rows_with_known_transforms_are_not_random(seen, transform):
     DataLoader(Transformed(transform), batch_size=4)
     (construction,) = seen.of(EventKind.BUILD)
     assert not construction.detail["random_rows"]
+
+
+class Augmented(Rows):
+    def __init__(self):
+        self.rng, self.random = np.random.default_rng(), random
+        self.transform = Drawing()
+
+
+class Drawing:
+    def __init__(self):
+        self.generator = random.Random(1)
+
+    def __call__(self, row):
+        return row
+
+
+@pytest.mark.parametrize(
+    ("dataset", "generators"),
+    [
+        (Augmented(), "rng: Generator, transform.generator: Random"),
+        (Wrapped(Augmented()), "dataset.rng: Generator, dataset.transform.generator: Random"),
+        (Rows(), None),
+    ],
+)
+def test_generators_that_a_dataset_holds_are_recorded(seen, dataset, generators):
+    DataLoader(dataset, batch_size=4)
+    (construction,) = seen.of(EventKind.BUILD)
+    assert construction.detail.get("generators") == generators
+
+
+def test_the_cure_gives_each_worker_process_its_own_generators():
+    class Noise(Augmented):
+        def __getitem__(self, index):
+            return torch.tensor([self.rng.random(), self.transform.generator.random()])
+
+    source = "loader = DataLoader(dataset, batch_size=1)"
+    held = ["rng: Generator", "transform.generator: Random"]
+    edits = input_edits.change_loader(ScriptCode(source), 1, held, num_workers="2")
+    for text, number in [(apply_cure(source, format_edits(edits)), 4), (f"{source[:-1]}, num_workers=2)", 2)]:
+        names = {"DataLoader": DataLoader, "dataset": Noise()}
+        exec(text, names)
+        first, second, *_ = names["loader"]  # of two workers
+        assert len({*first.flatten().tolist(), *second.flatten().tolist()}) == number
 
 
 class Unsized(Rows):

@@ -37,7 +37,7 @@ def test_the_first_step_has_the_settings_of_the_optimizer_and_the_layout_of_imag
     optimizer.step()
     optimizer.step()
     first, second = seen.of(EventKind.STEP)
-    assert first.detail == {"fused": False, "channels_last": channels_last}
+    assert first.detail == {"optimizer": "SGD", "fused": False, "channels_last": channels_last}
     assert second.detail is None
 
 
@@ -46,7 +46,7 @@ def test_a_fused_optimizer_is_recorded_as_such(seen):
     parameter.grad = torch.ones(3)
     torch.optim.Adam([parameter], fused=True).step()
     (step,) = seen.of(EventKind.STEP)
-    assert step.detail == {"fused": True, "channels_last": False}
+    assert step.detail == {"optimizer": "Adam", "fused": True, "channels_last": False}
 
 
 def test_two_optimizers_in_turn_record_one_step_per_turn(seen):

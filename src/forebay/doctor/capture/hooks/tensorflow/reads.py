@@ -13,7 +13,7 @@ from forebay.doctor.capture.ledger import Ledger
 from forebay.doctor.capture.patches import OnReturn, Patches, make_hook
 from forebay.doctor.model.events import EventKind
 
-__all__ = ["hook_reads"]
+__all__ = ["NUMPY_JOINS", "NUMPY_READS", "hook_reads"]
 
 # Methods of tensors that read values back -> API name in events. All of them call `_numpy`, and only the
 # outermost call is recorded. `_numpy` has its own hook because `print(variable)` calls it directly.
@@ -30,13 +30,22 @@ _READS = {
     "__array__": "np.asarray(tensor)",
     "_numpy": "Tensor.numpy",
 }
+# NumPy functions that read a tensor through the buffer protocol, so that no method of the tensor runs. NumPy's ufuncs,
+# such as `np.abs`, are not here: other libraries need their type.
+NUMPY_READS = (
+    *("asarray", "array", "asanyarray", "ascontiguousarray", "copy"),
+    *("all", "any", "amax", "amin", "argmax", "argmin", "argsort", "average", "clip", "cumsum", "max", "mean"),
+    *("median", "min", "percentile", "prod", "quantile", "ravel", "reshape", "round", "sort", "squeeze", "std", "sum"),
+    *("transpose", "unique", "var", "nanmean", "nansum", "allclose", "array_equal", "isclose"),
+)
+NUMPY_JOINS = ("concatenate", "stack", "vstack", "hstack")  # their first argument is a list of arrays
 
 
 def hook_reads(patches: Patches) -> None:
     for name, api in _READS.items():
         patches.replace(ops._EagerTensorBase, name, partial(_hook_method, patches.ledger, api), api=api)
-    for name in ("asarray", "array"):
-        api = f"np.{name}(tensor)"
+    for name in (*NUMPY_READS, *NUMPY_JOINS):
+        api = f"np.{name}(tensor)" if name in NUMPY_READS else f"np.{name}(tensors)"
         patches.replace(np, name, partial(_NumPyReadProxy, ledger=patches.ledger, api=api), api=api)
 
 
@@ -52,16 +61,26 @@ def _make_writer(ledger: Ledger, api: str) -> OnReturn:
     """
 
     def write(start: int, end: int, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        tensor, line = args[0], ledger.lines.current_line()
+        tensors, line = _tensors_of(args), ledger.lines.current_line()
         if line < 0:  # no line of the script made this call
             return
-        nbytes = nbytes_of(tensor)
+        tensor, nbytes = tensors[0], sum(map(nbytes_of, tensors))
         name, is_direct, _ = find_public_call(ledger.lines, api)
         if (is_direct and name == api) or not element_type_of(tensor._datatype_enum()).is_bookkeeping(nbytes):
             event_api = name if name.startswith("Model.") else api  # such as Model.fit, which reads for the user
             ledger.write((EventKind.DOWNLOAD, event_api, line), start, end, nbytes, detail=describe_tensor(tensor))
 
     return write
+
+
+def _tensors_of(args: tuple[Any, ...]) -> list[Any]:
+    """Return the tensor that is the first argument, or the tensors of a list that begins with one."""
+    first = args[0] if args else None
+    if type(first) is EagerTensor:
+        return [first]
+    if type(first) in (list, tuple) and first and type(first[0]) is EagerTensor:
+        return [each for each in first if type(each) is EagerTensor]
+    return []
 
 
 class _NumPyReadProxy(FunctionProxy):
@@ -75,7 +94,7 @@ class _NumPyReadProxy(FunctionProxy):
         self._call = make_hook(ledger, api, original, _make_writer(ledger, api))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        call = self._call if args and type(args[0]) is EagerTensor else self._original
+        call = self._call if _tensors_of(args) else self._original
         return call(*args, **kwargs)
 
     def __eq__(self, other: object) -> Any:

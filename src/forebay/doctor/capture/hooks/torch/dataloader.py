@@ -1,5 +1,6 @@
 """Hooks for DataLoader: waits for batches, and the times of user code that makes them."""
 
+import random
 from collections.abc import Iterator
 from functools import partial
 from time import perf_counter_ns
@@ -26,6 +27,7 @@ _SAME_IN_EVERY_EPOCH = frozenset(
 )
 # Lower-case parts of names. Code that uses such a name probably draws random numbers.
 _RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 MAX_NESTED_DATASETS = 8  # maximum number of datasets that are examined, if datasets wrap each other
 
 
@@ -86,7 +88,8 @@ def _describe_dataset(dataset: Any) -> dict[str, Any]:
     except Exception:  # code of the script; it may raise anything
         return {}
     is_random = any(_may_be_random(nested) for nested in _nested_datasets(dataset))
-    return {"dataset_rows": rows, "random_rows": is_random}
+    generators = ", ".join(_generators_of(dataset))
+    return {"dataset_rows": rows, "random_rows": is_random} | ({"generators": generators} if generators else {})
 
 
 def _may_be_random(dataset: Any) -> bool:
@@ -106,6 +109,25 @@ def _may_be_random(dataset: Any) -> bool:
     names += [name for each in transforms for name in _names_of(each)]
     is_known = all(hasattr(each, "__code__") or type(each).__name__ in _SAME_IN_EVERY_EPOCH for each in transforms)
     return not is_known or any(part in name.lower() for name in names for part in _RANDOM_NAMES)
+
+
+def _generators_of(dataset: Any) -> Iterator[str]:
+    """Yield the generators of random numbers that a dataset holds, such as "transform.rng: Generator".
+
+    Each worker process gets a copy of them, so all workers draw the same numbers.
+    """
+    waiting = [("", dataset)]
+    for path, owner in waiting:  # the list grows while it is read
+        for name, value in [*getattr(owner, "__dict__", {}).items()]:
+            if isinstance(value, _GENERATORS):
+                yield f"{path}{name}: {type(value).__name__}"
+            elif _may_hold_generators(name, value) and len(waiting) < MAX_NESTED_DATASETS:
+                waiting.append((f"{path}{name}.", value))
+
+
+def _may_hold_generators(name: str, value: Any) -> bool:
+    """Whether an attribute of a dataset is another dataset or a transform."""
+    return name == "dataset" or (callable(value) and not isinstance(value, type))
 
 
 def _parts_of(transform: Any, depth: int = 4) -> Iterator[Any]:

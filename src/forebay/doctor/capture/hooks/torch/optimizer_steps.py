@@ -76,11 +76,17 @@ class _OptimizerSteps:
         return optimizer is step_optimizer
 
 
-def _settings_of(optimizer: Any) -> dict[str, bool]:
-    """Return whether the optimizer is fused, and whether filters of its model have the channels-last layout."""
+def _settings_of(optimizer: Any) -> dict[str, Any]:
+    """Return the class of the optimizer, whether it is fused, and whether filters have the channels-last layout.
+
+    The module of a class of PyTorch is left out: "AdamW", but "bitsandbytes.optim.AdamW".
+    """
+    owner = type(optimizer)
+    is_of_torch = owner.__module__.startswith("torch.optim.")
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     filters = [each for each, _ in zip(parameters, range(MAX_PARAMETERS), strict=False) if each.dim() == 4]
     return {
+        "optimizer": owner.__name__ if is_of_torch else f"{owner.__module__}.{owner.__name__}",
         "fused": any(bool(group.get("fused")) for group in optimizer.param_groups),
         "channels_last": any(map(_has_channels_last, filters)),
     }

@@ -1,0 +1,63 @@
+"""A call site whose events may mark the steps of a loop: when they came, and whether they still recur."""
+
+from dataclasses import dataclass
+
+from forebay.doctor.model.events import LOOP_MARKS, EventKind
+
+__all__ = ["MIN_COUNT", "PRIORITY", "LoopSite", "make_loop_site"]
+
+# How reliably a kind of event marks a step; lower is more reliable, 0 is EventKind.STEP.
+PRIORITY: dict[str, int] = {kind: priority for priority, kinds in enumerate(LOOP_MARKS) for kind in kinds}
+PRIORITY[EventKind.OPS] = len(LOOP_MARKS)  # one OPS event covers a few milliseconds, so it is the last choice
+# Sites of these kinds must recur for this multiple of `StepDetector.wait_seconds`. Operations of one line may build a
+# model for some seconds, and a loop before the training may draw or prepare data that it copies.
+_LONG_WAITS: dict[str, int] = {EventKind.OPS: 3, EventKind.UPLOAD: 2, EventKind.DOWNLOAD: 2, EventKind.MOVE: 2}
+MIN_COUNT = 3  # events; a site with fewer does not count as recurring
+# A loop counts as ended if its site has no event for _GONE_NS plus _GONE_INTERVALS times the mean interval of the site.
+_GONE_NS = 2_000_000_000
+_GONE_INTERVALS = 5
+# The same for a STEP site with at least _MANY_STEPS events, and for any STEP site if one event is enough (`min_count`):
+# steps may take seconds, and at the end of an epoch, a script may draw images for some seconds.
+_MANY_STEPS = 10
+_STEPS_GONE_NS = 10_000_000_000
+_STEPS_GONE_INTERVALS = 20
+
+
+@dataclass(slots=True)
+class LoopSite:
+    """A call site whose events may mark the steps of a loop. Times are nanoseconds."""
+
+    priority: int
+    wait_until: int  # the site must recur until this time before its events may mark steps; ignored for STEP events
+    first: int  # time of the first event
+    last: int = 0  # time of the latest reported event
+    count: int = 0  # events until the latest report
+    count_at_start: int = 0  # events before the warm-up
+    warm_at: int = 0  # time of the latest event of the warm-up; 0: the warm-up has not started
+    sample_until: int = 0  # time at which the sample ends, even with fewer than `StepDetector.steps` events
+    second: int = 0  # time of the second event; the step before it may still compile functions
+
+    def is_alive(self, now: int, min_count: int = MIN_COUNT) -> bool:
+        """Whether the site has had `min_count` events and still recurs."""
+        if self.count < min_count:
+            return False
+        interval = (self.last - self.first) // max(1, self.count - 1)
+        longest = _GONE_NS + _GONE_INTERVALS * interval
+        if not self.priority and (self.count >= _MANY_STEPS or min_count == 1):
+            longest = _STEPS_GONE_NS + _STEPS_GONE_INTERVALS * interval
+        return now - self.last <= longest
+
+    def takes_long(self, events: int, seconds: float, now: int) -> bool:
+        """Whether `events` events since the last restart have taken at least `seconds` together."""
+        return self.count - self.count_at_start >= events and now - self.first >= seconds * 1e9
+
+
+def make_loop_site(kind: str, now: int, *, wait_seconds: float) -> LoopSite | None:
+    """Return a site that had its first event at the time `now`; None if events of its kind cannot mark steps.
+
+    `wait_seconds` is how long a site must recur. Some kinds must recur for longer.
+    """
+    priority = PRIORITY.get(kind)
+    if priority is None:
+        return None
+    return LoopSite(priority, now + int(wait_seconds * _LONG_WAITS.get(kind, 1) * 1e9), now)

@@ -1,0 +1,116 @@
+"""Edits for loops that get each batch from a function of the script, as in `x, y = get_batch("train")`."""
+
+import ast
+
+from forebay.doctor.analyse.loop_code import conversions_in
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, stored_names
+from forebay.doctor.rules.compile_edits import executed_lines
+from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.input_edits import patch_statement
+
+__all__ = ["prefetch_call", "stack_slices"]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that let a thread make the next batch during the step; empty if they do not fit.
+
+    Line `number` is in the function that makes a batch, or in one that it calls. The batch must not depend on what the
+    loop assigns.
+    """
+    found = [each for each in code.statements if isinstance(each, ast.Assign) and _makes_batch(code, each, number)]
+    if len(found) != 1 or not isinstance(found[0], ast.Assign) or not isinstance(found[0].value, ast.Call):
+        return []
+    statement, call = found[0], found[0].value
+    loops = code.loops_around(statement)
+    if statement not in loops[0].body or code.replace_in_lines(statement, "") is not None:
+        return []
+    arguments = [code.text(argument) for argument in call.args]
+    arguments += [
+        f"{each.arg}={code.text(each.value)}" if each.arg else f"**{code.text(each.value)}" for each in call.keywords
+    ]
+    submitted = ", ".join([code.text(call.func), *arguments])
+    targets = " = ".join(code.text(target) for target in statement.targets)
+    maker, batch = code.new_name("maker"), code.new_name("next_batch")
+    imports = [] if code.imported_name("concurrent.futures", "ThreadPoolExecutor") else [_IMPORT]
+    return [
+        Edit.before(loops[-1], *imports, f"{maker} = ThreadPoolExecutor(1)", f"{batch} = {maker}.submit({submitted})"),
+        Edit.instead(statement, f"{targets} = {batch}.result()\n{batch} = {maker}.submit({submitted})"),
+        Edit.after_loop(loops[-1], f"{maker}.shutdown()"),
+    ]
+
+
+def _makes_batch(code: ScriptCode, statement: ast.Assign, number: int) -> bool:
+    """Whether a loop calls a function here that executes line `number`, and that needs nothing of the loop."""
+    loops, call = code.loops_around(statement), statement.value
+    if not loops or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return False
+    function = code.function(call.func.id)
+    if function is None or statement.lineno in executed_lines(code, [function]):
+        return False
+    lines = executed_lines(code, [function])
+    used = names_in(*call.args, *call.keywords).union(
+        *(_free_names(each) for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines)
+    )
+    has_stars = any(isinstance(argument, ast.Starred) for argument in call.args)
+    return number in lines and not has_stars and not used & stored_names(loops[-1])
+
+
+def _free_names(function: Function) -> set[str]:
+    """Return the names that a function reads from outside."""
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    stored = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+    return ({node.id for node in nodes} - parameters - stored) | shared
+
+
+def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
+    """Return the edits that convert slices of a list as slices of one array; empty if they do not fit.
+
+    The statement converts a list of slices, such as `[data[i : i + n] for i in starts]`. Each slice may be copied by
+    `list(...)` or by a comprehension that converts its numbers.
+    """
+    statement = code.statement_at(number)
+    function = code.function_around(statement) if statement is not None else None
+    if statement is None or function is None:
+        return []
+    calls = [call for call in code.calls(function.name) if code.loops_around(call)]
+    found = [part for part in conversions_in(statement) if isinstance(part.data, ast.ListComp)]
+    if len(found) != 1 or not calls or not isinstance(found[0].data, ast.ListComp):
+        return []
+    rows = found[0].data
+    part = _slice_of(rows.elt)
+    if part is None or not isinstance(part.value, ast.Name) or part.value.id not in _free_names(function):
+        return []
+    array, numpy = code.new_name(f"{part.value.id}_array"), code.module_alias("numpy", "np")
+    outer = code.loops_around(calls[0])[-1]
+    if function.lineno > outer.lineno or stored_names(outer) & {part.value.id}:
+        return []
+    elements = code.rewrite(part, code.replace(part.value, array))
+    stacked = f"{numpy}.stack({code.rewrite(rows, code.replace(rows.elt, elements))})"
+    imports = [] if code.imports("numpy") else ["import numpy as np"]
+    return [
+        Edit.before(outer, *imports, f'{array} = {numpy}.asarray({part.value.id}, dtype="{dtype}")'),
+        *patch_statement(code, statement, code.replace(rows, stacked)),
+    ]
+
+
+def _slice_of(node: ast.expr) -> ast.Subscript | None:
+    """Return the slice that an expression copies, such as `data[a:b]` in `[int(value) for value in data[a:b]]`."""
+    if isinstance(node, ast.Call) and last_name(node) in ("list", "tuple") and len(node.args) == 1:
+        return _slice_of(node.args[0])
+    if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
+        copied = node.elt.args[0] if _converts_number(node.elt) and isinstance(node.elt, ast.Call) else node.elt
+        target = node.generators[0].target
+        is_copied = isinstance(copied, ast.Name) and isinstance(target, ast.Name) and copied.id == target.id
+        return _slice_of(node.generators[0].iter) if is_copied else None
+    return node if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) else None
+
+
+def _converts_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node) in ("int", "float") and len(node.args) == 1
+
+
+_IMPORT = "from concurrent.futures import ThreadPoolExecutor"

@@ -1,0 +1,81 @@
+"""Edits that write files of `torch.save` in a background thread, with the arguments of the script's own call."""
+
+import ast
+
+from forebay.doctor.analyse.loop_code import step_loop
+from forebay.doctor.analyse.script_code import FUNCTIONS, Patch, ScriptCode, last_name, names_in, root_name
+from forebay.doctor.rules.edits import Edit
+
+__all__ = ["save_in_thread"]
+
+_IMPORTS = ("copy", "threading")
+
+
+def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
+    """Return the edits that copy the state and write it in a thread, which the next save waits for.
+
+    Empty if they do not fit: the statement is no plain call of `torch.save`, or the script closes the file after it.
+    """
+    statement = code.statement_at(number)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if statement is None or not isinstance(call, ast.Call) or not _is_torch_save(call):
+        return []
+    state, path = _arguments(call)
+    if state is None or path is None or _closes(code, statement, path):
+        return []
+    place, loop = _outermost(code, statement), step_loop(code, statement)
+    writers = code.new_name("writers") if "writers" in code.all_names else "writers"
+    join = f"while {writers}:\n    {writers}.pop().join()"
+    arguments = f"copy.deepcopy({code.rewrite(state, *_detached(code, state))}), {code.text(path)}"
+    imports = [f"import {name}" for name in _IMPORTS if not code.imports(name)]
+    edits = [
+        Edit.before(place, *imports, f"{writers} = []"),
+        Edit.instead(
+            statement,
+            f"{join}   # the previous file is complete\n"
+            f"{writers}.append(threading.Thread(target={code.text(call.func)}, args=({arguments})))\n"
+            f"{writers}[-1].start()",
+        ),
+    ]
+    if loop is not None:
+        edits.append(Edit.after_loop((code.loops_around(loop) or [loop])[-1], join))
+    return edits
+
+
+def _is_torch_save(call: ast.Call) -> bool:
+    return last_name(call) == "save" and root_name(call.func) == "torch"
+
+
+def _arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
+    """Return the state and the path of a call without other arguments; None for those that it lacks."""
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    if set(named) - {"obj", "f"} or any(isinstance(argument, ast.Starred) for argument in call.args):
+        return None, None
+    given = dict(zip(("obj", "f"), call.args, strict=False)) | named
+    return given.get("obj"), given.get("f")
+
+
+def _closes(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
+    """Whether the script closes the file, or reads it, when the call has returned."""
+    around = [parent for parent in code.ancestors(statement) if isinstance(parent, ast.With)]
+    opened = [item.optional_vars for parent in around for item in parent.items if item.optional_vars is not None]
+    is_file = isinstance(path, ast.Name) and path.id in names_in(*opened)
+    return is_file or bool(code.calls("BytesIO"))
+
+
+def _outermost(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
+    """Return the outermost loop around a statement or, if a function saves, the definition at the top level."""
+    loops = code.loops_around(statement)
+    if loops:
+        return loops[-1]
+    around = [parent for parent in code.ancestors(statement) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
+    outer = around[-1] if around else statement
+    assert isinstance(outer, ast.stmt)
+    return outer
+
+
+def _detached(code: ScriptCode, state: ast.expr) -> list[Patch]:
+    """Return the changes that detach losses, because tensors with a history cannot be copied."""
+    losses = {root_name(call.func) for call in code.calls("backward")}
+    values = state.values if isinstance(state, ast.Dict) else [state]
+    return [code.append(value, ".detach()") for value in values if isinstance(value, ast.Name) and value.id in losses]

@@ -1,0 +1,120 @@
+"""Edits that run a statement of the loop less often, with a counter that exists or that they introduce."""
+
+import ast
+from collections.abc import Collection, Iterable, Sequence
+
+from forebay.doctor.analyse.loop_code import counter_of
+from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.rules.edits import Edit
+
+__all__ = ["every_nth_call", "every_nth_step", "every_nth_steps", "without_counter"]
+
+
+def without_counter(text: str, steps: int) -> str:
+    """Return code that runs `text` in every `steps`-th step, for a loop that the capture does not show."""
+    return f"step = 0   # before the loop\nstep += 1   # in the loop\nif step % {steps} == 0:\n    {text}"
+
+
+def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> list[Edit]:
+    """Return the edits that run the statements of several lines only in every `steps`-th step.
+
+    Empty if the edits of one of them do not fit.
+    """
+    statements = {code.statement_at(number) for number in numbers}
+    if not statements or not all(_fits(code, statement) for statement in statements):
+        return []
+    counters: dict[ast.stmt, list[str]] = {}  # the outermost loop -> its new counters
+    edits: list[Edit] = []
+    for block in _blocks(code, sorted(filter(None, statements), key=lambda statement: statement.lineno)):
+        loops = code.loops_around(block[0])
+        counter = None if _is_conditional(code, block[0], loops[0]) else counter_of(code, loops[0])
+        if counter is None:
+            taken = counters.setdefault(loops[-1], [])
+            taken.append(_new_counter(code, "step", [name for names in counters.values() for name in names]))
+            edits.append(_counted(code, block, steps, taken[-1]))
+            continue
+        name, header = counter
+        edits.append(_instead(block, f"if {name} % {steps} == 0:\n{_indented(code, block)}"))
+        edits += [Edit.header(code, loops[0], header)] if header is not None else []
+    before = [Edit.before(loop, *(f"{name} = 0" for name in names)) for loop, names in counters.items()]
+    return list(dict.fromkeys([*before, *edits]))  # two statements of one loop need its new header once
+
+
+def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
+    """Return the edits that run a statement only in every `steps`-th step; empty if they do not fit."""
+    return every_nth_steps(code, [number], steps)
+
+
+def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
+    """Return the edits that skip all but every `calls`-th execution of a statement; empty if they do not fit.
+
+    This fits statements that run only in some steps, whatever decides which steps these are.
+    """
+    statement = code.statement_at(number)
+    loops = code.loops_around(statement) if statement is not None and not hasattr(statement, "body") else []
+    if statement is None or not loops or not (_is_call(statement) or _is_conditional(code, statement, loops[0])):
+        return []
+    name = _new_counter(code, "calls", ())
+    return [Edit.before(loops[-1], f"{name} = 0"), _counted(code, [statement], calls, name)]
+
+
+def _fits(code: ScriptCode, statement: ast.stmt | None) -> bool:
+    """Whether a statement is in a loop, and no later statement needs its result."""
+    return statement is not None and _is_call(statement) and bool(code.loops_around(statement))
+
+
+def _blocks(code: ScriptCode, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
+    """Group statements that directly follow each other, each on its own lines."""
+    blocks: list[list[ast.stmt]] = []
+    for statement in statements:
+        is_alone = code.replace_in_lines(statement, "") is None
+        if blocks and is_alone and _next_statement(code, blocks[-1][-1]) is statement:
+            blocks[-1].append(statement)
+        else:
+            blocks.append([statement])
+    return blocks
+
+
+def _next_statement(code: ScriptCode, statement: ast.stmt) -> ast.stmt | None:
+    """Return the statement after another one in the same block, if that is alone on its lines."""
+    for name in ("body", "orelse", "finalbody"):
+        block: list[ast.stmt] = getattr(code.parents.get(statement), name, [])
+        if statement in block[:-1] and code.replace_in_lines(statement, "") is None:
+            return block[block.index(statement) + 1]
+    return None
+
+
+def _counted(code: ScriptCode, block: Sequence[ast.stmt], calls: int, name: str) -> Edit:
+    """Return the edit that counts the executions of a block with a counter, and skips most of them."""
+    return _instead(block, f"{name} += 1\nif {name} % {calls} == 0:\n{_indented(code, block)}")
+
+
+def _new_counter(code: ScriptCode, name: str, taken: Collection[str]) -> str:
+    names = [name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))]
+    return next((each for each in names if each not in taken and each not in code.all_names), code.new_name(names[-1]))
+
+
+def _instead(block: Sequence[ast.stmt], text: str) -> Edit:
+    """Return the edit that replaces consecutive statements."""
+    if len(block) == 1:
+        return Edit.instead(block[0], text)
+    return Edit("instead", block[0].lineno, block[-1].end_lineno or block[-1].lineno, text)
+
+
+def _indented(code: ScriptCode, block: Sequence[ast.stmt]) -> str:
+    return "\n".join(f"    {line}" for statement in block for line in code.text(statement).split("\n"))
+
+
+def _is_call(statement: ast.stmt) -> bool:
+    """Whether a statement is an expression, such as a call, so that no later statement needs its result."""
+    return isinstance(statement, ast.Expr)
+
+
+def _is_conditional(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
+    """Whether a condition inside the loop decides if the statement runs."""
+    for parent in code.ancestors(statement):
+        if parent is loop:
+            return False
+        if isinstance(parent, ast.If):
+            return True
+    return False

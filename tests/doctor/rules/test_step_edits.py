@@ -1,0 +1,98 @@
+"""Edits that run statements less often count with a counter that exists, so that the edited script runs."""
+
+import pytest
+from tests.doctor.applied_cures import apply_cure
+from tests.doctor.rules.edited_code import code_after
+
+from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.rules.edits import format_edits
+from forebay.doctor.rules.step_edits import every_nth_call, every_nth_step, every_nth_steps, without_counter
+
+LOOPS = {  # each calls `save(i)` 20 times
+    "range": "for i in range(20):\n    save(i)",
+    "range without a name": "for _ in range(20):\n    save(_)",
+    "range with a step": "for i in range(0, 640, 32):\n    save(i)",
+    "range with a start and a step": "for i in range(7, 147, 7):\n    save(i)",
+    "enumerate": "for n, i in enumerate('abcdefghijklmnopqrst'):\n    save(i)",
+    "elements": "for i in 'abcdefghijklmnopqrst':\n    save(i)",
+    "pairs": "for i, j in [(1, 2)] * 20:\n    save(i)",
+    "while with a counter": "i = 0\nwhile i < 20:\n    save(i)\n    i += 1",
+    "while without a counter": "i = 100\nwhile i:\n    save(i)\n    i -= 5",
+    "while with a condition": "i = 0\nwhile i < 100:\n    i += 1\n    if i % 5 == 1:\n        save(i)",
+    "loops in each other": "for a in range(4):\n    i = 100\n    while i:\n        save(i)\n        i -= 20",
+    "a name that is taken": "step = 40\nwhile step:\n    step -= 2\n    save(step)",
+}
+
+
+def saved(source):
+    """Run a source; return the arguments of its calls of `save`."""
+    received = []
+    exec(compile(source, "script", "exec"), {"save": received.append, "evaluate": lambda i: received.append(i)})
+    return received
+
+
+def line_of_save(source):
+    return next(number for number, text in enumerate(source.split("\n"), 1) if "save(" in text)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_with_the_edit_a_loop_of_any_kind_calls_a_function_in_every_fifth_step(loop):
+    source = LOOPS[loop]
+    text = apply_cure(source, code_after(source, line_of_save(source), every_nth_step, 5))
+    assert len(saved(source)) == 20
+    assert len(saved(text)) == 4
+
+
+@pytest.mark.parametrize("loop", [name for name in LOOPS if name != "range without a name"])
+def test_with_the_edit_every_fifth_call_remains(loop):
+    source = LOOPS[loop]
+    text = apply_cure(source, code_after(source, line_of_save(source), every_nth_call, 5))
+    assert saved(text) == saved(source)[4::5]
+
+
+def test_every_tenth_of_the_steps_that_a_condition_chooses_remains():
+    source = "for step in range(1, 201):\n    if (step + 1) % 20 == 0:\n        value = evaluate(step)"
+    text = apply_cure(source, code_after(source, 3, every_nth_call, 5))
+    assert saved(text) == [99, 199]
+
+
+def test_an_assignment_that_each_step_needs_is_not_skipped():
+    assert code_after("for i in r:\n    x = f(i)\n    g(x)", 2, every_nth_call, 5) == ""
+    assert code_after("for i in r:\n    x = f(i)\n    g(x)", 2, every_nth_step, 5) == ""
+
+
+def test_statements_that_follow_each_other_share_a_condition():
+    source = "while True:\n    train()\n    save(model)\n    save(optimizer)\n    log()\n    save(loss)"
+    assert format_edits(every_nth_steps(ScriptCode(source), [6, 3, 4], 5)).split("\n") == [
+        "# before line 1:",
+        "step = 0",
+        "step_2 = 0",
+        "# instead of lines 3 to 4:",
+        "step += 1",
+        "if step % 5 == 0:",
+        "    save(model)",
+        "    save(optimizer)",
+        "# instead of line 6:",
+        "step_2 += 1",
+        "if step_2 % 5 == 0:",
+        "    save(loss)",
+    ]
+
+
+def test_statements_on_one_line_are_not_moved_together():
+    source = "for i in range(20):\n    save(i); save(-i)\n    save(0)"
+    assert format_edits(every_nth_steps(ScriptCode(source), [3], 5)) != ""
+    assert "# instead of lines" not in format_edits(every_nth_steps(ScriptCode(source), [2, 3], 5))
+
+
+def test_if_one_statement_does_not_fit_there_are_no_edits():
+    assert every_nth_steps(ScriptCode("save(0)\nfor i in r:\n    save(i)"), [1, 3], 5) == []
+
+
+def test_code_for_an_unknown_loop_makes_its_own_counter():
+    assert without_counter("save()", 5).split("\n") == [
+        "step = 0   # before the loop",
+        "step += 1   # in the loop",
+        "if step % 5 == 0:",
+        "    save()",
+    ]
