@@ -36,13 +36,16 @@ def test_data_in_files_is_shuffled_by_blocks(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "checkpoint"), [("train_resumable.py", "checkpoint.pt"), ("train_resumable_tf.py", "checkpoint.json")]
+)
+@pytest.mark.parametrize(
     "killed", [f"{SAVED}\n            {KILL}", f"{KILL}\n            {SAVED}"], ids=["after", "before"]
 )
-def test_a_killed_run_continues_with_the_next_row_and_the_same_losses(killed, tmp_path):
+def test_a_killed_run_continues_with_the_next_row_and_the_same_losses(killed, name, checkpoint, tmp_path):
     """The process is killed after, or before, the checkpoint of the seventh batch has replaced the one before it."""
-    script = recipe("train_resumable.py")
+    script = recipe(name)
     expected = run_script(script, tmp_path).splitlines()
-    (tmp_path / "checkpoint.pt").unlink()
+    (tmp_path / checkpoint).unlink()
     (tmp_path / "train.py").write_text(script.replace(SAVED, killed))
     first = run_python("train.py", cwd=tmp_path, **ON_CPU)
     assert first.returncode == -signal.SIGKILL

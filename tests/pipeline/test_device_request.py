@@ -106,7 +106,7 @@ def test_every_file_is_one_extent(tmp_path):
 
 STAGED = {
     "the rows are read in sequence, not by index": lambda: fb.from_generator(lambda: iter([np.zeros(3)] * 4)).batch(2),
-    "batches differ in size": lambda: arrays().batch(2, pad=0),
+    "batches may differ in size": lambda: arrays().batch(2, pad=0),
     "map(same) runs on the host": lambda: arrays().batch(2).map(same),
     "the rows are not in memory that can be page-locked": lambda: fb.from_source([np.zeros(3)] * 4).batch(2),
     NOT_CONTIGUOUS: lambda: fb.from_arrays(np.zeros((10, 4), order="F")).batch(2),

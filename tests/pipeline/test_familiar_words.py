@@ -1,7 +1,9 @@
 """Words of other loaders work, or raise an error that names the word of Forebay."""
 
 import copy
+import inspect
 import pickle
+import pydoc
 import subprocess
 import sys
 
@@ -98,6 +100,12 @@ HINTS = {
     "pipeline[0]": (lambda: ROWS[0], "pipeline.feed('loader')"),
     "feed[0]": (lambda: ROWS.batch(2).feed("numpy")[0], "pipeline.feed('loader')"),
     "from_generator(output_signature=)": (lambda: fb.from_generator(iter, output_signature=1), "spec=fb.ArraySpec"),
+    "from_images(image_size=)": (lambda: fb.from_images("*.jpg", image_size=(8, 8)), "Write size=(height, width)"),
+    "from_images(labels=)": (lambda: fb.from_images("*.jpg", labels="inferred"), "Write label='folder'"),
+    "from_images(label='inferred')": (lambda: fb.from_images("*.jpg", label="inferred"), "Write label='folder'"),
+    "unbatch()": (lambda: ROWS.batch(2).unbatch(), "before batch()"),
+    "enumerate()": (lambda: ROWS.enumerate(), "fb.from_arrays({'row': np.arange(len(x)), 'x': x})"),
+    "apply(...)": (lambda: ROWS.apply(abs), "function(pipeline)"),
     "both words": (lambda: ROWS.batch(5, drop_last=True, drop_remainder=True), "Pass one of them"),
 }
 
@@ -131,6 +139,29 @@ def test_unknown_words_raise_the_errors_of_python():
         ROWS.colour  # noqa: B018
     with pytest.raises(AttributeError, match="module 'forebay' has no attribute 'colour'"):
         fb.colour  # noqa: B018
+
+
+MISSPELLED = {
+    "batch": (lambda: ROWS.batch(2, drop_reminder=True), r"Pipeline\.batch\(\).*Did you mean 'drop_remainder'\?"),
+    "shuffle": (lambda: ROWS.shuffle(sed=0), r"Pipeline\.shuffle\(\).*Did you mean 'seed'\?"),
+    "sample": (lambda: ROWS.sample(weight=[1]), r"Pipeline\.sample\(\).*Did you mean 'weights'\?"),
+    "window": (lambda: ROWS.window(2, strides=1), r"Pipeline\.window\(\).*Did you mean 'stride'\?"),
+    "from_ragged": (lambda: fb.from_ragged(X, offset=Y), r"from_ragged\(\).*Did you mean 'offsets'\?"),
+    "too many": (lambda: ROWS.batch(2, 3), r"Pipeline\.batch\(\) takes from 1 to 2 positional arguments"),
+}
+
+
+@pytest.mark.parametrize("method", MISSPELLED)
+def test_a_misspelled_argument_raises_an_error_with_the_public_name_and_the_nearest_argument(method):
+    call, words = MISSPELLED[method]
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+def test_methods_keep_their_signatures_for_help():
+    assert list(inspect.signature(fb.Pipeline.take).parameters) == ["self", "count"]
+    assert "count" in pydoc.render_doc(fb.Pipeline.take)
+    assert "label" in inspect.signature(fb.from_images).parameters
 
 
 def test_hinted_names_are_not_attributes():

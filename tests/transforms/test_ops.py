@@ -199,8 +199,8 @@ def test_an_unknown_where_is_refused():
         fb.from_arrays(np.arange(10)).batch(4).map(add_one, where="gpu")
 
 
-def test_a_map_on_a_device_needs_one():
-    with pytest.raises(PipelineError, match="batches go to the CPU"):
+def test_a_map_on_a_device_needs_a_framework():
+    with pytest.raises(PipelineError, match="batches go to the CPU, where numpy cannot run it"):
         fb.from_arrays(np.arange(10)).batch(4).map(add_one, where="device").feed("numpy")
 
 

@@ -131,6 +131,10 @@ def _print_results(nbytes: int, speeds: dict[str, float], decisions: list[dict[s
     for name, speed in speeds.items():
         table.add_row(name, f"{speed:,.0f}", f"{speed / slowest:.1f} x")
     console.print(table)
+    console.print(
+        "\nThese batches stay on the CPU. With rows in memory, one NumPy index a batch is then as fast as a feed."
+    )
+    console.print("A feed gains with a GPU, with files that must be decoded, and with maps.")
     console.print("\n[bold]Why[/]: the plan of the feed from memory\n")
     table = Table(box=None, pad_edge=False, show_header=False)
     for decision in decisions:

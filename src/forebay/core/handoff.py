@@ -11,6 +11,7 @@ from forebay.errors import SpecError
 
 __all__ = [
     "BatchSplit",
+    "CastingHandOff",
     "DeviceHandOff",
     "FinishingHandOff",
     "HandOff",
@@ -141,6 +142,15 @@ class PlacedHandOff(HandOff, Protocol):
     @property
     def description(self) -> tuple[str, str]:
         """The devices, and how they get their rows, for `explain()`."""
+        ...
+
+
+@runtime_checkable
+class CastingHandOff(Protocol):
+    """A hand-off whose framework can run device transforms, wherever its arrays are."""
+
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the framework's array converted to another dtype."""
         ...
 
 

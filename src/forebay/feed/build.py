@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from forebay.core.array_ops import ArrayOps, ArrayOpsProvider
-from forebay.core.handoff import DeviceHandOff, FinishingHandOff, HandOff, RaggedTarget, SparseHandOff
+from forebay.core.handoff import CastingHandOff, FinishingHandOff, HandOff, RaggedTarget, SparseHandOff
 from forebay.core.machine import Machine
 from forebay.core.ragged import Ragged, map_values
 from forebay.core.recorder import Recorder
@@ -179,14 +181,14 @@ def _open_file_reader(parts: FillerParts) -> FileReader | None:
 
 
 def _build_device_transforms(request: FeedRequest) -> "DeviceTransforms | None":
-    transforms, hand_off = request.plan_input.device_transforms, request.target.device_handoff
-    if not transforms or hand_off is None:
+    transforms = request.plan_input.device_transforms
+    if not transforms:
         return None
     # The device transforms are the last transforms of the pipeline. A Densify, which Forebay adds before them, gets the
     # index -1. So the user's transforms keep their indices, which seed random numbers.
     added = sum(isinstance(transform, Densify) for transform in transforms)
     first = len(request.pipeline.transforms) - len(transforms) - added
-    return DeviceTransforms(transforms, request.specs.structure, hand_off, first=first)
+    return DeviceTransforms(transforms, request.specs.structure, request.target.hand_off, first=first)
 
 
 class RaggedHandOff:
@@ -212,9 +214,7 @@ class DeviceTransforms:
     receives one batch of the framework's arrays and runs on the consumer's thread and stream.
     """
 
-    def __init__(
-        self, transforms: Sequence[Transform], structure: Structure, hand_off: DeviceHandOff, *, first: int
-    ) -> None:
+    def __init__(self, transforms: Sequence[Transform], structure: Structure, hand_off: HandOff, *, first: int) -> None:
         """`first` is the index of the first device transform in the pipeline."""
         self._transforms, self._structure, self._hand_off, self._first = tuple(transforms), structure, hand_off, first
         self._finish = hand_off.finish if isinstance(hand_off, FinishingHandOff) else None
@@ -254,17 +254,21 @@ class DeviceTransforms:
         assert isinstance(transform, Cast | Scale)  # `split_transforms` moves no other transform to a device
         values = zip(leaves, values_per_leaf(transform.fields, structure, transform), strict=True)
         if isinstance(transform, Cast):
-            return [leaf if dtype is None else self._hand_off.cast(leaf, dtype) for leaf, dtype in values], structure
+            return [leaf if dtype is None else self._cast(leaf, dtype) for leaf, dtype in values], structure
         scale = self._scale
         scaled = [leaf if factor is None else map_values(scale, leaf, factor, transform) for leaf, factor in values]
         return scaled, structure
 
+    def _cast(self, leaf: Any, dtype: np.dtype[Any]) -> Any:
+        assert isinstance(self._hand_off, CastingHandOff)  # `Target.runs_device_transforms` has checked this
+        return self._hand_off.cast(leaf, dtype)
+
     def _scale(self, leaf: Any, factor: float, transform: Scale) -> Any:
-        scaled = self._hand_off.cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
+        scaled = self._cast(leaf, transform.dtype) * transform.dtype.type(factor).item()
         return scaled + transform.dtype.type(transform.offset).item() if transform.offset else scaled
 
 
-def _array_ops_of(hand_off: DeviceHandOff, transform: Augmentation) -> ArrayOps:
+def _array_ops_of(hand_off: HandOff, transform: Augmentation) -> ArrayOps:
     if not isinstance(hand_off, ArrayOpsProvider):
         raise PipelineError(
             f"{transform} comes after a map on the device, but the hand-off {hand_off.name!r} has no array operations. "

@@ -42,7 +42,8 @@ class Epoch:
         self._hand_off, self._device_transforms = parts.hand_off.hand_off, parts.device_transforms
         self._build_tree, self._skipped_rows = parts.build_tree, parts.skipped_rows
         self._row_nbytes = sum(spec.nbytes for spec in self.plan.input.specs) if self.plan.input.fixed_size else None
-        self._is_host = not parts.runner.engine.is_device
+        # Batches on the host are handed off as trees at once, unless the consumer's thread must transform them.
+        self._is_host = not parts.runner.engine.is_device and parts.device_transforms is None
         self._lock, self._reports, self._read_stats = feed.lock, feed.reports, feed.read_stats
         self._started_at, self._nbytes = time.perf_counter(), 0
         # True if no group follows the current one; False for a stream, whose end is unknown.

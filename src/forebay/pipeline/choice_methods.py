@@ -16,6 +16,7 @@ from forebay.order.orders import Order
 from forebay.order.sampling import Sampled
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.description import IndexFolder, PipelineDescription
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.row_choices import (
     balanced_weights,
     check_weights,
@@ -35,6 +36,7 @@ __all__ = ["ChoiceMethods"]
 class ChoiceMethods(PipelineDescription):
     """A pipeline description with methods that choose rows. Each method returns a new pipeline."""
 
+    @accept_familiar_arguments
     def select(self, rows: Any) -> Self:
         """Keep the rows that a mask or row numbers choose.
 
@@ -52,6 +54,7 @@ class ChoiceMethods(PipelineDescription):
         """
         return replace(self, order=select_positions(self._fixed_order("select"), rows))
 
+    @accept_familiar_arguments
     def index(self, folder: str | os.PathLike[str], *, version: str | None = None) -> Self:
         """Store what later methods learn from a pass over all rows, so that the next process does not read them again.
 
@@ -79,6 +82,7 @@ class ChoiceMethods(PipelineDescription):
             raise PipelineError(f"index(version={version!r}): pass a text, such as version='1'.")
         return replace(self, index_folder=IndexFolder(Path(folder).expanduser(), version))
 
+    @accept_familiar_arguments
     def filter(self, function: Callable[[Any], Any], *, fields: str | Sequence[str] | None = None) -> Self:
         """Keep the rows for which a function returns True.
 
@@ -108,6 +112,7 @@ class ChoiceMethods(PipelineDescription):
             raise PipelineError(f"{row_filter} kept none of {len(mask)} rows. Check the function.")
         return replace(pipeline, order=select_positions(order, mask))
 
+    @accept_familiar_arguments
     def split(self, *fractions: float, seed: int | None = 0, by: Any = None) -> tuple[Self, ...]:
         """Divide the rows into disjoint parts, and return one pipeline for each fraction.
 
@@ -143,6 +148,7 @@ class ChoiceMethods(PipelineDescription):
         ]
         return tuple(replace(self, order=part) for part in parts)
 
+    @accept_familiar_arguments
     def sample(
         self,
         *,

@@ -15,6 +15,7 @@ from forebay.order.mix_pattern import MAX_PERIOD, integer_weights
 from forebay.order.orders import Order, Sequential
 from forebay.pipeline.argument_checks import check_count, check_number
 from forebay.pipeline.description import IndexFolder
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.pipeline import Pipeline
 from forebay.sources.combined import JoinedSource, ZippedSource
 from forebay.sources.streams.batches import BatchStream
@@ -22,6 +23,7 @@ from forebay.sources.streams.batches import BatchStream
 __all__ = ["concat", "interleave", "zip_rows"]
 
 
+@accept_familiar_arguments
 def concat(*pipelines: Pipeline) -> Pipeline:
     """Feed the rows of the first pipeline, then those of the second, and so on.
 
@@ -50,6 +52,7 @@ def concat(*pipelines: Pipeline) -> Pipeline:
     return _join(pipelines, Concatenated.of, seed=pipelines[0].seed)
 
 
+@accept_familiar_arguments
 def interleave(
     *pipelines: Pipeline,
     weights: Sequence[float] | None = None,
@@ -85,6 +88,7 @@ def interleave(
     return _join(pipelines, lambda parts: Interleaved.of(parts, numbers, stop, seed), seed=map_seed)
 
 
+@accept_familiar_arguments
 def zip_rows(*pipelines: Pipeline) -> Pipeline:
     """Combine row i of all pipelines into one row.
 

@@ -65,6 +65,7 @@ def from_arrays(tree: Tree) -> Pipeline:
     return _from_indexed(RaggedArraySource(tree) if has_ragged_leaves(tree) else ArraySource(tree))
 
 
+@accept_familiar_arguments
 def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     """Feed rows of different length that follow each other in one array, without a copy.
 
@@ -87,6 +88,7 @@ def from_ragged(values: Tree, offsets: Any = None) -> Pipeline:
     return from_arrays(structure.unflatten([Ragged(leaf, offsets) for leaf in leaves]))
 
 
+@accept_familiar_arguments
 def from_frame(
     frame: Any,
     *,
@@ -115,6 +117,7 @@ def from_frame(
     return _from_indexed(FrameSource(frame, columns=columns, dtype=dtype))
 
 
+@accept_familiar_arguments
 def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = None, **options: Any) -> Pipeline:
     """Feed the rows of files.
 
@@ -172,6 +175,7 @@ def from_files(files: str | Path | Sequence[str | Path], *, spec: Tree | None = 
     return replace(_from_indexed(source), file_recipe=recipe)
 
 
+@accept_familiar_arguments
 def from_images(
     files: str | Path | Sequence[str | Path],
     *,
@@ -269,6 +273,7 @@ def from_generator(make: Callable[[], Iterable[Tree]], *, spec: Tree | None = No
     return Pipeline(RowStream(make, spec))
 
 
+@accept_familiar_arguments
 def from_batches(loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> Pipeline:
     """Feed the ready-made batches of another loader.
 
@@ -285,6 +290,7 @@ def from_batches(loader: Iterable[Tree] | Callable[[], Iterable[Tree]]) -> Pipel
     return Pipeline(BatchStream(loader))
 
 
+@accept_familiar_arguments
 def from_source(source: Any) -> Pipeline:
     """Feed the rows of a `Source`, or of any object with `__len__` and `__getitem__`.
 

@@ -49,8 +49,13 @@ def plan_device_pull(plan_input: PlanInput, cores: int, *, max_group_batches: in
     )
 
 
-def why_on_device(transform: Transform) -> str:
-    """Return the reason why a transform runs on the device."""
+def why_on_device(transform: Transform, *, has_gpu: bool = True) -> str:
+    """Return the reason why a transform runs on the device.
+
+    Without a GPU, only a map with where="device" and the transforms after it run there.
+    """
+    if not has_gpu:
+        return f"no GPU: the framework runs it where the batches are{describe_map(transform)}"
     if isinstance(transform, Densify):
         return "fewer bytes cross the link than those of dense rows"
     requested = transform.where == "device"

@@ -32,6 +32,7 @@ __all__ = [
     "memory_extents_of",
     "output_specs",
     "split_transforms",
+    "transforms_before_device_maps",
 ]
 
 QUEUED_CONSUMER_SLOTS = 3  # slots in use with a run-ahead limit: LENT_SLOTS, and one group with queued work
@@ -133,7 +134,7 @@ def _why_staged(pipeline: Pipeline, transforms: Sequence[Transform], extents: Se
     if pipeline.source.encoded_images is not None:
         return "the device decodes the rows"
     if pipeline.padded:
-        return "batches differ in size"
+        return "batches may differ in size"
     if transforms:
         return f"{transforms[0]} runs on the host"
     if not pipeline.source.memory():
@@ -194,7 +195,7 @@ def split_transforms(
     the fewest uploaded bytes, this function chooses the one with the fewest host transforms. It prefers a split that
     leaves no augmentation to the host, because the CPU needs far more time for a pixel than the link.
     """
-    specs = infer_specs(pipeline, _before_device_maps(transforms))
+    specs = infer_specs(pipeline, transforms_before_device_maps(transforms))
     max_count = len(specs.transforms)
     min_count = max_count
     lowest = max_count if pipeline.batching is not None and pipeline.batching.ragged is not None else 0
@@ -220,7 +221,7 @@ def output_specs(
     return tuple(ArraySpec(leaf.shape[1:], hand_off.framework_dtype(leaf.dtype)) for leaf in leaves), structure
 
 
-def _before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
+def transforms_before_device_maps(transforms: tuple[Transform, ...]) -> tuple[Transform, ...]:
     """Return the transforms before the first one with where='device'.
 
     Raise PipelineError if a later transform needs the host.

@@ -4,7 +4,7 @@ import functools
 import inspect
 import reprlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from types import FrameType, ModuleType
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -55,11 +55,13 @@ _MODULE = {
     "zip": "Write fb.zip_rows(first, second).",
 }
 _PIPELINE = {
+    "apply": "Call the function with the pipeline: function(pipeline).",
     "as_numpy_iterator": "Iterate pipeline.feed('numpy').",
     "cardinality": "Write len(pipeline), which counts rows before batch() and batches after it.",
     "concatenate": "Write fb.concat(first, second).",
     "cuda": _TO_DEVICE,
     "element_spec": "Read pipeline.specs, or feed.specs after maps.",
+    "enumerate": "Add the row numbers as a field: fb.from_arrays({'row': np.arange(len(x)), 'x': x}).",
     "explain": _PLAN,
     "flat_map": "Write fb.from_generator(function), whose function yields the rows.",
     "from_generator": "Write fb.from_generator(function).",
@@ -77,6 +79,7 @@ _PIPELINE = {
     "stats": "A feed has statistics: feed = pipeline.feed('torch'), then feed.stats().",
     "to": _TO_DEVICE,
     "train_test_split": "Write train, test = pipeline.split(0.8, 0.2).",
+    "unbatch": "A pipeline has rows until batch(). Call the methods for rows before batch().",
     "with_format": "Choose the framework of the batches: pipeline.feed('torch').",
     "with_options": "Forebay chooses threads and buffers by itself; `explain()` of a feed shows them. Leave it out.",
     "zip": "Write fb.zip_rows(first, second).",
@@ -126,6 +129,16 @@ _ARGUMENTS = {
         "output_signature": _STREAM_SPEC,
         "output_types": _STREAM_SPEC,
     },
+    "from_images": {
+        "batch_size": "Write from_images(...).batch(32).",
+        "color_mode": "Write channels=1 for gray images, 3 for RGB (the default) or 4 for RGBA.",
+        "image_size": "Write size=(height, width).",
+        "label_mode": "Write label='folder', which gives class numbers; map(fb.one_hot({'label': 10})) encodes them.",
+        "labels": "Write label='folder', or a table or function for label=.",
+        "seed": "Write from_images(...).shuffle(seed=0).",
+        "shuffle": "Write from_images(...).shuffle(seed=0).",
+        "validation_split": _SPLIT,
+    },
     "map": {
         "batched": "Call map() after batch() for a function of batches.",
         "deterministic": "The order of rows is always the same. Leave the argument out.",
@@ -138,6 +151,8 @@ _ARGUMENTS = {
         "reshuffle_each_iteration": "Every epoch has another order. Leave the argument out.",
     },
 }
+# Values of other libraries, by the function and the argument of Forebay: what to do.
+_VALUES = {("from_images", "label", "inferred"): "Write label='folder': the folder of a file is its class."}
 # What to do if a call has more positional arguments than the function, or no argument.
 _TOO_MANY = {"shuffle": _SHUFFLE, "from_arrays": "Pass all arrays as one value: from_arrays((x, y))."}
 _NO_ARGUMENT = {"cache": "Write cache('8GB') to keep up to 8 GB in RAM, or cache('folder') to keep rows on disk."}
@@ -149,10 +164,14 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
     """Decorate a function of pipelines to treat arguments of other libraries.
 
     Synonyms (`_SYNONYMS`) work. Other known arguments raise a PipelineError that says what to write. Arguments that are
-    in no table raise Python's TypeError.
+    in no table raise a TypeError with the nearest argument of the function.
     """
     name, code = function.__name__, inspect.unwrap(function).__code__
     receivers = int(code.co_varnames[:1] == ("self",))
+    if receivers:
+        function.__qualname__ = f"Pipeline.{name}"  # Python's errors name the public class, not the one with the method
+    has_options = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    known = code.co_varnames[receivers : code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -166,6 +185,11 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
         for key in arguments.keys() & _ARGUMENTS.get(name, {}).keys():
             value = reprlib.repr(arguments[key])
             raise PipelineError(f"{name}({key}={value}): {_ARGUMENTS[name][key].replace('{value}', value)}")
+        for key, value in arguments.items():
+            if isinstance(value, str) and (name, key, value) in _VALUES:
+                raise PipelineError(f"{name}({key}={value!r}): {_VALUES[name, key, value]}")
+        if not has_options and not arguments.keys() <= set(known):
+            _refuse_argument(function.__qualname__, arguments, known)
         return function(*args, **arguments)
 
     return call
@@ -242,6 +266,13 @@ def _field_advice(names: list[str], paths: tuple[str, ...], unit: str) -> str:
     else:
         return f"Take its fields inside the function: {unit}[...]. "
     return f"Write map(lambda {unit}: function({', '.join(f'{unit}[{key}]' for key in keys)})). "
+
+
+def _refuse_argument(function: str, arguments: Iterable[str], known: Sequence[str]) -> NoReturn:
+    """Raise a TypeError for the first unknown argument, with the nearest known one."""
+    unknown = next(name for name in arguments if name not in known)
+    nearest = "".join(f" Did you mean {name!r}?" for name in get_close_matches(unknown, known, n=1))
+    raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r}.{nearest}")
 
 
 def _refuse_validation_split(kind: str, caller: FrameType | None) -> None:

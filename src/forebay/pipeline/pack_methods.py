@@ -15,6 +15,7 @@ from forebay.order.choices import consecutive_start
 from forebay.order.packing import LongTexts, Packed
 from forebay.pipeline.argument_checks import check_count, check_number, refuse_error_limit
 from forebay.pipeline.description import PipelineDescription
+from forebay.pipeline.familiar_words import accept_familiar_arguments
 from forebay.pipeline.row_lengths import check_lengths, read_lengths, rows_at
 from forebay.pipeline.row_methods import RowMethods
 from forebay.pipeline.stored_columns import refuse_transforms
@@ -27,6 +28,7 @@ __all__ = ["PackMethods"]
 class PackMethods(RowMethods):
     """A pipeline description with methods that put several rows into one."""
 
+    @accept_familiar_arguments
     def pack(
         self,
         length: int,

@@ -58,6 +58,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         warn_renamed("Pipeline", {"opening": "file_recipe"})
         return self.file_recipe
 
+    @accept_familiar_arguments
     def shard(self, index: int | Literal["auto"], count: int | None = None) -> Self:
         """Keep every `count`-th row (or ready-made batch) of the order, beginning with number `index`.
 
@@ -112,7 +113,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
             function: A function of a row or a batch, or a transform such as `fb.scale(...)`.
             where: Where the function runs. `"thread"`: worker threads, for NumPy code, which releases the GIL.
                 `"process"`: worker processes, for pure Python code. `"ray"`: workers on a Ray cluster, for more CPU
-                time than this machine has. `"device"`: the GPU, on batches of the framework's arrays.
+                time than this machine has. `"device"`: the device of the feed, on batches of the framework's arrays.
+                Without a GPU, the framework runs the function on the CPU.
             seed: The seed of `rng`; by default the seed of `shuffle`.
             workers: Upper limit of the number of processes or Ray workers.
             on_error: `"raise"` ends the feed if the function raises an exception. With `"skip"`, the result of the

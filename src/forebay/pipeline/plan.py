@@ -114,7 +114,7 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of host memory that the feed uses at most, not counting the source.
 
-        If batches differ in size, this assumes that all are as large as the first or, with `tokens`, as large as
+        If batches may differ in size, this assumes that all are as large as the first or, with `tokens`, as large as
         allowed.
         """
         return (self.slots + LENT_SLOTS) * self.slot_nbytes + self.scratch_nbytes

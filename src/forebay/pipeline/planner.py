@@ -166,7 +166,7 @@ class _Draft:
             where, why = _placement(number, plan_input)
             yield Decision(str(transform), where, why + describe_map(transform))
         for transform in plan_input.device_transforms:
-            yield Decision(str(transform), "device", why_on_device(transform))
+            yield Decision(str(transform), "device", why_on_device(transform, has_gpu=plan_input.device is not None))
         if plan_input.fixed_size:
             why_memory = f"slots and buffers; the limit is host_bytes={format_nbytes(plan_input.host_nbytes)}"
         else:
@@ -276,7 +276,7 @@ def _ready_groups(plan_input: PlanInput) -> int:
 def _group_batches(plan_input: PlanInput, workers: int) -> _Choice:
     batch_nbytes = _batch_nbytes(plan_input)
     if not plan_input.fixed_size:
-        return _Choice(1, "batches differ in size")
+        return _Choice(1, "batches may differ in size")
     if not plan_input.indexed:
         return _Choice(1, "a batch of a stream is delivered as soon as its rows are read")
     if workers:
@@ -310,7 +310,7 @@ def _batch_nbytes(plan_input: PlanInput) -> int:
 
 
 def _why_processes(plan_input: PlanInput) -> str:
-    how = "through shared memory" if plan_input.fixed_size else "pickled, because batches differ in size"
+    how = "through shared memory" if plan_input.fixed_size else "pickled, because batches may differ in size"
     return f"a map has where='process'; rows are passed {how}"
 
 

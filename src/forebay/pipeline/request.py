@@ -18,6 +18,7 @@ from forebay.pipeline.device_request import (
     device_input,
     output_specs,
     split_transforms,
+    transforms_before_device_maps,
 )
 from forebay.pipeline.options import FeedOptions
 from forebay.pipeline.order_decision import order_decision
@@ -155,7 +156,8 @@ def _split_transforms(pipeline: Pipeline, target: Target) -> tuple[TransformSpec
     """Return the host's transforms with their specs, and the device transforms."""
     transforms = padded_transforms(pipeline)
     if target.device_handoff is None:
-        return infer_specs(pipeline, transforms), ()
+        before = transforms_before_device_maps(transforms)
+        return infer_specs(pipeline, before), transforms[len(before) :]
     return split_transforms(pipeline, transforms, target.hand_off)
 
 

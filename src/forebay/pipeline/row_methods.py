@@ -83,6 +83,7 @@ class RowMethods(ChoiceMethods):
         order = BlockShuffled(self.order, seed, block, mix or self._default_open_blocks(block))
         return replace(self, order=order, seed=seed)
 
+    @accept_familiar_arguments
     def window(self, length: int, *, stride: int = 1, horizon: int = 0, within: Any = None) -> Self:
         """Make one row of every window of `length + horizon` consecutive rows of a series.
 
@@ -135,6 +136,7 @@ class RowMethods(ChoiceMethods):
             )
         return slice(first, first + require_length(self.order, "window"))
 
+    @accept_familiar_arguments
     def repeat(self, count: int | None = None) -> Self:
         """Repeat all rows (before `batch()`) or all batches (after it) in each epoch.
 
@@ -156,6 +158,7 @@ class RowMethods(ChoiceMethods):
             return replace(self, source=RepeatedStream(self._stream, count))
         return replace(self, order=Repeated(self.order, count))
 
+    @accept_familiar_arguments
     def take(self, count: int) -> Self:
         """Keep only the first rows (before `batch()`) or batches (after it) of each epoch.
 
@@ -175,6 +178,7 @@ class RowMethods(ChoiceMethods):
             return replace(self, source=TakenStream(self._stream, count))
         return replace(self, order=Take(self.order, count))
 
+    @accept_familiar_arguments
     def skip(self, count: int) -> Self:
         """Leave out the first rows of each epoch.
 

@@ -7,7 +7,7 @@ from typing import Any
 from forebay.core import registry
 from forebay.core.decision import Decision
 from forebay.core.engine import Engine
-from forebay.core.handoff import BatchSplit, DeviceHandOff, HandOff, PlacedHandOff
+from forebay.core.handoff import BatchSplit, CastingHandOff, DeviceHandOff, HandOff, PlacedHandOff
 from forebay.core.plugin_names import adapt_engine
 from forebay.errors import DeviceError
 
@@ -25,6 +25,11 @@ class Target:
     decisions: tuple[Decision, ...] = ()  # about the devices, such as why device="auto" selected the CPU
     split: BatchSplit | None = None  # the parts of a batch; None unless `device` is an object such as a `NamedSharding`
     place: str = "the CPU"  # in error messages: the device of batches that Forebay writes to host memory
+
+    @property
+    def runs_device_transforms(self) -> bool:
+        """Whether the framework can run transforms on batches: on a GPU, and on one device that the host fills."""
+        return self.device_handoff is not None or (self.split is None and isinstance(self.hand_off, CastingHandOff))
 
 
 def resolve_target(device: Any, to: str) -> Target:

@@ -83,10 +83,10 @@ def validate_target(pipeline: Pipeline, target: Target, resident: str, device_nb
     if device_nbytes is not None:
         raise PipelineError(f"device_bytes= is a budget for a GPU, but the batches go to {target.place}. Leave it out.")
     on_device = [transform for transform in pipeline.transforms if transform.where == "device"]
-    if on_device:
+    if on_device and not target.runs_device_transforms:
         raise PipelineError(
-            f"{on_device[0]} has where='device', but the batches go to {target.place}. Use where='thread', 'process' "
-            "or 'ray'."
+            f"{on_device[0]} has where='device', but the batches go to {target.place}, where {target.hand_off.name} "
+            "cannot run it. Use where='thread', 'process' or 'ray'."
         )
 
 

@@ -38,7 +38,17 @@ def adapt_source(source: Any) -> AbstractSource:
         raise SpecError(f"from_source() got a {type(source).__name__}, which has columns, not rows. Use from_frame().")
     if is_sparse(source):
         raise SpecError(f"from_source() got a {type(source).__name__}. Use from_arrays(), which reads sparse matrices.")
+    if _is_keras_dataset(source):
+        raise SpecError(
+            f"from_source() got a {type(source).__name__}, and a PyDataset yields batches, not rows. Use "
+            "fb.from_batches(dataset), or fb.from_source(rows) with an object whose __getitem__ returns one row."
+        )
     return ForeignSource(source) if isinstance(source, Source) else ItemSource(source)
+
+
+def _is_keras_dataset(source: Any) -> bool:
+    """Return whether the source is a `PyDataset` of Keras, without importing Keras."""
+    return any(kind.__name__ == "PyDataset" and kind.__module__.startswith("keras.") for kind in type(source).__mro__)
 
 
 def find_multi_file_opener(opener: Any) -> Callable[..., Any] | None:

@@ -289,3 +289,40 @@ def test_ragged_batches_pass_through_jit():
         with fb.from_source([np.ones(3), np.ones(1)]).batch(2, ragged=True).feed("jax") as fed:
             doubled = jax.jit(lambda ragged: jax.tree.map(lambda leaf: leaf * 2, ragged))(next(fed))
             assert np.asarray(doubled.values).tolist() == [2.0] * 4
+
+
+def test_without_a_gpu_a_device_map_runs_in_the_framework():
+    images = np.random.default_rng(0).integers(0, 255, (100, 4, 4, 3), dtype=np.uint8)
+    start = fb.from_arrays({"image": images, "row": np.arange(100, dtype=np.int32)}).shuffle(seed=0).batch(32)
+
+    def double(batch):
+        kinds.add(type(batch["row"]).__name__)
+        return {"image": batch["image"], "row": batch["row"] * 2}
+
+    def finish(pipeline):
+        return pipeline.map(fb.flip(fields="image")).map(fb.cast({"row": "float32"})).map(fb.scale({"image": 0.5}))
+
+    kinds = set()
+    with finish(start.map(double, where="device")).feed(FRAMEWORK, device="cpu") as fed:
+        found = [(np.asarray(batch["image"]), np.asarray(batch["row"])) for batch in fed]
+        assert "no GPU: the framework runs it" in fed.explain()
+    assert kinds == {KINDS[FRAMEWORK]}
+    with finish(start.map(lambda batch: {**batch, "row": batch["row"] * 2})).feed("numpy") as fed:
+        for batch, (image, row) in zip(fed, found, strict=True):
+            np.testing.assert_array_equal(image, batch["image"])
+            np.testing.assert_array_equal(row, batch["row"])
+
+
+def test_a_device_map_that_fails_without_a_gpu_loses_no_batch():
+    def fail_at_first(batch):
+        failures.append(batch)
+        if len(failures) == 1:
+            raise ValueError("the first batch")
+        return batch
+
+    failures = []
+    with fb.from_arrays(FLOATS).batch(500).map(fail_at_first, where="device").feed(FRAMEWORK, device="cpu") as fed:
+        with pytest.raises(ValueError, match="the first batch"):
+            next(iter(fed))
+        fed.load_state_dict(fed.state_dict())
+        assert [np.asarray(batch)[0, 0] for batch in fed] == [FLOATS[0, 0], FLOATS[500, 0]]

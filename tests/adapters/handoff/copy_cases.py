@@ -72,6 +72,14 @@ def test_options_of_gpus_are_refused(options):
         make_feed(**options)
 
 
+def test_a_device_map_runs_on_the_device():
+    pipeline = fb.from_arrays(ROWS).batch(250).map(lambda batch: batch * 2, where="device")
+    with pipeline.feed(FRAMEWORK, device=LAST) as feed:
+        batches = list(feed)
+    assert {str(batch.device) for batch in batches} == {str(next(iter(make_feed()))["x"].device)}
+    np.testing.assert_array_equal(np.concatenate(batches), ROWS * 2)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 def test_sparse_batches_are_copied():
     matrix = scipy.sparse.random_array((50, 20), density=0.1, format="csr", dtype=np.float32, rng=0)

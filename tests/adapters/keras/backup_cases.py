@@ -243,7 +243,8 @@ def test_damaged_states_are_refused(tmp_path):
 
 def test_a_backup_of_another_pipeline_is_refused(tmp_path):
     interrupted_fit(tmp_path, 4, save_freq=2)
-    with pytest.raises(StateError):
+    way_out = f"from the folder {tmp_path}: .*shuffle.* differ.* Or delete {tmp_path} to train from the beginning"
+    with pytest.raises(StateError, match=way_out):
         fit_with_backup(tmp_path, save_freq=2, pipeline=make_pipeline().shuffle(seed=9).batch(BATCH))
 
 
@@ -260,6 +261,20 @@ def test_a_model_without_an_optimizer_is_refused(tmp_path, pipeline):
     backup.set_model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
     with pytest.raises(PipelineError, match="no optimizer"):
         backup.on_train_begin()
+
+
+def test_a_backup_of_another_feed_than_that_of_fit_is_refused(tmp_path, arrays, pipeline):
+    backup = pipeline.feed("keras").backup_and_restore(tmp_path)
+    for data in ((pipeline.feed("keras"),), arrays):
+        with pytest.raises(PipelineError, match="belongs to another feed than the one that fit"):
+            make_adam().fit(*data, callbacks=[backup], verbose=0)
+
+
+def test_the_backup_of_keras_itself_is_warned_of(tmp_path, pipeline):
+    backup = keras.callbacks.BackupAndRestore(tmp_path)
+    with pytest.warns(UserWarning, match=r"does not restore the position.*feed\.backup_and_restore") as warned:
+        make_adam().fit(pipeline.feed("keras"), epochs=2, callbacks=[backup], verbose=0)
+    assert [warning.category for warning in warned].count(UserWarning) == 1
 
 
 def test_a_folder_in_a_store_is_refused(pipeline):

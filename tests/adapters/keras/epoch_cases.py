@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from tests.adapters.keras.conftest import BATCH, ROWS
-from tests.adapters.keras.keras_models import Hook, make_model, make_recording_model, not_torch
+from tests.adapters.keras.keras_models import Hook, RowsSeen, make_model, make_recording_model, not_torch
 
 import forebay as fb
 from forebay.errors import FeedError
@@ -118,3 +118,30 @@ def test_another_use_of_the_feed_inside_an_epoch_is_refused(pipeline):
     evaluate = Hook(on_train_batch_end=lambda step, logs=None: other.evaluate(feed, verbose=0))
     with pytest.raises(FeedError, match="second feed"):
         model.fit(feed, callbacks=[evaluate], verbose=0)
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_an_unused_feed_begins_at_the_initial_epoch_of_fit(arrays, is_built):
+    pipeline = fb.from_arrays(arrays).shuffle(seed=1).batch(BATCH)
+    whole, whole_seen = make_recording_model()
+    whole.fit(pipeline.feed("keras"), epochs=3, verbose=0)
+    inputs = [keras.Input((4,))] * is_built
+    model, seen = keras.Sequential([*inputs, keras.layers.Dense(1)]), RowsSeen()
+    model.compile("sgd", seen, run_eagerly=True)
+    model.fit(pipeline.feed("keras"), initial_epoch=2, epochs=3, verbose=0)
+    assert seen.rows == whole_seen.rows[2 * ROWS :]
+
+
+def test_a_feed_with_a_position_keeps_it_whatever_the_initial_epoch(pipeline):
+    model, feed = make_model(), pipeline.feed("keras")
+    feed.set_epoch(5)
+    model.fit(feed, initial_epoch=2, epochs=3, verbose=0)
+    assert feed.state_dict()["epoch"] == 6
+    model.fit(feed, initial_epoch=2, epochs=3, verbose=0)
+    assert feed.state_dict()["epoch"] == 7
+
+
+def test_an_initial_epoch_of_counted_steps_is_warned_of(pipeline):
+    feed = pipeline.repeat().feed("keras")
+    with pytest.warns(UserWarning, match=r"initial_epoch=2, but the feed at its first row.*feed\.set_epoch\(0\)"):
+        make_model().fit(feed, initial_epoch=2, epochs=3, steps_per_epoch=2, verbose=0)

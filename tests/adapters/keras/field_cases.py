@@ -11,7 +11,7 @@ from tests.adapters.keras.conftest import BATCH, ROWS
 from tests.adapters.keras.keras_models import assert_same_weights, make_model, map_on_device
 
 import forebay as fb
-from forebay.errors import PipelineError
+from forebay.errors import PipelineError, SpecError
 
 
 @pytest.mark.parametrize("names", [["left", "right"], ("left", "right")])
@@ -102,3 +102,18 @@ def test_a_model_is_fitted_on_batches_of_similar_length():
         history = model.fit(feed, epochs=2, verbose=0)
         assert len(history.history["loss"]) == 2
         assert feed.batch_size is None
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, batch):
+        return np.full((4, 2), batch, "float32"), np.zeros(4, "float32")
+
+
+def test_a_dataset_of_keras_has_batches_and_no_rows():
+    with pytest.raises(SpecError, match=r"a PyDataset yields batches.*fb\.from_batches"):
+        fb.from_source(Batches())
+    with fb.from_batches(Batches()).feed("keras") as feed:
+        assert [len(batch[0]) for batch in feed] == [4, 4, 4]

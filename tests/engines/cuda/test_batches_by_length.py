@@ -44,7 +44,7 @@ def test_every_batch_equals_the_host_batch(lengths, options, kind, pace):
 def test_values_are_scaled_on_the_host():
     pipeline = make_rows([3, 1, 2]).batch(3, ragged=True).map(fb.scale({"text": 0.5}))
     with fake_cuda() as framework, feed_of(pipeline, framework) as feed:
-        assert "batches differ in size" in feed.explain()
+        assert "batches may differ in size" in feed.explain()
         assert read_text(framework, next(feed)["text"]) == [[0.5] * 3, [1.0], [1.5] * 2]
 
 
@@ -55,5 +55,5 @@ def test_a_device_map_receives_ragged_rows():
 
 
 def test_such_rows_cannot_be_resident():
-    with fake_cuda() as framework, pytest.raises(fb.ForebayError, match="batches differ in size"):
+    with fake_cuda() as framework, pytest.raises(fb.ForebayError, match="batches may differ in size"):
         feed_of(make_rows([3, 1]).batch(2, ragged=True), framework, resident="always")

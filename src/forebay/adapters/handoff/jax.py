@@ -73,6 +73,12 @@ class JaxHandOff:
             (values.reshape(-1), indices), shape=(len(values), width), indices_sorted=False, unique_indices=False
         )
 
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return array.astype(jax.dtypes.canonicalize_dtype(dtype))
+
+    def array_ops(self) -> "JaxArrayOps":
+        return JaxArrayOps(jax.numpy)
+
     def for_device(self, index: int | None) -> "JaxDeviceHandOff":
         return JaxDeviceHandOff(index)
 
@@ -131,14 +137,8 @@ class JaxDeviceHandOff(JaxHandOff):
                 self._pointer = int(self._counter.unsafe_buffer_pointer())  # may block until the increment is done
             return StreamMarker(self._pointer, self._value)
 
-    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        return array.astype(jax.dtypes.canonicalize_dtype(dtype))
-
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         return _scatter(values, columns, width)
-
-    def array_ops(self) -> "JaxArrayOps":
-        return JaxArrayOps(jax.numpy)
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return list(map(self._import_root, roots))

@@ -52,6 +52,12 @@ class TensorflowHandOff:
     def join_ragged(self, values: Any, offsets: Any) -> Any:
         return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
 
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return tf.cast(array, tf.as_dtype(dtype))
+
+    def array_ops(self) -> "TensorflowArrayOps":
+        return TensorflowArrayOps()
+
     def for_device(self, index: int | None) -> "TensorflowDeviceHandOff":
         return TensorflowDeviceHandOff(index)
 
@@ -127,9 +133,6 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
             self._value += 1
             return StreamMarker(self._pointer, self._value & 0xFFFFFFFF)  # the engine waits for a 32-bit value
 
-    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        return tf.cast(array, tf.as_dtype(dtype))
-
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         with tf.device(values.device):
             # TensorFlow stacks 64-bit integers on a GPU, but 32-bit integers on the host.
@@ -137,9 +140,6 @@ class TensorflowDeviceHandOff(TensorflowHandOff):
             indices = tf.stack([rows, tf.cast(columns, tf.int64)], axis=-1)
             zeros = tf.zeros((len(values), width), values.dtype)
             return tf.tensor_scatter_nd_update(zeros, indices, values)
-
-    def array_ops(self) -> "TensorflowArrayOps":
-        return TensorflowArrayOps()
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         refuse_tracing()

@@ -38,6 +38,12 @@ class TorchHandOff:
         """Return a jagged nested tensor."""
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
+    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return array.to(_torch_dtype(dtype))
+
+    def array_ops(self) -> "TorchArrayOps":
+        return TorchArrayOps()
+
     def for_device(self, index: int | None) -> "TorchDeviceHandOff":
         return TorchDeviceHandOff(index)
 
@@ -85,18 +91,12 @@ class TorchDeviceHandOff(TorchHandOff):
     def mark(self) -> StreamMarker:
         raise AssertionError("mark() must not be called: stream() returns PyTorch's stream")
 
-    def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
-        return array.to(_torch_dtype(dtype))
-
     def to_sparse(self, values: Any, columns: Any, counts: Any, width: int) -> Any:
         return to_sparse_on_device(values, columns, counts, width)
 
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         dense = torch.zeros((len(values), width), dtype=values.dtype, device=values.device)
         return dense.scatter_(1, columns.to(torch.int64), values)
-
-    def array_ops(self) -> "TorchArrayOps":
-        return TorchArrayOps()
 
     def hand_off(self, roots: Sequence[Any]) -> list[Any]:
         return [from_dlpack(root.capsule()) for root in roots]

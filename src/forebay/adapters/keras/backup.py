@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import keras
 
+from forebay.adapters.keras.internals import running_call
 from forebay.errors import FrameworkError, PipelineError, StateError
 
 __all__ = ["FeedBackup", "ResumableFeed"]
@@ -64,6 +65,7 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore weights, epoch and position of the feed, if there is a backup."""
+        self._refuse_another_feed()
         if getattr(self.model, "optimizer", None) is None:
             raise PipelineError(
                 "the model has no optimizer, whose step counter tells which state of the feed belongs to the weights. "
@@ -74,10 +76,25 @@ class FeedBackup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]  # Ker
         if not Path(self._weights_path).exists():
             return
         backup = self._find_backup()
-        is_inside_epoch = self._feed.resume(backup.feed_state, finished_steps=backup.finished_steps)
+        try:
+            is_inside_epoch = self._feed.resume(backup.feed_state, finished_steps=backup.finished_steps)
+        except StateError as error:
+            raise StateError(
+                f"the feed cannot resume from the folder {self.backup_dir}: {error} "
+                f"Or delete {self.backup_dir} to train from the beginning."
+            ) from error
         self._steps_before_resume = backup.finished_steps if is_inside_epoch else 0
         # Keras writes the epoch after the weights, and forgets the epoch of a resumed `fit` in its next backup.
         self.model._initial_epoch = backup.epoch if is_inside_epoch else backup.epoch + 1
+
+    def _refuse_another_feed(self) -> None:
+        """Raise an error if `fit` trains on other data: the backup would have the position of an unused feed."""
+        call = running_call()
+        if call is not None and call.method == "fit" and call.arguments.get("x") is not self._feed:
+            raise PipelineError(
+                "backup_and_restore() belongs to another feed than the one that fit() trains on. "
+                "Write train.backup_and_restore(...), with train the first argument of fit()."
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._fit_epoch = self._current_epoch = epoch

@@ -48,6 +48,11 @@ class FeedEpochs:
         self._epoch_batches: int | None = None  # number of batches in this turn's epoch, if it was resumed
         self.next_epoch_batches: int | None = None  # the same number for the next turn
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether no batch was taken, and the feed was not moved to another position."""
+        return self._turn_number == 0
+
     def begin(self, owner: EpochIteratorRef | None) -> int:
         """Start a turn and return its number.
 

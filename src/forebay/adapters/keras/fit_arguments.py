@@ -1,14 +1,19 @@
 """Validation of the arguments of `fit`, `evaluate` and `predict` with a feed.
 
-Keras silently ignores some arguments. Forebay raises an error instead.
+Keras silently ignores some arguments. Forebay raises an error instead. Some arguments move `fit`, but not the feed.
+Then Forebay moves the feed too, or warns.
 """
 
+import warnings
 from typing import Any
 
+import keras
+
+from forebay.adapters.keras.backup import FeedBackup
 from forebay.adapters.keras.internals import KerasCall
 from forebay.errors import PipelineError
 
-__all__ = ["refuse_ignored_arguments"]
+__all__ = ["first_epoch", "refuse_ignored_arguments", "warn_of_plain_backup"]
 
 _ADVICE = {  # argument -> what the user should do instead
     "y": "Put the targets into the pipeline: from_arrays((x, y)).",
@@ -40,6 +45,36 @@ def refuse_ignored_arguments(call: KerasCall, feed: Any) -> None:
             "fit() got the same feed as training data and as validation data. A feed has only one position, "
             "and both uses would move it. Make a second one: pipeline.feed('keras')."
         )
+
+
+def first_epoch(call: KerasCall) -> int:
+    """Return the epoch at which an unused feed begins: `initial_epoch` of `fit`.
+
+    With `steps_per_epoch`, an epoch of `fit` is not one of the feed. Then warn and return 0.
+    """
+    epoch = call.arguments.get("initial_epoch") or 0
+    if epoch and call.arguments.get("steps_per_epoch") is not None:
+        warnings.warn(
+            f"fit() begins at initial_epoch={epoch}, but the feed at its first row: with steps_per_epoch, an epoch of "
+            "fit() is not one of the feed. Call feed.load_state_dict(state), or feed.set_epoch(0) if this is intended.",
+            stacklevel=2,
+        )
+        return 0
+    return int(epoch)
+
+
+def warn_of_plain_backup(call: KerasCall) -> bool:
+    """Warn if `fit` got the callback `BackupAndRestore` of Keras itself. Return whether it did."""
+    callbacks = call.arguments.get("callbacks")
+    for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
+        if isinstance(callback, keras.callbacks.BackupAndRestore) and not isinstance(callback, FeedBackup):
+            warnings.warn(
+                "BackupAndRestore does not restore the position of the feed; after a resume, rows repeat. Use "
+                "feed.backup_and_restore('folder'), with feed the first argument of fit().",
+                stacklevel=2,
+            )
+            return True
+    return False
 
 
 def _differs_from_default(value: Any) -> bool:

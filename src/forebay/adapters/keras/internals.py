@@ -30,6 +30,7 @@ except ImportError as error:
 __all__ = [
     "DataAdapter",
     "KerasCall",
+    "backend_target",
     "is_building_model",
     "is_one_batch_ahead",
     "calling_epoch_iterator",
@@ -41,6 +42,8 @@ __all__ = [
 
 _log = logging.getLogger("forebay.keras")
 _METHODS = ("fit", "evaluate", "predict")
+# backend of Keras -> target of the feed
+_TARGETS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch", "numpy": "numpy", "openvino": "numpy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,17 @@ def set_steps_per_epoch(epoch_iterator: Any, change: Callable[[int], int]) -> in
         return None
     epoch_iterator.steps_per_epoch = max(1, change(steps))
     return steps
+
+
+def backend_target() -> str:
+    """Return the target of the feed for Keras's backend."""
+    backend = keras.backend.backend()
+    if backend not in _TARGETS:
+        raise FrameworkError(
+            f"Keras runs on {backend!r}, which Forebay cannot feed. Set KERAS_BACKEND to one of {sorted(_TARGETS)}.",
+            name=backend,
+        )
+    return _TARGETS[backend]
 
 
 def _return_unchanged(iterator: Iterator[Any], *_: Any, **__: Any) -> Iterator[Any]:

@@ -15,10 +15,11 @@ import keras
 from forebay.adapters.keras.backup import FeedBackup
 from forebay.adapters.keras.epochs import EpochBatches, FeedEpochs
 from forebay.adapters.keras.fields import Arranger, ClassWeights, Fields, make_arranger
-from forebay.adapters.keras.fit_arguments import refuse_ignored_arguments
+from forebay.adapters.keras.fit_arguments import first_epoch, refuse_ignored_arguments, warn_of_plain_backup
 from forebay.adapters.keras.internals import (
     DataAdapter,
     KerasCall,
+    backend_target,
     calling_epoch_iterator,
     is_building_model,
     limit_prefetch,
@@ -28,7 +29,7 @@ from forebay.adapters.keras.internals import (
 )
 from forebay.core.engine import Engine
 from forebay.core.recorder import Received
-from forebay.errors import FeedError, FrameworkError, PipelineError
+from forebay.errors import FeedError, PipelineError
 from forebay.feed.feed import Feed
 from forebay.feed.reports import StatsCallback
 from forebay.order.schedule import ENDLESS, Cursor
@@ -38,9 +39,6 @@ from forebay.pipeline.pipeline import Pipeline
 
 __all__ = ["KerasFeed"]
 
-# backend of Keras -> target of the feed
-_TARGETS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch", "numpy": "numpy", "openvino": "numpy"}
-
 
 class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     """Batches for `fit`, `evaluate` and `predict`.
@@ -48,7 +46,8 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         feed = fb.from_arrays((x, y)).shuffle(seed=0).batch(256).feed("keras")
         model.fit(feed, epochs=3)
 
-    Each epoch of `fit` and each call of `evaluate` or `predict` uses the next epoch of the feed.
+    Each epoch of `fit` and each call of `evaluate` or `predict` uses the next epoch of the feed. A feed that was not
+    used before begins at `initial_epoch` of `fit`.
 
     A pipeline of tuples returns `(x,)`, `(x, y)` or `(x, y, sample_weight)`. For a pipeline of dicts, name the fields:
     `x="image"`. With a list of names, the model gets a dict of inputs; with a tuple of names, a tuple. With a dict
@@ -70,7 +69,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         if pipeline.batching is not None and pipeline.batching.ragged is not None:
             raise PipelineError("Keras layers take no ragged rows. Pad them: batch(..., pad=0).")
         self._pipeline = pipeline
-        self._feed = Feed(pipeline, FeedOptions(_backend_target(), device, resident, host_bytes, device_bytes))
+        self._feed = Feed(pipeline, FeedOptions(backend_target(), device, resident, host_bytes, device_bytes))
         try:
             if self._feed.plan.input.split is not None:
                 raise PipelineError("feed('keras') gets its devices from the strategy of the model. Leave out device=.")
@@ -82,6 +81,7 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         self._epochs = FeedEpochs(self._feed)
         self._error: Exception | None = None  # error in a call from TensorFlow; `on_epoch_end` raises it
         self._traced: dict[tuple[str, int], Any] = {}  # traced iterators, by role and length of the signature
+        self._has_warned_of_backup = False  # whether it warned of a callback that does not restore its position
         self._is_distributed = False  # whether tf.distribute fetches batches before the model takes them
         self._is_in_epoch = False
         self._is_building = False  # whether Keras takes a batch only to read its shapes
@@ -310,9 +310,9 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
     def _uses_eager_tensors(self, model: Any) -> bool:
         """Return whether Keras gets eager tensors.
 
-        Keras's own loop over several steps would copy GPU tensors back to the host.
+        Keras's own loop over several steps would copy GPU tensors back to the host, and needs specs in advance.
         """
-        return model.steps_per_execution == 1 or self._on_device
+        return model.steps_per_execution == 1 or self._on_device or not self._has_known_output
 
     @property
     def _on_device(self) -> bool:
@@ -327,6 +327,11 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
         if call is None:
             return self._arrange
         refuse_ignored_arguments(call, self)
+        if call.role_of(self) == "fit":
+            self._has_warned_of_backup = self._has_warned_of_backup or warn_of_plain_backup(call)
+            epoch = first_epoch(call) if self._epochs.is_unused else 0
+            if epoch:
+                self.set_epoch(epoch)
         weights = call.arguments.get("class_weight")
         if weights is None or call.role_of(self) != "fit":
             return self._arrange
@@ -337,14 +342,3 @@ class KerasFeed(DataAdapter):  # type: ignore[misc]  # Keras is untyped
 
     def _store_error(self, error: Exception) -> None:
         self._error = error
-
-
-def _backend_target() -> str:
-    """Return the target of the feed for Keras's backend."""
-    backend = keras.backend.backend()
-    if backend not in _TARGETS:
-        raise FrameworkError(
-            f"Keras runs on {backend!r}, which Forebay cannot feed. Set KERAS_BACKEND to one of {sorted(_TARGETS)}.",
-            name=backend,
-        )
-    return _TARGETS[backend]

@@ -77,7 +77,10 @@ def parse_header(head: bytes, name: str, *, has_rows: bool = True) -> NpyHeader:
         raise SourceError(f"{name} cannot be read as .npy: {error}. Write it again with numpy.save.") from error
     header = NpyHeader(shape, dtype, "F" if fortran_order else "C", stream.tell())
     if has_rows and not header.shape:
-        raise SourceError(f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis.")
+        raise SourceError(
+            f"{name} holds a single value, not rows: it has shape (). Save an array with a row axis. If each file is "
+            "one row, write fb.from_arrays(np.array(paths)).map(load).batch(32), with your function load(path)."
+        )
     _validate_header(header, name)
     return header
 
