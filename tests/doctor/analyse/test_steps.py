@@ -98,6 +98,14 @@ def test_a_loop_that_computes_between_its_conversions_is_the_training_loop():
     assert find_steps(capture([event for pair in pairs for event in pair])) is not None
 
 
+def test_a_loop_of_cupy_is_found_although_the_hooks_record_none_of_its_operations():
+    uploads = [
+        LedgerEvent("upload", "cupy.array", 3, MAIN, at, at + 3_000_000) for at in range(0, 60 * 3_050_000, 3_050_000)
+    ]
+    assert find_steps(capture(uploads)).anchor == ("upload", "cupy.array", 3)
+    assert find_steps(capture(uploads[:10])) is None
+
+
 def test_a_sample_of_a_loop_that_only_converts_rows_is_not_the_training_loop():
     """The detector takes a sample of 0.25 s, and the script ends before the detector can reject the site."""
     events = conversions([3], 8_000)

@@ -30,6 +30,8 @@ FEW_TRANSFERS = 30
 # Nanoseconds between two transfers of a longer burst (median). A loop that only converts rows needs 20 to 30 us between
 # them on two cores, most of it for the hook. More time may be the computation of a step.
 MAX_BURST_GAP_NS = 100_000
+# The hooks record no operations of CuPy, so the computation of a short step is only a gap between two transfers.
+MAX_CUPY_BURST_NS = 5_000_000  # nanoseconds that a longer burst of CuPy may take
 WARM_UP_SHARE = 0.2  # of the steps; ignored as warm-up if the script ended before the detector found its steps
 
 CROSSING_KINDS = frozenset({EventKind.UPLOAD, EventKind.DOWNLOAD, EventKind.MOVE, EventKind.SYNC})
@@ -172,7 +174,8 @@ def _find_burst_lines(events: Iterable[LedgerEvent]) -> set[int]:
         for line, own in positions.items():
             gaps = [successive[at].start - successive[at - 1].end for at in own if at]
             span = successive[own[-1]].end - successive[own[0]].start
-            bursts.setdefault(line, []).append(_Burst(len(own), span, gaps, len(positions) == 1))
+            has_hidden_work = successive[own[0]].api.startswith("cupy.")
+            bursts.setdefault(line, []).append(_Burst(len(own), span, gaps, len(positions) == 1, has_hidden_work))
     return {line for line, found in bursts.items() if len(found) <= MIN_STEPS and _are_bursts(found)}
 
 
@@ -184,6 +187,7 @@ class _Burst:
     span: int  # nanoseconds from the first to the last
     gaps: list[int]  # nanoseconds between each transfer and the transfer before it, which may be one of another line
     is_alone: bool  # whether the sequence has no transfers of other lines
+    has_hidden_work: bool  # whether the gaps may contain operations that the hooks do not record
 
 
 def _are_bursts(found: Sequence[_Burst]) -> bool:
@@ -191,8 +195,11 @@ def _are_bursts(found: Sequence[_Burst]) -> bool:
     count, gaps = sum(burst.count for burst in found), [gap for burst in found for gap in burst.gaps]
     if count < 2 or not gaps:
         return False
-    is_short = count <= FEW_TRANSFERS and sum(burst.span for burst in found) <= MAX_BURST_NS
-    return (is_short and all(burst.is_alone for burst in found)) or bool(np.median(gaps) <= MAX_BURST_GAP_NS)
+    span, is_alone = sum(burst.span for burst in found), all(burst.is_alone for burst in found)
+    if any(burst.has_hidden_work for burst in found):
+        return is_alone and span <= (MAX_BURST_NS if count <= FEW_TRANSFERS else MAX_CUPY_BURST_NS)
+    is_short = is_alone and count <= FEW_TRANSFERS and span <= MAX_BURST_NS
+    return is_short or bool(np.median(gaps) <= MAX_BURST_GAP_NS)
 
 
 def _successive_transfers(events: Iterable[LedgerEvent]) -> Iterator[list[LedgerEvent]]:
