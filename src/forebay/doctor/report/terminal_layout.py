@@ -12,6 +12,7 @@ from forebay.doctor.model.formatting import replace_control_characters
 __all__ = ["draw_bar", "fit_width", "fit_width_left", "join_lines", "place_left_and_right", "wrap_code", "wrap_lines"]
 
 _CHAIN_DOT = re.compile(r"(?<=\))\.(?=\w+\()")  # the dot between two calls of a method chain
+_COMMENT_MARK = re.compile(r" *# ")  # the start of a comment line
 _EIGHTHS = " ▏▎▍▌▋▊▉"  # the end of a bar, by the number of eighths of a column
 _MEASURING_CONSOLE = Console(width=200, color_system=None)  # Rich needs a console to wrap text; this one prints nothing
 
@@ -40,15 +41,20 @@ def wrap_lines(text: Text, width: int, *, indent: int = 0, hang: int = 0) -> Ite
 def wrap_code(source: str, width: int, *, indent: int) -> Iterator[Text]:
     """Wrap source code.
 
-    If a line is too long, its comment becomes the line above, and each call of a method chain gets its own line.
+    If a line is too long, its comment becomes the line above, and each call of a method chain gets its own line. Every
+    line of a wrapped comment is a comment.
     """
-    columns = width - indent - 4  # continuation lines are indented by four more columns
+    columns = width - indent - 4  # continuation lines of statements are indented by four more columns
     for line in source.splitlines():
         for part in _move_comment_up(replace_control_characters(line), columns):
             for code in _split_chain(part, columns):
-                for index, piece in enumerate(_wrap(Text(code), columns) or [Text()]):
+                comment = _COMMENT_MARK.match(code)
+                first = comment[0] if comment and len(comment[0]) <= columns // 2 else ""
+                hang = first or " " * 4
+                lines = _wrap(Text(code.removeprefix(first)), width - indent - max(4, len(hang)))
+                for index, piece in enumerate(lines or [Text()]):
                     piece.rstrip()
-                    yield Text(" " * (indent + (4 if index else 0))) + piece if piece else Text()
+                    yield Text(" " * indent + (hang if index else first)) + piece if piece else Text()
 
 
 def _move_comment_up(line: str, columns: int) -> list[str]:
@@ -57,7 +63,7 @@ def _move_comment_up(line: str, columns: int) -> list[str]:
     The code of cures has three spaces before a comment.
     """
     statement, separator, comment = line.partition("   # ")
-    if not separator or len(line) <= columns:
+    if not statement.strip() or not separator or len(line) <= columns:
         return [line]
     indentation = len(line) - len(line.lstrip())
     return [f"{' ' * indentation}# {comment.strip()}", statement.rstrip()]
