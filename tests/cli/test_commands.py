@@ -103,7 +103,7 @@ def test_a_mistake_gives_one_message_and_exit_code_2(data, arguments, message):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["paln"], ["plan"], ["plan", "x.npy"]])
+@pytest.mark.parametrize("arguments", [["paln"], ["plan"], ["plan", "x.npy"]])
 def test_a_wrong_command_line_shows_the_usage(arguments):
     done = run_here(*arguments)
     assert done.returncode == 2
