@@ -17,8 +17,9 @@ def terminal(monkeypatch):
 
 
 def test_it_shows_the_share_and_erases_the_line(terminal):
-    with ProgressLine("indexing a.tar", 4) as line:
-        line.done = 1
+    line = ProgressLine("indexing a.tar", 4)
+    line.done = 1
+    with line:
         assert terminal.drawn.wait(10)
     assert "\r\x1b[Kforebay: indexing a.tar (25%, 0 s)" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
