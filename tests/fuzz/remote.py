@@ -20,7 +20,7 @@ __all__ = ["FORMAT", "make_plan", "run_case"]
 
 FORMAT = "http"
 OBJECTS = 3
-MAX_REQUESTS = 40  # faults are planned for so many requests
+MAX_REQUESTS = 40  # the plan of the server has a fault for each of them
 ATTEMPTS = 3
 TIMEOUT_SECONDS = 0.7  # the default is 30 s
 

@@ -30,7 +30,7 @@ class Fault(NamedTuple):
     rule: str
     line: str
     nbytes: int
-    pageable: bool  # whether the device reads pageable memory; a framework may first copy to its own memory
+    pageable: bool  # whether the device reads pageable memory; False if the framework copies the data elsewhere first
 
 
 FAULTS = {
@@ -47,7 +47,7 @@ FAULTS = {
 FAULT = FAULTS[0]
 
 # PyTorch 2.11 warns at every use of its profiler; the tests do not depend on this warning.
-ONE_CYCLE = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
+ignore_profiler_warning = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
 only_torch = pytest.mark.skipif(FRAMEWORK != "torch", reason="only for PyTorch")
 only_tensorflow = pytest.mark.skipif(FRAMEWORK != "tensorflow", reason="only for TensorFlow")
 
@@ -107,13 +107,13 @@ def test_uploads_have_their_line(case):
     assert diagnosis.view.line(most.line).text.startswith(fault.line)
 
 
-def test_at_least_95_percent_of_each_transfer_direction_have_a_line(case):
+def test_at_least_95_percent_of_the_bytes_in_each_direction_have_a_line(case):
     _, diagnosis = case
     shares = [diagnosis.view.device.coverage(direction) for direction in ("host to device", "device to host")]
     assert min(share for share in shares if share is not None) >= 0.95
 
 
-def test_the_fault_comes_first_and_on_its_line(case):
+def test_the_main_finding_reports_the_fault_and_its_line(case):
     fault, diagnosis = case
     assert diagnosis.main.rule == fault.rule
     assert diagnosis.main.line.text.startswith(fault.line)
@@ -126,8 +126,8 @@ def test_the_report_shows_the_cost_of_profiling(case):
 
 
 @only_torch
-@ONE_CYCLE
-def test_a_torch_profiler_keeps_its_records_and_the_report_says_so():
+@ignore_profiler_warning
+def test_a_torch_profiler_keeps_its_records_and_a_note_says_that_it_uses_cupti():
     import torch
 
     with torch.profiler.profile() as profile:
@@ -139,7 +139,7 @@ def test_a_torch_profiler_keeps_its_records_and_the_report_says_so():
 
 
 @only_torch
-@ONE_CYCLE
+@ignore_profiler_warning
 def test_a_torch_profiler_works_after_a_watch():
     import torch
 
@@ -152,7 +152,7 @@ def test_a_torch_profiler_works_after_a_watch():
 
 
 @only_tensorflow
-def test_a_tensorflow_profiler_keeps_its_records_and_the_report_says_so(tmp_path):
+def test_a_tensorflow_profiler_keeps_its_records_and_a_note_says_that_it_uses_cupti(tmp_path):
     import tensorflow as tf
 
     tf.profiler.experimental.start(str(tmp_path))

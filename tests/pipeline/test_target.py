@@ -50,9 +50,9 @@ def framework(monkeypatch):
 
 @pytest.fixture
 def cuda(framework, monkeypatch, request):
-    """Replace the CUDA engine: by a working GPU, or by the parameter."""
-    made = {"cpu": HostEngine, "cuda": getattr(request, "param", Gpu)}
-    monkeypatch.setattr(registry, "load_engine", made.__getitem__)
+    """Replace the CUDA engine by `Gpu`, or by the parameter of the test."""
+    engines = {"cpu": HostEngine, "cuda": getattr(request, "param", Gpu)}
+    monkeypatch.setattr(registry, "load_engine", engines.__getitem__)
 
 
 @pytest.mark.parametrize(("device", "to"), [("cpu", "framework"), ("cpu", "numpy"), ("auto", "numpy")])

@@ -1,4 +1,4 @@
-"""`batch(tokens=)`: batches of rows of similar length, with at most so many elements."""
+"""`batch(tokens=)`: batches of rows of similar length, with a limit on the number of elements."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_every_epoch_has_every_row_once_in_batches_that_fit(lengths, kind, seed,
 
 
 @given(lengths=LENGTHS, kind=SHUFFLES, seed=seeds)
-def test_without_the_remainder_all_batches_of_a_bucket_have_the_same_rows(lengths, kind, seed):
+def test_without_the_remainder_batches_of_a_bucket_have_the_same_number_of_rows(lengths, kind, seed):
     rows = shuffled(texts_of(lengths), kind, seed)
     buckets = LengthBuckets.of(np.array(lengths), TOKENS, bounds=[20, 40], drop_remainder=True)
     assume(buckets.batches > 0)
@@ -113,12 +113,12 @@ def test_epochs_differ_after_a_shuffle(kind):
     assert batches(pipeline, 1) == batches(pipeline, 1)
 
 
-def test_without_a_shuffle_batches_come_when_they_are_full():
+def test_without_a_shuffle_each_batch_is_delivered_when_it_is_full():
     pipeline = texts_of([2, 20, 2, 20, 2, 2]).batch(tokens=TOKENS, pad=0, buckets=[10, 20], lengths="text")
     assert batches(pipeline) == [[1, 3], [0, 2, 4, 5]]
 
 
-def test_batches_are_repeated_and_taken():
+def test_repeat_and_take_apply_to_whole_batches():
     whole = batches(BASE.shuffle(seed=1).batch(tokens=TOKENS, pad=0))
     repeated = batches(BASE.shuffle(seed=1).batch(tokens=TOKENS, pad=0).repeat(2))
     assert repeated[: len(whole)] == whole
@@ -127,7 +127,7 @@ def test_batches_are_repeated_and_taken():
     assert batches(BASE.shuffle(seed=1).batch(tokens=TOKENS, pad=0).take(2)) == whole[:2]
 
 
-def test_rows_are_chosen_and_combined_before():
+def test_rows_are_chosen_and_combined_before_they_are_batched():
     pipeline = fb.concat(BASE, BASE).select(np.arange(20) % 3 == 0).shuffle(seed=2).batch(tokens=TOKENS, pad=0)
     assert sorted(row for batch in batches(pipeline) for row in batch) == sorted((np.arange(0, 20, 3) % 10).tolist())
 
@@ -138,7 +138,7 @@ def test_batches_may_be_ragged():
     assert [found[row] for row in range(10)] == TEN
 
 
-def test_the_longest_field_counts_and_fields_of_one_length_do_not():
+def test_the_longest_ragged_field_counts_and_fields_of_constant_length_do_not():
     rows = [{"a": np.zeros(a), "b": np.zeros(b), "c": np.zeros(900)} for a, b in [(1, 9), (9, 1), (2, 2), (1, 1)]]
     with fb.from_source(rows).batch(tokens=18, pad=0, buckets=[2, 9]).feed("numpy") as feed:
         assert sorted((batch["a"].shape, batch["b"].shape) for batch in feed) == [((2, 2), (2, 2)), ((2, 9), (2, 9))]
@@ -150,7 +150,7 @@ def make_text(row, rng):
     return {"text": np.full(TEN[int(row)], row + 1), "row": row, "draw": rng.integers(1 << 30)}
 
 
-def test_a_map_on_rows_needs_lengths_and_draws_the_numbers_of_its_row():
+def test_a_map_on_rows_needs_lengths_and_its_random_numbers_depend_on_the_row():
     rows = fb.from_arrays(np.arange(10)).shuffle(seed=3).map(make_text)
     with pytest.raises(PipelineError, match="Pass lengths="):
         rows.batch(tokens=TOKENS, pad=0)
@@ -162,7 +162,7 @@ def test_a_map_on_rows_needs_lengths_and_draws_the_numbers_of_its_row():
     assert draws[0] == draws[1]
 
 
-def test_rows_that_repeat_draw_different_numbers():
+def test_repeated_rows_draw_different_random_numbers():
     rows = fb.from_arrays(np.zeros(1, int)).repeat(6).map(make_text).batch(tokens=6, pad=0, lengths=[3] * 6)
     with rows.feed("numpy") as feed:
         assert len({draw for batch in feed for draw in batch["draw"].tolist()}) == 6
@@ -180,7 +180,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
-def test_states_of_other_batches_are_refused(make):
+def test_states_of_other_pipelines_are_refused(make):
     pipeline = BASE.shuffle(seed=0).batch(tokens=TOKENS, pad=0)
     with pipeline.feed("numpy") as feed:
         state = feed.state_dict()
@@ -260,14 +260,14 @@ def test_batches_and_tables_that_exceed_the_budget_are_refused(texts, tokens, me
         assert len(next(feed)) > 0
 
 
-def test_the_table_of_a_fixed_order_belongs_to_the_pipeline():
+def test_host_bytes_does_not_limit_the_table_of_a_fixed_order():
     pipeline = fb.from_ragged(np.zeros(1 << 20, "u1"), np.arange((1 << 20) + 1)).batch(tokens=64, pad=0)
     assert pipeline.order.buckets.table.nbytes == 4 << 20
     with pipeline.feed("numpy", host_bytes="3MiB") as feed:
         assert next(feed).shape == (64, 1)
 
 
-def test_a_second_batch_is_refused_with_the_arguments_of_the_first():
+def test_a_second_call_of_batch_is_refused_and_the_error_names_the_first():
     with pytest.raises(PipelineError, match=r"batch\(tokens=40\) was called already"):
         BASE.batch(tokens=40, pad=0).batch(4)
 

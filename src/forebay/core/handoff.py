@@ -112,7 +112,7 @@ class DeviceHandOff(HandOff, Protocol):
         ...
 
     def mark(self) -> StreamMarker:
-        """Queue a marker behind all work queued so far.
+        """Queue a marker after all work that was queued before.
 
         The engine calls this only if `stream` returns None.
         """
@@ -177,7 +177,7 @@ class RaggedTarget(Protocol):
 
 @runtime_checkable
 class SparseHandOff(Protocol):
-    """A device hand-off that makes dense rows of sparse rows.
+    """A device hand-off that makes dense rows from sparse rows.
 
     With another hand-off, the host makes them dense.
     """
@@ -185,8 +185,8 @@ class SparseHandOff(Protocol):
     def to_dense(self, values: Any, columns: Any, width: int) -> Any:
         """Return rows of `width` numbers.
 
-        The number in row i and column `columns[i, j]` is `values[i, j]`; all other numbers are 0. If a column occurs
-        several times in a row, its values are equal.
+        The number in row i and column `columns[i, j]` is `values[i, j]`; all other numbers are 0. If a row has
+        several values of one column, these values are equal.
         """
         ...
 

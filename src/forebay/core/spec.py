@@ -278,9 +278,7 @@ _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_nbytes(amount: int | str, name: str) -> int:
-    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB".
-
-    `name` is for the error message.
+    """Parse a number of bytes such as 500_000_000, "500MB" or "0.5 GiB"; an error names the option `name`.
 
     >>> parse_nbytes("64MiB", "host_bytes")
     67108864
@@ -322,8 +320,10 @@ def _subtrees_in_order(structure: Structure, tree: Tree) -> list[Any]:
         return [tree[key] for key in structure.keys]
     if isinstance(tree, tuple | list) and structure.kind is not dict and len(tree) == len(structure.keys):
         return list(tree)
-    got = f"{type(tree).__name__} of {len(tree)}" if isinstance(tree, tuple | list) else type(tree).__name__
-    raise SpecError(f"expected the fields {list(structure.keys)}, got a {got}.")
+    keys, kind = list(structure.keys), type(tree).__name__
+    expected = f"the fields {keys}" if structure.kind is dict else f"a tuple or list of {len(keys)} items"
+    got = f"a {kind} of {len(tree)} items" if isinstance(tree, tuple | list) else f"an object of type {kind}"
+    raise SpecError(f"expected {expected}, got {got}.")
 
 
 def _as_spec(leaf: Any) -> ArraySpec:

@@ -29,7 +29,7 @@ from forebay.transforms.outputs import describe_transforms, write_leaves
 __all__ = ["CacheMethods"]
 
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.]* ?[A-Za-z]{0,3}")  # "0", "-1GB" and "8 XB" are wrong budgets, not folders
-MAX_SORTED_ROWS = 1 << 24  # `cache()` sorts the row numbers of a selection, which takes about a second for so many
+MAX_SORTED_ROWS = 1 << 24  # `cache()` sorts the row numbers of a selection, and sorting this many takes about a second
 
 
 @dataclass(frozen=True, slots=True)

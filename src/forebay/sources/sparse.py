@@ -1,8 +1,8 @@
 """Sources of SciPy CSR matrices. Other leaves may be arrays.
 
-`SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and their columns, which are fewer
-bytes; a device makes dense rows of them (`transforms/densify.py`). Forebay imports SciPy only if the user passes a
-SciPy matrix.
+`SparseSource` writes dense rows. `PaddedSparseSource` writes the values of each row and the columns of these values.
+They usually take fewer bytes than dense rows, and the device makes dense rows from them (`transforms/densify.py`).
+Forebay imports SciPy only if the user passes a SciPy matrix.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from forebay.sources.arrays import GatherFunction, as_array, can_change, common_
 
 __all__ = ["MAX_COLUMNS", "CsrMatrix", "PaddedSparseSource", "SparseSource", "has_sparse_leaf", "is_sparse"]
 
-MAX_COLUMNS = 2**31 - 1  # of a matrix whose rows a `PaddedSparseSource` reads, because its columns are int32
+MAX_COLUMNS = 2**31 - 1  # of a matrix for `PaddedSparseSource`, which writes column numbers as int32
 _PART_VALUES = 1 << 16  # values that a gather copies at a time; its temporary arrays stay below 2 MiB
 
 
@@ -70,7 +70,7 @@ class SparseSource(AbstractSource):
         ]
         self.immutable = not any(map(can_change, self._arrays))
         self.identify = partial(_identify_leaves, self.leaves)
-        self.read_decision = Decision("reads", "sparse matrix", "rows become dense in the slot")
+        self.read_decision = Decision("reads", "sparse matrix", "worker threads write dense rows to the slot")
 
     def __len__(self) -> int:
         return self._length
@@ -97,14 +97,15 @@ class PaddedSparseSource(AbstractSource):
     """The rows of a `SparseSource`, with two leaves for each matrix: values and their columns.
 
     All rows of a matrix have as many values as its longest row. Shorter rows repeat their last value. With `counts`, a
-    third leaf has the number of values before these repetitions.
+    third leaf has the number of values of each row, without these repetitions.
     """
 
     def __init__(self, dense: SparseSource, *, counts: bool = False) -> None:
         self._has_counts = counts
         self._length, self.immutable, self.class_names = len(dense), dense.immutable, dense.class_names
         specs: list[ArraySpec] = []
-        self._leaves: list[tuple[int, Any]] = []  # index of its first array in `out`; a matrix, or a gather
+        # For each leaf: the index of its first array in `out`, and its CsrMatrix or GatherFunction.
+        self._leaves: list[tuple[int, Any]] = []
         for leaf, spec in zip(dense.leaves, dense.specs, strict=True):
             self._leaves.append((len(specs), leaf if isinstance(leaf, CsrMatrix) else make_gather(leaf)))
             specs.extend(leaf.padded_specs if isinstance(leaf, CsrMatrix) else [spec])
@@ -131,14 +132,15 @@ class CsrMatrix:
 
     def __init__(self, matrix: Any, name: str) -> None:
         try:
-            self._matrix = type(matrix)(matrix, copy=False)  # later changes of the user's attributes have no effect
+            # A new object that shares the arrays. If the user later assigns to `matrix.data`, it keeps the old array.
+            self._matrix = type(matrix)(matrix, copy=False)
             self._matrix.check_format(full_check=True)
         except (ValueError, IndexError) as error:
             raise SpecError(f"{name!r} is not a valid CSR matrix: {error}. Build the matrix again.") from error
         self.shape: tuple[int, int] = self._matrix.shape
         self.dtype: np.dtype[Any] = self._matrix.dtype
         self._starts, self._columns, self._values = self._matrix.indptr, self._matrix.indices, self._matrix.data
-        # Whether a column may occur twice in a row. Also True if columns are not sorted.
+        # Whether a row may have several values of one column. Also True if columns are not sorted.
         self.has_duplicates = not self._matrix.has_canonical_format
 
     @property
@@ -160,7 +162,7 @@ class CsrMatrix:
         """Write dense rows. Values of the same column are added, as SciPy does."""
         numbers = np.asarray(row_numbers(rows), np.intp)
         if not self.has_duplicates:
-            # Fill bytes. A fill with numbers, as in SciPy's toarray, takes three times as long.
+            # Fill `out` as bytes: filling it as numbers, as SciPy's toarray does, takes three times as long.
             out.view(np.uint8).fill(0)
         for part in self._split(numbers):
             if self.has_duplicates:
@@ -212,8 +214,10 @@ class CsrMatrix:
 
 def _require_csr(matrix: Any, name: str) -> None:
     if matrix.format != "csr" or matrix.ndim != 2:
-        kind = f"{type(matrix).__name__} with {matrix.ndim} axes"
-        raise SpecError(f"{name!r} is a {kind}, whose rows cannot be read one by one. Pass a matrix.tocsr() of 2 axes.")
+        raise SpecError(
+            f"{name!r} is a {type(matrix).__name__} of shape {matrix.shape}. Forebay reads sparse rows only from a "
+            "matrix in CSR format. Pass a matrix with 2 axes, for example matrix.tocsr()."
+        )
 
 
 def _padded_structure(dense: SparseSource, names: Sequence[str]) -> Structure:

@@ -61,7 +61,7 @@ def trees(draw: st.DrawFn, *, rows: int) -> Any:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    """Draw the schedule of a small epoch, with any remainder, shard, passes and batch limit."""
+    """Draw the schedule of a small epoch. Shard, passes, batch limit and `drop_remainder` are drawn too."""
     shard_count = draw(st.integers(1, 5))
     return Schedule(
         pass_rows=draw(st.integers(1, 60)),

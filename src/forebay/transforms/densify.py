@@ -1,4 +1,4 @@
-"""The device transform that makes dense rows of sparse rows.
+"""The device transform that makes dense rows from sparse rows.
 
 Sparse rows cross to a device as pairs of leaves: the values of each row, and their columns. All rows of a matrix have
 the same number of values. A shorter row repeats its last value, and an empty row has zeros in column 0. So each column
@@ -30,7 +30,7 @@ class Densify:
         return self.join(leaves, _to_dense), self.structure
 
     def join(self, leaves: list[Any], to_dense: Callable[[Any, Any, int], Any]) -> list[Any]:
-        """Return the leaves of dense rows. `to_dense` makes dense rows of values, columns and a width."""
+        """Return the leaves of dense rows. `to_dense` makes dense rows from values, columns and a width."""
         remaining = iter(leaves)
         return [
             next(remaining) if width is None else to_dense(next(remaining), next(remaining), width)

@@ -117,7 +117,7 @@ def test_slots_are_reused_and_memory_stays_flat(monkeypatch):
         for _ in range(20):
             for batch in fed:
                 del batch
-        # Count slots and not slot ids: a worker may use up an id at the end of an epoch.
+        # Count slots, not slot ids: at the end of an epoch, a worker thread may take a new id and allocate no slot.
         assert len(made) <= fed.plan.slots + LENT_SLOTS
 
 
@@ -206,7 +206,7 @@ def test_sparse_rows_become_the_frameworks_dense_arrays():
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "i4", "f4", "c8"])
-def test_device_hand_offs_make_the_dense_rows_of_values_and_columns(dtype):
+def test_device_hand_offs_make_dense_rows_from_values_and_columns(dtype):
     values, columns = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0]], dtype), np.array([[4, 2, 2], [3, 0, 0], [0, 0, 0]])
     module = importlib.import_module(f"forebay.adapters.handoff.{FRAMEWORK}")
     hand_off = getattr(module, f"{FRAMEWORK.capitalize()}DeviceHandOff")
@@ -231,7 +231,7 @@ def test_sparse_batches_are_the_frameworks_sparse_tensors(framework):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
-def test_device_hand_offs_make_sparse_tensors_of_values_and_columns(framework):
+def test_device_hand_offs_make_sparse_tensors_from_values_and_columns(framework):
     values, counts = np.array([[1, 2], [3, 3], [0, 0]], np.float32), np.array([2, 1, 0], np.int32)
     columns = np.array([[0, 4], [2, 2], [0, 0]], np.int32)
     module = importlib.import_module(f"forebay.adapters.handoff.{FRAMEWORK}")

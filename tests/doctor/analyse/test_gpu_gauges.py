@@ -80,13 +80,13 @@ def test_a_limit_in_one_of_ten_readings_is_not_reported():
 
 def test_missing_lanes_and_a_lower_generation_are_reported():
     assert remarks({"link_width": 8, "link_generation": 3}) == [
-        "its link has 8 of 16 lanes; check the slot and the BIOS settings",
+        "its PCIe link has 8 of 16 lanes; check the slot and the BIOS settings",
         "its link runs at PCIe 3 although PCIe 5 is possible",
     ]
 
 
 def test_a_full_link_is_reported():
-    assert remarks({"received_bytes_per_second": 57e9}) == ["its link is 90% full; only fewer bytes would help"]
+    assert remarks({"received_bytes_per_second": 57e9}) == ["its PCIe link is 90% full; copy fewer bytes to relieve it"]
 
 
 def test_a_link_that_is_slow_only_between_copies_is_not_reported():

@@ -1,4 +1,4 @@
-"""Bytes of fused kernels of XLA with known sizes."""
+"""The number of bytes that fused kernels of XLA read and write."""
 
 import pytest
 from tests.doctor.capture.test_hlo_flops import DOT, W, X, computation, module

@@ -1,4 +1,4 @@
-"""The step detector ends profiling after enough steps, and takes no event inside a step for its end."""
+"""The step detector ends profiling after enough steps, and ignores events inside a step."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ def walk(detector, site, count, each=MILLISECOND, start=0):
 
 
 def report(detector, site, count, start=0, each=MILLISECOND):
-    """Report calls of a site, whatever they change."""
+    """Report calls of a site, also after a change of the phase."""
     for number in range(1, count + 1):
         detector.on_site(site, number, start + number * each)
 
@@ -48,7 +48,7 @@ def test_a_recurring_site_ends_the_steps_if_no_framework_marks_them():
     assert detector.anchor == UPLOAD
 
 
-def test_operations_and_copies_must_recur_for_longer():
+def test_operations_and_copies_must_recur_for_longer_than_other_sites():
     copies = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
     assert walk(copies, UPLOAD, 50, each=100 * MILLISECOND) is None
     assert walk(StepDetector(wait_seconds=3.0, sample_seconds=0.0), UPLOAD, 150, each=100 * MILLISECOND) is not None
@@ -57,7 +57,7 @@ def test_operations_and_copies_must_recur_for_longer():
     assert walk(StepDetector(wait_seconds=3.0, sample_seconds=0.0), OPS, 200, each=100 * MILLISECOND) is not None
 
 
-def test_operations_that_built_a_model_are_not_the_loop_of_a_script_that_has_ended():
+def test_operations_are_not_the_window_if_a_more_reliable_site_has_warmed_up():
     detector = StepDetector(wait_seconds=0.1, sample_seconds=0.0, seconds=10**6)
     walk(detector, OPS, 70)
     assert detector.paused_until
@@ -99,7 +99,7 @@ def test_the_input_of_some_steps_is_traced_after_the_window():
 
 
 def timing_detector():
-    """Return a detector after its window, which times three steps more."""
+    """Return a detector whose window has ended. It times three more steps."""
     detector = StepDetector(warm_up=1, steps=2, untraced_steps=3)
     assert walk(detector, STEP, 3) == 3
     detector.skip_tracing()
@@ -191,7 +191,7 @@ def test_very_short_steps_are_timed_in_blocks():
     assert {after - before for before, after in pairwise(detector.step_ends)} == {10_000}
 
 
-def test_short_steps_that_cannot_be_skipped_are_timed_for_the_same_time():
+def test_short_steps_are_timed_equally_long_if_the_ledger_cannot_skip_reports():
     detector = timing_detector()
     walk(detector, STEP, 4, each=10_000, start=10 * MILLISECOND)
     detector.block_steps = 1
@@ -274,7 +274,7 @@ def test_short_steps_are_recorded_early_only_after_the_warm_up():
     assert walk(StepDetector(can_trace=lambda: True), STEP, 100, each=MILLISECOND) == 20
 
 
-def test_without_a_device_a_loop_of_few_long_steps_is_profiled_on():
+def test_without_a_device_profiling_continues_in_a_loop_of_few_long_steps():
     detector = StepDetector()
     assert walk(detector, STEP, 20, each=50 * MILLISECOND) is None
     detector.finish(2_000 * MILLISECOND)
@@ -308,7 +308,7 @@ def test_a_site_is_reported_when_its_early_records_are_due():
     assert without_device.next_report(STEP, 7 * MILLISECOND)[0] == 22
 
 
-def test_a_pause_of_seconds_does_not_replace_marked_steps():
+def test_operations_at_the_end_of_an_epoch_do_not_replace_marked_steps():
     detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
     walk(detector, STEP, 40, each=130 * MILLISECOND)
     end_of_epoch = 40 * 130 * MILLISECOND
@@ -331,7 +331,7 @@ def test_a_loop_after_a_training_of_few_steps_replaces_it():
     assert (detector.phase, detector.anchor) == ("tracing", UPLOAD)
 
 
-def test_a_script_that_ends_after_a_short_training_is_reported_by_its_training():
+def test_if_a_script_ends_after_a_short_training_the_training_is_the_window():
     detector = StepDetector(wait_seconds=3.0, sample_seconds=0.0)
     walk(detector, UPLOAD, 100)
     assert detector.paused_until
@@ -341,7 +341,7 @@ def test_a_script_that_ends_after_a_short_training_is_reported_by_its_training()
     assert detector.anchor == STEP
 
 
-def test_steps_of_seconds_are_preferred_to_operations():
+def test_steps_that_take_seconds_are_preferred_to_operations():
     detector = StepDetector(wait_seconds=0.0, sample_seconds=0.0)
     detector.on_site(STEP, 1, 3_000 * MILLISECOND)
     assert walk(detector, OPS, 500, each=6 * MILLISECOND, start=3_000 * MILLISECOND) is None

@@ -42,7 +42,7 @@ def test_the_terminal_report_has_a_paragraph_for_memory_and_gpu(diagnosis):
     )
     assert "5.0 MiB are constants in graphs" in text
     assert "GPU H200: 50% busy, 1,980 of 1,980 MHz, PCIe 5 x8" in text
-    assert "its link has 8 of 16 lanes" in text
+    assert "its PCIe link has 8 of 16 lanes" in text
     assert max(map(cell_len, lines)) <= 80
     assert len(lines) <= ROWS
 
@@ -70,7 +70,7 @@ def test_the_document_fits_the_schema_and_has_no_samples(diagnosis):
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     assert document["memory"]["copies"][0]["places"] == ["host", "cuda:0"]
     assert document["memory"]["constants"][0]["total_nbytes"] == 5 << 20
-    assert document["gpus"][0]["remarks"] == ["its link has 8 of 16 lanes; check the slot and the BIOS settings"]
+    assert document["gpus"][0]["remarks"] == ["its PCIe link has 8 of 16 lanes; check the slot and the BIOS settings"]
     assert document["facts"].keys() == {"frameworks"}
 
 

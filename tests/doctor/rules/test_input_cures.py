@@ -39,7 +39,7 @@ def titles(rule, capture):
 
 
 def waiting_for(rows, *, ms=4.0, busy=1.0, frameworks=TORCH, **detail):
-    """A loop of 10 ms per step on two cores waits for batches of so many rows."""
+    """Capture a loop of 10 ms per step on two cores that waits for batches of `rows` rows."""
     facts = {"busy_cores": busy, "foreign_cores": 0.0, **SCRIPT}
     waits = batch(ms=ms, line=2, workers=0, **{"batch_rows": rows, "nbytes": 5 * KiB} | detail)
     return loop(waits, ms=10, frameworks=frameworks, facts=facts, machine={"cores": 2})

@@ -37,7 +37,9 @@ MAX_SWITCH_NS = 2_000  # nanoseconds from the end of an operation to the start o
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
-LONG_FIRST_STEP = 8.0  # times the median step; measured: 10 and 18 if the recording starts in the step, else at most 4
+# Times the median step. Measured first steps took 10 and 18 times the median step if the recording started in them,
+# and otherwise at most 4 times the median step.
+LONG_FIRST_STEP = 8.0
 MAX_COMPARED_OPERATIONS = 20_000  # in the search for the period
 EQUAL_SHARE = 0.97  # of the operations must repeat; some steps do extra work, for example to print
 DIRECTIONS: dict[int, str] = {
@@ -205,7 +207,7 @@ class DeviceView:
 
     @property
     def lags_behind(self) -> bool:
-        """Whether the device executes work of earlier steps, and no recorded CUDA call shows of which ones."""
+        """Whether the device executes work of earlier steps, and no recorded CUDA call shows which step queued it."""
         return (
             not len(self.calls)
             and self.bound_seconds > 0
@@ -214,7 +216,7 @@ class DeviceView:
 
     @cached_property
     def bound_seconds(self) -> float:
-        """The seconds after which the operations repeat, if the device determines the step time. Otherwise 0."""
+        """The step time if the device determines it: the seconds after which the operations repeat. Otherwise 0."""
         starts, period = self.operations["start"].astype(np.int64), self.period
         if not period or self.busy_share < BOUND_SHARE or len(starts) <= period:
             return 0.0
@@ -229,7 +231,7 @@ class DeviceView:
     def idle_times(self) -> tuple[IdleTime, ...]:
         """Idle time of the device by cause and line, longest first."""
         gaps = self.busy_intervals.gaps_between(int(self.edges[0]), int(self.edges[-1]))
-        # Calls of all threads count, because the loop waits for some of them.
+        # The calls of all threads count, because the loop may wait for another thread that queues work.
         queueing_calls = self.calls[np.unique(self.call_of[self.call_of >= 0])]
         launching = launching_intervals(
             queueing_calls["start"].astype(np.int64), queueing_calls["end"].astype(np.int64)
@@ -247,7 +249,7 @@ class DeviceView:
 
     @property
     def _queued(self) -> Intervals:
-        """When an operation with a recorded call had not started, CALL_LATENCY_NS or more after the end of the call."""
+        """When an operation was queued: from CALL_LATENCY_NS after the end of its recorded call until its start."""
         has_call = self.call_of >= 0
         queued_at = self.calls["end"][self.call_of[has_call]] if len(self.calls) else self.operations["start"][has_call]
         return Intervals(queued_at.astype(np.int64) + CALL_LATENCY_NS, self.operations["start"][has_call])

@@ -13,7 +13,9 @@ __all__ = ["Gauges", "gauge_remarks", "leaves_gpu_unused", "read_gauges"]
 
 MIN_SHARE = 0.2  # of the samples; a clock that was limited in fewer samples gets no remark
 LOW_CLOCK_SHARE = 0.95  # of `Gauges.most_clock_mhz`; a lower mean is a low clock
-IDLE_SHARE = 0.02  # of the time; a GPU that is busy for less lowers its clock and link to save power: no remarks
+# Share of the time. A GPU that is busy for less is idle: it slows its clock and its link down to save power. So it
+# gets no remarks.
+IDLE_SHARE = 0.02
 
 SATURATED_SHARE = 0.8  # of the link bandwidth; a link with more load gets a remark
 # PCIe generation -> bandwidth of one lane in one direction.
@@ -34,7 +36,8 @@ _CLOCK_LIMITS = {
 class Gauges:
     """Readings of one GPU while the loop ran: means unless noted; None if not reported.
 
-    The fields `most_*` and `total_nbytes` are limits of the hardware or its settings, not readings.
+    The fields `most_*` and `total_nbytes` are limits of the hardware or its settings, not readings. The names of the
+    fields are also keys of the JSON report.
     """
 
     name: str
@@ -85,12 +88,12 @@ def gauge_remarks(gauges: Gauges) -> Iterator[str]:
             yield f"{reason} limited its clock in {format_percent(share)} of the readings ({clocks})"
     if _is_below(gauges.link_width, gauges.most_link_width):
         lanes = f"{gauges.link_width} of {gauges.most_link_width} lanes"
-        yield f"its link has {lanes}; check the slot and the BIOS settings"
+        yield f"its PCIe link has {lanes}; check the slot and the BIOS settings"
     if _is_below(gauges.link_generation, gauges.most_link_generation):
         best = gauges.most_link_generation
         yield f"its link runs at PCIe {gauges.link_generation} although PCIe {best} is possible"
     if _link_load(gauges) >= SATURATED_SHARE:
-        yield f"its link is {format_percent(min(1.0, _link_load(gauges)))} full; only fewer bytes would help"
+        yield f"its PCIe link is {format_percent(min(1.0, _link_load(gauges)))} full; copy fewer bytes to relieve it"
 
 
 def _is_clock_low(gauges: Gauges) -> bool:

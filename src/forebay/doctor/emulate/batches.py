@@ -26,10 +26,10 @@ class ResidentBatches:
         self.leaf_ids: set[int] = set()  # ids of the arrays in the first batches
         self.workers = emulation.workers if emulation.kind is EmulationKind.WORKERS else 0  # of each loader
         self.feeds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # loader -> the feed that replaces it
-        self.rows = emulation.rows  # what the feeds read
-        self.replaced = (
-            0  # number of replaced batches, of tf.data datasets of Keras, or of loaders that got workers or a feed
-        )
+        self.rows = emulation.rows  # what the feeds read: a value of `FeedRows`, or ""
+        # What the emulation has replaced so far. The count is of batches, tf.data datasets of Keras, loaders that got
+        # workers, or iterations over loaders that a feed replaces.
+        self.replaced = 0
 
     def should_replace(self) -> bool:
         """Whether the emulation makes batches resident and the target line makes the current call."""

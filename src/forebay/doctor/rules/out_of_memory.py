@@ -30,7 +30,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield a finding for each memory that was nearly full or will soon be full."""
     levels = [level for level in memory_levels(view) if level.place != PAGE_LOCKED]
     for level in levels or _levels_at_end(view):
-        where = "The host" if level.place == HOST else f"{level.place} of {level.framework}"
+        where = "Host memory" if level.place == HOST else f"{level.place} of {level.framework}"
         code = (
             _MAPPED_FILES_CODE
             if level.place == HOST
@@ -43,7 +43,7 @@ def examine(view: CaptureView) -> Iterator[Finding]:
 
 
 def _levels_at_end(view: CaptureView) -> Iterator[MemoryLevel]:
-    """Yield the peak memory use that was read at the end of the run, for captures without readings."""
+    """Yield the peak memory use of the whole run, for captures without memory samples."""
     for name, facts in view.frameworks.items():
         if facts.get("gpus"):
             yield MemoryLevel("The device", name, None, None, facts.get("peak_nbytes"), facts.get("total_nbytes"), 0.0)
@@ -94,5 +94,5 @@ def _growth_finding(where: str, level: MemoryLevel) -> Finding:
 _STORE_CODE = {
     "torch": "total += loss.detach()   # `total += loss` would keep the graph of every step",
     "tensorflow": "total.assign_add(loss)   # a tf.Variable instead of a list of tensors",
-    "jax": "losses.append(float(loss))   # every hundredth step; a list of arrays keeps them on the device",
+    "jax": "losses.append(float(loss))   # only in every hundredth step; a list of arrays stays on the device",
 }

@@ -26,16 +26,16 @@ KERAS_CALLS = frozenset({"Model.fit", "Model.predict", "Model.evaluate"})
 MODEL = "Model"  # of Keras; calling `compile` again discards the functions that `fit` has compiled
 FUNCTIONS = frozenset({"function", "jit", MODEL})
 STAGE_PREFIX = "Dataset_"  # of the names of functions that TensorFlow compiles for the stages of a pipeline
-# The new objects that cause later events of each kind: a new pipeline starts, a new function is compiled, and a new
-# session prepares its graph in its first run.
+# Kind of a later event -> the new objects that can cause it. Iteration starts a new pipeline, the first call compiles a
+# new function, and the first run of a new session prepares its graph.
 _CAUSES = {EventKind.INPUT: PIPELINES, EventKind.COMPILE: FUNCTIONS, EventKind.RUN: frozenset({"Session"})}
 
 
 def recognises(view: CaptureView, site: CallSite) -> bool:
     """Whether the site builds objects repeatedly, or does later work that repeated builds cause.
 
-    The rule assumes that builds cause later work if they can cause it, and if they are at least half as many as the
-    events of the later work.
+    Builds count as the cause of a site if they build an object of `_causes(site)`, and if the script repeats at least
+    one such build for every two events of the site.
     """
     if site.kind is EventKind.BUILD:
         return _is_repeated(site)
@@ -62,31 +62,32 @@ def _causes(site: CallSite) -> frozenset[str]:
 def examine(view: RuleView) -> Iterator[Finding]:
     """Yield one finding per build site.
 
-    Later work is what `_causes` lists. It counts only once, for the first build site that causes it.
+    The cost of a build site includes the later work that it causes. If several build sites can cause the same later
+    work, only the first of them includes it.
     """
     builds = sorted(view.sites_for("rebuilt", EventKind.BUILD), key=lambda build: _built_object(build) != MODEL)
-    unused = [site for kind in _CAUSES for site in view.sites_for("rebuilt", kind)]
+    unassigned = [site for kind in _CAUSES for site in view.sites_for("rebuilt", kind)]
     loaders = [build for build in builds if _built_object(build) in PIPELINES - {ITERATOR}]
-    keras_calls = [build for build in builds if _handles_one_batch(build)]
+    keras_calls = [build for build in builds if _is_called_per_batch(build)]
     if keras_calls:
         lines = {build.line for build in keras_calls} - {None}
-        later_sites = [site for site in unused if PIPELINES & _causes(site) and site.line in lines]
-        unused = [site for site in unused if site not in later_sites]
+        later_sites = [site for site in unassigned if PIPELINES & _causes(site) and site.line in lines]
+        unassigned = [site for site in unassigned if site not in later_sites]
         yield _keras_finding(view, keras_calls, later_sites)
     for build in builds:
         if build in keras_calls:
             continue
         if _built_object(build) == ITERATOR and loaders:
             continue  # a new loader needs a new iterator
-        later_sites = [site for site in unused if _built_object(build) in _causes(site)]
-        unused = [site for site in unused if site not in later_sites]
+        later_sites = [site for site in unassigned if _built_object(build) in _causes(site)]
+        unassigned = [site for site in unassigned if site not in later_sites]
         if build in loaders[:1]:
             later_sites += [other for other in builds if _built_object(other) == ITERATOR and other not in keras_calls]
         yield _finding(view, build, later_sites)
 
 
-def _handles_one_batch(build: CallSite) -> bool:
-    """Whether Keras builds a pipeline for each batch."""
+def _is_called_per_batch(build: CallSite) -> bool:
+    """Whether the script calls Keras for each batch, so that Keras builds a pipeline for each batch."""
     is_keras = _built_object(build) == ITERATOR and build.api in KERAS_CALLS
     per_step = _keras_calls_per_step(build) if build.api == "Model.fit" else calls_per_step(build)
     return is_keras and per_step >= MIN_CALLS_PER_STEP
@@ -99,15 +100,15 @@ def _keras_calls_per_step(build: CallSite) -> float:
 
 
 def _finding(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Finding:
-    """Build the finding.
+    """Build the finding for a build site and the later work that it causes.
 
-    Except for functions, part of the later work may remain: a pipeline or session that the script keeps must still
-    make each batch or run.
+    The cost includes all later work, but a cure may not remove all of it. A pipeline that is built once still makes
+    every batch, and a session that is built once still executes every run.
     """
     later_events = [event for later in later_sites for event in later.events]
     building, cost = cost_of(view, site.events), cost_of(view, [*site.events, *later_events])
     times = f"{calls_per_step(site) * site.steps:.0f} times in {site.steps} steps"
-    basis = "it is built once; at most, the work that follows each build is removed too"
+    basis = "the object is built once; at best, the work that follows each build disappears too"
     return Finding(
         rule="rebuilt",
         title=f"{site.api} builds a new {_built_object(site)} {times}",
@@ -142,7 +143,7 @@ def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[C
             Cure(
                 "use the methods for one batch, which need no pipeline",
                 "\n".join(fitted) if takes_arrays and all(fitted) else _ON_BATCH_CODE,
-                "no pipeline is built; at worst, the compiled calls take as long as now",
+                "no pipeline is built; at worst, compiled functions and uploads take as long as now",
                 call_on_batches(view, sites, python, sum(map(_keras_calls_per_step, calls))),
             ),
         ),
@@ -154,17 +155,21 @@ def _keras_finding(view: CaptureView, calls: list[CallSite], later_sites: list[C
 
 
 def _changes(view: CaptureView, site: CallSite, later_sites: list[CallSite]) -> Changes:
-    """Return the outcomes of building once. A new function must always be compiled; other later work may remain."""
+    """Return the outcomes of building the object once.
+
+    Later compilation always disappears, because only new objects are compiled. Other later work may remain.
+    """
     is_function = _built_object(site) in FUNCTIONS
     certain = [later for later in later_sites if is_function or later.kind is EventKind.COMPILE]
     return remove_calls(view, site, *certain, later_sites=tuple(later for later in later_sites if later not in certain))
 
 
 def _is_repeated(build: CallSite) -> bool:
-    """Whether a line builds the same function, or objects without a function name, at least MIN_BUILDS times.
+    """Whether a line builds the same function, or other objects, at least MIN_BUILDS times.
 
-    A call of `fit` builds one object per epoch and per validation. These do not count if the script calls `fit` only
-    once or twice.
+    Functions are the same if they have the same name. All objects without a function name, such as pipelines, count
+    together. A call of `fit` builds one object per epoch and per validation. These do not count if the script calls
+    `fit` only once or twice.
     """
     is_in_few_fits = 0 < len({*build.values("fit")}) < MIN_BUILDS  # "fit" is the number of the `fit` call
     return most_frequent_function(build)[1] >= MIN_BUILDS and not is_in_few_fits
@@ -200,8 +205,8 @@ def _cure(view: CaptureView, site: CallSite) -> tuple[str, str]:
 
 
 _ON_BATCH_CODE = (
-    "model.train_on_batch(x, y)   # not `fit` in a loop; or one `fit` for all rows\n"
-    "outputs = model.predict_on_batch(x)   # not `predict` in a loop"
+    "model.train_on_batch(x, y)   # instead of `fit` in a loop; or call `fit` once for all rows\n"
+    "outputs = model.predict_on_batch(x)   # instead of `predict` in a loop"
 )
 
 

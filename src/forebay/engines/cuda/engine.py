@@ -269,7 +269,7 @@ class RunAheadLimit:
     def step(self, marker: StreamMarker) -> None:
         """Block until the device has passed the marker of the previous call.
 
-        `marker` is behind all work that the consumer has queued so far. The next call waits for it.
+        The consumer has queued `marker` after all its other work. The next call waits for this marker.
         """
         with self._close_lock:
             if self._closed:

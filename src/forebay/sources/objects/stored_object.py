@@ -54,7 +54,7 @@ class ByteRange(NamedTuple):
 
 
 def find_version(info: Mapping[str, Any]) -> str:
-    """Return a text that changes when the object changes, or "" if the store reports none."""
+    """Return a text that changes when the object changes, or "" if the store reports no version."""
     version = next((info[key] for key in _VERSION_KEYS if info.get(key)), "")
     # fsspec may report a time as a number in a listing, and as a `datetime` for a single object.
     return str(version.timestamp() if isinstance(version, datetime) else version)

@@ -194,7 +194,9 @@ class GeneratorReader:
         try:
             leaves = self._structure.flatten_like(tree)
         except SpecError as error:
-            raise SpecError(f"row {row} of the generator does not match the spec: {error}") from None
+            raise SpecError(
+                f"row {row} of the generator does not match the spec: {error} Change the row or the spec."
+            ) from None
         return [
             _as_spec_array(leaf, spec, name, row)
             for leaf, spec, name in zip(leaves, self._specs, self._names, strict=True)

@@ -1,4 +1,4 @@
-"""The loop keeps every state of the plate on the device."""
+"""The loop simulates heat in a plate, and keeps every state on the device."""
 
 import cupy
 

@@ -1,4 +1,4 @@
-"""The loop keeps only every hundredth state of the plate, in host memory.
+"""The loop simulates heat in a plate, and copies only every hundredth state to the host.
 
 The doctor must not report `out_of_memory` here.
 """
