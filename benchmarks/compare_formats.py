@@ -4,8 +4,8 @@
 
 The script writes one dataset per format to a temporary folder. It serves this folder over HTTP on loopback, and reads
 the dataset of the format `http` from there. Each round has three runs: of OLD, of NEW, and of OLD again. Each run is a
-new process. It reads every dataset with a feed, once in order and once shuffled. It measures rows per second: one
-warm-up epoch, then nine epochs, of which the fastest counts.
+new process. It reads every dataset with two feeds, one in order and one shuffled. Each feed runs one warm-up epoch and
+nine measured epochs. The rows per second of the fastest measured epoch count.
 
 For each dataset and order, the table has two columns:
 
