@@ -2,10 +2,13 @@
 
     python benchmarks/compare_checkouts.py OLD NEW --case rows-1024 --rounds 5 [--device cuda] [--save FILE]
 
-Each round measures OLD, NEW and OLD again. For every result of Forebay, the table shows two columns. `new/old` is NEW
-divided by the mean of both OLD runs, as the median of all rounds. `old/old` is the range of OLD again / OLD, which is
-the noise of the machine. A ratio above 1 means that NEW is better: for results that are not per second, such as
-milliseconds or MiB, less is better, and the ratio is inverted.
+Each round has three runs: of OLD, of NEW, and of OLD again. For every result of Forebay, the table has two columns:
+
+    new/old   result of NEW, divided by the mean of both runs of OLD: the median of all rounds
+    old/old   second run of OLD, divided by the first: the smallest and the largest ratio of all rounds
+
+`old/old` shows the noise of the machine. A ratio above 1 in `new/old` means that NEW is better. For results that are
+not per second, such as milliseconds or MiB, less is better, so the script inverts them first.
 """
 
 import argparse
@@ -74,7 +77,7 @@ def main() -> None:
     parser.add_argument("--case", action="append", default=[], help="measure only this case; repeatable")
     parser.add_argument("--contender", action="append", default=[], help="measure only this contender; repeatable")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of OLD, NEW and OLD again (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, each of three runs (default: 5)")
     parser.add_argument("--quick", action="store_true", help="run `forebay bench --quick`")
     parser.add_argument("--save", type=Path, help="write the comparison as JSON")
     arguments = parser.parse_args()

@@ -2,11 +2,17 @@
 
     python benchmarks/compare_formats.py OLD NEW [--rounds 5] [--format zarr] [--save FILE]
 
-The script writes one dataset per format to a temporary folder, and serves one over HTTP on loopback. Each round reads
-all datasets with OLD, NEW and OLD again, each in a new process. There, a feed reads each dataset in one warm-up epoch
-and nine measured epochs, of which the fastest counts. `new/old` is NEW divided by the mean of both OLD runs, as the
-median of all rounds. `old/old` is the range of OLD again / OLD, which is the noise of the machine. A ratio above 1
-means that NEW is faster.
+The script writes one dataset per format to a temporary folder. It serves this folder over HTTP on loopback, and reads
+the dataset of the format `http` from there. Each round has three runs: of OLD, of NEW, and of OLD again. Each run is a
+new process. It reads every dataset with two feeds, one in order and one shuffled. Each feed runs one warm-up epoch and
+nine measured epochs. The rows per second of the fastest measured epoch count.
+
+For each dataset and order, the table has two columns:
+
+    new/old   rows per second of NEW, divided by the mean of both runs of OLD: the median of all rounds
+    old/old   second run of OLD, divided by the first: the smallest and the largest ratio of all rounds
+
+`old/old` shows the noise of the machine. A ratio above 1 in `new/old` means that NEW is faster.
 """
 
 import argparse
@@ -41,7 +47,7 @@ def main() -> None:
     parser.add_argument("old", type=Path, help="folder of the old checkout")
     parser.add_argument("new", type=Path, help="folder of the new checkout")
     parser.add_argument("--format", action="append", choices=WRITERS, default=[], help="only this format; repeatable")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of OLD, NEW and OLD again (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, each of three runs (default: 5)")
     parser.add_argument("--save", type=Path, help="write the comparison as JSON")
     arguments = parser.parse_args()
     formats = arguments.format or list(WRITERS)
@@ -117,7 +123,7 @@ PATTERNS = {"images": "images/*.png", "npy-64B": "npy64.npy", "npy-4KiB": "npy4k
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve the folder with byte ranges and versions on loopback; yield the address."""
+    """Serve the folder on loopback, with byte ranges and an ETag; yield the address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(RangeHandler, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -140,7 +140,7 @@ def test_an_error_keeps_its_type_and_names_the_transform():
     assert failed.value.__notes__ == ["in map(refuse), on the device"]
 
 
-def test_a_missing_field_is_named():
+def test_the_error_names_a_missing_field():
     with pytest.raises(SpecError, match=r"names 'z', but the fields are 'x'") as failed:
         apply_on_device([fb.cast({"z": "int16"})], {"x": np.arange(3)})
     assert failed.value.__notes__ == ["in cast(z: int16), on the device"]

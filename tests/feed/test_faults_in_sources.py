@@ -98,7 +98,7 @@ def test_a_file_that_shrinks_in_mid_epoch_is_an_error_not_a_crash(tmp_path):
             list(iterator)
 
 
-def test_a_file_that_vanishes_before_it_is_opened_is_named(tmp_path):
+def test_the_error_names_a_file_that_vanishes_before_it_is_opened(tmp_path):
     for number in range(6):
         np.save(tmp_path / f"{number}.npy", np.full(10, number))
     pipeline = fb.from_files(str(tmp_path / "*.npy"), max_open_files=1).batch(10)

@@ -34,7 +34,7 @@ def test_every_budget_gives_the_rows_of_the_pipeline_without_a_cache(budget, see
         assert feed.stats()["source"]["cached_rows"] <= min(budget, 10)
 
 
-def test_rows_beyond_the_budget_are_computed_in_every_epoch():
+def test_rows_that_exceed_the_budget_are_computed_in_every_epoch():
     counted = Counted()
     with TEN.map(counted).cache(7 * ROW_NBYTES).shuffle(seed=1).batch(5).feed("numpy") as feed:
         for _ in range(3):

@@ -231,7 +231,7 @@ def test_different_objects_have_different_hashes():
         (ENDLESS, "contains itself"),
     ],
 )
-def test_values_without_a_stable_hash_are_named(value, name):
+def test_the_error_names_values_without_a_stable_hash(value, name):
     with pytest.raises(UnstableValueError, match=name):
         digest(value)
 

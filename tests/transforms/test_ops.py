@@ -132,7 +132,7 @@ def test_one_hot_names_a_class_outside_the_range():
         all_batches(fb.from_arrays(images()).map(fb.one_hot({"label": 5})).batch(8))
 
 
-def test_an_unknown_field_is_named():
+def test_the_error_names_an_unknown_field():
     with pytest.raises(SpecError, match=r"names 'picture', but the fields are 'image', 'label'"):
         all_batches(fb.from_arrays(images()).map(fb.cast({"picture": "f4"})).batch(8))
 

@@ -170,11 +170,12 @@ def decorate(function: str, decorator: str) -> Edit:
     return _edit(spans, f"no function {function}")
 
 
-def move_to_function(lines: tuple[int, int], loop: int, function: str, outputs: str) -> Edit:
+def move_to_function(lines: tuple[int, int], function: str, outputs: str, *, before_line: int) -> Edit:
     """Make a function of some lines of a loop, so that a decorator can compile them.
 
-    `function` is the decorator and the `def` line. The lines move above the line of the loop, and a call replaces them.
-    A mark of the step stays in the loop.
+    `lines` are the first and the last line to move. `function` is the decorator and the `def` line. The function comes
+    before `before_line`, the line of the loop, and returns `outputs`. A call of it replaces the moved lines. A mark of
+    the step stays in the loop.
     """
 
     def edit(text: str) -> str:
@@ -182,10 +183,12 @@ def move_to_function(lines: tuple[int, int], loop: int, function: str, outputs: 
         first, last = lines
         mark = f"{MARK}; " if MARK in rows[first - 1] else ""
         body = [row.replace(mark, "") for row in rows[first - 1 : last]]
-        outer, inner = (row[: len(row) - len(row.lstrip())] for row in (rows[loop - 1], body[0]))
+        outer, inner = (row[: len(row) - len(row.lstrip())] for row in (rows[before_line - 1], body[0]))
         moved = [*(outer + row for row in function.splitlines()), *body, f"{inner}return {outputs}"]
         call = f"{inner}{mark}{outputs} = {function.partition('def ')[2].rstrip(':')}"
-        return "\n".join([*rows[: loop - 1], *moved, *rows[loop - 1 : first - 1], call, *rows[last:]]) + "\n"
+        return (
+            "\n".join([*rows[: before_line - 1], *moved, *rows[before_line - 1 : first - 1], call, *rows[last:]]) + "\n"
+        )
 
     return edit
 

@@ -15,15 +15,15 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What `recipes/NAME.py` says; the README explains the fields."""
+    """The constants of `recipes/NAME.py`."""
 
-    prepare: Callable[[Path], None]
-    arguments: list[str]
-    environment: dict[str, str]
-    settings: dict[str, str]
-    step: int | str
+    prepare: Callable[[Path], None]  # writes made-up data into the folder in which the script runs
+    arguments: list[str]  # of the command
+    environment: dict[str, str]  # of the command
+    settings: dict[str, str]  # name in the script -> the literal that it gets, such as fewer epochs
+    step: int | str  # line of the loop or function whose body is one step; "fit" for Keras
     changes: list[Edit] = field(default_factory=list)
-    files: list[tuple[str, str]] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)  # (path in the repository, path in the folder)
 
 
 @dataclass(frozen=True, slots=True)

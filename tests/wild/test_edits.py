@@ -89,7 +89,7 @@ def test_a_missing_loop_is_reported():
 
 def test_lines_of_a_loop_become_a_function_and_the_mark_stays_in_the_loop():
     text = "for x in rows:\n    y = x + 1\n    y = y * 2\n    use(y)\n"
-    moved = move_to_function((2, 3), 1, "@fast\ndef step(x):", "y")(mark_steps(1)(text))
+    moved = move_to_function((2, 3), "@fast\ndef step(x):", "y", before_line=1)(mark_steps(1)(text))
     assert moved == (
         "@fast\ndef step(x):\n    y = x + 1\n    y = y * 2\n    return y\n"
         'for x in rows:\n    __import__("step_clock").mark(); y = step(x)\n    use(y)\n'

@@ -18,7 +18,7 @@ SCRIPTS = {
         "class Trainer:\n  def save(self, step):\n    torch.save(obj={'step': step, 'state': state}, f=str(step))\n"
         "trainer = Trainer()\nfor step in range(3):\n    state[0] = step\n    trainer.save(step)"
     ),
-    "loops in each other": (
+    "nested loops": (
         "def train():\n    for epoch in range(1):\n        for step in range(3):\n            state[0] = step\n"
         "            torch.save(\n                {'step': step,\n                 'state': state},\n"
         "                str(step),\n            )\n"

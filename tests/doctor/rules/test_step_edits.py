@@ -1,4 +1,4 @@
-"""Edits that run statements less often count with a counter that exists, so that the edited script runs."""
+"""Edits that run a statement only in some steps. They use a counter of the script or add one, so the script runs."""
 
 import pytest
 from tests.doctor.applied_cures import apply_cure
@@ -19,7 +19,7 @@ LOOPS = {  # each calls `save(i)` 20 times
     "while with a counter": "i = 0\nwhile i < 20:\n    save(i)\n    i += 1",
     "while without a counter": "i = 100\nwhile i:\n    save(i)\n    i -= 5",
     "while with a condition": "i = 0\nwhile i < 100:\n    i += 1\n    if i % 5 == 1:\n        save(i)",
-    "loops in each other": "for a in range(4):\n    i = 100\n    while i:\n        save(i)\n        i -= 20",
+    "nested loops": "for a in range(4):\n    i = 100\n    while i:\n        save(i)\n        i -= 20",
     "a name that is taken": "step = 40\nwhile step:\n    step -= 2\n    save(step)",
 }
 
@@ -50,7 +50,7 @@ def test_with_the_edit_every_fifth_call_remains(loop):
     assert saved(text) == saved(source)[4::5]
 
 
-def test_every_tenth_of_the_steps_that_a_condition_chooses_remains():
+def test_with_the_edit_every_fifth_of_the_steps_that_a_condition_chooses_remains():
     source = "for step in range(1, 201):\n    if (step + 1) % 20 == 0:\n        value = evaluate(step)"
     text = apply_cure(source, code_after(source, 3, every_nth_call, 5))
     assert saved(text) == [99, 199]
@@ -85,7 +85,7 @@ def test_statements_on_one_line_are_not_moved_together():
     assert "# instead of lines" not in format_edits(every_nth_steps(ScriptCode(source), [2, 3], 5))
 
 
-def test_if_one_statement_does_not_fit_there_are_no_edits():
+def test_if_one_statement_is_in_no_loop_there_are_no_edits():
     assert every_nth_steps(ScriptCode("save(0)\nfor i in r:\n    save(i)"), [1, 3], 5) == []
 
 

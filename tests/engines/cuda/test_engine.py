@@ -176,6 +176,6 @@ def test_allocate_waits_for_the_last_user_of_pool_memory(kind, pace):
         fresh[...] = 7
         framework.synchronize()
         assert set(fresh.tolist()) == {7}
-        assert framework.machine.memory[pointer] == 1024
+        assert framework.gpu.memory[pointer] == 1024
         del owner, fresh
         engine.close()

@@ -111,8 +111,8 @@ def count_locks(devices):
     with fake_gpus(devices) as frameworks, open_feed(make_pipeline(12), frameworks, resident="never") as feed:
         next(feed)
         wait_until_located()
-        locked = frameworks[0].machine.locked
-        assert all(framework.machine.locked is locked for framework in frameworks)
+        locked = frameworks[0].gpu.locked
+        assert all(framework.gpu.locked is locked for framework in frameworks)
         return sum(start <= address < start + DATA["x"].nbytes for address in list(locked))
 
 

@@ -14,7 +14,7 @@ from forebay.order.device_steps import count_steps
 
 
 class AnyMemory:
-    """A machine that lets kernels read all memory of this process."""
+    """A GPU that lets kernels read all memory of this process."""
 
     def check_device(self, pointers, nbytes, what):
         pass

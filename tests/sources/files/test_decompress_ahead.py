@@ -93,7 +93,7 @@ def test_files_that_all_fit_in_memory_are_inflated_once(folder, monkeypatch):
     assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
-def test_files_beyond_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
+def test_files_larger_than_the_budget_are_inflated_once_for_the_groups_that_are_prefetched(folder, monkeypatch):
     inflated_names, source = (
         record_inflated(monkeypatch),
         open_files(str(folder / "*.npz"), max_held_bytes=3 * FILE_NBYTES),
@@ -108,7 +108,7 @@ def test_files_beyond_the_budget_are_inflated_once_for_the_groups_that_are_prefe
     assert Counter(inflated_names) == dict.fromkeys(map(str, range(FILES)), 1)
 
 
-def test_files_beyond_the_budget_are_shuffled_by_file(folder):
+def test_files_larger_than_the_budget_are_shuffled_by_file(folder):
     pipeline = fb.from_files(str(folder / "*.npz"), max_held_bytes=4 * FILE_NBYTES).shuffle(seed=0)
     with pipeline.batch(8).feed("numpy") as feed:
         assert f"chunks of {ROWS} rows" in feed.explain()
@@ -129,7 +129,7 @@ def test_two_files_are_decompressed_at_the_same_time(monkeypatch):
         file.may_end.set()
 
 
-def test_no_file_beyond_the_budget_is_decompressed_before_rows_are_gathered(monkeypatch):
+def test_no_file_larger_than_the_budget_is_decompressed_before_rows_are_gathered(monkeypatch):
     files = [Compressed() for _ in range(3)]
     for file in files:
         file.may_end.set()

@@ -129,7 +129,7 @@ def test_a_folder_is_refused_with_a_glob_to_use(tmp_path):
         open_files(tmp_path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(SourceError, match=r"gone\.npy'"):
         open_files([tmp_path / "gone.npy"])
 

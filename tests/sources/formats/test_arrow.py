@@ -45,9 +45,9 @@ def write_parquet(path, arrays, **options):
     return path
 
 
-def write_arrow(path, content, *, form=pa.ipc.new_file, rows=8, compression=None):
+def write_arrow(path, content, *, new_writer=pa.ipc.new_file, rows=8, compression=None):
     options = pa.ipc.IpcWriteOptions(compression=compression)
-    with form(str(path), content.schema, options=options) as writer:
+    with new_writer(str(path), content.schema, options=options) as writer:
         writer.write_table(content, max_chunksize=rows)
     return path
 
@@ -124,7 +124,7 @@ class TestArrowFile(SourceTests):
 
 class TestArrowStream(SourceTests):
     def make_source(self, tmp_path):
-        return open_arrow(write_arrow(tmp_path / "x.arrow", table(tree()), form=pa.ipc.new_stream)), tree()
+        return open_arrow(write_arrow(tmp_path / "x.arrow", table(tree()), new_writer=pa.ipc.new_stream)), tree()
 
 
 class TestCompressedArrowFile(SourceTests):
@@ -134,7 +134,7 @@ class TestCompressedArrowFile(SourceTests):
 
 class TestCompressedArrowStream(SourceTests):
     def make_source(self, tmp_path):
-        path = write_arrow(tmp_path / "x.arrow", table(tree()), form=pa.ipc.new_stream, compression="zstd")
+        path = write_arrow(tmp_path / "x.arrow", table(tree()), new_writer=pa.ipc.new_stream, compression="zstd")
         return open_arrow(path, max_held_nbytes=300), tree()
 
 
@@ -162,7 +162,7 @@ class TestNumbersNextToCategories(SourceTests):
 class TestNumbersNextToCategoriesInAStream(SourceTests):
     def make_source(self, tmp_path):
         content = table(tree()).append_column("kind", pa.array(["a", "b"] * 25).dictionary_encode())
-        path = write_arrow(tmp_path / "x.arrow", content, form=pa.ipc.new_stream)
+        path = write_arrow(tmp_path / "x.arrow", content, new_writer=pa.ipc.new_stream)
         return open_arrow(path, columns=["id"]), {"id": tree()["id"]}
 
 
@@ -172,7 +172,7 @@ class TestWrittenSliceOfATable(SourceTests):
         return open_arrow(path), {name: array[5:45] for name, array in tree().items()}
 
 
-def test_plain_arrow_columns_stay_in_the_file(tmp_path):
+def test_uncompressed_arrow_columns_are_mapped_and_not_copied(tmp_path):
     source = open_arrow(write_arrow(tmp_path / "x.arrow", table({"x": tree()["x"]}), rows=20))
     assert_rows(source, random_rows(source, 30), [tree()["x"]])
     assert source.held_nbytes == 0
@@ -229,7 +229,7 @@ def test_nulls_in_an_arrow_file_are_refused(tmp_path):
         open_arrow(path)
 
 
-def test_a_decoded_row_with_another_shape_than_the_first_is_named(tmp_path):
+def test_the_error_names_a_decoded_row_with_another_shape_than_the_first(tmp_path):
     pq.write_table(pa.table({"raw": [b"ab", b"cd", b"efg"]}), tmp_path / "x.parquet")
     source = open_parquet(tmp_path / "x.parquet", decode={"raw": lambda raw: np.frombuffer(raw, "u1")})
     with pytest.raises(SpecError, match=r"uint8\[3\] for row 2 of .* but uint8\[2\] is expected"):
@@ -267,15 +267,15 @@ def test_a_truncated_parquet_file_is_refused(tmp_path):
         open_parquet(path)
 
 
-@pytest.mark.parametrize("form", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_a_truncated_arrow_file_is_refused(tmp_path, form):
-    path = write_arrow(tmp_path / "x.arrow", table(tree()), form=form)
+@pytest.mark.parametrize("new_writer", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_truncated_arrow_file_is_refused(tmp_path, new_writer):
+    path = write_arrow(tmp_path / "x.arrow", table(tree()), new_writer=new_writer)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(SourceError, match=r"cut short|cannot be read as Arrow"):
         open_arrow(path)
 
 
-def test_a_damaged_row_group_is_named(tmp_path):
+def test_the_error_names_a_damaged_row_group(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", {"x": np.arange(1000)}, row_group_size=100, compression="zstd")
     data = bytearray(path.read_bytes())
     data[30:80] = b"\xff" * 50
@@ -292,7 +292,7 @@ def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
         source.gather(slice(0, 1), [np.empty(1, "i4")])
 
 
-def test_a_file_beyond_the_budget_is_shuffled_by_row_groups_and_explain_says_so(tmp_path):
+def test_a_file_larger_than_the_budget_is_shuffled_by_row_groups_and_explain_says_so(tmp_path):
     path = write_parquet(tmp_path / "x.parquet", {"x": np.arange(1000)}, row_group_size=10)
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])

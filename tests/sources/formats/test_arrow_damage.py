@@ -33,9 +33,9 @@ OPTIONS = [
 ]
 
 
-def arrow_bytes(table, *, form=pa.ipc.new_stream, compression=None, rows=20):
+def arrow_bytes(table, *, new_writer=pa.ipc.new_stream, compression=None, rows=20):
     stream = io.BytesIO()
-    with form(stream, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with new_writer(stream, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_table(table, max_chunksize=rows)
     return stream.getvalue()
 
@@ -61,8 +61,8 @@ def damaged(draw, files):
 
 
 ARROW_FILES = [
-    arrow_bytes(TABLE, form=form, compression=compression)
-    for form in (pa.ipc.new_file, pa.ipc.new_stream)
+    arrow_bytes(TABLE, new_writer=new_writer, compression=compression)
+    for new_writer in (pa.ipc.new_file, pa.ipc.new_stream)
     for compression in (None, "lz4", "zstd")
 ]
 PARQUET_FILES = [parquet_bytes(TABLE, row_group_size=20, compression=name) for name in ("none", "snappy", "zstd")]
@@ -151,7 +151,7 @@ def test_a_batch_that_claims_absurd_rows_is_refused(tmp_path, rows):
 
 
 @pytest.mark.parametrize("options", [{}, {"decode": {"x": lambda value: np.zeros(3)}}])
-def test_a_row_group_beyond_the_budget_is_refused_with_a_fix(tmp_path, options):
+def test_a_row_group_larger_than_the_budget_is_refused_with_a_fix(tmp_path, options):
     """Equal values take almost no space in the file."""
     path = tmp_path / "x.parquet"
     path.write_bytes(parquet_bytes(pa.table({"x": np.zeros(2**24)}), row_group_size=2**24))
@@ -161,7 +161,7 @@ def test_a_row_group_beyond_the_budget_is_refused_with_a_fix(tmp_path, options):
 
 
 @pytest.mark.parametrize("has_dictionary", [False, True])
-def test_a_compressed_batch_beyond_the_budget_is_refused_before_it_is_decompressed(tmp_path, has_dictionary):
+def test_a_compressed_batch_larger_than_the_budget_is_refused_before_it_is_decompressed(tmp_path, has_dictionary):
     table = bomb(has_dictionary)
     path = tmp_path / "x.arrow"
     path.write_bytes(arrow_bytes(table, compression="zstd"))

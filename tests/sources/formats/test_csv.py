@@ -207,7 +207,7 @@ def test_only_parsed_rows_count_as_held(tmp_path):
     assert source.held_nbytes == 32 * 16
 
 
-def test_rows_beyond_the_budget_are_not_held(tmp_path):
+def test_rows_that_exceed_the_budget_are_not_held(tmp_path):
     np.savetxt(tmp_path / "x.csv", numbers(), delimiter=",")
     source = open_csv(tmp_path / "x.csv", max_held_nbytes=numbers().nbytes - 1)
     assert_rows(source, slice(0, 101), [numbers()])

@@ -217,7 +217,7 @@ def test_a_file_that_shrinks_while_open_raises_an_error(tmp_path):
         source.gather(slice(0, 5000), [np.empty(5000)])
 
 
-def test_a_damaged_chunk_is_named(tmp_path):
+def test_the_error_names_a_damaged_chunk(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000.0)}, compression="gzip", chunks=(100,))
     with h5py.File(path) as file:
         place = file["x"].id.get_chunk_info_by_coord((300,)).byte_offset
@@ -249,7 +249,7 @@ def test_held_bytes_stay_within_the_budget(tmp_path):
     assert source.held_nbytes == 800
 
 
-def test_a_file_beyond_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):
+def test_a_file_larger_than_the_budget_is_shuffled_by_chunks_and_explain_says_so(tmp_path):
     path = write(tmp_path / "x.h5", {"x": np.arange(1000)}, compression="gzip", chunks=(10,))
     with fb.from_files(path, max_held_bytes=800).shuffle(seed=1).batch(100).feed("numpy") as feed:
         rows = np.concatenate([batch["x"] for batch in feed])

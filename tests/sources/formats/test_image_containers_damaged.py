@@ -29,7 +29,7 @@ from forebay.sources.formats.images import ImageColumns, open_labelled_images
 
 
 @each_format
-def test_a_damaged_image_is_named(tmp_path, name):
+def test_the_error_names_a_damaged_image(tmp_path, name):
     suffix, writer, column = FORMATS[name][:3]
     encoded = [encode(image) for image in make_images()]
     encoded[3] = encoded[3][:20].ljust(len(encoded[3]), b"\0")
@@ -83,7 +83,7 @@ def test_row_groups_stay_within_the_budget(tmp_path):
     assert np.asarray(read_all(source)[0]).tobytes() == images.tobytes()
 
 
-def test_a_null_image_is_named(tmp_path):
+def test_the_error_names_a_null_image(tmp_path):
     data = [encode(image) for image in make_images(rows=2)]
     pq.write_table(pa.table({"image": [*data, None]}), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match=r"row 2 of 'image' in .* is null"):

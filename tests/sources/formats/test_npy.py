@@ -128,7 +128,7 @@ def test_a_dtype_that_has_too_many_axes_with_the_array_is_refused(tmp_path):
         open_npy(path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(SourceError, match=r"nowhere\.npy': No such file"):
         open_npy(tmp_path / "nowhere.npy")
 

@@ -95,19 +95,19 @@ def test_a_missing_feature_is_refused_and_the_error_lists_the_features(tmp_path)
         open_tfrecord(path, members=["y"])
 
 
-def test_a_record_that_lacks_a_feature_is_named(tmp_path):
+def test_the_error_names_a_record_that_lacks_a_feature(tmp_path):
     source = open_tfrecord(write(tmp_path / "x.tfrecord", example(x=ints(3)), example(y=ints(3))))
     with pytest.raises(SourceError, match=r"record 1 of .* has no feature 'x'\. It has 'y'"):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
 
 
-def test_a_record_of_another_length_is_named(tmp_path):
+def test_the_error_names_a_record_of_another_length(tmp_path):
     source = open_tfrecord(write(tmp_path / "x.tfrecord", example(x=ints(3, 4)), example(x=ints(3, 4, 5))))
     with pytest.raises(SourceError, match=r"record 1 of .* 'x' has int64\[3\] instead of int64\[2\]"):
         source.gather(slice(0, 2), [np.empty((2, 2), "i8")])
 
 
-def test_a_record_of_another_kind_is_named(tmp_path):
+def test_the_error_names_a_record_of_another_kind(tmp_path):
     source = open_tfrecord(write(tmp_path / "x.tfrecord", example(x=ints(3)), example(x=floats(3))))
     with pytest.raises(SourceError, match=r"record 1 of .* 'x' has values of type float instead of int64"):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
@@ -125,7 +125,7 @@ def test_a_record_that_is_not_an_example_is_refused_and_the_error_suggests_a_fix
         open_tfrecord(write(tmp_path / "x.tfrecord", b"\x0a\xff\xff\xff\xff"))
 
 
-def test_a_decoded_record_with_another_shape_than_the_first_is_named(tmp_path):
+def test_the_error_names_a_decoded_record_with_another_shape_than_the_first(tmp_path):
     path = write(tmp_path / "x.tfrecord", b"ab", b"abc")
     source = open_tfrecord(path, decode=lambda record: np.frombuffer(record, "u1"))
     with pytest.raises(SpecError, match=r"uint8\[3\] for record 1 of .* but uint8\[2\] for the first"):
@@ -141,7 +141,7 @@ def test_a_decoded_feature_of_another_shape_with_as_many_elements_is_refused(tmp
 
 
 @pytest.mark.parametrize("second", [ints(3), raw(b"a", b"b"), raw()])
-def test_a_record_whose_feature_is_not_one_bytes_value_for_decode_is_named(tmp_path, second):
+def test_the_error_names_a_record_whose_feature_is_not_one_bytes_value_for_decode(tmp_path, second):
     path = write(tmp_path / "x.tfrecord", example(x=raw(b"a")), example(x=second))
     source = open_tfrecord(path, decode={"x": len})
     with pytest.raises(SourceError, match=r"record 1 of .*x\.tfrecord does not match"):

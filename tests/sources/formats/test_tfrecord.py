@@ -114,7 +114,7 @@ class TestShards(TensorflowFileTests):
         return open_files(folder / "part.tfrecord-*", spec=SPEC, max_open_files=2), list(SPEC)
 
 
-def test_a_compressed_file_beyond_the_budget_is_refused_and_the_error_suggests_fixes(folder):
+def test_a_compressed_file_larger_than_the_budget_is_refused_and_the_error_suggests_fixes(folder):
     with pytest.raises(SourceError, match=r"more than the limit of 1\.0 KiB.*max_held_bytes=.*gunzip"):
         open_tfrecord(folder / "compressed.tfrecord", max_held_nbytes=1024)
 

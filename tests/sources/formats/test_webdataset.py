@@ -178,7 +178,7 @@ def test_an_archive_is_indexed_once(tmp_path, monkeypatch):
     assert sorted(calls) == ["0.tar", "1.tar"]
 
 
-def test_a_sample_that_lacks_a_member_is_named(tmp_path):
+def test_the_error_names_a_sample_that_lacks_a_member(tmp_path):
     path = write_members(tmp_path / "x.tar", [("0.cls", b"3"), ("0.id", b"3"), ("1.cls", b"4")])
     with pytest.raises(SourceError, match=r"sample '1' in .* has no 'id'\. It has 'cls'.*members="):
         open_webdataset(path)
@@ -202,7 +202,7 @@ def test_a_duplicate_member_of_a_sample_is_refused(tmp_path):
         open_webdataset(path)
 
 
-def test_a_class_that_is_not_a_number_is_named(tmp_path):
+def test_the_error_names_a_class_that_is_not_a_number(tmp_path):
     source = open_webdataset(write_members(tmp_path / "x.tar", [("0.cls", b"3"), ("1.cls", b"cat")]))
     with pytest.raises(SourceError, match=r"'1\.cls' in .* is not a 64-bit integer: b'cat'"):
         source.gather(slice(0, 2), [np.empty(2, "i8")])
@@ -280,7 +280,7 @@ def test_a_file_that_is_not_tar_is_refused(tmp_path, content):
         open_webdataset(tmp_path / "x.tar")
 
 
-def test_a_compressed_archive_beyond_the_budget_is_refused_and_the_error_suggests_fixes(tmp_path):
+def test_a_compressed_archive_larger_than_the_budget_is_refused_and_the_error_suggests_fixes(tmp_path):
     path = write(tmp_path / "x.tar.gz", tree())
     with pytest.raises(SourceError, match=r"more than the limit of 1\.0 KiB.*max_held_bytes=.*gunzip"):
         open_webdataset(path, max_held_nbytes=1024)

@@ -113,7 +113,7 @@ def test_a_budget_of_exactly_the_object_is_enough(server, tmp_path):
     assert reads(server) == 1
 
 
-def test_objects_beyond_the_budget_are_refused_and_nothing_is_left(server, tmp_path):
+def test_objects_larger_than_the_budget_are_refused_and_nothing_is_left(server, tmp_path):
     with pytest.raises(BudgetError, match=r"1 objects .* must be downloaded, and .* already holds 0 B"):
         rows_of(server, tmp_path, cache_bytes=len(TEXT) - 1)
     assert not list(tmp_path.glob("*.part"))
@@ -130,7 +130,7 @@ def test_an_object_that_changes_during_its_download_leaves_nothing(server, tmp_p
     assert not list(tmp_path.glob("*.whole.*"))
 
 
-def test_a_folder_that_cannot_be_written_is_named(server, tmp_path):
+def test_the_error_names_a_folder_that_cannot_be_written(server, tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "lock").symlink_to("/dev/null")
     with pytest.raises(StoreError, match=r"the cache folder cannot be written: .* is a symbolic link"):

@@ -168,7 +168,7 @@ def test_a_store_that_is_busy_at_first_is_retried(bucket, images):
     assert len(feed_of(bucket, images).source) == 300
 
 
-def test_an_object_that_stays_truncated_is_named(bucket, images):
+def test_the_error_names_an_object_that_stays_truncated(bucket, images):
     source = open_paths(images, storage_options=bucket.options, attempts=2)
     bucket.proxy.faults.extend([SHORT] * 8)
     with pytest.raises(
@@ -177,7 +177,7 @@ def test_an_object_that_stays_truncated_is_named(bucket, images):
         source.gather(slice(0, 10), [np.empty((10, 64, 512), "u1")])
 
 
-def test_an_object_that_changes_is_named(bucket, own_images):
+def test_the_error_names_an_object_that_changes(bucket, own_images):
     pipeline = feed_of(bucket, own_images)
     bucket.put_npy("images.npy", IMAGES + 1)
     with pytest.raises(SourceChangedError, match=r"images\.npy was replaced or deleted after it was listed"):
@@ -193,7 +193,7 @@ def test_a_changed_object_is_refused_when_a_source_is_reopened(bucket, own_image
         opening.open(len(source), source.specs)
 
 
-def test_an_object_that_is_deleted_is_named(bucket, own_images):
+def test_the_error_names_an_object_that_is_deleted(bucket, own_images):
     pipeline = feed_of(bucket, own_images)
     bucket.client.delete_object(Bucket=bucket.name, Key="images.npy")
     with pytest.raises(SourceChangedError, match=r"images\.npy was replaced or deleted"):
@@ -303,7 +303,7 @@ def test_an_array_in_fortran_order_is_downloaded(bucket, tmp_path):
     assert_rows(open_source(bucket, "a.npy", cache=tmp_path), slice(0, 20), [SMALL])
 
 
-def test_a_download_beyond_the_budget_is_refused(bucket, tmp_path):
+def test_a_download_larger_than_the_budget_is_refused(bucket, tmp_path):
     bucket.put_npy("a.npy", np.asfortranarray(SMALL))
     with pytest.raises(BudgetError, match=r"must be downloaded, and .* already holds 0 B\. .* cache_bytes=100 B"):
         open_source(bucket, "a.npy", cache=tmp_path, cache_bytes=100)

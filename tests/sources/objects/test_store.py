@@ -85,14 +85,14 @@ def test_a_refused_signed_url_is_reported_without_its_signature(bucket, http_url
         open_paths(f"{http_url}?X-Amz-Signature=abcdef")
 
 
-def test_an_object_that_changes_behind_http_is_named(bucket, http_url):
+def test_the_error_names_an_object_that_changes_behind_http(bucket, http_url):
     source = open_paths(http_url)
     bucket.put_npy("a.npy", ARRAY + 1)
     with pytest.raises(SourceChangedError, match=r"a\.npy was replaced or deleted"):
         source.gather(slice(0, 20), [np.empty((20, 3))])
 
 
-def test_an_object_that_changes_in_memory_is_named():
+def test_the_error_names_an_object_that_changes_in_memory():
     memory = fsspec.filesystem("memory")
     memory.pipe("/a.npy", npy_bytes(ARRAY))
     source = open_paths("memory://a.npy")

@@ -250,13 +250,13 @@ def test_a_stream_shorter_than_its_saved_position_raises_an_error():
         ("text", r"row 3 .* expected float32\[3\]"),
     ],
 )
-def test_a_row_that_does_not_match_the_spec_is_named(bad, message):
+def test_the_error_names_a_row_that_does_not_match_the_spec(bad, message):
     rows = [np.zeros(3, "f4")] * 3 + [bad]
     with pytest.raises(SpecError, match=message):
         batches_of(fb.from_generator(lambda: iter(rows)).batch(2).feed("numpy"))
 
 
-def test_a_field_that_does_not_match_the_spec_is_named():
+def test_the_error_names_a_field_that_does_not_match_the_spec():
     rows = [{"x": 1, "y": 2}, {"x": 1, "z": 2}]
     with pytest.raises(SpecError, match=r"row 1 .* expected the fields \['x', 'y'\], got \['x', 'z'\]"):
         batches_of(fb.from_generator(lambda: iter(rows)).batch(2).feed("numpy"))

@@ -10,8 +10,8 @@ page-locked or across two page-locks, use of a stream that captures a graph, and
 
 from tests.support.fake_cuda.context import clear_order_caches, fake_cuda, fake_gpus, feed_threads, wait_until_located
 from tests.support.fake_cuda.frameworks import ImportSyncFramework, MarkerFramework, StreamFramework
+from tests.support.fake_cuda.gpu import FIRST_CONSUMER_STREAM, PACES
 from tests.support.fake_cuda.kernels import KERNELS
-from tests.support.fake_cuda.machine import FIRST_CONSUMER_STREAM, PACES
 
 __all__ = [
     "FIRST_CONSUMER_STREAM",

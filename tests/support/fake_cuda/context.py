@@ -16,7 +16,7 @@ from tests.support.fake_cuda.driver import (
     make_stream_wait,
 )
 from tests.support.fake_cuda.frameworks import MarkerFramework, StreamFramework
-from tests.support.fake_cuda.machine import Machine
+from tests.support.fake_cuda.gpu import FakeGpu
 
 from forebay.engines.cuda import engine, memory, row_mover
 from forebay.engines.cuda.decode import device_decoder
@@ -71,9 +71,9 @@ def fake_gpus(
     min_dma_cores=1,
 ):
     """Yield the framework of each of several devices. All devices share the page-locks of the process."""
-    machines = [Machine(pace, seed, capability)]
-    machines += [Machine(pace, seed + number, capability, machines[0].locked) for number in range(1, count)]
-    devices = [Device(machine, index) for index, machine in enumerate(machines)]
+    gpus = [FakeGpu(pace, seed, capability)]
+    gpus += [FakeGpu(pace, seed + number, capability, gpus[0].locked) for number in range(1, count)]
+    devices = [Device(gpu, index) for index, gpu in enumerate(gpus)]
     locks = PageLocks(devices[0])
     _THREADS_BEFORE[:] = threading.enumerate()
     with pytest.MonkeyPatch.context() as patch:
@@ -96,16 +96,16 @@ def fake_gpus(
         patch.setattr(staged_rows, "STAGING_STEP_NBYTES", 8192)
         patch.setattr(resident, "STEP_NBYTES", 16384)
         clear_order_caches()
-        frameworks = [kind(machine, index=index, available=available) for index, machine in enumerate(machines)]
+        frameworks = [kind(gpu, index=index, available=available) for index, gpu in enumerate(gpus)]
         yield frameworks
         for framework in frameworks:
             framework.synchronize()
     clear_order_caches()
     gc.collect()
-    for machine in machines:
-        assert machine.faults == []
-        assert machine.locked == {}, "page-locks were left behind"
-        assert len(machine.memory) == issubclass(kind, MarkerFramework), "device memory was left behind"
+    for gpu in gpus:
+        assert gpu.faults == []
+        assert gpu.locked == {}, "page-locks were left behind"
+        assert len(gpu.memory) == issubclass(kind, MarkerFramework), "device memory was left behind"
 
 
 def clear_order_caches():

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
-from tests.support.fake_cuda.machine import FIRST_CONSUMER_STREAM, Work
+from tests.support.fake_cuda.gpu import FIRST_CONSUMER_STREAM, Work
 
 from forebay.core.handoff import StreamMarker
 from forebay.errors import DeviceMemoryError
@@ -22,8 +22,8 @@ class FakeFramework:
     name, syncs_on_import = "plain", False
     _allocation_stream: int  # handle of the stream on which the framework allocates memory
 
-    def __init__(self, machine, *, index=0, available=1 << 28):
-        self.machine, self.index, self._available = machine, index, available
+    def __init__(self, gpu, *, index=0, available=1 << 28):
+        self.gpu, self.index, self._available = gpu, index, available
         self.refuse = lambda nbytes: False
         self.recorded_streams = []
 
@@ -39,7 +39,7 @@ class FakeFramework:
     def allocate(self, nbytes):
         if self.refuse(nbytes):
             raise DeviceMemoryError(f"no {nbytes} bytes left")
-        made = self.machine.allocate(nbytes, self._allocation_stream)
+        made = self.gpu.allocate(nbytes, self._allocation_stream)
         return made.pointer, made
 
     def hand_off(self, roots):
@@ -48,12 +48,12 @@ class FakeFramework:
     def queue_read(self, array):
         """Queue a read of an array and return its result. The queued read does not keep the array alive."""
         seen, pointer, nbytes = np.empty_like(array), array.ctypes.data, array.nbytes
-        self.machine.put(self.current, Work(lambda: ctypes.memmove(seen.ctypes.data, pointer, nbytes)))
+        self.gpu.put(self.current, Work(lambda: ctypes.memmove(seen.ctypes.data, pointer, nbytes)))
         return seen
 
     def read(self, array):
         seen = self.queue_read(array)
-        self.machine.finish(self.current)
+        self.gpu.finish(self.current)
         return seen
 
     @contextmanager
@@ -62,7 +62,7 @@ class FakeFramework:
         yield
 
     def synchronize(self):
-        self.machine.finish_all()
+        self.gpu.finish_all()
 
 
 class StreamFramework(FakeFramework):
@@ -70,8 +70,8 @@ class StreamFramework(FakeFramework):
 
     _allocation_stream = 0
 
-    def __init__(self, machine, **options):
-        super().__init__(machine, **options)
+    def __init__(self, gpu, **options):
+        super().__init__(gpu, **options)
         self._here = threading.local()
 
     @property
@@ -86,7 +86,7 @@ class StreamFramework(FakeFramework):
 
     @contextmanager
     def capturing(self):
-        queue = self.machine.queue(self.current)
+        queue = self.gpu.queue(self.current)
         queue.capturing = True
         yield
         queue.capturing = False
@@ -107,11 +107,11 @@ class MarkerFramework(FakeFramework):
 
     _allocation_stream = current = MARKER_STREAM
 
-    def __init__(self, machine, **options):
-        super().__init__(machine, **options)
-        self._counter = machine.allocate(8, MARKER_STREAM)
+    def __init__(self, gpu, **options):
+        super().__init__(gpu, **options)
+        self._counter = gpu.allocate(8, MARKER_STREAM)
         self._value, self._mutex = (1 << 32) - 3, threading.Lock()
-        machine.put(MARKER_STREAM, Work(partial(self._set, self._value)))
+        gpu.put(MARKER_STREAM, Work(partial(self._set, self._value)))
 
     def _set(self, value):
         ctypes.c_uint32.from_address(self._counter.pointer).value = value
@@ -125,7 +125,7 @@ class MarkerFramework(FakeFramework):
     def mark(self):
         with self._mutex:
             self._value = (self._value + 1) % (1 << 32)
-            self.machine.put(MARKER_STREAM, Work(partial(self._set, self._value)))
+            self.gpu.put(MARKER_STREAM, Work(partial(self._set, self._value)))
             return StreamMarker(self._counter.pointer, self._value)
 
 
@@ -141,7 +141,7 @@ class ImportSyncFramework(MarkerFramework):
 
     def queue_read(self, array):
         seen = np.empty_like(array)
-        self.machine.put(MARKER_STREAM, Work(lambda: ctypes.memmove(seen.ctypes.data, array.ctypes.data, array.nbytes)))
+        self.gpu.put(MARKER_STREAM, Work(lambda: ctypes.memmove(seen.ctypes.data, array.ctypes.data, array.nbytes)))
         return seen
 
 

@@ -8,7 +8,7 @@ import io
 import numpy as np
 import simplejpeg
 from PIL import Image
-from tests.support.fake_cuda.machine import Work
+from tests.support.fake_cuda.gpu import Work
 
 from forebay.engines.cuda import nvjpeg
 
@@ -24,8 +24,8 @@ class FakeNvjpeg:
     `refuses` are contents that the hardware does not decode, and `fails` contents with which a batch fails.
     """
 
-    def __init__(self, machine):
-        self._machine = machine
+    def __init__(self, gpu):
+        self._gpu = gpu
         self.refuses, self.fails = set(), set()
         self.states, self.parsed = {}, {}
         self.live = set()  # handles that were not destroyed
@@ -106,7 +106,7 @@ class FakeNvjpeg:
             for number, line in enumerate(lines):
                 ctypes.memmove(pointer + number * pitch, line, len(line))
 
-        self._machine.put(stream, Work(write))
+        self._gpu.put(stream, Work(write))
 
 
 def _read_orientation(content):
@@ -122,9 +122,9 @@ def _decode(content, output):
     return [line.tobytes() for line in pixels]
 
 
-def install_nvjpeg(monkeypatch, machine):
+def install_nvjpeg(monkeypatch, gpu):
     """Make feeds on the fake device decode with this library, and return it."""
-    library = FakeNvjpeg(machine)
+    library = FakeNvjpeg(gpu)
     nvjpeg.why_no_nvjpeg.cache_clear()
     monkeypatch.setattr(nvjpeg, "load_nvjpeg", lambda: nvjpeg._Library(library, library))
     return library

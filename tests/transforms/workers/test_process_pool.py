@@ -178,7 +178,7 @@ def test_a_function_that_cannot_be_pickled_is_refused_with_the_reason():
         ProcessPool(Unpicklable(), 1)
 
 
-def test_a_function_that_does_not_load_in_the_worker_is_named(block):
+def test_the_error_names_a_function_that_does_not_load_in_the_worker(block):
     with (
         ProcessPool(LoadsOnlyInParent(), 1) as pool,
         pytest.raises(PipelineError, match=r"could not load LoadsOnlyInParent.*cannot be found"),

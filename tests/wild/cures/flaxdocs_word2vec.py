@@ -3,4 +3,4 @@
 from tests.wild.edits import move_to_function
 
 RULE = "eager"
-EDITS = [move_to_function((236, 243), 231, "@jax.jit\ndef make_batch(idx, key):", "batch, key")]
+EDITS = [move_to_function((236, 243), "@jax.jit\ndef make_batch(idx, key):", "batch, key", before_line=231)]

@@ -3,4 +3,4 @@
 from tests.wild.edits import drop_call, move_to_function
 
 RULE = "eager"
-EDITS = [drop_call("print"), move_to_function((67, 73), 65, "@tf.function\ndef train_step(X, y):", "loss")]
+EDITS = [drop_call("print"), move_to_function((67, 73), "@tf.function\ndef train_step(X, y):", "loss", before_line=65)]

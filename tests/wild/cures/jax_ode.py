@@ -4,4 +4,4 @@ from tests.wild.edits import move_to_function
 
 RULE = "eager"
 # The mark of the step is a line of its own, so the lines of the update are one further down.
-EDITS = [move_to_function((57, 59), 53, "@jit\ndef train_step(params, velocity):", "params, velocity")]
+EDITS = [move_to_function((57, 59), "@jit\ndef train_step(params, velocity):", "params, velocity", before_line=53)]

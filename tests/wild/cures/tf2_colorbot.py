@@ -4,5 +4,7 @@ from tests.wild.edits import move_to_function
 
 RULE = "eager"
 EDITS = [
-    move_to_function((44, 50), 42, "@tf.function\ndef train_step(labels, chars, sequence_length):", "predictions, loss")
+    move_to_function(
+        (44, 50), "@tf.function\ndef train_step(labels, chars, sequence_length):", "predictions, loss", before_line=42
+    )
 ]

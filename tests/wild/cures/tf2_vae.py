@@ -3,4 +3,6 @@
 from tests.wild.edits import move_to_function
 
 RULE = "eager"
-EDITS = [move_to_function((106, 129), 102, "@tf.function\ndef train_step(x):", "x, reconstruction_loss, kl_div")]
+EDITS = [
+    move_to_function((106, 129), "@tf.function\ndef train_step(x):", "x, reconstruction_loss, kl_div", before_line=102)
+]

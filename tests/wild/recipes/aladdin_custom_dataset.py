@@ -8,7 +8,7 @@ from tests.wild.made_up import write_image
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"batch_size": "8", "num_epochs": "1"}
-STEP: int | str = 90
+STEP: int | str = 90  # line of the loop or function whose body is one step
 CHANGES = [
     set_arguments("random_split", "dataset, [400, 80]"),
     set_arguments("googlenet", "weights=None, aux_logits=False"),

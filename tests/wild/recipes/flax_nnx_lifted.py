@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"total_steps": "30_000"}
-STEP: int | str = 89
+STEP: int | str = 89  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

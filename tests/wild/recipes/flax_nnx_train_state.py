@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"total_steps": "50_000"}
-STEP: int | str = 106
+STEP: int | str = 106  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

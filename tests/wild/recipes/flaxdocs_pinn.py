@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"EPOCHS": "300"}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 167
+STEP: int | str = 167  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

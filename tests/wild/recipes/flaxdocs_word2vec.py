@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"EPOCHS": "60"}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 234
+STEP: int | str = 234  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

@@ -7,7 +7,7 @@ from tests.wild.edits import call_instead
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"d_model": "128", "d_ff": "256", "n_layers": "2"}
-STEP: int | str = 206
+STEP: int | str = 206  # line of the loop or function whose body is one step
 CHANGES = [call_instead("showgraph", "print")]
 
 

@@ -15,7 +15,7 @@ from tests.wild.made_up import numbers, write_module
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # JAX needs the memory of the device
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 122
+STEP: int | str = 122  # line of the loop or function whose body is one step
 CHANGES = [set_range("step", 301)]
 DISTINCT = 1000  # images
 DATASETS = '''

@@ -7,7 +7,7 @@ from tests.wild.edits import set_range
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 46
+STEP: int | str = 46  # line of the loop or function whose body is one step
 CHANGES = [set_range("i", 2000)]
 
 

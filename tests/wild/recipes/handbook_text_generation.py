@@ -8,7 +8,7 @@ from tests.wild.made_up import text
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"KERAS_HOME": "keras"}
 SETTINGS: dict[str, str] = {"num_batches": "100", "seq_length": "10"}
-STEP: int | str = 65
+STEP: int | str = 65  # line of the loop or function whose body is one step
 CHANGES = [drop_keyword("get_initial_state", "dtype"), set_literal(400, "3")]
 
 

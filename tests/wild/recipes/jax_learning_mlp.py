@@ -7,7 +7,7 @@ from tests.wild.edits import rename_attribute
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"num_epochs": "30_000"}
-STEP: int | str = 102
+STEP: int | str = 102  # line of the loop or function whose body is one step
 CHANGES = [rename_attribute("tree_map", "tree.map")]
 
 

@@ -9,7 +9,7 @@ from tests.wild.made_up import numbers
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"BATCH_SIZE": "64", "NUM_EPOCHS": "2"}
-STEP: int | str = 71
+STEP: int | str = 71  # line of the loop or function whose body is one step
 CHANGES = [
     call_instead("fetch_openml", '(lambda *_, **__: __import__("numpy").load("mnist.npz").values())'),
     rename_attribute("A", "toarray()"),

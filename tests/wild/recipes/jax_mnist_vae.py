@@ -8,7 +8,8 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"TMPDIR": ".", "MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"num_epochs": "5"}
-STEP: int | str = 132
+STEP: int | str = 132  # line of the loop or function whose body is one step
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("examples/datasets.py", "examples/datasets.py")]
 
 

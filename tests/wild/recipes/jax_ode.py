@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 53
+STEP: int | str = 53  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

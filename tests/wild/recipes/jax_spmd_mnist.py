@@ -8,7 +8,8 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"num_epochs": "3"}
-STEP: int | str = 121
+STEP: int | str = 121  # line of the loop or function whose body is one step
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("examples/datasets.py", "datasets.py")]
 
 

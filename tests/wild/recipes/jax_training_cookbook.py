@@ -11,7 +11,7 @@ SETTINGS: dict[str, str] = {
     "num_train_steps": "40",
     "mlp_dim": "256",
 }
-STEP: int | str = 241
+STEP: int | str = 241  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

@@ -19,7 +19,8 @@ SETTINGS: dict[str, str] = {
     "NUM_TRANSFORMER_BLOCKS": "2",
     "NUM_STEPS": "150",
 }
-STEP: int | str = 109
+STEP: int | str = 109  # line of the loop or function whose body is one step
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [(f"{name}.py", f"{name}.py") for name in ("data", "loss", "model", "modules", "opt")]
 SHARED = '''
     """One result of a function for all callers."""

@@ -5,7 +5,7 @@ from pathlib import Path
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 58
+STEP: int | str = 58  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

@@ -8,7 +8,7 @@ from tests.wild.made_up import write_module
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"EPISODES": "4"}
-STEP: int | str = 45
+STEP: int | str = 45  # line of the loop or function whose body is one step
 CHANGES = [wrap_value("action_size", "int(", ")"), rename_keyword("Adam", "lr", "learning_rate")]
 OLDER = '''
     """The interface of Gym before version 0.26 for environments of Gymnasium."""

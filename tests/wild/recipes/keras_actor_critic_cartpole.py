@@ -8,7 +8,7 @@ from tests.wild.made_up import ENDING, write_module
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 100
+STEP: int | str = 100  # line of the loop or function whose body is one step
 CHANGES = [wrap_call("make", '__import__("ending").Ending(', ", 25)")]
 
 

@@ -7,7 +7,7 @@ from tests.wild.edits import import_instead, set_range, wrap_value
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 110
+STEP: int | str = 110  # line of the loop or function whose body is one step
 CHANGES = [
     import_instead("backend", "from keras.src import backend"),
     set_range("_", 200),

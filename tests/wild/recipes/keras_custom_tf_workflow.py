@@ -7,7 +7,7 @@ from tests.wild.edits import import_instead, set_literal
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 82
+STEP: int | str = 82  # line of the loop or function whose body is one step
 CHANGES = [
     import_instead("backend", "from keras.src import backend"),
     set_literal(20, "5000"),

@@ -8,7 +8,7 @@ from tests.wild.made_up import words
 ARGUMENTS: list[str] = ["--max-steps", "150"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 670
+STEP: int | str = 670  # line of the loop or function whose body is one step
 CHANGES = [import_instead("SummaryWriter", "from unittest.mock import MagicMock as SummaryWriter")]
 
 

@@ -8,7 +8,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"n_T": "10", "n_epoch": "1", "num_workers": "1", "device": '"cpu"', "batch_size": "16"}
-STEP: int | str = 159
+STEP: int | str = 159  # line of the loop or function whose body is one step
 CHANGES = [set_literal(64, "8"), set_literal(128, "16"), set_literal(256, "16"), set_literal(512, "16")]
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 ARGUMENTS: list[str] = ["--trainer.max_iters=200", "--data.ndigit=1"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 181
+STEP: int | str = 181  # line of the loop or function whose body is one step
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("mingpt", "mingpt")]
 
 

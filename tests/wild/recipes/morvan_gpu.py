@@ -8,7 +8,7 @@ from tests.wild.made_up import write_digits, write_module
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 55
+STEP: int | str = 55  # line of the loop or function whose body is one step
 CHANGES = [wrap_value("DOWNLOAD_MNIST", '__import__("without_gpu") and ', "")]
 WITHOUT_GPU = '''
     """Let `cuda` return a tensor or a model as it is where there is no GPU."""

@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 86
+STEP: int | str = 86  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

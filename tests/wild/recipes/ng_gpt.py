@@ -16,7 +16,7 @@ SETTINGS: dict[str, str] = {
     "batch_size": "16",
     "max_new_tokens": "20",
 }
-STEP: int | str = 206
+STEP: int | str = 206  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

@@ -8,7 +8,7 @@ from tests.wild.made_up import store_images
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"train_steps": "20", "batch_size": "8"}
-STEP: int | str = 143
+STEP: int | str = 143  # line of the loop or function whose body is one step
 CHANGES = [
     call_instead("load_data", '__import__("stored").load', '"mnist.npz"'),
     drop_keyword("RMSprop", "decay"),

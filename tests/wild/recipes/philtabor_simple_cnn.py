@@ -7,7 +7,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"epochs": "2", "batch_size": "32"}
-STEP: int | str = 118
+STEP: int | str = 118  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

@@ -8,8 +8,9 @@ from tests.wild.made_up import numbers
 ARGUMENTS: list[str] = ["--no-cuda"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 100
+STEP: int | str = 100  # line of the loop or function whose body is one step
 CHANGES = [call_instead("load_data", "load_data", '"data/"')]
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("pygcn", "pygcn")]
 
 

@@ -8,12 +8,13 @@ from tests.wild.made_up import write_cifar
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"PATH": ".:/usr/bin:/bin"}
 SETTINGS: dict[str, str] = {"batch_size": "8"}
-STEP: int | str = 99
+STEP: int | str = 99  # line of the loop or function whose body is one step
 CHANGES = [
     call_instead("CIFAR10", '__import__("unchecked").CIFAR10'),
     call_instead("SimpleDLA", "MobileNetV2"),
     set_range("epoch", 1),
 ]
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("models", "models"), ("utils.py", "utils.py")]
 
 

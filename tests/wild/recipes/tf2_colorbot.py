@@ -8,8 +8,9 @@ from tests.wild.made_up import numbers, words
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {"MPLBACKEND": "Agg"}
 SETTINGS: dict[str, str] = {"epochs": "4"}
-STEP: int | str = 42
+STEP: int | str = 42  # line of the loop or function whose body is one step
 CHANGES = [import_instead("keras", "import keras")]
+# (path in the repository, path in the folder in which the script runs)
 FILES = [("10-ColorBot/utils.py", "utils.py"), ("10-ColorBot/model.py", "model.py")]
 
 

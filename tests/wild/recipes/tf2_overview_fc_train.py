@@ -8,7 +8,7 @@ from tests.wild.made_up import store_images
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 65
+STEP: int | str = 65  # line of the loop or function whose body is one step
 CHANGES = [call_instead("load_data", '__import__("stored").load', '"mnist.npz"')]
 
 

@@ -8,11 +8,12 @@ from tests.wild.made_up import store_images
 ARGUMENTS: list[str] = ["--nets", "squeezenet", "--epochs", "1", "--batch_size", "4"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 67
+STEP: int | str = 67  # line of the loop or function whose body is one step
 CHANGES = [
     call_instead("load_data", '__import__("stored").load', '"cifar10.npz"'),
     rename_attribute("reset_states", "reset_state"),
 ]
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("models", "models"), ("utils.py", "utils.py")]
 
 

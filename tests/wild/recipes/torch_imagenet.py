@@ -7,7 +7,7 @@ from tests.wild.made_up import write_photograph
 ARGUMENTS: list[str] = ["--epochs", "1", "--batch-size", "4", "--arch", "shufflenet_v2_x0_5"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 327
+STEP: int | str = 327  # line of the loop or function whose body is one step
 
 
 def prepare(folder: Path) -> None:

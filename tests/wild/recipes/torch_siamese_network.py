@@ -8,7 +8,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = ["--epochs", "1", "--batch-size", "8", "--test-batch-size", "20"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 196
+STEP: int | str = 196  # line of the loop or function whose body is one step
 CHANGES = [set_literal("../data", '"data"')]
 
 

@@ -10,7 +10,7 @@ from tests.wild.made_up import numbers
 ARGUMENTS: list[str] = ["--steps", "8"]
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
-STEP: int | str = 61
+STEP: int | str = 61  # line of the loop or function whose body is one step
 CHANGES = [
     add_arguments("load", "weights_only=False"),
     set_literal(1000, "100"),

@@ -15,6 +15,7 @@ ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {}
 STEP: int | str = "fit"
 CHANGES = [wrap_call("join", "", ' + ".weights.h5"')]
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [
     ("tsmixer/tsmixer_basic/models", "models"),
     ("tsmixer/tsmixer_basic/data_loader.py", "data_loader.py"),

@@ -13,8 +13,9 @@ from tests.wild.made_up import numbers, write_module
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"dim": "64", "depth": "2", "heads": "2", "SEQ_LEN": "64", "GENERATE_LENGTH": "32"}
-STEP: int | str = 121
+STEP: int | str = 121  # line of the loop or function whose body is one step
 CHANGES = [set_literal(1e5, "100"), set_literal(95e6, "2e6"), set_literal(90e6, "1.8e6")]
+# (path in the repository, path in the folder in which the script runs)
 FILES: list[tuple[str, str]] = [("x_transformers", "x_transformers")]
 SAFETENSORS = '''
     """Names that accelerate imports and the script does not use."""

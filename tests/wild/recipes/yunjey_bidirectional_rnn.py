@@ -8,7 +8,7 @@ from tests.wild.made_up import write_digits
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"num_epochs": "1"}
-STEP: int | str = 70
+STEP: int | str = 70  # line of the loop or function whose body is one step
 CHANGES = [set_literal("../../data/", '"data/"')]
 
 

@@ -8,7 +8,7 @@ from tests.wild.made_up import write_cifar
 ARGUMENTS: list[str] = []
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, str] = {"num_epochs": "1", "batch_size": "10"}
-STEP: int | str = 132
+STEP: int | str = 132  # line of the loop or function whose body is one step
 CHANGES = [
     call_instead("CIFAR10", '__import__("unchecked").CIFAR10'),
     set_literal("../../data/", '"data"'),

@@ -50,7 +50,7 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
     if view.steps is not None and len(samples) < ENOUGH_SAMPLES:
         seconds = sampled_seconds(view, ENOUGH_SAMPLES, MIN_LINE_SAMPLES)
         if seconds or len(samples) < MIN_SAMPLES:
-            return _host_lines(view, seconds)
+            return _sorted_lines(view, seconds)
     if not samples:
         return ()
     seconds_per_ns = unexplained_seconds(view) / sum(sample.nanoseconds for sample in samples)
@@ -58,7 +58,7 @@ def host_lines(view: CaptureView) -> tuple[HostLine, ...]:
 
 
 def run_lines(view: CaptureView) -> tuple[HostLine, ...]:
-    """Return the lines of a script without a loop with their seconds, longest first.
+    """Return the lines of a script that has no loop, each with its seconds in the run, longest first.
 
     The result is empty if the script has a loop, or if there are too few samples. The lines are those of the thread
     with the most sampled time. Their seconds add up to at most the duration of the run.
@@ -91,11 +91,14 @@ def _group_by_line(view: CaptureView, samples: Iterable[HostSample], seconds_per
     counts = Counter(sample.line for sample in samples)
     for sample in (sample for sample in samples if counts[sample.line] >= MIN_LINE_SAMPLES):
         functions[sample.line][sample.function] += sample.nanoseconds * seconds_per_ns
-    return _host_lines(view, functions)
+    return _sorted_lines(view, functions)
 
 
-def _host_lines(view: CaptureView, functions: Mapping[int, Mapping[str, float]]) -> tuple[HostLine, ...]:
-    """Return the lines of the script, longest first, from seconds by line index and function."""
+def _sorted_lines(view: CaptureView, functions: Mapping[int, Mapping[str, float]]) -> tuple[HostLine, ...]:
+    """Return the lines of the script, longest first.
+
+    `functions` maps the index of each line to the seconds of each function that the line called.
+    """
     found = []
     for index, by_function in functions.items():
         line = view.line(index)

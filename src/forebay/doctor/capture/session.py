@@ -58,7 +58,9 @@ class Session:
         records_history: bool = True,
     ) -> None:
         self.detector = detector or StepDetector()
-        if records_history:  # else the session only measures step times, without `early tracing` and `input tracing`
+        # Without a history, the session only measures step times. It then skips two phases of the step detector: `early
+        # tracing` and `input tracing`.
+        if records_history:
             self.detector.can_trace = has_loaded_cuda
             self.detector.can_trace_input = self._can_trace_input
         self.ledger = Ledger(on_site=self._on_site)
@@ -71,7 +73,8 @@ class Session:
         self._host_sampler = HostSampler(self.ledger.lines, partial(self.ledger.note_failure, "the host"))
         self._monitor = StepMonitor(self.ledger.lines, partial(self.ledger.note_failure, "the history of steps"))
         self._records_history = records_history
-        self._steps_per_measurement = 0  # after the timed steps; 0: the history has no steps after them
+        # After the timed steps, the history gets one time for this many steps. If 0, it ends with the timed steps.
+        self._steps_per_measurement = 0
         self._on_enough = on_enough
         self._covers_script = covers_script
         self._busy_cores = BusyCoreMeter()
@@ -154,12 +157,12 @@ class Session:
         )
 
     def _other_cores(self) -> float | None:
-        """Return how many cores other threads kept busy in the profiled and timed steps."""
+        """Return how many cores the threads besides the loop's thread kept busy in the profiled and timed steps."""
         ends = (self.detector.end, *self.detector.step_ends[-1:])
         return self._other_threads_clock.other_cores(self.detector.start, max(ends))
 
     def _excerpt(self) -> dict[str, Any]:
-        """Return the statements of the script that the code of cures must fit."""
+        """Return the excerpt: statements of the script. The rules write the code of cures for them."""
         try:
             return excerpt_files(list(self.ledger.lines.locations))
         except Exception as error:
@@ -179,9 +182,10 @@ class Session:
             self.ledger.notes.append(f"{name} is not recorded: {describe_error(error)}")
 
     def _on_site(self, site: SiteKey, count: int, now: int) -> NextReport:
-        """Pass the report of a site to the step detector, and apply its decisions.
+        """Tell the step detector that a call site has had `count` events, and apply its decisions.
 
-        Return when the ledger must report the site again. The first report of any site also starts the GPU sampler.
+        The ledger calls this method. Return when it must do so again for this site. The first call also starts the GPU
+        sampler.
         """
         if not self._gpu_sampler.is_started:
             self._gpu_sampler.start()
@@ -285,6 +289,6 @@ def _switch_off_in_child(session_ref: "ref[Session]") -> None:
     live_session = session_ref()
     if live_session is not None:
         live_session.ledger.is_on = False
-        live_session._arithmetic.stop()  # otherwise the child would record its operators until it ends
+        live_session._arithmetic.stop()  # else PyTorch's profiler would stay on in the child
         live_session._host_sampler.forget_thread()
         live_session._monitor.forget_thread()

@@ -21,9 +21,10 @@ __all__ = [
     "truncate",
 ]
 
-# Share of the present step time: the shortest step that a report predicts. It limits the speedup to a factor of 100.
+# No report predicts a step below this share of the present step time. This limits the speedup to a factor of 100.
 MIN_STEP_SHARE = 0.01
-WIDEST_RATIO = 1.5  # of the largest to the smallest predicted speedup; a wider range is given as its maximum
+# If the largest predicted speedup is more than this many times the smallest, a report shows only the largest.
+WIDEST_RATIO = 1.5
 
 
 def format_seconds(value: float) -> str:
@@ -145,7 +146,7 @@ def format_location(line: Line, script: str) -> str:
     for folder in (script_path.parent, script_path.parent.absolute()):
         if path.is_relative_to(folder):
             return f"{path.relative_to(folder)}:{line.number}"
-    # The script itself, if the capture was recorded in another folder or on another machine.
+    # A capture from another folder or another machine: the line is in the script itself if the paths end alike.
     if path.parts[-len(script_path.parts) :] == script_path.parts:
         return f"{path.name}:{line.number}"
     return f"{Path(*path.parts[-2:])}:{line.number}"

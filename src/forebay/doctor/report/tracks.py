@@ -50,7 +50,7 @@ def _track_names(keys: Iterable[tuple[int, str]], loop_thread: int | None) -> di
 def _arrange_rows(events: Iterable[LedgerEvent]) -> tuple[tuple[LedgerEvent, ...], ...]:
     """Put each event into the first row that is free. `events` are sorted by start."""
     rows: list[list[LedgerEvent]] = []
-    busy: list[tuple[int, int]] = []  # heap of the ends of the last events, with the numbers of their rows
+    busy: list[tuple[int, int]] = []  # heap of (end of the last event of a row, row number)
     free: list[int] = []  # heap of row numbers
     for event in events:
         while busy and busy[0][0] <= event.start:

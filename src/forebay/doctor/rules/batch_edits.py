@@ -1,4 +1,9 @@
-"""Edits that let a feed make the batches of a loop, with the loop's own statements, indices and order."""
+"""Edits that let a feed make the batches of a loop.
+
+If the loop only takes consecutive slices of arrays, the feed reads the whole arrays. It then shuffles them itself if
+the script shuffles them. Otherwise the feed runs a generator with the statements of the loop, so the order stays the
+same.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -21,11 +26,11 @@ class _Part:
     """An array of the batch: how the loop makes it, and the name under which the loop receives it."""
 
     statement: ast.stmt
-    node: ast.expr  # the conversion, or the host data if the conversion is implicit
+    node: ast.expr  # the conversion, or the host data if a call of the loop converts it, such as `step(x[rows])`
     data: ast.expr  # the host data
     name: str
     is_assignment: bool  # the statement only assigns the conversion to `name`
-    methods: tuple[str, ...] = ()  # calls on the tensor that the loop must still make, such as ".float()"
+    methods: tuple[str, ...] = ()  # methods that the loop must still call on the tensor, such as ".float()"
     dtype: str | None = None  # the dtype to which the conversion converts the data
 
     def host_text(self, code: ScriptCode) -> str:
@@ -34,7 +39,7 @@ class _Part:
 
 
 def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str | None = None) -> list[Edit]:
-    """Return the edits that move the batch making of a loop into a feed; empty if they do not fit.
+    """Return the edits that move the batch making of a loop into a feed; empty if they do not apply.
 
     `list_dtype` is the dtype that the framework gives to Python lists, if the loop converts lists.
     """
@@ -44,7 +49,7 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
         return []
     loop = loops[0]
     parts = [*_find_parts(code, statement, loop, list_dtype)]
-    makers = _makers(loop, parts)
+    makers = _find_makers(loop, parts)
     if not parts or makers is None or not _is_separable(loop, parts, makers):
         return []
     removed = {*makers, *(part.statement for part in parts if part.is_assignment and not part.methods)}
@@ -63,7 +68,7 @@ def feed_of_loop(code: ScriptCode, number: int, framework: str, list_dtype: str 
     outer = loop if is_per_epoch else loops[-1]
     edits = [Edit.before(outer, *lines), Edit.header(code, loop, header)]
     edits += [Edit.after_loop(loop, f"{_feed_name(code)}.close()")] if is_per_epoch else []
-    return [*edits, *(Edit.remove(code, maker) for maker in makers), *_uses(code, parts)]
+    return [*edits, *(Edit.remove(code, maker) for maker in makers), *_edit_conversions(code, parts)]
 
 
 def _own_stored_names(around: ast.stmt, loop: ast.stmt) -> set[str]:
@@ -82,7 +87,7 @@ def _names_device(node: ast.expr) -> bool:
 
 
 def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype: str | None) -> Iterator[_Part]:
-    """Yield the arrays that the statement converts, and those of other statements that only assign a conversion."""
+    """Yield the arrays that the statement converts, and the arrays that other statements convert and only assign."""
     assigned = stored_names(loop)
     for owner in loop.body:
         conversions = [part for part in conversions_in(owner) if names_in(part.data) & assigned]
@@ -101,7 +106,10 @@ def _find_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For, list_dtype
 
 
 def _implicit_parts(code: ScriptCode, statement: ast.stmt, loop: ast.For) -> Iterator[_Part]:
-    """Yield the NumPy arrays that a call converts itself: slices, and names of arrays that the loop makes."""
+    """Yield the NumPy arrays that a statement passes to calls, whose functions convert them.
+
+    They are slices, or arrays that the loop makes.
+    """
     assigned, arrays = stored_names(loop), numpy_names(code)
     arguments = [
         argument
@@ -162,7 +170,7 @@ def _dtype_argument(call: ast.Call) -> str | None:
     return next((str(name) for name in names if name in known), None)
 
 
-def _makers(loop: ast.For, parts: list[_Part]) -> list[ast.stmt] | None:
+def _find_makers(loop: ast.For, parts: list[_Part]) -> list[ast.stmt] | None:
     """Return the statements of the loop that make the host data of a batch.
 
     Return None if the data also depends on other statements of the loop, or on its value in earlier steps.
@@ -196,7 +204,7 @@ def _is_separable(loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> 
 
 
 def _new_header(code: ScriptCode, loop: ast.For, parts: list[_Part], makers: list[ast.stmt]) -> str | None:
-    """Return the header of the loop over the feed, which also counts if the loop uses its counter.
+    """Return the header of the loop over the feed. It keeps the counter of a `range` if the loop uses this counter.
 
     Return None if the loop uses the target of an iterable other than a `range`.
     """
@@ -256,9 +264,10 @@ def _length_texts(code: ScriptCode, array: ast.Subscript) -> tuple[str, str]:
 
 
 def _describe_slice(code: ScriptCode, loop: ast.For, data: ast.expr, lengths: set[str]) -> tuple[str, str] | None:
-    """Return rows per batch and the shuffle of a feed, for `x[i:i + rows]` or `x[order[i:i + rows]]`.
+    """Return the rows per batch of a slice, and the code that shuffles the feed.
 
-    `lengths` are texts that stand for the number of all rows.
+    For `x[i:i + rows]`, this code is empty. For `x[order[i:i + rows]]`, it calls `shuffle`. Return None for other
+    expressions. `lengths` are the expressions of the number of all rows, such as `len(x)`.
     """
     if (
         not isinstance(data, ast.Subscript)
@@ -284,8 +293,8 @@ def _describe_slice(code: ScriptCode, loop: ast.For, data: ast.expr, lengths: se
     return None
 
 
-def _uses(code: ScriptCode, parts: list[_Part]) -> Iterator[Edit]:
-    """Yield the edits of the statements that convert: remove them, or let them use the arrays of the feed."""
+def _edit_conversions(code: ScriptCode, parts: list[_Part]) -> Iterator[Edit]:
+    """Yield the edits that remove the statements that convert, or let them use the arrays of the feed."""
     by_statement: dict[ast.stmt, list[_Part]] = {}
     for part in parts:
         by_statement.setdefault(part.statement, []).append(part)

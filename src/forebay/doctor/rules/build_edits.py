@@ -25,7 +25,7 @@ _BATCH_ARGUMENTS = {"x", "y", "sample_weight", "class_weight"}
 
 
 def build_once(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that move the building of an object before the loop; empty if they do not fit."""
+    """Return the edits that move the building of an object before the loop; empty if they do not apply."""
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if not isinstance(statement, ast.Assign) or not loops or len(statement.targets) != 1:
@@ -37,7 +37,7 @@ def build_once(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that replace `next(iter(loader))` in a loop by one endless iterator; empty if they do not fit.
+    """Return the edits that replace `next(iter(loader))` in a loop by one endless iterator; empty if they do not apply.
 
     Line `number` takes the batch, or builds the loader in the same loop.
     """
@@ -64,7 +64,7 @@ def keep_iterator(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that pass a global NumPy array to the function that uses it; empty if they do not fit."""
+    """Return the edits that pass a global NumPy array to the function that uses it; empty if they do not apply."""
     statement = code.statement_at(number)
     calls = [node for node in own_nodes(statement) if _calls_own_function(code, node)] if statement is not None else []
     function = code.function(last_name(calls[0])) if calls else None
@@ -90,7 +90,7 @@ def pass_constants(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def pass_arrays(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that pass changing Python numbers as arrays; empty if they do not fit."""
+    """Return the edits that pass changing Python numbers as arrays; empty if they do not apply."""
     statement = code.statement_at(number)
     loops = code.loops_around(statement) if statement is not None else []
     if statement is None or not loops or framework not in _NUMBERS:

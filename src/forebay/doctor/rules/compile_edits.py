@@ -52,7 +52,7 @@ def step_function(code: ScriptCode, number: int, anchor: int | None = None) -> F
 
 
 def compile_function(code: ScriptCode, number: int, framework: str, anchor: int | None = None) -> list[Edit]:
-    """Return the edit that compiles the function of the step; empty if it does not fit."""
+    """Return the edit that compiles the function of the step; empty if it does not apply."""
     function = step_function(code, number, anchor)
     decorator = _DECORATORS.get(framework)
     if function is None or decorator is None or not can_compile(code, function, framework):
@@ -63,7 +63,7 @@ def compile_function(code: ScriptCode, number: int, framework: str, anchor: int 
 
 
 def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that compute a value of a loop of TensorFlow in a `tf.function`; empty if they do not fit.
+    """Return the edits that compute a value of a loop of TensorFlow in a `tf.function`; empty if they do not apply.
 
     The arguments of the function are the names that the loop assigns.
     """
@@ -88,7 +88,7 @@ def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does not fit."""
+    """Return the edit that compiles the `tf.function` of a line with XLA; empty if it does not apply."""
     function = step_function(code, number)
     statement = code.statement_at(number)
     if function is None and statement is not None:
@@ -154,7 +154,7 @@ def _objects_of_calls(code: ScriptCode, node: ast.AST | None, methods: Collectio
 
 
 def compile_torch_model(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that compiles the model whose parameters an optimizer has; empty if it does not fit."""
+    """Return the edit that compiles the model whose parameters an optimizer has; empty if it does not apply."""
     statement = code.statement_at(number)
     loop = step_loop(code, statement) if statement is not None else None
     if loop is None or code.calls("compile", "make_graphed_callables", "CUDAGraph"):

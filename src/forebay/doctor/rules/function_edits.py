@@ -14,7 +14,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that let a thread make the next batch during the step; empty if they do not fit.
+    """Return the edits that let a thread make the next batch during the step; empty if they do not apply.
 
     Line `number` is in the function that makes a batch, or in one that it calls. The batch must not depend on what the
     loop assigns.
@@ -67,7 +67,7 @@ def _free_names(function: Function) -> set[str]:
 
 
 def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
-    """Return the edits that convert slices of a list as slices of one array; empty if they do not fit.
+    """Return the edits that convert slices of a list as slices of one array; empty if they do not apply.
 
     The statement converts a list of slices, such as `[data[i : i + n] for i in starts]`. Each slice may be copied by
     `list(...)` or by a comprehension that converts its numbers.

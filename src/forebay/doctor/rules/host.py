@@ -142,7 +142,7 @@ def _interval(avoidable: AvoidableCall) -> int:
 
 
 def _fitted_code(view: CaptureView, lines: Sequence[Line], avoidable: AvoidableCall) -> str:
-    """Return code that runs lines of the script only in some steps, or removes them; empty if one does not fit."""
+    """Return code that runs lines of the script only in some steps, or removes them; empty if edits do not apply."""
     steps, numbers = _interval(avoidable), [line.number for line in lines]
     if steps:
         is_one_file = len({line.file for line in lines}) == 1

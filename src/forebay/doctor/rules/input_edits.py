@@ -107,7 +107,7 @@ def copy_without_wait(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
-    """Return the edits that let a feed prefetch the arrays of a Keras `fit`; empty if they do not fit."""
+    """Return the edits that let a feed prefetch the arrays of a Keras `fit`; empty if they do not apply."""
     call = _call_at(code, number, "fit")
     if call is None or code.loops_around(call) or any(isinstance(argument, ast.Starred) for argument in call.args):
         return []
@@ -136,7 +136,7 @@ def feed_of_fit(code: ScriptCode, number: int, batch_rows: int) -> list[Edit]:
 
 
 def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that prefetch the ready-made batches of a `fit` or of a loop; empty if they do not fit."""
+    """Return the edits that prefetch the ready-made batches of a `fit` or of a loop; empty if they do not apply."""
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
     if statement is None or batches is None:
@@ -157,7 +157,7 @@ def feed_of_batches(code: ScriptCode, number: int, framework: str) -> list[Edit]
 
 
 def feed_of_dataset(code: ScriptCode, number: int, framework: str = "torch", *, stored_rows: str = "") -> list[Edit]:
-    """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not fit.
+    """Return the edits that replace the DataLoader of a loop by a feed of its dataset; empty if they do not apply.
 
     A feed makes batches as the loader does, unless the loader has its own sampler or collation. With
     `stored_rows`, a comment, the script makes all rows once, below this comment, and the feed takes them from arrays.
@@ -216,7 +216,7 @@ def _is_before_epochs(code: ScriptCode, statement: ast.stmt, loader: ast.Call, a
 
 
 def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
-    """Return the edit that runs the only map of a feed in processes or on Ray; empty if it does not fit."""
+    """Return the edit that runs the only map of a feed in processes or on Ray; empty if it does not apply."""
     forebay = code.module_alias("forebay", "forebay")
     calls = [call for call in code.calls("map") if root_name(call) == forebay]
     if len(calls) != 1:
@@ -228,7 +228,7 @@ def map_elsewhere(code: ScriptCode, where: str) -> list[Edit]:
 
 
 def workers_of_dataset(code: ScriptCode, number: int, workers: int) -> list[Edit]:
-    """Return the edits that give worker processes to the PyDataset of a `fit`; empty if they do not fit."""
+    """Return the edits that give worker processes to the PyDataset of a `fit`; empty if they do not apply."""
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
     if statement is None or batches is None or batches[1] is None:

@@ -46,7 +46,7 @@ _CONVERTERS = {
 
 
 def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that move the conversion of constant data out of the loop; empty if they do not fit."""
+    """Return the edits that move the conversion of constant data out of the loop; empty if they do not apply."""
     statement, loop = _in_loop(code, number)
     if statement is None or loop is None:
         return []
@@ -68,7 +68,7 @@ def convert_before_loop(code: ScriptCode, number: int, framework: str) -> list[E
 
 
 def upload_once_in_loop(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that replace a conversion by `upload_once`; empty if they do not fit."""
+    """Return the edits that replace a conversion by `upload_once`; empty if they do not apply."""
     statement, loop = _in_loop(code, number)
     if statement is None or loop is None:
         return []
@@ -133,7 +133,7 @@ def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str 
 
 
 def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that stack the elements of a list before one conversion; empty if they do not fit."""
+    """Return the edits that stack the elements of a list before one conversion; empty if they do not apply."""
     statement, loop = _in_loop(code, number)
     listed = listed_conversion(statement) if statement is not None else None
     if statement is None or loop is None or listed is None:
@@ -155,7 +155,7 @@ def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def pin_array(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that page-lock the array of which a line uploads slices; empty if they do not fit.
+    """Return the edits that page-lock the array of which a line uploads slices; empty if they do not apply.
 
     Only slices of a tensor of PyTorch are page-locked with it. Selected rows are a new, pageable tensor.
     """

@@ -22,9 +22,9 @@ _PLAIN_STAGES = frozenset({"prefetch", "cache", "shuffle", "batch", "from_tensor
 
 
 def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that replace a tf.data pipeline of plain arrays by a feed; empty if they do not fit.
+    """Return the edits that replace a tf.data pipeline of plain arrays by a feed; empty if they do not apply.
 
-    A pipeline with a map, a filter or a limit needs these stages, so it does not fit.
+    A pipeline with a map, a filter or a limit needs these stages, so the edits do not apply to it.
     """
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
@@ -47,7 +47,7 @@ def feed_of_slices(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: bool) -> list[Edit]:
-    """Return the edits that let a feed call the generator of `from_generator`; empty if they do not fit.
+    """Return the edits that let a feed call the generator of `from_generator`; empty if they do not apply.
 
     The generator yields rows. With `in_batches`, new code assembles the rows into batches. The user can change this
     code so that it makes whole batches.
@@ -73,7 +73,7 @@ def feed_of_rows(code: ScriptCode, number: int, framework: str, *, in_batches: b
 
 
 def feed_of_files(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edits that let a feed read the `.npz` files of a tf.data pipeline; empty if they do not fit.
+    """Return the edits that let a feed read the `.npz` files of a tf.data pipeline; empty if they do not apply.
 
     They fit a pipeline that maps a function with `np.load` over files, and then splits the files into rows.
     """
@@ -147,7 +147,7 @@ def _stages(code: ScriptCode, node: ast.expr) -> dict[str, ast.Call]:
 
 
 def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edit that prefetches the tf.data pipeline of a `fit` or of a loop; empty if it does not fit."""
+    """Return the edit that prefetches the tf.data pipeline of a `fit` or of a loop; empty if it does not apply."""
     statement = code.statement_at(number)
     batches = batches_at(code, statement)
     if statement is None or batches is None or _has_call(resolve(code, batches[0]), "prefetch", last=True):
@@ -156,7 +156,7 @@ def prefetch_dataset(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def batch_before_map(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that map whole batches of a tf.data pipeline instead of rows; empty if they do not fit.
+    """Return the edits that map whole batches of a tf.data pipeline instead of rows; empty if they do not apply.
 
     They fit a map whose function only casts and calculates, so that it accepts batches too.
     """
@@ -188,7 +188,7 @@ def _is_elementwise(code: ScriptCode, mapped: ast.expr) -> bool:
 
 
 def map_in_parallel(code: ScriptCode, map_number: int | None, number: int) -> list[Edit]:
-    """Return the edits that let maps of tf.data run in parallel, and prefetch; empty if they do not fit.
+    """Return the edits that let maps of tf.data run in parallel, and prefetch; empty if they do not apply.
 
     `map_number` is the line of the map, or None for all maps. `number` is the line that takes the batches.
     """

@@ -18,7 +18,7 @@ _READING_FUNCTIONS = frozenset({"float", "int", "asarray", "array", "device_get"
 def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
     """Return the edits that keep a value on the device, or read it only in every hundredth step.
 
-    Empty if they do not fit.
+    Empty if they do not apply.
     """
     statement, loop = _place(code, number)
     if statement is None or loop is None:
@@ -40,7 +40,7 @@ def read_few_times(code: ScriptCode, number: int, framework: str) -> list[Edit]:
 
 
 def receive_later(code: ScriptCode, number: int) -> list[Edit]:
-    """Return the edits that receive the values of a line with a Readback; empty if they do not fit."""
+    """Return the edits that receive the values of a line with a Readback; empty if they do not apply."""
     statement, loop = _place(code, number)
     reads = _reads(statement) if statement is not None else []
     if statement is None or loop is None or len(reads) != 1 or not (_is_sum(statement) or _is_append(statement)):
@@ -59,7 +59,7 @@ def receive_later(code: ScriptCode, number: int) -> list[Edit]:
 
 
 def check_on_device(code: ScriptCode, number: int, framework: str) -> list[Edit]:
-    """Return the edit that computes a check on the device instead of NumPy; empty if it does not fit.
+    """Return the edit that computes a check on the device instead of NumPy; empty if it does not apply.
 
     It fits functions that NumPy and the framework have in common, such as `np.isnan(jax.device_get(x)).any()`.
     """
@@ -175,7 +175,7 @@ def _keep_on_device(
 
 
 def _guard_condition(code: ScriptCode, statement: ast.If, loop: ast.For | ast.While) -> list[Edit]:
-    """Return the edits that evaluate a condition only in every hundredth step; empty if they do not fit."""
+    """Return the edits that evaluate a condition only in every hundredth step; empty if they do not apply."""
     counter = counter_of(code, loop)
     if counter is None or statement.orelse:
         return []

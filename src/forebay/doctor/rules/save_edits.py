@@ -14,7 +14,7 @@ _IMPORTS = ("copy", "threading")
 def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
     """Return the edits that copy the state and write it in a thread, which the next save waits for.
 
-    Empty if they do not fit: the statement is no plain call of `torch.save`, or the script closes the file after it.
+    Empty if they do not apply: the statement is no plain call of `torch.save`, or the script closes the file after it.
     """
     statement = code.statement_at(number)
     call = statement.value if isinstance(statement, ast.Expr) else None

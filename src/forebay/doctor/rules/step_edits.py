@@ -18,7 +18,7 @@ def without_counter(text: str, steps: int) -> str:
 def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> list[Edit]:
     """Return the edits that run the statements of several lines only in every `steps`-th step.
 
-    Empty if the edits of one of them do not fit.
+    Empty if the edit of one of them does not apply.
     """
     statements = {code.statement_at(number) for number in numbers}
     if not statements or not all(_fits(code, statement) for statement in statements):
@@ -41,12 +41,12 @@ def every_nth_steps(code: ScriptCode, numbers: Iterable[int], steps: int) -> lis
 
 
 def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit]:
-    """Return the edits that run a statement only in every `steps`-th step; empty if they do not fit."""
+    """Return the edits that run a statement only in every `steps`-th step; empty if they do not apply."""
     return every_nth_steps(code, [number], steps)
 
 
 def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
-    """Return the edits that skip all but every `calls`-th execution of a statement; empty if they do not fit.
+    """Return the edits that skip all but every `calls`-th execution of a statement; empty if they do not apply.
 
     This fits statements that run only in some steps, whatever decides which steps these are.
     """

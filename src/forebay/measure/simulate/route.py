@@ -23,10 +23,10 @@ class RouteStage:
     """A server, and how long it takes for one batch."""
 
     server: Server
-    parameter: str  # "section.field" of the scenario that sets the capacity of the server
+    parameter: str  # field of the scenario that sets the capacity of the server, as "section.field"
     seconds: float  # mean time for which one batch occupies a channel of the server
     jitter: float = 0.0  # standard deviation of `seconds`, as a share of it
-    latency_seconds: float = 0.0  # mean additional delay, in which no channel is busy
+    latency_seconds: float = 0.0  # mean delay of a batch after it has left its channel
     latency_jitter: float = 0.0  # standard deviation of `latency_seconds`, as a share of it
 
     def serve(self, ready: Array, random: np.random.Generator) -> Array:
@@ -90,8 +90,8 @@ def _read_branches(scenario: Scenario) -> Iterator[tuple[RouteStage, ...]]:
 
 
 def _store_stages(scenario: Scenario, nbytes: float) -> Iterator[RouteStage]:
-    # The latency of the store belongs to the connections. They are the last stage, so that a batch with a late reply
-    # does not delay other batches on the network.
+    # Only the stage "connections" adds the latency of the store. It is the last of these stages: if it came before the
+    # network, a batch with a late reply would delay other batches there.
     store, remote, shared = scenario.store, scenario.remote, _stage_maker(1)
     yield from shared("store", "store.bytes_per_second", store.bytes_per_second, nbytes)
     if scenario.maps.where == "remote":
@@ -155,7 +155,8 @@ def _memory_traffic_nbytes(scenario: Scenario) -> int:
     """Return how many bytes of host memory are read and written for one batch.
 
     A GPU that pulls rows reads them once. Otherwise the host writes a batch on arrival, reads it and writes it into a
-    slot, and the link reads the slot. If remote nodes map rows of the host, the host also copies the rows to send.
+    slot, and the link reads the slot. If remote nodes map rows that the host stores, the host
+    also reads these rows and writes a copy, which it sends to the nodes.
     """
     stored, device = scenario.stored_batch_nbytes, scenario.device_batch_nbytes
     if scenario.maps.where == "remote":

@@ -1,4 +1,4 @@
-"""The loop uploads a constant table in every iteration."""
+"""The loop uploads constant positions in every iteration."""
 
 import cupy
 import numpy as np

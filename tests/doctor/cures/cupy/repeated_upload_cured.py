@@ -1,4 +1,4 @@
-"""The script uploads the constant positions once, before the loop."""
+"""The script uploads the positions once, before the loop."""
 
 import cupy
 import numpy as np

@@ -1,4 +1,4 @@
-"""The loop uploads a constant table in every step."""
+"""The loop uploads constant positions in every step."""
 
 import jax
 import jax.numpy as jnp

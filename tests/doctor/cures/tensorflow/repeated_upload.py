@@ -1,4 +1,4 @@
-"""The loop converts a constant table to a tensor in every step."""
+"""The loop converts constant positions to a tensor in every step."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The script converts the table to a tensor once, before the loop."""
+"""The script converts the positions to a tensor once, before the loop."""
 
 import keras
 import numpy as np

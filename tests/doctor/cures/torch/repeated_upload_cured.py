@@ -1,4 +1,4 @@
-"""The script uploads the table once, before the loop."""
+"""The script uploads the positions once, before the loop."""
 
 import numpy as np
 import torch

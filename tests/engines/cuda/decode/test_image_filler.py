@@ -25,7 +25,7 @@ SIZE = (16, 20)
 def framework(request, monkeypatch):
     kind, pace = request.param
     with fake_cuda(kind=kind, pace=pace) as made:
-        made.nvjpeg = install_nvjpeg(monkeypatch, made.machine)
+        made.nvjpeg = install_nvjpeg(monkeypatch, made.gpu)
         yield made
         assert made.nvjpeg.live == set()
 

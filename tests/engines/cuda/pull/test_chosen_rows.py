@@ -47,7 +47,7 @@ CHOSEN = {  # name: (pipeline, whether the device computes the row numbers)
 def test_the_device_computes_the_row_numbers(name, framework):
     pipeline, on_device = CHOSEN[name]
     assert_same_as_host(pipeline.batch(100), framework, epochs=2, resident="never")
-    assert ("compute_rows" in framework.machine.launched) == on_device
+    assert ("compute_rows" in framework.gpu.launched) == on_device
 
 
 def test_explain_says_where_row_numbers_are_computed(framework):
@@ -64,4 +64,4 @@ def test_the_host_computes_the_row_numbers_if_the_device_has_no_memory_for_table
     monkeypatch.setattr(OrderTables, "_upload", refuse)
     text = assert_same_as_host(ROWS.select(np.arange(500)[::-1]).batch(100), framework, resident="never")
     assert "out of device memory" in text
-    assert "compute_rows" not in framework.machine.launched
+    assert "compute_rows" not in framework.gpu.launched

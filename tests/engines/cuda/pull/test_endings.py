@@ -30,12 +30,12 @@ pytestmark = pytest.mark.timeout(300)  # a wait for released objects hangs
 def test_a_refused_page_lock_leaves_no_part_of_the_array_locked(framework):
     data = random_rows(400, 100, "u1")
     first, last = data.ctypes.data, data.ctypes.data + data.nbytes
-    framework.machine.refuse_lock = lambda address, nbytes: first + data.nbytes // 2 < address < last
+    framework.gpu.refuse_lock = lambda address, nbytes: first + data.nbytes // 2 < address < last
     with feed_of(fb.from_arrays(data).batch(8), framework, resident="never") as feed:
         next(feed)
         wait_until_located()
         assert "refused" in feed.explain()
-        assert not any(first - mmap.PAGESIZE < address < last for address in framework.machine.locked)
+        assert not any(first - mmap.PAGESIZE < address < last for address in framework.gpu.locked)
 
 
 def test_a_device_failure_at_close_leaves_the_array_unlocked(framework, monkeypatch):
@@ -45,12 +45,12 @@ def test_a_device_failure_at_close_leaves_the_array_unlocked(framework, monkeypa
         read_all(framework, [next(feed)])
         wait_until_located()
         wait_until_idle(feed)
-        assert any(first <= address < last for address in framework.machine.locked)
+        assert any(first <= address < last for address in framework.gpu.locked)
         with monkeypatch.context() as patch:
             patch.setattr(CudaEngine, "drain", fail_after(CudaEngine.drain))
             with pytest.raises(DeviceError, match="the device is lost"):
                 feed._runner._filler.close()
-        assert not any(first <= address < last for address in framework.machine.locked)
+        assert not any(first <= address < last for address in framework.gpu.locked)
 
 
 # The error is raised in the thread that closes last, which may be a worker thread.
@@ -62,7 +62,7 @@ def test_a_device_failure_at_close_releases_all_memory(framework, monkeypatch):
     with suppress(DeviceError):
         feed.close()
     assert feed._runner._exchange.slots == {}
-    assert framework.machine.locked == {}
+    assert framework.gpu.locked == {}
 
 
 def fail_after(method):
@@ -115,7 +115,7 @@ def test_closing_while_the_run_ahead_limit_waits_is_safe():
 def test_exit_with_an_open_feed_unlocks_no_memory_that_a_copy_reads():
     script = """
         import atexit
-        atexit.register(lambda: print(framework.machine.faults, framework.machine.locked))  # runs last
+        atexit.register(lambda: print(framework.gpu.faults, framework.gpu.locked))  # runs last
         import numpy as np
         import forebay as fb
         from tests.support.fake_cuda import fake_cuda

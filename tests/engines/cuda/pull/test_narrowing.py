@@ -81,7 +81,7 @@ def test_the_device_narrows_and_the_feed_reports_its_specs(framework, dtype, row
     data = {"x": random_rows(200, row_nbytes // 8, dtype), "y": np.arange(200)}
     pipeline = fb.from_arrays(data).shuffle(seed=1).batch(16)
     feed = assert_same_as_host_narrowed(pipeline, framework, resident=resident)
-    assert "narrow_numbers" in framework.machine.launched
+    assert "narrow_numbers" in framework.gpu.launched
     assert [str(spec.dtype) for spec in feed.specs] == [str(np.dtype(NARROW_DTYPES[dtype])), "int32"]
     assert "narrowed" in feed.explain()
 
@@ -136,7 +136,7 @@ def test_without_memory_for_the_buffers_rows_are_staged_and_reported(framework):
     pipeline = fb.from_arrays(data).shuffle(seed=1).batch(8)
     feed = assert_same_as_host_narrowed(pipeline, framework, resident="never")
     assert feed.plan.group_batches == 1
-    assert "narrow_numbers" not in framework.machine.launched
+    assert "narrow_numbers" not in framework.gpu.launched
     assert "no memory for the 64-bit rows, so the CPU stages them" in feed.explain()
 
 

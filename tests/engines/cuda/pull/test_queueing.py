@@ -73,7 +73,7 @@ def test_the_device_context_is_entered_once_for_each_group(framework, monkeypatc
     depths, reclaim, fill = [], CudaEngine.reclaim, RowPuller.fill
 
     def recording_depth(method):
-        return lambda *arguments: (depths.append(framework.machine.inside.depth), method(*arguments))[1]
+        return lambda *arguments: (depths.append(framework.gpu.context_depth), method(*arguments))[1]
 
     with feed_of(shuffled(), framework, resident="always") as feed:
         warm(framework, feed)
@@ -81,7 +81,7 @@ def test_the_device_context_is_entered_once_for_each_group(framework, monkeypatc
         monkeypatch.setattr(RowPuller, "fill", recording_depth(fill))
         read_all(framework, feed)
         assert set(depths) == {1}
-        assert framework.machine.inside.depth == 0
+        assert framework.gpu.context_depth == 0
 
 
 def test_no_worker_wakes_up_while_the_consumer_fills(framework, monkeypatch):
@@ -176,10 +176,10 @@ def test_the_device_computes_row_numbers_only_of_long_permutations(fillers, rows
         with feed_of(pipeline, framework, resident="always") as feed:
             warm(framework, feed)
             fillers.clear()
-            framework.machine.launched.clear()
+            framework.gpu.launched.clear()
             assert_same(read_all(framework, feed), host_epoch(pipeline, 2))
             assert set(fillers) == {CONSUMER_THREAD}
-            assert ("compute_rows" in framework.machine.launched) == (rows > 8192)
+            assert ("compute_rows" in framework.gpu.launched) == (rows > 8192)
 
 
 NUMBERS = {  # name: (order, whether its row numbers are cheap)

@@ -173,7 +173,7 @@ def test_closing_waits_for_a_fill_of_the_consumer_and_ends_its_iteration(monkeyp
         closing.join(TIMEOUT_SECONDS)
         assert consumer.has_finished()
         assert isinstance(consumer.ended_by, FeedClosedError)
-        assert framework.machine.faults == []
+        assert framework.gpu.faults == []
 
 
 def test_closing_wakes_a_consumer_that_is_about_to_wait(monkeypatch):

@@ -79,31 +79,31 @@ def test_rows_are_pulled_by_dma_and_by_kernels_in_address_order(framework):
     data = {"large": random_rows(200, 3000, "u1"), "wide": random_rows(200, 4, "f4"), "odd": random_rows(200, 7, "u1")}
     explained = assert_same_as_host(fb.from_arrays(data).shuffle(seed=1).batch(16), framework, resident="never")
     assert "pull" in explained
-    assert framework.machine.copied > 200
+    assert framework.gpu.copied > 200
     unused = {"gather_aligned", "gather_bulk", "narrow_numbers", "resize_images"}
-    assert set(KERNELS) - unused <= set(framework.machine.launched)
+    assert set(KERNELS) - unused <= set(framework.gpu.launched)
 
 
 def test_a_process_with_one_cpu_pulls_large_rows_by_kernel():
     pipeline = fb.from_arrays({"large": aligned_rows(200, 3008)}).shuffle(seed=1).batch(16)
     with fake_cuda(min_dma_cores=10**6) as framework:
         assert "one CPU" in assert_same_as_host(pipeline, framework, epochs=2, resident="never")
-        assert "gather_aligned" in framework.machine.launched
-        assert framework.machine.copied < 100  # only the copies of rows that were staged first
+        assert "gather_aligned" in framework.gpu.launched
+        assert framework.gpu.copied < 100  # only the copies of rows that were staged first
 
 
 def test_without_batched_copies_kernels_pull_large_rows_and_it_is_reported():
     pipeline = fb.from_arrays({"large": random_rows(200, 3000, "u1")}).shuffle(seed=1).batch(16)
     with fake_cuda(is_single_call=False) as framework:
         assert "one DMA per call" in assert_same_as_host(pipeline, framework, resident="never")
-        assert "gather_unaligned" in framework.machine.launched
+        assert "gather_unaligned" in framework.gpu.launched
 
 
 def test_aligned_rows_use_the_aligned_kernel(framework):
     pipeline = fb.from_arrays({"x": aligned_rows(200, 48)}).shuffle(seed=1).batch(16)
     assert_same_as_host(pipeline, framework, resident="always")
-    assert "gather_aligned" in framework.machine.launched
-    assert "gather_unaligned" not in framework.machine.launched
+    assert "gather_aligned" in framework.gpu.launched
+    assert "gather_unaligned" not in framework.gpu.launched
 
 
 @pytest.mark.parametrize(("capability", "kernel"), [((9, 0), "gather_bulk"), ((8, 6), "gather_aligned")])
@@ -111,13 +111,13 @@ def test_long_resident_rows_use_bulk_copies_if_the_device_has_them(capability, k
     pipeline = fb.from_arrays({"x": aligned_rows(60, 20_000)}).shuffle(seed=1).batch(7)
     with fake_cuda(capability=capability) as framework:
         assert_same_as_host(pipeline, framework, epochs=3, resident="always")
-        assert framework.machine.launched[-1] == kernel
+        assert framework.gpu.launched[-1] == kernel
 
 
 def test_long_unaligned_rows_do_not_use_bulk_copies(framework):
     pipeline = fb.from_arrays({"x": random_rows(60, 20_001, "u1")}).shuffle(seed=1).batch(7)
     assert_same_as_host(pipeline, framework, epochs=3, resident="always")
-    assert "gather_bulk" not in framework.machine.launched
+    assert "gather_bulk" not in framework.gpu.launched
 
 
 def test_rows_of_several_files_equal_the_host_rows(framework, tmp_path):
@@ -176,11 +176,11 @@ def test_fills_are_serial_only_while_all_rows_are_resident(framework):
 def test_refused_page_locks_lead_to_staging_and_are_reported(framework):
     data = {"x": random_rows(400, 100, "u1")}
     first = data["x"].ctypes.data
-    framework.machine.refuse_lock = lambda address, nbytes: first <= address < first + 40_000
+    framework.gpu.refuse_lock = lambda address, nbytes: first <= address < first + 40_000
     explained = assert_same_as_host(fb.from_arrays(data).shuffle(seed=1).batch(16), framework, resident="never")
     assert "refused" in explained
     assert "stages rows instead" in explained
-    assert framework.machine.launched == []
+    assert framework.gpu.launched == []
 
 
 def test_without_memory_for_resident_rows_the_device_pulls_them_and_reports_it(framework):
@@ -217,7 +217,7 @@ def test_closing_during_page_locking_leaves_no_page_locked(framework):
             locking.set()
             resume.wait(60)
 
-    framework.machine.before_lock = before_lock
+    framework.gpu.before_lock = before_lock
     feed = feed_of(fb.from_arrays(data).batch(8), framework)
     next(feed)
     assert locking.wait(60)
@@ -226,7 +226,7 @@ def test_closing_during_page_locking_leaves_no_page_locked(framework):
     resume.set()
     closing.join(60)
     assert feed_threads() == []
-    assert framework.machine.locked == {}
+    assert framework.gpu.locked == {}
 
 
 def test_batches_that_the_consumer_keeps_do_not_change(framework):

@@ -103,7 +103,7 @@ def test_queued_batches_use_no_more_memory_than_planned(resident, pace):
         feed_of(pipeline, framework, resident=resident) as feed,
     ):
         taken = []
-        framework.refuse = lambda nbytes: taken.append(sum(framework.machine.memory.values()) + nbytes)
+        framework.refuse = lambda nbytes: taken.append(sum(framework.gpu.memory.values()) + nbytes)
         actual = [framework.queue_read(batch) for _ in range(30) for batch in feed]
         framework.synchronize()
         expected = [batch for epoch in host_batches(pipeline, 30) for batch in epoch]

@@ -1,4 +1,4 @@
-"""The device of the fake driver: queues of work, device memory and page-locks."""
+"""The GPU of the fake driver: queues of work, device memory and page-locks."""
 
 import ctypes
 import random
@@ -13,10 +13,11 @@ import numpy as np
 
 from forebay.errors import DeviceError
 
-__all__ = ["FIRST_CONSUMER_STREAM", "PACES", "Machine", "Point", "Work", "contexts", "current_machine", "spans_of"]
+__all__ = ["FIRST_CONSUMER_STREAM", "PACES", "FakeGpu", "Point", "Work", "contexts", "current_gpu", "spans_of"]
 
-PACES = ("late", "early", "any")
-SCRIBBLE, POISON = 0xA5, 0xDD  # bytes that the last user of pool memory writes, and bytes of memory that is free or new
+PACES = ("late", "early", "any")  # when queued work runs; the docstring of the package explains them
+SCRIBBLE = 0xA5  # byte that the previous owner of pool memory writes to it after Forebay has allocated it
+POISON = 0xDD  # byte in memory that was never written, or that was freed
 FIRST_CONSUMER_STREAM = 1000  # the lowest handle of the consumer's streams; the engine's streams have lower ones
 
 
@@ -24,14 +25,14 @@ _threads = threading.local()
 
 
 def contexts():
-    """Return the devices that this thread has made current, the current one last."""
-    if not hasattr(_threads, "machines"):
-        _threads.machines = []
-    return _threads.machines
+    """Return the GPUs that this thread has entered with `with device:`. The last one is current."""
+    if not hasattr(_threads, "gpus"):
+        _threads.gpus = []
+    return _threads.gpus
 
 
-def current_machine():
-    """Return the current device of this thread."""
+def current_gpu():
+    """Return the current GPU of this thread."""
     return contexts()[-1]
 
 
@@ -50,9 +51,9 @@ class Point:
 class Work:
     """One queued operation."""
 
-    act: Any
-    ready: Any = lambda: True
-    behind: Any = None  # the queue whose work makes this ready; None: any queue
+    act: Any  # runs the operation
+    ready: Any = lambda: True  # whether the operation may run
+    awaited: Any = None  # the queue on which the operation waits; None: it may wait on any queue
 
 
 class Queue:
@@ -62,23 +63,32 @@ class Queue:
         self.handle, self.work, self.capturing = handle, deque(), False
 
 
-class Machine:
-    """The device: its queues, its memory and the page-locks."""
+class FakeGpu:
+    """A GPU: its queues, its memory and the page-locks."""
 
     def __init__(self, pace="late", seed=0, capability=(9, 0), locked=None):
-        """`locked` are the page-locks of the process, which all devices share."""
+        """`locked` maps addresses of page-locks to their bytes. All GPUs of the process share it."""
         self.capability = capability
         self._pace, self._random = pace, random.Random(seed)
         self._mutex, self._acting = threading.RLock(), False
         self._queues, self._buffers = {}, []
-        self.inside = threading.local()
+        self._thread = threading.local()
         self.faults, self.memory, self.locked = [], {}, {} if locked is None else locked
         self.refuse_lock = lambda address, nbytes: False
         self.before_lock = lambda address, nbytes: None
         self.launched, self.copied = [], 0
 
+    @property
+    def context_depth(self):
+        """How many `with device:` blocks of this GPU the current thread is in."""
+        return getattr(self._thread, "context_depth", 0)
+
+    @context_depth.setter
+    def context_depth(self, depth):
+        self._thread.context_depth = depth
+
     def check_current(self):
-        if not getattr(self.inside, "depth", 0):
+        if not self.context_depth:
             raise self.fault("a driver call outside `with device:`")
         if contexts()[-1] is not self:
             raise self.fault("a driver call while another device is current")
@@ -104,11 +114,11 @@ class Machine:
             self._run_some()
 
     def finish(self, handle, done=None):
-        """Run the work of a stream, and the work it waits for, until `done()` or until all is done."""
+        """Run the work of a stream, and all work that it waits for. Stop early when `done()` is true."""
         with self._mutex:
             queue = self.queue(handle)
             while queue.work and not (done and done()):
-                if not self._pull(queue, set()):
+                if not self._advance(queue, set()):
                     raise self.fault(f"stream {handle} waits for work that was never queued")
 
     def finish_all(self):
@@ -126,14 +136,17 @@ class Machine:
             for _ in range(self._random.randrange(6)):
                 self._step(self._random.choice(list(self._queues.values())))
 
-    def _pull(self, queue, seen):
-        """Run one operation of a queue, or one that it waits for. Return False if there is none."""
+    def _advance(self, queue, seen):
+        """Run the first operation of a queue, or one for which it waits. Return False if none can run.
+
+        `seen` are the handles of the queues that were tried.
+        """
         if self._step(queue):
             return True
         seen.add(queue.handle)
-        behind = queue.work[0].behind if queue.work else queue
-        others = list(self._queues.values()) if behind is None else [behind]
-        return any(self._pull(other, seen) for other in others if other.handle not in seen)
+        awaited = queue.work[0].awaited if queue.work else queue
+        others = list(self._queues.values()) if awaited is None else [awaited]
+        return any(self._advance(other, seen) for other in others if other.handle not in seen)
 
     def _step(self, queue):
         """Run the first operation of a queue if it is ready. Return whether it ran."""
@@ -149,7 +162,11 @@ class Machine:
     # Memory
 
     def allocate(self, nbytes, handle):
-        """Allocate from the framework's pool. Work queued before on its stream may still write to the memory."""
+        """Allocate from the framework's pool.
+
+        The previous owner of the memory may have queued work that still writes to it. To simulate this, the GPU queues
+        a write of SCRIBBLE on the same stream.
+        """
         buffer = np.full(nbytes + 256, POISON, np.uint8)
         pointer = -(-buffer.ctypes.data // 256) * 256
         with self._mutex:
@@ -161,7 +178,10 @@ class Machine:
         return made
 
     def _free(self, pointer, nbytes, handle, streams):
-        """Free memory. Other owners may write to it after the queued work that uses it."""
+        """Free memory, and queue a write of POISON, as its next owner could write.
+
+        The write runs after all work that is queued now on the streams that use the memory.
+        """
         with self._mutex:
             del self.memory[pointer]
             queue = self.queue(handle)
@@ -173,20 +193,23 @@ class Machine:
                 queue.work.append(Work(partial(ctypes.memset, pointer, POISON, nbytes), ready))
 
     def check_device(self, pointers, nbytes, what):
+        """Check that ranges are in allocated device memory. `what` is the beginning of the error, up to the verb."""
         if not _within(spans_of(self.memory), pointers, nbytes):
-            raise self.fault(f"{what} in device memory that was freed")
+            raise self.fault(f"{what} device memory that is not allocated")
 
     def check_read(self, addresses, nbytes):
+        """Check that a kernel may read ranges: they are in device memory, or page-locked."""
         spans = [*_joined(spans_of(self.locked)), *spans_of(self.memory)]
         if not _within(sorted(spans), addresses, nbytes):
-            raise self.fault("a kernel reads memory that is not page-locked")
+            raise self.fault("a kernel reads memory that is neither page-locked nor allocated on the device")
 
     def copy(self, handle, targets, sources, lengths):
-        """Queue copies to the device. They are checked now and again when they run."""
+        """Queue copies to the device. Check their addresses twice: now, and when the copies run."""
         self._check_copies(targets, sources, lengths)
 
         def act():
             self._check_copies(targets, sources, lengths)
+            # In reverse, because the copies of one batch have no guaranteed order.
             for copy in zip(targets.tolist()[::-1], sources.tolist()[::-1], lengths.tolist()[::-1], strict=True):
                 ctypes.memmove(*copy)
 
@@ -195,7 +218,7 @@ class Machine:
 
     def _check_copies(self, targets, sources, lengths):
         with self._mutex:
-            self.check_device(targets, lengths, "a copy ends")
+            self.check_device(targets, lengths, "a copy writes to")
             if not _within(spans_of(self.locked), sources, lengths):
                 raise self.fault("a copy reads memory that is not page-locked, or crosses two page-locks")
 
