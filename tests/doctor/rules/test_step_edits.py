@@ -61,6 +61,11 @@ def test_an_assignment_that_each_step_needs_is_not_skipped():
     assert code_after("for i in r:\n    x = f(i)\n    g(x)", 2, every_nth_step, 5) == ""
 
 
+def test_an_assignment_that_the_script_reads_later_is_not_skipped():
+    source = "for step in range(200):\n    if step % every == 0:\n        value = evaluate(step)\n        save(value)"
+    assert code_after(source, 3, every_nth_call, 5) == ""
+
+
 def test_statements_that_follow_each_other_share_a_condition():
     source = "while True:\n    train()\n    save(model)\n    save(optimizer)\n    log()\n    save(loss)"
     assert format_edits(every_nth_steps(ScriptCode(source), [6, 3, 4], 5)).split("\n") == [

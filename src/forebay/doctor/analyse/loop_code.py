@@ -16,6 +16,7 @@ __all__ = [
     "is_invariant",
     "is_numpy",
     "listed_conversion",
+    "loaded_names",
     "numpy_names",
     "sliced_arrays",
     "step_loop",
@@ -93,6 +94,13 @@ def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
     around = [code.loops_around(call)[:1] for call in code.calls(function.name)]
     found = [loops[0] for loops in around if loops]
     return found[0] if len(set(found)) == 1 else None
+
+
+def loaded_names(*nodes: ast.AST, without: ast.AST | None = None) -> set[str]:
+    """Return the names that nodes read, except inside the node `without`."""
+    inner = set(ast.walk(without)) if without is not None else set()
+    found = (node for root in nodes for node in ast.walk(root) if isinstance(node, ast.Name) and node not in inner)
+    return {node.id for node in found if isinstance(node.ctx, ast.Load)}
 
 
 def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
