@@ -20,6 +20,11 @@ LOOPS = {  # each calls `save(i)` 20 times
     "while without a counter": "i = 100\nwhile i:\n    save(i)\n    i -= 5",
     "while with a condition": "i = 0\nwhile i < 100:\n    i += 1\n    if i % 5 == 1:\n        save(i)",
     "loops in each other": "for a in range(4):\n    i = 100\n    while i:\n        save(i)\n        i -= 20",
+    "range, with a body that assigns the same name": "for _ in range(20):\n    i, _ = 0, 'best'\n    save(i)",
+    "range, with a loop that counts with the same name": "for i in range(20):\n    for i in 'ab': pass\n    save(i)",
+    "enumerate, with a body that assigns the same name": (
+        "for _, i in enumerate('abcdefghijklmnopqrst'):\n    _, i = [], 0\n    save(i)"
+    ),
     "a name that is taken": "step = 40\nwhile step:\n    step -= 2\n    save(step)",
 }
 

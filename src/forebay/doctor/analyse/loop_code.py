@@ -189,10 +189,13 @@ def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | 
         name = _counter_of_while(loop)
         return (name, None) if name else None
     function, target = last_name(loop.iter) if isinstance(loop.iter, ast.Call) else "", loop.target
+    changed, read = stored_names(*loop.body), loaded_names(*loop.body)  # a body may assign `_, best = x.max(1)`
     if function == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return target.elts[0].id, None
+        return (target.elts[0].id, None) if target.elts[0].id not in changed else None
     if function in ("range", "trange") and isinstance(target, ast.Name) and isinstance(loop.iter, ast.Call):
-        if target.id != "_" or "_" in names_in(*loop.body):
+        if target.id in changed and (target.id != "_" or "_" in read):
+            return None
+        if target.id != "_" or "_" in read:
             return _count_of_range(code, loop.iter, target.id), None
         name = _step_name(code)
         header = code.rewrite_header(loop, code.replace(target, name))
