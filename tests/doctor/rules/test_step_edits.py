@@ -95,6 +95,11 @@ def test_statements_on_one_line_are_not_moved_together():
     assert "# instead of lines" not in format_edits(every_nth_steps(ScriptCode(source), [2, 3], 5))
 
 
+def test_a_string_of_several_lines_is_not_indented():
+    with pytest.raises(ValueError, match="line 2 has a string of several lines"):
+        code_after("for i in range(20):\n    save('''a\n  b''')", 2, every_nth_step, 5)
+
+
 def test_if_one_statement_does_not_fit_there_are_no_edits():
     assert every_nth_steps(ScriptCode("save(0)\nfor i in r:\n    save(i)"), [1, 3], 5) == []
 

@@ -57,8 +57,11 @@ class Edit:
     def keep_neighbours(self, code: ScriptCode) -> "Edit":
         """Return an edit that keeps the other statements on its lines.
 
-        Raise ValueError if there are other statements and the new text has several lines.
+        Raise ValueError if there are other statements and the new text has several lines, or if the new text has a
+        string of several lines, which a new indentation would change.
         """
+        if "\n" in self.text and any(quotes in self.text for quotes in ('"""', "'''")):
+            raise ValueError(f"line {self.first} has a string of several lines")
         if self.statement is None or (lines := code.replace_in_lines(self.statement, self.text or "pass")) is None:
             return self
         if "\n" in self.text:
