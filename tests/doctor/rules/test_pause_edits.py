@@ -66,3 +66,20 @@ def test_the_value_of_one_statement_is_computed_by_a_compiled_function():
 def test_a_statement_that_reads_a_value_is_not_compiled():
     source = "for x in data:\n    g = sum(float(row) for row in tf.unstack(x))\n"
     assert code_after(source, 2, compile_statement) == ""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "for i in range(9):\n    y = tf.sin(w * i)",  # TensorFlow would trace again for each number
+        "for i, x in enumerate(data):\n    y = tf.sin(x * i)",
+        "for x in data:\n    t += 0.1\n    y = tf.sin(x * t)",
+        "x = np.ones(9)\nfor i in it:\n    b = x[i : i + 4]\n    y = tf.sin(w * b)",  # float64 only as an argument
+        "for x in data:\n    with tf.GradientTape() as tape:\n        loss = f(x)\n    y = tape.gradient(loss, w)",
+        "for x in data:\n    y = tf.sin(x) + np.random.rand()",  # the number would be a constant
+        "def f(x):\n    return x.numpy()\nfor x in data:\n    y = f(x) + f(x)",
+    ],
+)
+def test_a_statement_that_needs_values_of_the_host_is_not_compiled(script):
+    number = 1 + script[: script.index("    y = ")].count("\n")
+    assert code_after(script, number, compile_statement) == ""
