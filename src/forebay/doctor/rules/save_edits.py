@@ -5,6 +5,7 @@ import ast
 from forebay.doctor.analyse.loop_code import step_loop
 from forebay.doctor.analyse.script_code import FUNCTIONS, Patch, ScriptCode, last_name, names_in, root_name
 from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.input_edits import resolve
 
 __all__ = ["save_in_thread"]
 
@@ -14,14 +15,14 @@ _IMPORTS = ("copy", "threading")
 def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
     """Return the edits that copy the state and write it in a thread, which the next save waits for.
 
-    Empty if they do not fit: the statement is no plain call of `torch.save`, or the script closes the file after it.
+    Empty if they do not fit: the statement is no plain call of `torch.save`, or the script uses the file after it.
     """
     statement = code.statement_at(number)
     call = statement.value if isinstance(statement, ast.Expr) else None
     if statement is None or not isinstance(call, ast.Call) or not _is_torch_save(call):
         return []
     state, path = _arguments(call)
-    if state is None or path is None or _closes(code, statement, path):
+    if state is None or path is None or _needs_file(code, statement, path):
         return []
     place, loop = _outermost(code, statement), step_loop(code, statement)
     writers = code.new_name("writers") if "writers" in code.all_names else "writers"
@@ -55,12 +56,20 @@ def _arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
     return given.get("obj"), given.get("f")
 
 
-def _closes(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
-    """Whether the script closes the file, or reads it, when the call has returned."""
-    around = [parent for parent in code.ancestors(statement) if isinstance(parent, ast.With)]
+def _needs_file(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
+    """Whether the script closes the file, deletes its folder, or uses its name, when the call has returned."""
+    loops, function = code.loops_around(statement), code.function_around(statement)
+    scope = function or (loops[-1] if loops else code.tree)
+    around = [
+        parent for parent in code.ancestors(statement) if isinstance(parent, ast.With) and parent in ast.walk(scope)
+    ]
     opened = [item.optional_vars for parent in around for item in parent.items if item.optional_vars is not None]
-    is_file = isinstance(path, ast.Name) and path.id in names_in(*opened)
-    return is_file or bool(code.calls("BytesIO"))
+    if names_in(path) & names_in(*opened) or last_name(resolve(code, path)) == "open":
+        return True
+    later = (
+        node for node in ast.walk(scope) if getattr(node, "lineno", 0) > (statement.end_lineno or statement.lineno)
+    )
+    return any(ast.dump(node) == ast.dump(path) for node in later) or bool(code.calls("BytesIO"))
 
 
 def _outermost(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
