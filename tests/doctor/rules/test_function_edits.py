@@ -35,6 +35,11 @@ def test_a_thread_calls_the_function_of_the_script():
     )
 
 
+def test_an_executor_keeps_the_name_that_the_script_gives_it():
+    source = f"from concurrent.futures import ThreadPoolExecutor as Pool\n{TOKENS}"
+    assert "maker = Pool(1)\n" in prefetched(source, 5)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

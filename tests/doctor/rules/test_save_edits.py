@@ -63,6 +63,20 @@ def test_a_loss_is_detached_because_a_tensor_with_a_history_cannot_be_copied():
     assert "copy.deepcopy({'loss': loss.detach(), 'w': w}), 'a.pt'" in code_for(source)
 
 
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("import threading as th, copy as c", "th.Thread(target=torch.save, args=(c.deepcopy("),
+        ("from copy import copy", "threading.Thread(target=torch.save, args=(copy_module.deepcopy("),
+        ("copy = 3", "threading.Thread(target=torch.save, args=(copy_module.deepcopy("),
+    ],
+)
+def test_the_names_of_the_script_keep_their_meaning(line, call):
+    source = f"{line}\nfor x in data:\n    torch.save(w, 'a.pt')"
+    assert call in code_for(source)
+    assert ("import copy as copy_module" in code_for(source)) == ("copy_module" in call)
+
+
 def test_a_folder_that_is_deleted_after_the_loop_is_no_obstacle():
     source = "with tempfile.TemporaryDirectory() as d:\n    for x in data:\n        torch.save(w, d + '/a')"
     assert "Thread(target=torch.save" in code_for(source)

@@ -17,7 +17,7 @@ from typing import Literal, Self
 
 from forebay.doctor.analyse.script_code import ScriptCode, first_line
 
-__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "is_fitted", "join_code"]
+__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "is_fitted", "join_code", "module_import"]
 
 FOREBAY_IMPORT = "import forebay as fb"
 _HEADINGS = ("# before line", "# instead of line", "# remove line", "# after the loop of line")
@@ -106,5 +106,18 @@ def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:
 
     Omit imports that the script already has.
     """
-    lines = [] if code.imports("forebay") else [FOREBAY_IMPORT]
+    lines = [] if code.module_alias("forebay", "") == "fb" else [FOREBAY_IMPORT]
     return lines + (["import numpy as np"] if numpy and not code.imports("numpy") else [])
+
+
+def module_import(code: ScriptCode, module: str) -> tuple[str, list[str]]:
+    """Return a name of a module for new code, and the import statements that the name needs.
+
+    Another object of the script may have the name of the module, as after `from random import random`.
+    """
+    if code.imports(module):
+        return code.module_alias(module, module), []
+    imports = [node for node in code.statements if isinstance(node, ast.ImportFrom)]
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    name = f"{module}_module" if module in imported | code.all_names else module
+    return name, [f"import {module}" if name == module else f"import {module} as {name}"]

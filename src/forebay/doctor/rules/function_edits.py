@@ -33,9 +33,12 @@ def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
     submitted = ", ".join([code.text(call.func), *arguments])
     targets = " = ".join(code.text(target) for target in statement.targets)
     maker, batch = code.new_name("maker"), code.new_name("next_batch")
-    imports = [] if code.imported_name("concurrent.futures", "ThreadPoolExecutor") else [_IMPORT]
+    executor = code.imported_name("concurrent.futures", _EXECUTOR)
+    imports = [] if executor else [f"from concurrent.futures import {_EXECUTOR}"]
     return [
-        Edit.before(loops[-1], *imports, f"{maker} = ThreadPoolExecutor(1)", f"{batch} = {maker}.submit({submitted})"),
+        Edit.before(
+            loops[-1], *imports, f"{maker} = {executor or _EXECUTOR}(1)", f"{batch} = {maker}.submit({submitted})"
+        ),
         Edit.instead(statement, f"{targets} = {batch}.result()\n{batch} = {maker}.submit({submitted})"),
         Edit.after_loop(loops[-1], f"{maker}.shutdown()"),
     ]
@@ -113,4 +116,4 @@ def _converts_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node) in ("int", "float") and len(node.args) == 1
 
 
-_IMPORT = "from concurrent.futures import ThreadPoolExecutor"
+_EXECUTOR = "ThreadPoolExecutor"

@@ -4,12 +4,10 @@ import ast
 
 from forebay.doctor.analyse.loop_code import step_loop
 from forebay.doctor.analyse.script_code import FUNCTIONS, Patch, ScriptCode, last_name, names_in, root_name
-from forebay.doctor.rules.edits import Edit
+from forebay.doctor.rules.edits import Edit, module_import
 from forebay.doctor.rules.input_edits import resolve
 
 __all__ = ["save_in_thread"]
-
-_IMPORTS = ("copy", "threading")
 
 
 def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
@@ -27,14 +25,14 @@ def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
     place, loop = _outermost(code, statement), step_loop(code, statement)
     writers = code.new_name("writers") if "writers" in code.all_names else "writers"
     join = f"while {writers}:\n    {writers}.pop().join()"
-    arguments = f"copy.deepcopy({code.rewrite(state, *_detached(code, state))}), {code.text(path)}"
-    imports = [f"import {name}" for name in _IMPORTS if not code.imports(name)]
+    (copy, copy_lines), (threading, threading_lines) = module_import(code, "copy"), module_import(code, "threading")
+    arguments = f"{copy}.deepcopy({code.rewrite(state, *_detached(code, state))}), {code.text(path)}"
     edits = [
-        Edit.before(place, *imports, f"{writers} = []"),
+        Edit.before(place, *copy_lines, *threading_lines, f"{writers} = []"),
         Edit.instead(
             statement,
             f"{join}   # the previous file is complete\n"
-            f"{writers}.append(threading.Thread(target={code.text(call.func)}, args=({arguments})))\n"
+            f"{writers}.append({threading}.Thread(target={code.text(call.func)}, args=({arguments})))\n"
             f"{writers}[-1].start()",
         ),
     ]
