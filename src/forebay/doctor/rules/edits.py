@@ -15,9 +15,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from forebay.doctor.analyse.script_code import ScriptCode, first_line
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line
 
-__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "is_fitted", "join_code", "module_import"]
+__all__ = [
+    "FOREBAY_IMPORT",
+    "Edit",
+    "format_edits",
+    "import_lines",
+    "is_fitted",
+    "join_code",
+    "module_import",
+    "outermost_definition",
+]
 
 FOREBAY_IMPORT = "import forebay as fb"
 _HEADINGS = ("# before line", "# instead of line", "# remove line", "# after the loop of line")
@@ -121,3 +130,9 @@ def module_import(code: ScriptCode, module: str) -> tuple[str, list[str]]:
     imported = {alias.asname or alias.name for node in imports for alias in node.names}
     name = f"{module}_module" if module in imported | code.all_names else module
     return name, [f"import {module}" if name == module else f"import {module} as {name}"]
+
+
+def outermost_definition(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
+    """Return the outermost function or class around a statement; the statement itself if there is none."""
+    around = [parent for parent in code.ancestors(statement) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
+    return around[-1] if around else statement

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes, root_name
-from forebay.doctor.rules.edits import Edit, import_lines, module_import
+from forebay.doctor.rules.edits import Edit, import_lines, module_import, outermost_definition
 
 __all__ = [
     "batches_at",
@@ -54,11 +54,9 @@ def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (),
         return []
     if not generators or any(keyword.arg == "worker_init_fn" for keyword in call.keywords):
         return set_keywords(code, call, **keywords)
-    name = code.new_name("seed_worker") if "seed_worker" in code.all_names else "seed_worker"
-    statement = code.statement_of(call)
-    function = code.function_around(call) or statement
+    name, place = code.new_name("seed_worker"), outermost_definition(code, code.statement_of(call))
     return [
-        Edit.before(function, *_seeding_function(code, name, generators)),
+        Edit.before(place, *_seeding_function(code, name, generators)),
         *set_keywords(code, call, **keywords, worker_init_fn=name),
     ]
 

@@ -3,8 +3,8 @@
 import ast
 
 from forebay.doctor.analyse.loop_code import step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, Patch, ScriptCode, last_name, names_in, root_name
-from forebay.doctor.rules.edits import Edit, module_import
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, root_name
+from forebay.doctor.rules.edits import Edit, module_import, outermost_definition
 from forebay.doctor.rules.input_edits import resolve
 
 __all__ = ["save_in_thread"]
@@ -22,8 +22,8 @@ def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
     state, path = _arguments(call)
     if state is None or path is None or _needs_file(code, statement, path):
         return []
-    place, loop = _outermost(code, statement), step_loop(code, statement)
-    writers = code.new_name("writers") if "writers" in code.all_names else "writers"
+    loops, loop = code.loops_around(statement), step_loop(code, statement)
+    place, writers = loops[-1] if loops else outermost_definition(code, statement), code.new_name("writers")
     join = f"while {writers}:\n    {writers}.pop().join()"
     (copy, copy_lines), (threading, threading_lines) = module_import(code, "copy"), module_import(code, "threading")
     arguments = f"{copy}.deepcopy({code.rewrite(state, *_detached(code, state))}), {code.text(path)}"
@@ -68,17 +68,6 @@ def _needs_file(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
         node for node in ast.walk(scope) if getattr(node, "lineno", 0) > (statement.end_lineno or statement.lineno)
     )
     return any(ast.dump(node) == ast.dump(path) for node in later) or bool(code.calls("BytesIO"))
-
-
-def _outermost(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
-    """Return the outermost loop around a statement or, if a function saves, the definition at the top level."""
-    loops = code.loops_around(statement)
-    if loops:
-        return loops[-1]
-    around = [parent for parent in code.ancestors(statement) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
-    outer = around[-1] if around else statement
-    assert isinstance(outer, ast.stmt)
-    return outer
 
 
 def _detached(code: ScriptCode, state: ast.expr) -> list[Patch]:
