@@ -18,6 +18,7 @@ __all__ = [
     "compiled_lines",
     "executed_lines",
     "is_compiled",
+    "makes_generator",
     "retrace_less",
     "step_function",
 ]
@@ -276,5 +277,9 @@ def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
     if framework == "jax" and any(isinstance(node, ast.Global | ast.Nonlocal) for node in nodes):
         return False
     reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
-    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
-    return not reads and not is_generator and not isinstance(code.parents.get(function), ast.ClassDef)
+    return not reads and not makes_generator(function) and not isinstance(code.parents.get(function), ast.ClassDef)
+
+
+def makes_generator(function: Function) -> bool:
+    """Whether a call of a function only makes a generator, which runs the function later."""
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
