@@ -288,6 +288,28 @@ def test_a_dataset_without_a_length_has_no_number_of_rows(seen, loader):
     assert seen.ledger.notes == []
 
 
+class Divided(Stream):
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        return iter(range(0 if worker is None else worker.id, 12, 1 if worker is None else worker.num_workers))
+
+
+@pytest.mark.parametrize(
+    ("loader", "kind"),
+    [
+        ({"dataset": Stream()}, "whole"),
+        ({"dataset": Divided()}, "divided"),
+        ({"dataset": Wrapped(Divided())}, None),
+        ({"dataset": Stream(), "worker_init_fn": print}, "divided"),
+        ({"dataset": Rows()}, None),
+    ],
+)
+def test_a_stream_tells_whether_workers_divide_its_rows(seen, loader, kind):
+    DataLoader(**loader)
+    (construction,) = seen.of(EventKind.BUILD)
+    assert construction.detail.get("stream") == kind
+
+
 def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):
     with pytest.raises(LookupError, match="no row 0"):
         count_batches(DataLoader(Broken(), batch_size=4))

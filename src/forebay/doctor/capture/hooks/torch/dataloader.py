@@ -51,7 +51,7 @@ class _LoaderLines:
     def describe_loader(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         self._of_loaders[args[0]] = self._lines.current_line()
         dataset = getattr(args[0], "dataset", None)
-        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_describe_dataset(dataset)}
+        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_describe_data(args[0], dataset)}
 
     def describe_iterator(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         line = self._of_loaders.get(args[0], -1)
@@ -75,14 +75,15 @@ def _settings_of(loader: Any) -> dict[str, Any]:
     }
 
 
-def _describe_dataset(dataset: Any) -> dict[str, Any]:
+def _describe_data(loader: Any, dataset: Any) -> dict[str, Any]:
     """Return the number of rows of a dataset, and whether its code seems to draw random numbers.
 
-    Return an empty dict for a stream, and for a dataset without a length. Calling `len` rarely adds work to the script,
-    because the sampler of the DataLoader has usually called it already.
+    For a stream, return whether its worker processes divide the rows. Return an empty dict for a dataset without a
+    length. Calling `len` rarely adds work to the script, because the sampler of the DataLoader has usually called it
+    already.
     """
     if isinstance(dataset, IterableDataset):
-        return {}
+        return {"stream": "divided" if loader.worker_init_fn or _divides_rows(dataset) else "whole"}
     try:
         rows = len(dataset)
     except Exception:  # code of the script; it may raise anything
@@ -90,6 +91,12 @@ def _describe_dataset(dataset: Any) -> dict[str, Any]:
     is_random = any(_may_be_random(nested) for nested in _nested_datasets(dataset))
     generators = ", ".join(_generators_of(dataset))
     return {"dataset_rows": rows, "random_rows": is_random} | ({"generators": generators} if generators else {})
+
+
+def _divides_rows(dataset: Any) -> bool:
+    """Whether code of a stream asks for its worker process. Otherwise each worker process yields all rows."""
+    classes = [owner for nested in _nested_datasets(dataset) for owner in type(nested).__mro__]
+    return any("worker_info" in name for owner in classes for each in vars(owner).values() for name in _names_of(each))
 
 
 def _may_be_random(dataset: Any) -> bool:
