@@ -68,9 +68,11 @@ def _seeding_function(code: ScriptCode, name: str, generators: Sequence[str]) ->
         "Generator": f"{numpy}.random.default_rng(seed)",
         "RandomState": f"{numpy}.random.RandomState(seed % 2**32)",
         "Random": f"{random}.Random(seed)",
+        "torch.Generator": "torch.Generator().manual_seed(seed)",
     }
     classes = {path: kind for path, _, kind in (each.partition(": ") for each in generators)}
-    needs_numpy, needs_random = {*classes.values()} - {"Random"}, "Random" in classes.values()
+    kinds = {*classes.values()}
+    needs_numpy, needs_random = kinds - {"Random", "torch.Generator"}, "Random" in kinds
     return [
         "import torch",
         *(["import numpy as np"] if needs_numpy and not code.imports("numpy") else []),

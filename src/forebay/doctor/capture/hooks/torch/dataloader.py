@@ -27,7 +27,13 @@ _SAME_IN_EVERY_EPOCH = frozenset(
 )
 # Lower-case parts of names. Code that uses such a name probably draws random numbers.
 _RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+# Classes of generators of random numbers -> names in captures.
+_GENERATORS: dict[type, str] = {
+    np.random.Generator: "Generator",
+    np.random.RandomState: "RandomState",
+    random.Random: "Random",
+    torch.Generator: "torch.Generator",
+}
 MAX_NESTED_DATASETS = 8  # maximum number of datasets that are examined, if datasets wrap each other
 
 
@@ -125,16 +131,27 @@ def _generators_of(dataset: Any) -> Iterator[str]:
     """
     waiting = [("", dataset)]
     for path, owner in waiting:  # the list grows while it is read
-        for name, value in [*getattr(owner, "__dict__", {}).items()]:
-            if isinstance(value, _GENERATORS):
-                yield f"{path}{name}: {type(value).__name__}"
+        for name, value in _parts_with_names(owner):
+            kind = next((kind for base, kind in _GENERATORS.items() if isinstance(value, base)), "")
+            if kind:
+                yield f"{path}{name}: {kind}"
             elif _may_hold_generators(name, value) and len(waiting) < MAX_NESTED_DATASETS:
                 waiting.append((f"{path}{name}.", value))
 
 
+def _parts_with_names(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an object, and the elements of its lists, such as `transforms[0]`."""
+    for name, value in [*getattr(owner, "__dict__", {}).items()]:
+        if isinstance(value, list | tuple) and len(value) <= MAX_NESTED_DATASETS:
+            yield from ((f"{name}[{index}]", each) for index, each in enumerate(value))
+        else:
+            yield name, value
+
+
 def _may_hold_generators(name: str, value: Any) -> bool:
     """Whether an attribute of a dataset is another dataset or a transform."""
-    return name == "dataset" or (callable(value) and not isinstance(value, type))
+    is_named = name.startswith("dataset") or "transform" in name
+    return hasattr(value, "__dict__") and (is_named or callable(value)) and not isinstance(value, type)
 
 
 def _parts_of(transform: Any, depth: int = 4) -> Iterator[Any]:
