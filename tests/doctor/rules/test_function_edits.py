@@ -35,6 +35,15 @@ def test_a_thread_calls_the_function_of_the_script():
     )
 
 
+def test_loop_and_function_may_call_the_same_builtins():
+    assert prefetched(TOKENS.replace("train(xb, yb)", "list(train(xb, yb))"), 4)
+
+
+def test_an_executor_keeps_the_name_that_the_script_gives_it():
+    source = f"from concurrent.futures import ThreadPoolExecutor as Pool\n{TOKENS}"
+    assert "maker = Pool(1)\n" in prefetched(source, 5)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -45,6 +54,10 @@ def test_a_thread_calls_the_function_of_the_script():
             'for _ in "ab":\n        xb, yb = get_batch("train")\n    xb, yb = get_batch(1)',
         ),
         ('xb, yb = get_batch("train")', 'xb, yb = make.get_batch("train")'),
+        ("losses = train(xb, yb)", "data.append(train(xb, yb))"),  # the loop changes the data
+        ("losses = train(xb, yb)", "remember()\ndef remember():\n    data.pop()"),
+        ("ix = [3, 5]", "ix = train(3)"),  # the loop trains the model that makes batches
+        ("return x, y", "yield x, y"),  # the call makes a generator, which makes no batch yet
     ],
 )
 def test_batches_that_need_the_loop_are_not_prefetched(old, new):
@@ -64,6 +77,8 @@ def test_slices_of_a_list_of_tokens_become_slices_of_an_array(number, first):
         ("[int(t) for t in data[i:i + 4]]", "[t + 1 for t in data[i:i + 4]]"),  # computes new numbers
         ("[int(t) for t in data[i:i + 4]]", "ix[i:i + 4]"),  # a list of the function
         ("losses =", "data ="),  # the loop changes the list
+        ("losses = train(xb, yb)", "data.append(train(xb, yb))"),
+        ("for step in range(9):\n", "def main():\n  for step in range(9):\n"),  # the array would be local to `main`
     ],
 )
 def test_other_lists_stay_lists(old, new):

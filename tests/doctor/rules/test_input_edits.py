@@ -175,6 +175,13 @@ def test_a_loader_gets_only_the_settings_that_it_lacks():
     assert change_loader(ScriptCode("loader = make()"), 1, num_workers="4") == []
 
 
+def test_a_method_finds_the_function_that_seeds_its_workers():
+    source = "class Data:\n    def loader(self):\n        return DataLoader(self.rows, batch_size=4)\n"
+    text = cured(source, change_loader(ScriptCode(source), 3, ["rng: Random"], num_workers="2"))
+    assert text.index("\ndef seed_worker(worker):") < text.index("class Data:")
+    assert "        return DataLoader(self.rows, batch_size=4, num_workers=2, worker_init_fn=seed_worker)" in text
+
+
 def test_copies_that_do_not_block_stay_as_they_are():
     source = "x, y = x.to(d, non_blocking=True), y.cuda()"
     assert cured(source, copy_without_wait(ScriptCode(source), 1)).endswith("y.cuda(non_blocking=True)")

@@ -69,6 +69,8 @@ def test_the_function_goes_before_the_outermost_loop_of_the_script():
         "w = xs[: w + 1]",  # a shape that depends on a value
         "w = jax.device_get(jnp.tanh(w))",
         "model.w = jnp.tanh(w)",
+        "w = w + jnp.arange(i).sum()",  # a size that depends on a value
+        "w = w + jnp.zeros((2, sizes[i])).sum()",
         "w = lookup(w)",  # a function that reads a value on the host
         "w = update(w)",  # a function of Flax that changes modules
     ],
@@ -76,6 +78,10 @@ def test_the_function_goes_before_the_outermost_loop_of_the_script():
 def test_what_jax_cannot_trace_is_not_jitted(statement):
     functions = "def lookup(w):\n    return rows[int(w)]\n@nnx.jit\ndef update(w):\n    return w\n"
     assert jitted(f"{START}{functions}xs = jnp.ones(8)\nfor i in range(9):\n    {statement}\nprint(w)\n", 10) == ""
+
+
+def test_a_size_that_jax_knows_is_jitted():
+    assert "@jax.jit" in jitted(body("v = w + jnp.zeros(v.shape[0]) + jnp.ones(len(xs))\nw = jnp.tanh(v)"), 6, 7)
 
 
 def cached(source, number):

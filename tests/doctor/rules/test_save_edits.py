@@ -64,16 +64,42 @@ def test_a_loss_is_detached_because_a_tensor_with_a_history_cannot_be_copied():
 
 
 @pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("import threading as th, copy as c", "th.Thread(target=torch.save, args=(c.deepcopy("),
+        ("from copy import copy", "threading.Thread(target=torch.save, args=(copy_module.deepcopy("),
+        ("copy = 3", "threading.Thread(target=torch.save, args=(copy_module.deepcopy("),
+    ],
+)
+def test_the_names_of_the_script_keep_their_meaning(line, call):
+    source = f"{line}\nfor x in data:\n    torch.save(w, 'a.pt')"
+    assert call in code_for(source)
+    assert ("import copy as copy_module" in code_for(source)) == ("copy_module" in call)
+
+
+def test_a_folder_that_is_deleted_after_the_loop_is_no_obstacle():
+    source = "with tempfile.TemporaryDirectory() as d:\n    for x in data:\n        torch.save(w, d + '/a')"
+    assert "Thread(target=torch.save" in code_for(source)
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "for x in data:\n    with open('a', 'wb') as file:\n        torch.save(w, file)",
         "for x in data:\n    file = io.BytesIO()\n    torch.save(w, file)",
+        "for x in data:\n    file = open('a', 'wb')\n    torch.save(w, file)\n    file.close()",
+        "for x in data:\n    with tempfile.TemporaryDirectory() as d:\n        torch.save(w, os.path.join(d, 'a'))",
+        "for x in data:\n    torch.save(w, 'a.tmp')\n    os.replace('a.tmp', 'a.pt')",
+        "def save(name):\n    torch.save(w, name)\n    shutil.copy(name, 'b.pt')\nfor x in data:\n    save('a.pt')",
         "for x in data:\n    torch.save(w, 'a.pt', pickle_protocol=4)",
         "for x in data:\n    torch.save(*arguments)",
         "for x in data:\n    name = torch.save(w, 'a.pt')",
         "for x in data:\n    np.save('torch.save()', w)",
     ],
-    ids=["closed file", "file in memory", "other arguments", "unknown arguments", "result", "another function"],
+    ids=[
+        *("closed file", "file in memory", "file that is closed later", "folder that is deleted", "renamed file"),
+        *("copied file", "other arguments", "unknown arguments", "result", "another function"),
+    ],
 )
 def test_a_call_that_a_thread_cannot_make_is_left_alone(source):
     assert code_for(source) == ""

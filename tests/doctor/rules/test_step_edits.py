@@ -20,6 +20,11 @@ LOOPS = {  # each calls `save(i)` 20 times
     "while without a counter": "i = 100\nwhile i:\n    save(i)\n    i -= 5",
     "while with a condition": "i = 0\nwhile i < 100:\n    i += 1\n    if i % 5 == 1:\n        save(i)",
     "nested loops": "for a in range(4):\n    i = 100\n    while i:\n        save(i)\n        i -= 20",
+    "range, with a body that assigns the same name": "for _ in range(20):\n    i, _ = 0, 'best'\n    save(i)",
+    "range, with a loop that counts with the same name": "for i in range(20):\n    for i in 'ab': pass\n    save(i)",
+    "enumerate, with a body that assigns the same name": (
+        "for _, i in enumerate('abcdefghijklmnopqrst'):\n    _, i = [], 0\n    save(i)"
+    ),
     "a name that is taken": "step = 40\nwhile step:\n    step -= 2\n    save(step)",
 }
 
@@ -61,6 +66,11 @@ def test_an_assignment_that_each_step_needs_is_not_skipped():
     assert code_after("for i in r:\n    x = f(i)\n    g(x)", 2, every_nth_step, 5) == ""
 
 
+def test_an_assignment_that_the_script_reads_later_is_not_skipped():
+    source = "for step in range(200):\n    if step % every == 0:\n        value = evaluate(step)\n        save(value)"
+    assert code_after(source, 3, every_nth_call, 5) == ""
+
+
 def test_statements_that_follow_each_other_share_a_condition():
     source = "while True:\n    train()\n    save(model)\n    save(optimizer)\n    log()\n    save(loss)"
     assert format_edits(every_nth_steps(ScriptCode(source), [6, 3, 4], 5)).split("\n") == [
@@ -83,6 +93,11 @@ def test_statements_on_one_line_are_not_moved_together():
     source = "for i in range(20):\n    save(i); save(-i)\n    save(0)"
     assert format_edits(every_nth_steps(ScriptCode(source), [3], 5)) != ""
     assert "# instead of lines" not in format_edits(every_nth_steps(ScriptCode(source), [2, 3], 5))
+
+
+def test_a_string_of_several_lines_is_not_indented():
+    with pytest.raises(ValueError, match="line 2 has a string of several lines"):
+        code_after("for i in range(20):\n    save('''a\n  b''')", 2, every_nth_step, 5)
 
 
 def test_if_one_statement_is_in_no_loop_there_are_no_edits():

@@ -35,6 +35,16 @@ def cures_of(**given):
     return [cure.title for cure in diagnosis_of(**given).main.cures]
 
 
+def test_a_stream_is_neither_read_by_row_number_nor_by_workers_that_each_make_all_rows():
+    (cure,) = diagnosis_of(dataset_rows=None, stream="whole").main.cures
+    assert cure.title == "prefetch batches during the step"
+    assert "fb.from_batches(loader)" in cure.code
+
+
+def test_workers_that_divide_the_rows_of_a_stream_are_offered():
+    assert any("worker" in title for title in cures_of(dataset_rows=None, stream="divided"))
+
+
 def test_rows_of_a_small_dataset_are_made_once():
     assert STORED_ROWS_CURE in cures_of(random_rows=False)
 

@@ -183,6 +183,11 @@ class CaptureView:
         """Return all events of these kinds, including those before the loop and in the warm-up."""
         return (event for event in self.capture.events if event.kind in kinds)
 
+    def loader_details(self, site: CallSite) -> list[dict[str, Any]]:
+        """Return what the capture knows of the loaders of an input site."""
+        lines = {*site.values("built_at")}
+        return [event.detail or {} for event in self.events_of(EventKind.BUILD) if event.line in lines]
+
     def line(self, index: int) -> Line | None:
         """Return the line with this index in the capture; None if there is none."""
         return self.capture.lines[index] if 0 <= index < len(self.capture.lines) else None

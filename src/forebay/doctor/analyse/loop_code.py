@@ -16,6 +16,7 @@ __all__ = [
     "is_invariant",
     "is_numpy",
     "listed_conversion",
+    "loaded_names",
     "numpy_names",
     "sliced_arrays",
     "step_loop",
@@ -93,6 +94,13 @@ def step_loop(code: ScriptCode, node: ast.AST) -> ast.For | ast.While | None:
     around = [code.loops_around(call)[:1] for call in code.calls(function.name)]
     found = [loops[0] for loops in around if loops]
     return found[0] if len(set(found)) == 1 else None
+
+
+def loaded_names(*nodes: ast.AST, without: ast.AST | None = None) -> set[str]:
+    """Return the names that nodes read, except inside the node `without`."""
+    inner = set(ast.walk(without)) if without is not None else set()
+    found = (node for root in nodes for node in ast.walk(root) if isinstance(node, ast.Name) and node not in inner)
+    return {node.id for node in found if isinstance(node.ctx, ast.Load)}
 
 
 def is_invariant(expression: ast.expr, loop: ast.stmt) -> bool:
@@ -181,10 +189,13 @@ def counter_of(code: ScriptCode, loop: ast.For | ast.While) -> tuple[str, str | 
         name = _counter_of_while(loop)
         return (name, None) if name else None
     function, target = last_name(loop.iter) if isinstance(loop.iter, ast.Call) else "", loop.target
+    changed, read = stored_names(*loop.body), loaded_names(*loop.body)  # a body may assign `_, best = x.max(1)`
     if function == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return target.elts[0].id, None
+        return (target.elts[0].id, None) if target.elts[0].id not in changed else None
     if function in ("range", "trange") and isinstance(target, ast.Name) and isinstance(loop.iter, ast.Call):
-        if target.id != "_" or "_" in names_in(*loop.body):
+        if target.id in changed and (target.id != "_" or "_" in read):
+            return None
+        if target.id != "_" or "_" in read:
             return _count_of_range(code, loop.iter, target.id), None
         name = _step_name(code)
         header = code.rewrite_header(loop, code.replace(target, name))

@@ -57,7 +57,7 @@ def _optional_values(check: Check, *names: str) -> dict[str, Check]:
 _DETAIL = record(
     {},
     _optional_values(text, "device", "dtype", "from_dtype", "function", "key", "loader", "op", "reason", "signature")
-    | _optional_values(text, "generators", "optimizer", "source", "target", "what")
+    | _optional_values(text, "generators", "optimizer", "source", "stream", "target", "what")
     | _optional_values(
         _count, "batch_rows", "constants_nbytes", "count", "dataset_rows", "fit", "moved_nbytes", "shuffle_rows"
     )

@@ -149,9 +149,7 @@ def _rows_per_step(site: CallSite) -> float:
 def _steps_of_run(view: CaptureView, site: CallSite) -> float:
     """Return the steps of the run as far as they are known: those that were recorded, but at least one epoch."""
     history, rows = view.capture.history, _rows_per_step(site)
-    lines = {*site.values("built_at")}
-    builds = [event.detail or {} for event in view.events_of(EventKind.BUILD) if event.line in lines]
-    of_dataset = max((detail["dataset_rows"] for detail in builds if detail.get("dataset_rows")), default=0)
+    of_dataset = max((detail.get("dataset_rows") or 0 for detail in view.loader_details(site)), default=0)
     recorded = history.steps if history is not None else 0
     return max(recorded, of_dataset / rows if rows else 0.0)
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Collection, Sequence
 
-from forebay.doctor.analyse.loop_code import step_loop
+from forebay.doctor.analyse.loop_code import is_numpy, numpy_names, step_loop
 from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line, last_name, names_in, stored_names
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement, set_keywords
@@ -18,6 +18,7 @@ __all__ = [
     "compiled_lines",
     "executed_lines",
     "is_compiled",
+    "makes_generator",
     "retrace_less",
     "step_function",
 ]
@@ -72,12 +73,11 @@ def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
     if not loops or not isinstance(statement, ast.Assign) or code.function_around(statement) is not None:
         return []
     nodes = list(ast.walk(statement.value))
-    reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
-    if reads or any(isinstance(node, ast.NamedExpr | ast.Await | ast.Lambda) for node in nodes):
-        return []
-    name = code.new_name("compute")
     local = stored_names(*(node.target for node in nodes if isinstance(node, ast.comprehension)))
-    arguments = ", ".join(sorted(names_in(statement.value) & stored_names(*loops) - local))
+    names = names_in(statement.value) & stored_names(*loops) - local
+    if not _computes_on_tensors(code, statement) or names & _host_values(code, loops[-1]):
+        return []
+    name, arguments = code.new_name("compute"), ", ".join(sorted(names))
     targets = " = ".join(code.text(target) for target in statement.targets)
     decorator, value = f"@{_tf(code)}.function", code.text(statement.value)
     value = f"({value})" if "\n" in value else value
@@ -85,6 +85,43 @@ def compile_statement(code: ScriptCode, number: int) -> list[Edit]:
         Edit.before(loops[-1], decorator, f"def {name}({arguments}):", f"    return {value}"),
         Edit.instead(statement, f"{targets} = {name}({arguments})"),
     ]
+
+
+def _computes_on_tensors(code: ScriptCode, statement: ast.Assign) -> bool:
+    """Whether a value, and the functions of the script that it needs, neither read values nor call NumPy."""
+    nodes = list(ast.walk(statement.value))
+    if any(isinstance(node, ast.NamedExpr | ast.Await | ast.Lambda) for node in nodes):
+        return False
+    lines = executed_lines(code, [statement])
+    functions = [each for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines]
+    calls = [node for each in (statement, *functions) for node in ast.walk(each) if isinstance(node, ast.Call)]
+    is_on_host = any(last_name(call) in _HOST_CALLS or is_numpy(call, numpy_names(code)) for call in calls)
+    return not is_on_host and all(can_compile(code, function, "tensorflow") for function in functions)
+
+
+def _host_values(code: ScriptCode, loop: ast.For | ast.While) -> set[str]:
+    """Return the names that a loop gives to numbers, NumPy arrays and context managers, as far as the code shows it.
+
+    A `tf.function` traces again for each number, gets NumPy arrays as tensors of another dtype, and records no
+    gradients on a tape outside of it.
+    """
+    found = set(numpy_names(code))
+    for node in ast.walk(loop):
+        if isinstance(node, ast.With):
+            found |= stored_names(*(item.optional_vars for item in node.items if item.optional_vars is not None))
+        elif isinstance(node, ast.Assign | ast.AugAssign) and _is_number(node.value):
+            found |= stored_names(*(node.targets if isinstance(node, ast.Assign) else [node.target]))
+        elif isinstance(node, ast.For):
+            counts = last_name(node.iter) in ("range", "trange") or is_numpy(node.iter, found)
+            is_pair = last_name(node.iter) == "enumerate" and isinstance(node.target, ast.Tuple)
+            target = node.target.elts[0] if is_pair and isinstance(node.target, ast.Tuple) else node.target
+            found |= stored_names(target) if counts or is_pair else set()
+    return found
+
+
+def _is_number(value: ast.expr) -> bool:
+    is_call = isinstance(value, ast.Call) and last_name(value) in (*_HOST_CALLS, "len", "time", "perf_counter")
+    return is_call or isinstance(value, ast.Constant)
 
 
 def compile_with_xla(code: ScriptCode, number: int) -> list[Edit]:
@@ -240,5 +277,9 @@ def can_compile(code: ScriptCode, function: Function, framework: str) -> bool:
     if framework == "jax" and any(isinstance(node, ast.Global | ast.Nonlocal) for node in nodes):
         return False
     reads = any(isinstance(node, ast.Call) and last_name(node) in _HOST_CALLS for node in nodes)
-    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes)
-    return not reads and not is_generator and not isinstance(code.parents.get(function), ast.ClassDef)
+    return not reads and not makes_generator(function) and not isinstance(code.parents.get(function), ast.ClassDef)
+
+
+def makes_generator(function: Function) -> bool:
+    """Whether a call of a function only makes a generator, which runs the function later."""
+    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))

@@ -15,9 +15,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from forebay.doctor.analyse.script_code import ScriptCode, first_line
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, first_line
 
-__all__ = ["FOREBAY_IMPORT", "Edit", "format_edits", "import_lines", "is_fitted", "join_code"]
+__all__ = [
+    "FOREBAY_IMPORT",
+    "Edit",
+    "format_edits",
+    "import_lines",
+    "is_fitted",
+    "join_code",
+    "module_import",
+    "outermost_definition",
+]
 
 FOREBAY_IMPORT = "import forebay as fb"
 _HEADINGS = ("# before line", "# instead of line", "# remove line", "# after the loop of line")
@@ -57,8 +66,11 @@ class Edit:
     def keep_neighbours(self, code: ScriptCode) -> "Edit":
         """Return an edit that keeps the other statements on its lines.
 
-        Raise ValueError if there are other statements and the new text has several lines.
+        Raise ValueError if there are other statements and the new text has several lines, or if the new text has a
+        string of several lines, which a new indentation would change.
         """
+        if "\n" in self.text and any(quotes in self.text for quotes in ('"""', "'''")):
+            raise ValueError(f"line {self.first} has a string of several lines")
         if self.statement is None or (lines := code.replace_in_lines(self.statement, self.text or "pass")) is None:
             return self
         if "\n" in self.text:
@@ -103,5 +115,24 @@ def import_lines(code: ScriptCode, *, numpy: bool = False) -> list[str]:
 
     Omit imports that the script already has.
     """
-    lines = [] if code.imports("forebay") else [FOREBAY_IMPORT]
+    lines = [] if code.module_alias("forebay", "") == "fb" else [FOREBAY_IMPORT]
     return lines + (["import numpy as np"] if numpy and not code.imports("numpy") else [])
+
+
+def module_import(code: ScriptCode, module: str) -> tuple[str, list[str]]:
+    """Return a name of a module for new code, and the import statements that the name needs.
+
+    Another object of the script may have the name of the module, as after `from random import random`.
+    """
+    if code.imports(module):
+        return code.module_alias(module, module), []
+    imports = [node for node in code.statements if isinstance(node, ast.ImportFrom)]
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    name = f"{module}_module" if module in imported | code.all_names else module
+    return name, [f"import {module}" if name == module else f"import {module} as {name}"]
+
+
+def outermost_definition(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
+    """Return the outermost function or class around a statement; the statement itself if there is none."""
+    around = [parent for parent in code.ancestors(statement) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
+    return around[-1] if around else statement

@@ -153,7 +153,11 @@ def list_dtype(site: CallSite | None) -> str | None:
 def fit_array_feed(view: CaptureView, framework: str, site: CallSite) -> str:
     """Return code for a feed of the arrays or the dataset behind a loader; empty if none fits."""
 
+    is_stream = any(detail.get("stream") for detail in view.loader_details(site))
+
     def make_edits(code: ScriptCode, number: int) -> list[Edit]:
+        if is_stream:
+            return input_edits.feed_of_batches(code, number, framework)
         if site.api == "DataLoader":
             return input_edits.feed_of_dataset(code, number, framework)
         return pipeline_edits.feed_of_slices(code, number, framework)

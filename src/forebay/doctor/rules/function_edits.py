@@ -1,10 +1,12 @@
 """Edits for loops that get each batch from a function of the script, as in `x, y = get_batch("train")`."""
 
 import ast
+import builtins
+from collections.abc import Collection
 
 from forebay.doctor.analyse.loop_code import conversions_in
-from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, stored_names
-from forebay.doctor.rules.compile_edits import executed_lines
+from forebay.doctor.analyse.script_code import FUNCTIONS, ScriptCode, last_name, names_in, root_name, stored_names
+from forebay.doctor.rules.compile_edits import executed_lines, makes_generator
 from forebay.doctor.rules.edits import Edit
 from forebay.doctor.rules.input_edits import patch_statement
 
@@ -33,9 +35,12 @@ def prefetch_call(code: ScriptCode, number: int) -> list[Edit]:
     submitted = ", ".join([code.text(call.func), *arguments])
     targets = " = ".join(code.text(target) for target in statement.targets)
     maker, batch = code.new_name("maker"), code.new_name("next_batch")
-    imports = [] if code.imported_name("concurrent.futures", "ThreadPoolExecutor") else [_IMPORT]
+    executor = code.imported_name("concurrent.futures", _EXECUTOR)
+    imports = [] if executor else [f"from concurrent.futures import {_EXECUTOR}"]
     return [
-        Edit.before(loops[-1], *imports, f"{maker} = ThreadPoolExecutor(1)", f"{batch} = {maker}.submit({submitted})"),
+        Edit.before(
+            loops[-1], *imports, f"{maker} = {executor or _EXECUTOR}(1)", f"{batch} = {maker}.submit({submitted})"
+        ),
         Edit.instead(statement, f"{targets} = {batch}.result()\n{batch} = {maker}.submit({submitted})"),
         Edit.after_loop(loops[-1], f"{maker}.shutdown()"),
     ]
@@ -53,8 +58,23 @@ def _makes_batch(code: ScriptCode, statement: ast.Assign, number: int) -> bool:
     used = names_in(*call.args, *call.keywords).union(
         *(_free_names(each) for each in code.statements if isinstance(each, FUNCTIONS) and each.lineno in lines)
     )
-    has_stars = any(isinstance(argument, ast.Starred) for argument in call.args)
-    return number in lines and not has_stars and not used & stored_names(loops[-1])
+    is_lazy = any(isinstance(argument, ast.Starred) for argument in call.args) or makes_generator(function)
+    changed = stored_names(loops[-1]) | _called_objects(code, loops[-1], lines)
+    has_context = code.device_scope(statement) is not None  # another thread does not have it
+    return number in lines and not is_lazy and not has_context and not used & changed
+
+
+def _called_objects(code: ScriptCode, loop: ast.stmt, lines: Collection[int] = ()) -> set[str]:
+    """Return the objects that a loop may change: those that it calls, or whose methods it calls, except on `lines`.
+
+    For example, `buffer.append(row)` changes `buffer`. Modules, builtins and functions of the script do not count.
+    """
+    executed = executed_lines(code, [loop]).difference(lines)
+    calls = [node for node in code.parents if isinstance(node, ast.Call) and node.lineno in executed]
+    imports = [node for node in code.statements if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
+    names = {root_name(call.func) for call in calls} - imported - {*dir(builtins)}
+    return {name for name in names if code.function(name) is None}
 
 
 def _free_names(function: Function) -> set[str]:
@@ -86,7 +106,9 @@ def stack_slices(code: ScriptCode, number: int, dtype: str) -> list[Edit]:
         return []
     array, numpy = code.new_name(f"{part.value.id}_array"), code.module_alias("numpy", "np")
     outer = code.loops_around(calls[0])[-1]
-    if function.lineno > outer.lineno or stored_names(outer) & {part.value.id}:
+    has_one_scope = code.function_around(function) is code.function_around(outer)
+    changed = stored_names(outer) | _called_objects(code, outer)
+    if function.lineno > outer.lineno or not has_one_scope or part.value.id in changed:
         return []
     elements = code.rewrite(part, code.replace(part.value, array))
     stacked = f"{numpy}.stack({code.rewrite(rows, code.replace(rows.elt, elements))})"
@@ -113,4 +135,4 @@ def _converts_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node) in ("int", "float") and len(node.args) == 1
 
 
-_IMPORT = "from concurrent.futures import ThreadPoolExecutor"
+_EXECUTOR = "ThreadPoolExecutor"

@@ -53,6 +53,7 @@ from forebay.doctor.rules.input_producers import (
     is_in_background,
     loader_line,
     producer_seconds,
+    stream_kinds,
     worker_count,
     worker_settings,
     workers_pay,
@@ -152,20 +153,18 @@ def _cures(view: CaptureView, site: CallSite, wait: float, stage: InputStage) ->
         if not has_excerpt(view, site.line):  # many mapped functions accept one row only
             code = _MAP_CODE.replace("dataset.map", f"dataset.batch({batch_rows(site)}).map")
             yield _workers_cure(view, site, wait, "batch first, then map whole batches in parallel", code)
-    elif stage.name == "generator" and stage.yields_batches:
+    elif stage.name == "batch" or stage.yields_batches:
         yield from _less_python_cures(view, site, stage)
-        code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
-        yield from _batch_feed_cures(view, site, wait, stage, Cure("prefetch the batches of the generator", code, ""))
-    elif stage.name == "generator":
-        yield _whole_batches_cure(view, site, framework)
-        yield _generator_cure(view, site, framework)
-    elif stage.name == "batch":
-        yield from _less_python_cures(view, site, stage)
-        if not is_in_background(view, stage) or workers_pay(view, site, stage.seconds):
+        is_dataset = stage.name == "batch"
+        if is_dataset and (not is_in_background(view, stage) or workers_pay(view, site, stage.seconds)):
             code = _dataset_code(view, site, stage.seconds)
             yield _workers_cure(view, site, stage.seconds, "make batches in worker processes", code)
         code = fit_batch_feed(view, framework, site) or _BATCHES_CODE.format(framework)
-        yield from _batch_feed_cures(view, site, wait, stage, Cure("prefetch the batches of the dataset", code, ""))
+        title = f"prefetch the batches of the {'dataset' if is_dataset else 'generator'}"
+        yield from _batch_feed_cures(view, site, wait, stage, Cure(title, code, ""))
+    elif stage.name == "generator":
+        yield _whole_batches_cure(view, site, framework)
+        yield _generator_cure(view, site, framework)
     elif stage.is_python:
         held, settings = generators_of(view, site), worker_settings(view, site, wait)
         code = fit_workers(view, [site.line], settings, *held) or _process_code(site, framework)
@@ -216,7 +215,7 @@ def _loader_cures(view: CaptureView, site: CallSite, wait: float, framework: str
     cures = [*overlap_cures(view, site, wait, Cure("prefetch batches during the step", prefetch, ""))]
     cures += overlap_cures(view, site, wait, Cure(title, code, "")) if code != prefetch else []
     yield from cures
-    if not cures and not takes_workers and site.api == "DataLoader":
+    if not cures and not takes_workers and site.api == "DataLoader" and not stream_kinds(view, site):
         yield index_cure(view, site)
 
 

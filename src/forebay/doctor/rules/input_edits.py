@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, own_nodes, root_name
-from forebay.doctor.rules.edits import Edit, import_lines
+from forebay.doctor.rules.edits import Edit, import_lines, module_import, outermost_definition
 
 __all__ = [
     "batches_at",
@@ -54,28 +54,29 @@ def change_loader(code: ScriptCode, number: int, generators: Sequence[str] = (),
         return []
     if not generators or any(keyword.arg == "worker_init_fn" for keyword in call.keywords):
         return set_keywords(code, call, **keywords)
-    name = code.new_name("seed_worker") if "seed_worker" in code.all_names else "seed_worker"
-    statement = code.statement_of(call)
-    function = code.function_around(call) or statement
+    name, place = code.new_name("seed_worker"), outermost_definition(code, code.statement_of(call))
     return [
-        Edit.before(function, *_seeding_function(code, name, generators)),
+        Edit.before(place, *_seeding_function(code, name, generators)),
         *set_keywords(code, call, **keywords, worker_init_fn=name),
     ]
 
 
 def _seeding_function(code: ScriptCode, name: str, generators: Sequence[str]) -> list[str]:
     """Return a function that gives a worker process its own generators of random numbers."""
+    numpy, (random, random_lines) = code.module_alias("numpy", "np"), module_import(code, "random")
     seeds = {
-        "Generator": f"{code.module_alias('numpy', 'np')}.random.default_rng(seed)",
-        "RandomState": f"{code.module_alias('numpy', 'np')}.random.RandomState(seed % 2**32)",
-        "Random": "random.Random(seed)",
+        "Generator": f"{numpy}.random.default_rng(seed)",
+        "RandomState": f"{numpy}.random.RandomState(seed % 2**32)",
+        "Random": f"{random}.Random(seed)",
+        "torch.Generator": "torch.Generator().manual_seed(seed)",
     }
     classes = {path: kind for path, _, kind in (each.partition(": ") for each in generators)}
-    needs_numpy, needs_random = {*classes.values()} - {"Random"}, "Random" in classes.values()
+    kinds = {*classes.values()}
+    needs_numpy, needs_random = kinds - {"Random", "torch.Generator"}, "Random" in kinds
     return [
         "import torch",
         *(["import numpy as np"] if needs_numpy and not code.imports("numpy") else []),
-        *(["import random"] if needs_random and not code.imports("random") else []),
+        *(random_lines if needs_random else []),
         f"def {name}(worker):   # without it, all workers draw the same random numbers",
         "    seed, dataset = torch.initial_seed(), torch.utils.data.get_worker_info().dataset",
         *(f"    dataset.{path} = {seeds.get(kind, seeds['Generator'])}" for path, kind in classes.items()),

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from forebay.doctor.analyse.capture_view import CallSite, CaptureView
 from forebay.doctor.analyse.costs import cost_of
@@ -28,6 +27,7 @@ __all__ = [
     "loader_line",
     "makes_batches_quickly",
     "producer_seconds",
+    "stream_kinds",
     "count_workers",
     "worker_count",
     "worker_settings",
@@ -144,7 +144,7 @@ def count_cores(view: CaptureView) -> int:
 def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
     """Whether the rows of a loader fit in memory, and their code seems to draw no random numbers."""
     batches = batches_of_epoch(view, site)
-    if not batches or any(detail.get("random_rows", True) for detail in _build_details(view, site)):
+    if not batches or any(detail.get("random_rows", True) for detail in view.loader_details(site)):
         return False
     nbytes = nbytes_per_call(site) * batches
     memory = view.capture.machine.get("memory_nbytes") or 0
@@ -153,21 +153,20 @@ def fits_in_memory(view: CaptureView, site: CallSite) -> bool:
 
 def batches_of_epoch(view: CaptureView, site: CallSite) -> float:
     """Return how many batches a loader makes of its dataset; 0.0 if unknown."""
-    rows = [detail.get("dataset_rows") for detail in _build_details(view, site)]
+    rows = [detail.get("dataset_rows") for detail in view.loader_details(site)]
     per_batch = [count for count in site.values("batch_rows") if isinstance(count, int) and count > 0]
     return max((count for count in rows if isinstance(count, int)), default=0) / max(per_batch, default=1)
 
 
 def generators_of(view: CaptureView, site: CallSite) -> list[str]:
     """Return the generators of random numbers that the dataset holds, such as "transform.rng: Generator"."""
-    found = (str(detail.get("generators") or "") for detail in _build_details(view, site))
+    found = (str(detail.get("generators") or "") for detail in view.loader_details(site))
     return [*dict.fromkeys(each for text in found for each in text.split(", ") if each)]
 
 
-def _build_details(view: CaptureView, site: CallSite) -> list[dict[str, Any]]:
-    """Return what the capture knows of the loaders of a site."""
-    lines = {*site.values("built_at")}
-    return [event.detail or {} for event in view.events_of(EventKind.BUILD) if event.line in lines]
+def stream_kinds(view: CaptureView, site: CallSite) -> set[str]:
+    """Return "divided" or "whole" if a loader reads a stream; empty if its dataset has row numbers, or is unknown."""
+    return {str(detail["stream"]) for detail in view.loader_details(site) if detail.get("stream")}
 
 
 def worker_settings(view: CaptureView, site: CallSite, wait: float) -> dict[str, str]:
@@ -200,9 +199,9 @@ def makes_batches_quickly(view: CaptureView, site: CallSite, wait: float) -> boo
 def workers_pay(view: CaptureView, site: CallSite, wait: float) -> bool:
     """Whether worker processes save more than it costs to receive their batches. `wait` is in seconds per step.
 
-    Without a GPU, the workers also need cores that the step does not use.
+    Without a GPU, the workers also need cores that the step does not use. Each worker of some streams makes all rows.
     """
-    if makes_batches_quickly(view, site, wait):
+    if makes_batches_quickly(view, site, wait) or "whole" in stream_kinds(view, site):
         return False
     if view.device is not None or view.has_gpu:
         return True

@@ -23,6 +23,7 @@ _METHODS = frozenset(
     {"all", "any", "argmax", "argmin", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min", "prod"}
     | {"ravel", "reshape", "set", "add", "sort", "squeeze", "std", "sum", "swapaxes", "transpose", "var", "update"}
 )
+_MAKERS = frozenset({"arange", "empty", "eye", "ones", "zeros"})  # functions that get the size of an array
 MOVED_SHARE = 0.5  # of the lines with operations must move; otherwise most of the time would remain in the loop
 _READERS = ("int", "float", "bool")  # builtins that read the value of an array
 _PLAIN_CALLS = frozenset({"zip", "len", "tuple", "list", "dict", "range", "enumerate", "sum", "abs", "min", "max"})
@@ -176,7 +177,7 @@ def _can_jit(code: ScriptCode, loop: ast.For | ast.While, statement: ast.stmt) -
     counters = stored_names(loop.target) if isinstance(loop, ast.For) else set()
     is_computed = calls or subscripts or any(isinstance(node, ast.BinOp) for node in nodes)
     is_computed = is_computed or (isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Name))
-    can_call = all(_can_call(code, call) for call in calls)
+    can_call = all(_can_call(code, call) and not _size_changes(code, loop, call) for call in calls)
     return bool(is_computed) and can_call and all(_can_index(code, loop, each, counters) for each in subscripts)
 
 
@@ -227,6 +228,16 @@ def _can_call(code: ScriptCode, call: ast.Call) -> bool:
         is_of_modules = any(root_name(node) == "nnx" for node in function.decorator_list)
         return not is_of_modules and (is_compiled(function) or can_compile(code, function, "jax"))
     return name in _PLAIN_CALLS or _is_of_jax(code, code.value_of(name))
+
+
+def _size_changes(code: ScriptCode, loop: ast.stmt, call: ast.Call) -> bool:
+    """Whether a call makes an array whose size the loop computes. A jitted function must know all sizes."""
+    if last_name(call) not in _MAKERS or not _is_of_jax(code, call):
+        return False
+    known = [each for each in ast.walk(call) if isinstance(each, ast.Attribute) or last_name(each) == "len"]
+    shapes = {node for each in known for node in ast.walk(each)}  # such as `x.shape[0]`, which JAX knows
+    sizes = (node for argument in call.args for node in ast.walk(argument) if node not in shapes)
+    return bool({node.id for node in sizes if isinstance(node, ast.Name)} & stored_names(*code.loops_around(loop)))
 
 
 def _can_index(code: ScriptCode, loop: ast.stmt, node: ast.Subscript, counters: Collection[str]) -> bool:

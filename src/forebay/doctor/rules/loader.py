@@ -26,6 +26,7 @@ from forebay.doctor.rules.input_producers import (
     find_slow_stage,
     loader_line,
     makes_batches_quickly,
+    stream_kinds,
     workers_pay,
 )
 from forebay.doctor.rules.pageable_upload import PINNING_BASIS, is_pageable
@@ -36,6 +37,10 @@ from forebay.doctor.rules.wording import batch_rows, feed_code, location, nbytes
 __all__ = ["examine", "recognises"]
 
 BUFFER_SHARE = 0.25  # of the host memory; the rule reports shuffle buffers that take more
+_WHOLE_STREAM = (
+    "The dataset is a stream: each worker process would yield all of its rows. If its code divides the rows by "
+    "torch.utils.data.get_worker_info(), worker processes can make the batches."
+)
 _PREFETCH_CODE = "dataset = dataset.prefetch(tf.data.AUTOTUNE)   # as the last call"
 
 
@@ -97,9 +102,12 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
     size = format_nbytes(nbytes_per_call(site))
     why_not = f"A batch has {size}. Getting it from a worker process may take as long as making it."
     is_quick = makes_batches_quickly(view, site, wait)
-    if not is_quick:
+    if "whole" in stream_kinds(view, site):
+        why_not = _WHOLE_STREAM
+    elif not is_quick:
         why_not = "Worker processes may gain nothing, because this script or other programs keep the cores busy."
-    framework = feed_framework(view, site.api)
+    framework, is_stream = feed_framework(view, site.api), bool(stream_kinds(view, site))
+    title = "prefetch batches during the step" if is_stream else "if the data is in arrays, use a feed"
     feed = fit_array_feed(view, framework, site) or feed_code(view, framework, site)
     return Finding(
         rule="loader",
@@ -108,8 +116,9 @@ def _workers_finding(view: CaptureView, site: CallSite) -> Finding:
         seconds=wait,
         cures=(
             *stored_rows_cures(view, site, framework),
-            worker_processes_cure(view, site, wait) if pays else index_cure(view, site),
-            *overlap_cures(view, site, wait, Cure("if the data is in arrays, use a feed", feed, "")),
+            *([worker_processes_cure(view, site, wait)] if pays else []),
+            *([index_cure(view, site)] if not pays and not is_stream else []),
+            *overlap_cures(view, site, wait, Cure(title, feed, "")),
         ),
         evidence=(
             f"The stage {stage.name!r} takes {format_seconds(stage.seconds)} per step at {stage_location}.",

@@ -2,9 +2,10 @@
 
 import ast
 
-from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.analyse.loop_code import loaded_names
+from forebay.doctor.analyse.script_code import ScriptCode, last_name, stored_names
 from forebay.doctor.rules.edits import Edit
-from forebay.doctor.rules.input_edits import patch_statement
+from forebay.doctor.rules.input_edits import patch_statement, resolve
 from forebay.doctor.rules.step_edits import every_nth_call
 
 __all__ = ["remove_expression", "run_less_often"]
@@ -20,18 +21,30 @@ def remove_expression(code: ScriptCode, number: int) -> list[Edit]:
 def run_less_often(code: ScriptCode, number: int, period: int, times: int) -> list[Edit]:
     """Return the edits that run a line only once of `times`; empty if none fits. It now runs every `period`-th step.
 
-    If the line belongs to a test such as `if step % 20 == 0`, its number changes. Otherwise a counter skips the line.
+    If the line belongs to a test such as `if step % 20 == 0`, its number changes, unless the test also decides when the
+    script trains. Otherwise a counter skips the line.
     """
     statement = code.statement_at(number)
     if statement is None:
         return []
     tests = [node for node in (statement, *code.ancestors(statement)) if isinstance(node, ast.If)]
     for test in tests:
-        periods = [
-            node.right
-            for node in ast.walk(test.test)
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Constant)
+        remainders = [
+            node for node in ast.walk(test.test) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
         ]
-        if len(periods) == 1 and periods[0].value == period:
-            return patch_statement(code, test, code.replace(periods[0], str(period * times)))
+        periods = [node.right for node in remainders if isinstance(resolve(code, node.right), ast.Constant)]
+        value = resolve(code, periods[0]) if len(periods) == 1 else None
+        if isinstance(value, ast.Constant) and value.value == period and not _trains(code, test):
+            longer = str(period * times) if value is periods[0] else f"({times} * {code.text(periods[0])})"
+            return patch_statement(code, test, code.replace(periods[0], longer))
     return every_nth_call(code, number, times)
+
+
+def _trains(code: ScriptCode, test: ast.If) -> bool:
+    """Whether the branches of a test train, or assign what other parts of the loop read."""
+    loops = code.loops_around(test)
+    calls = {last_name(node) for node in ast.walk(test) if isinstance(node, ast.Call)}
+    return bool(calls & _TRAINING_CALLS or stored_names(test) & loaded_names(*loops, without=test))
+
+
+_TRAINING_CALLS = frozenset({"step", "zero_grad", "backward", "apply_gradients", "minimize"})

@@ -3,37 +3,36 @@
 import ast
 
 from forebay.doctor.analyse.loop_code import step_loop
-from forebay.doctor.analyse.script_code import FUNCTIONS, Patch, ScriptCode, last_name, names_in, root_name
-from forebay.doctor.rules.edits import Edit
+from forebay.doctor.analyse.script_code import Patch, ScriptCode, last_name, names_in, root_name
+from forebay.doctor.rules.edits import Edit, module_import, outermost_definition
+from forebay.doctor.rules.input_edits import resolve
 
 __all__ = ["save_in_thread"]
-
-_IMPORTS = ("copy", "threading")
 
 
 def save_in_thread(code: ScriptCode, number: int) -> list[Edit]:
     """Return the edits that copy the state and write it in a thread, which the next save waits for.
 
-    Empty if they do not apply: the statement is no plain call of `torch.save`, or the script closes the file after it.
+    Empty if they do not apply: the statement is no plain call of `torch.save`, or the script uses the file after it.
     """
     statement = code.statement_at(number)
     call = statement.value if isinstance(statement, ast.Expr) else None
     if statement is None or not isinstance(call, ast.Call) or not _is_torch_save(call):
         return []
     state, path = _arguments(call)
-    if state is None or path is None or _closes(code, statement, path):
+    if state is None or path is None or _needs_file(code, statement, path):
         return []
-    place, loop = _outermost(code, statement), step_loop(code, statement)
-    writers = code.new_name("writers") if "writers" in code.all_names else "writers"
+    loops, loop = code.loops_around(statement), step_loop(code, statement)
+    place, writers = loops[-1] if loops else outermost_definition(code, statement), code.new_name("writers")
     join = f"while {writers}:\n    {writers}.pop().join()"
-    arguments = f"copy.deepcopy({code.rewrite(state, *_detached(code, state))}), {code.text(path)}"
-    imports = [f"import {name}" for name in _IMPORTS if not code.imports(name)]
+    (copy, copy_lines), (threading, threading_lines) = module_import(code, "copy"), module_import(code, "threading")
+    arguments = f"{copy}.deepcopy({code.rewrite(state, *_detached(code, state))}), {code.text(path)}"
     edits = [
-        Edit.before(place, *imports, f"{writers} = []"),
+        Edit.before(place, *copy_lines, *threading_lines, f"{writers} = []"),
         Edit.instead(
             statement,
             f"{join}   # the previous file is complete\n"
-            f"{writers}.append(threading.Thread(target={code.text(call.func)}, args=({arguments})))\n"
+            f"{writers}.append({threading}.Thread(target={code.text(call.func)}, args=({arguments})))\n"
             f"{writers}[-1].start()",
         ),
     ]
@@ -55,23 +54,20 @@ def _arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
     return given.get("obj"), given.get("f")
 
 
-def _closes(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
-    """Whether the script closes the file, or reads it, when the call has returned."""
-    around = [parent for parent in code.ancestors(statement) if isinstance(parent, ast.With)]
+def _needs_file(code: ScriptCode, statement: ast.stmt, path: ast.expr) -> bool:
+    """Whether the script closes the file, deletes its folder, or uses its name, when the call has returned."""
+    loops, function = code.loops_around(statement), code.function_around(statement)
+    scope = function or (loops[-1] if loops else code.tree)
+    around = [
+        parent for parent in code.ancestors(statement) if isinstance(parent, ast.With) and parent in ast.walk(scope)
+    ]
     opened = [item.optional_vars for parent in around for item in parent.items if item.optional_vars is not None]
-    is_file = isinstance(path, ast.Name) and path.id in names_in(*opened)
-    return is_file or bool(code.calls("BytesIO"))
-
-
-def _outermost(code: ScriptCode, statement: ast.stmt) -> ast.stmt:
-    """Return the outermost loop around a statement or, if a function saves, the definition at the top level."""
-    loops = code.loops_around(statement)
-    if loops:
-        return loops[-1]
-    around = [parent for parent in code.ancestors(statement) if isinstance(parent, (*FUNCTIONS, ast.ClassDef))]
-    outer = around[-1] if around else statement
-    assert isinstance(outer, ast.stmt)
-    return outer
+    if names_in(path) & names_in(*opened) or last_name(resolve(code, path)) == "open":
+        return True
+    later = (
+        node for node in ast.walk(scope) if getattr(node, "lineno", 0) > (statement.end_lineno or statement.lineno)
+    )
+    return any(ast.dump(node) == ast.dump(path) for node in later) or bool(code.calls("BytesIO"))
 
 
 def _detached(code: ScriptCode, state: ast.expr) -> list[Patch]:

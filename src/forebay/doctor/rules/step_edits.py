@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Collection, Iterable, Sequence
 
-from forebay.doctor.analyse.loop_code import counter_of
-from forebay.doctor.analyse.script_code import ScriptCode
+from forebay.doctor.analyse.loop_code import counter_of, loaded_names
+from forebay.doctor.analyse.script_code import ScriptCode, stored_names
 from forebay.doctor.rules.edits import Edit
 
 __all__ = ["every_nth_call", "every_nth_step", "every_nth_steps", "without_counter"]
@@ -48,11 +48,11 @@ def every_nth_step(code: ScriptCode, number: int, steps: int = 100) -> list[Edit
 def every_nth_call(code: ScriptCode, number: int, calls: int) -> list[Edit]:
     """Return the edits that skip all but every `calls`-th execution of a statement; empty if they do not apply.
 
-    This fits statements that run only in some steps, whatever decides which steps these are.
+    This fits calls, and assignments that run only in some steps, if the script never reads what they assign.
     """
     statement = code.statement_at(number)
-    loops = code.loops_around(statement) if statement is not None and not hasattr(statement, "body") else []
-    if statement is None or not loops or not (_is_call(statement) or _is_conditional(code, statement, loops[0])):
+    loops = code.loops_around(statement) if statement is not None else []
+    if statement is None or not loops or not (_is_call(statement) or _is_unread(code, statement, loops[0])):
         return []
     name = _new_counter(code, "calls", ())
     return [Edit.before(loops[-1], f"{name} = 0"), _counted(code, [statement], calls, name)]
@@ -108,6 +108,13 @@ def _indented(code: ScriptCode, block: Sequence[ast.stmt]) -> str:
 def _is_call(statement: ast.stmt) -> bool:
     """Whether a statement is an expression, such as a call, so that no later statement needs its result."""
     return isinstance(statement, ast.Expr)
+
+
+def _is_unread(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:
+    """Whether a condition decides if an assignment runs, and the script never reads what it assigns."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return False
+    return _is_conditional(code, statement, loop) and not stored_names(statement) & loaded_names(code.tree)
 
 
 def _is_conditional(code: ScriptCode, statement: ast.stmt, loop: ast.stmt) -> bool:

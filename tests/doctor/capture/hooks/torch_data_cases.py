@@ -246,9 +246,21 @@ class Drawing:
         return row
 
 
+class OwnRandom(random.Random):
+    pass
+
+
+class Several(Rows):
+    def __init__(self):
+        self.rng, self.generator = OwnRandom(1), torch.Generator()
+        self.transform = Compose(Drawing())
+        self.rows = list(range(1000))
+
+
 @pytest.mark.parametrize(
     ("dataset", "generators"),
     [
+        (Several(), "rng: Random, generator: torch.Generator, transform.transforms[0].generator: Random"),
         (Augmented(), "rng: Generator, transform.generator: Random"),
         (Wrapped(Augmented()), "dataset.rng: Generator, dataset.transform.generator: Random"),
         (Rows(), None),
@@ -262,13 +274,18 @@ def test_generators_that_a_dataset_holds_are_recorded(seen, dataset, generators)
 
 def test_the_cure_gives_each_worker_process_its_own_generators():
     class Noise(Augmented):
+        def __init__(self):
+            super().__init__()
+            self.noise = [torch.Generator()]
+
         def __getitem__(self, index):
-            return torch.tensor([self.rng.random(), self.transform.generator.random()])
+            noise = torch.rand((), generator=self.noise[0]).item()
+            return torch.tensor([self.rng.random(), self.transform.generator.random(), noise])
 
     source = "loader = DataLoader(dataset, batch_size=1)"
-    held = ["rng: Generator", "transform.generator: Random"]
+    held = ["rng: Generator", "transform.generator: Random", "noise[0]: torch.Generator"]
     edits = input_edits.change_loader(ScriptCode(source), 1, held, num_workers="2")
-    for text, number in [(apply_cure(source, format_edits(edits)), 4), (f"{source[:-1]}, num_workers=2)", 2)]:
+    for text, number in [(apply_cure(source, format_edits(edits)), 6), (f"{source[:-1]}, num_workers=2)", 3)]:
         names = {"DataLoader": DataLoader, "dataset": Noise()}
         exec(text, names)
         first, second, *_ = names["loader"]  # of two workers
@@ -286,6 +303,28 @@ def test_a_dataset_without_a_length_has_no_number_of_rows(seen, loader):
     (construction,) = seen.of(EventKind.BUILD)
     assert not {"dataset_rows", "random_rows"} & {*construction.detail}
     assert seen.ledger.notes == []
+
+
+class Divided(Stream):
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        return iter(range(0 if worker is None else worker.id, 12, 1 if worker is None else worker.num_workers))
+
+
+@pytest.mark.parametrize(
+    ("loader", "kind"),
+    [
+        ({"dataset": Stream()}, "whole"),
+        ({"dataset": Divided()}, "divided"),
+        ({"dataset": Wrapped(Divided())}, None),
+        ({"dataset": Stream(), "worker_init_fn": print}, "divided"),
+        ({"dataset": Rows()}, None),
+    ],
+)
+def test_a_stream_tells_whether_workers_divide_its_rows(seen, loader, kind):
+    DataLoader(**loader)
+    (construction,) = seen.of(EventKind.BUILD)
+    assert construction.detail.get("stream") == kind
 
 
 def test_an_error_of_a_dataset_passes_and_the_next_loader_is_recorded(seen):

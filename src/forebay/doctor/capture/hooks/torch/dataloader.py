@@ -27,7 +27,13 @@ _SAME_IN_EVERY_EPOCH = frozenset(
 )
 # Lower-case parts of names. Code that uses such a name probably draws random numbers.
 _RANDOM_NAMES = ("rand", "jitter", "augment", "choice", "permut", "cutout", "erasing", "mixup")
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+# Classes of generators of random numbers -> names in captures.
+_GENERATORS: dict[type, str] = {
+    np.random.Generator: "Generator",
+    np.random.RandomState: "RandomState",
+    random.Random: "Random",
+    torch.Generator: "torch.Generator",
+}
 MAX_NESTED_DATASETS = 8  # maximum number of datasets that are examined, if datasets wrap each other
 
 
@@ -51,7 +57,7 @@ class _LoaderLines:
     def describe_loader(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         self._of_loaders[args[0]] = self._lines.current_line()
         dataset = getattr(args[0], "dataset", None)
-        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_describe_dataset(dataset)}
+        return EventKind.BUILD, 0, {"what": "DataLoader", **_settings_of(args[0]), **_describe_data(args[0], dataset)}
 
     def describe_iterator(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description:
         line = self._of_loaders.get(args[0], -1)
@@ -75,14 +81,15 @@ def _settings_of(loader: Any) -> dict[str, Any]:
     }
 
 
-def _describe_dataset(dataset: Any) -> dict[str, Any]:
+def _describe_data(loader: Any, dataset: Any) -> dict[str, Any]:
     """Return the number of rows of a dataset, and whether its code seems to draw random numbers.
 
-    Return an empty dict for a stream, and for a dataset without a length. Calling `len` rarely adds work to the script,
-    because the sampler of the DataLoader has usually called it already.
+    For a stream, return whether its worker processes divide the rows. Return an empty dict for a dataset without a
+    length. Calling `len` rarely adds work to the script, because the sampler of the DataLoader has usually called it
+    already.
     """
     if isinstance(dataset, IterableDataset):
-        return {}
+        return {"stream": "divided" if loader.worker_init_fn or _divides_rows(dataset) else "whole"}
     try:
         rows = len(dataset)
     except Exception:  # code of the script; it may raise anything
@@ -90,6 +97,12 @@ def _describe_dataset(dataset: Any) -> dict[str, Any]:
     is_random = any(_may_be_random(nested) for nested in _nested_datasets(dataset))
     generators = ", ".join(_generators_of(dataset))
     return {"dataset_rows": rows, "random_rows": is_random} | ({"generators": generators} if generators else {})
+
+
+def _divides_rows(dataset: Any) -> bool:
+    """Whether code of a stream asks for its worker process. Otherwise each worker process yields all rows."""
+    classes = [owner for nested in _nested_datasets(dataset) for owner in type(nested).__mro__]
+    return any("worker_info" in name for owner in classes for each in vars(owner).values() for name in _names_of(each))
 
 
 def _may_be_random(dataset: Any) -> bool:
@@ -118,16 +131,27 @@ def _generators_of(dataset: Any) -> Iterator[str]:
     """
     waiting = [("", dataset)]
     for path, owner in waiting:  # the list grows while it is read
-        for name, value in [*getattr(owner, "__dict__", {}).items()]:
-            if isinstance(value, _GENERATORS):
-                yield f"{path}{name}: {type(value).__name__}"
+        for name, value in _parts_with_names(owner):
+            kind = next((kind for base, kind in _GENERATORS.items() if isinstance(value, base)), "")
+            if kind:
+                yield f"{path}{name}: {kind}"
             elif _may_hold_generators(name, value) and len(waiting) < MAX_NESTED_DATASETS:
                 waiting.append((f"{path}{name}.", value))
 
 
+def _parts_with_names(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an object, and the elements of its lists, such as `transforms[0]`."""
+    for name, value in [*getattr(owner, "__dict__", {}).items()]:
+        if isinstance(value, list | tuple) and len(value) <= MAX_NESTED_DATASETS:
+            yield from ((f"{name}[{index}]", each) for index, each in enumerate(value))
+        else:
+            yield name, value
+
+
 def _may_hold_generators(name: str, value: Any) -> bool:
     """Whether an attribute of a dataset is another dataset or a transform."""
-    return name == "dataset" or (callable(value) and not isinstance(value, type))
+    is_named = name.startswith("dataset") or "transform" in name
+    return hasattr(value, "__dict__") and (is_named or callable(value)) and not isinstance(value, type)
 
 
 def _parts_of(transform: Any, depth: int = 4) -> Iterator[Any]:
