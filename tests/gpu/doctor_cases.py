@@ -30,7 +30,7 @@ class Fault(NamedTuple):
     rule: str
     line: str
     nbytes: int
-    pageable: bool  # whether the device reads pageable memory; False if the framework copies the data elsewhere first
+    pageable: bool  # whether the device reads pageable memory; False if the data is copied to page-locked memory first
 
 
 FAULTS = {

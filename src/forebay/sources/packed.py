@@ -47,7 +47,8 @@ class PackedSource(WrappingSource):
         self.structure = Structure(dict, names, (Structure(None),) * len(names))
         self._chunk_rows = max(1, _CHUNK_NBYTES // max(1, sum(spec.nbytes for spec in packed)))
 
-    # The first gather makes the next two, because a feed may refuse rows of this length earlier, for lack of memory.
+    # The first gather computes `_paddings` and `_steps`, because a feed may refuse rows of this length before it, for
+    # lack of memory.
 
     @cached_property
     def _paddings(self) -> list[Array]:
@@ -80,7 +81,7 @@ class PackedSource(WrappingSource):
         is_text = pieces.numbers > 0
         numbers, text_indices = np.unique(pieces.texts[is_text], return_inverse=True)
         texts = self._inner.gather_rows(numbers.astype(np.intp, copy=False))
-        indices = np.full(len(is_text), len(texts))  # the padding comes after all texts
+        indices = np.full(len(is_text), len(texts))  # this index stands for the padding, which `values` gets last
         indices[is_text] = text_indices
         firsts, lasts = pieces.first_tokens.tolist(), (pieces.first_tokens + pieces.lengths).tolist()
         spans = list(zip(indices.tolist(), firsts, lasts, strict=True))

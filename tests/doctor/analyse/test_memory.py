@@ -225,7 +225,7 @@ def test_a_framework_of_an_unknown_version_does_not_raise(monkeypatch):
     assert read_memory()["host_nbytes"] > 0
 
 
-def test_memory_is_read_at_both_edges_of_the_profiled_window():
+def test_memory_is_read_at_the_start_and_end_of_a_run_and_between_its_phases():
     session = Session(StepDetector(warm_up=1, steps=3, untraced_steps=2, short_seconds=0.0))
     session.start()
     for _ in range(10):

@@ -118,7 +118,7 @@ def test_python_on_another_thread_is_reported_with_the_gil():
     assert not any("(the GIL)" in sentence for sentence in finding(without_it, "input_bound").evidence)
 
 
-def test_grouped_steps_of_jax_keep_the_time_of_the_host_unless_the_data_is_on_the_device():
+def test_several_jax_steps_per_call_save_the_time_of_the_host_only_if_the_data_is_on_the_device():
     def program(rig):
         rig.python(300)
         rig.call_jitted(20, line=5)

@@ -26,6 +26,19 @@ def test_columns_within_the_budget_need_no_more_memory_than_it_allows(shape, chu
     assert int(np.diff(boundaries).max(initial=0)) * row_nbytes <= budget.max_nbytes
 
 
+def test_the_error_about_chunks_says_how_many_the_earlier_arrays_claim():
+    budget = ChunkBudget(HeldBudget.of(2**20))
+    budget.boundaries(ChunkClaim("x", (2**16,), np.dtype("u1"), (1,), 1))
+    with pytest.raises(BudgetError, match=r"y claims 5 chunks, and the arrays before it claim 65536\. .*=4194624"):
+        budget.boundaries(ChunkClaim("y", (5,), np.dtype("u1"), (1,), 1))
+
+
+def test_the_error_about_one_read_names_its_size():
+    claim = ChunkClaim("x", (2**27,), np.dtype("u1"), (2**20,), 2**26)
+    with pytest.raises(BudgetError, match=r"one read of x decompresses 67108864 bytes, .*room for up to 4 reads"):
+        ChunkBudget(HeldBudget.of(1)).boundaries(claim)
+
+
 def test_a_budget_of_the_user_limits_one_file():
     with pytest.raises(BudgetError, match=r"x claims much\. This needs 200000000 bytes.*max_held_bytes=200000000"):
         HeldBudget.of(10**8).validate("x claims much", 2 * 10**8)

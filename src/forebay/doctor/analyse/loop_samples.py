@@ -1,6 +1,6 @@
-"""Samples of a loop outside of its profiled steps, for steps that take too little time to be sampled often.
+"""Samples of a loop before and in its profiled steps, for steps that take too little time to be sampled often.
 
-The sampler also runs before the profiled steps: during the warm-up, and while the hooks are off because the step
+The sampler already runs before the profiled steps: during the warm-up, and while the hooks are off because the step
 detector waits until a call site has recurred for some seconds. Without events, it is not known which of these samples
 are inside recorded calls. So all samples of a line give its share of a step, and the time of the line's recorded calls
 in the profiled steps is subtracted from it.
@@ -18,8 +18,8 @@ from forebay.doctor.model.events import HostSample, LedgerEvent
 __all__ = ["sampled_seconds", "trusted_share"]
 
 FIRST_STEPS = 3  # of the loop; they compile functions, so their samples do not count
-# A line with n samples gets only n / (n + DOUBTED_SAMPLES) of its sampled time, because few samples are uncertain. So a
-# line never gets all of the time, and no cure that removes a line predicts a step of zero seconds.
+# A line with n samples gets only n / (n + DOUBTED_SAMPLES) of its sampled time, because a time from few samples is
+# uncertain. So a line never gets all of the time, and no cure that removes a line predicts a step of zero seconds.
 DOUBTED_SAMPLES = 2
 
 SecondsByFunction = dict[str, float]

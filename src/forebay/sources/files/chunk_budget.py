@@ -70,12 +70,15 @@ class ChunkBudget:
         Raise BudgetError if the column, together with earlier columns, exceeds the budget.
         """
         self.validate_read(claim)
+        counted = f"{claim.name} claims {claim.reads} chunks"
+        if self._records:
+            counted += f", and the arrays before it claim {self._records}"
         self._records += claim.reads
-        self._validate_count(claim.name, self._records, _CHUNK_RECORD_NBYTES)
+        self._validate_count(counted, self._records, _CHUNK_RECORD_NBYTES)
         self._nbytes += min(claim.reads, MIN_CACHED_CHUNKS) * claim.read_nbytes
         self._budget.validate(
-            f"{claim.name} claims chunks of {claim.read_nbytes} bytes, and the cache holds at least "
-            f"{MIN_CACHED_CHUNKS} chunks of each array",
+            f"one read of {claim.name} decompresses {claim.read_nbytes} bytes, and the cache needs room for "
+            f"up to {MIN_CACHED_CHUNKS} reads of each array",
             self._nbytes,
         )
         return np.append(np.arange(0, claim.shape[0], claim.rows_per_read, dtype=np.int64), claim.shape[0])
@@ -90,12 +93,13 @@ class ChunkBudget:
                 "Write or download it again."
             )
         self._budget.validate(f"{claim.name} claims chunks of shape {tuple(claim.chunk_shape)}", claim.chunk_nbytes)
-        self._validate_count(claim.name, claim.chunks_per_read, _CHUNK_READ_NBYTES)
+        counted = f"{claim.name} claims {claim.chunks_per_read} chunks that one read needs"
+        self._validate_count(counted, claim.chunks_per_read, _CHUNK_READ_NBYTES)
 
-    def _validate_count(self, name: str, count: int, record_nbytes: int) -> None:
+    def _validate_count(self, counted: str, count: int, record_nbytes: int) -> None:
         if count > max(_MIN_CHUNKS, self._budget.cached_nbytes // record_nbytes):
             raise BudgetError(
-                f"{name} claims {count} chunks. Their records need {count * record_nbytes} bytes of memory, more than "
-                f"the budget of {format_nbytes(self._budget.cached_nbytes)}. If you trust the file, pass "
+                f"{counted}. Their records need {count * record_nbytes} bytes of memory, more than the budget of "
+                f"{format_nbytes(self._budget.cached_nbytes)}. If you trust the file, pass "
                 f"max_held_bytes={count * record_nbytes} or more, or write larger chunks."
             )

@@ -160,7 +160,7 @@ class ObjectsSource(AbstractSource):
 
     def _explain_reads(self, object_count: int) -> Decision:
         budget = format_nbytes(self._prefetch_nbytes)
-        reason = f"of {object_count} objects over {self._reader.connections} connections, up to {budget} prefetched"
+        reason = f"{self._reader.connections} connections read {object_count} objects, and prefetch up to {budget}"
         if self.shuffle_blocks is not None:
             reason += (
                 f"; a shuffle uses blocks of {self.shuffle_blocks.rows} rows unless shuffle() gets block=, because the "
