@@ -50,10 +50,11 @@ SHAPES = {
     "descending": lambda values: np.sort(values)[::-1],
     "few large weights": lambda values: values**40,
     "few small weights": lambda values: np.minimum(values, 0.01),
+    "one small weight": lambda values: np.where(np.arange(len(values)) == 777, 1e-9, 1.0),
 }
 
 
-@pytest.mark.parametrize("length", [_CHUNK - 1, _CHUNK, 3 * _CHUNK + 7])
+@pytest.mark.parametrize("length", [_CHUNK - 1, _CHUNK, 3 * _CHUNK + 7, 4 * _CHUNK])
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_a_table_that_is_built_in_windows_is_exact_too(length, shape):
     weights = SHAPES[shape](np.random.default_rng(0).random(length))

@@ -164,6 +164,10 @@ def test_methods_keep_their_signatures_for_help():
     assert "label" in inspect.signature(fb.from_images).parameters
 
 
+def test_methods_can_be_pickled():
+    assert pickle.loads(pickle.dumps(fb.Pipeline.take)) is fb.Pipeline.take
+
+
 def test_hinted_names_are_not_attributes():
     assert not hasattr(ROWS, "prefetch")
     assert not hasattr(fb, "Dataset")

@@ -32,6 +32,7 @@ def draw(count, *, dtype=None, generator=None):
 
 torch = types.ModuleType("torch")
 torch.Generator, torch.randperm, torch.rand, torch.int64 = Generator, draw, draw, np.int64
+torch.initial_seed = lambda: 0
 SHARED = Generator().manual_seed(3)
 
 
@@ -77,6 +78,25 @@ def seeded_again_at_random(row):
     return torch.randperm(4, generator=generator)
 
 
+def seeded_again_by_another_name(row):
+    generator = torch.Generator().manual_seed(1)
+    other = generator
+    other.seed()
+    return torch.randperm(4, generator=generator)
+
+
+def passed_to_another_function(row):
+    generator = torch.Generator().manual_seed(1)
+    getattr(generator, "seed")()  # noqa: B009
+    return torch.randperm(4, generator=generator)
+
+
+def with_the_state_of_another(row):
+    generator = torch.Generator().manual_seed(1)
+    generator.graphsafe_set_state(SHARED)
+    return torch.randperm(4, generator=generator)
+
+
 def sometimes_another(row):
     generator = torch.Generator().manual_seed(1)
     if row:
@@ -109,6 +129,9 @@ def of_a_parameter_that_is_seeded(row, *, generator=SHARED):
     [
         without_a_seed,
         seeded_again_at_random,
+        seeded_again_by_another_name,
+        passed_to_another_function,
+        with_the_state_of_another,
         sometimes_another,
         of_a_loop,
         of_an_outer_function,
@@ -152,6 +175,11 @@ def with_another_name(row):
 )
 def test_the_global_generator_is_refused(function):
     assert "which draws random numbers; draw them from the parameter `rng`" in find_impure_read(function)
+
+
+def test_the_seed_of_the_process_is_refused():
+    expected = "it uses 'torch.initial_seed', which depends on the process"
+    assert find_impure_read(lambda row: torch.Generator().manual_seed(torch.initial_seed())) == expected
 
 
 def test_a_cache_on_disk_takes_such_a_function_without_a_version(tmp_path):

@@ -94,7 +94,7 @@ def _pair_buckets(sizes: Array, small: Array, large: Array) -> None:
     free, excess = _Progress(), _Progress()
     windows = max(1, max(len(small), len(large)) // _CHUNK)
     small_window, large_window = len(small) // windows + 1, len(large) // windows + 1
-    while free.done < len(small):
+    while excess.done < len(large):  # the last large weight fills the last small one
         small_buckets = small[free.done : free.done + small_window].astype(np.int64)
         large_buckets = large[excess.done : excess.done + large_window + 1].astype(np.int64)  # one more, as last alias
         small_sizes = sizes[small_buckets]

@@ -10,7 +10,6 @@ is the same everywhere.
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -192,7 +191,8 @@ class KeySort:
         """Return a random sort key for each weight above 0."""
         sort_keys = np.empty(len(self._weights))
         with np.errstate(over="ignore"):  # the sort key of a tiny weight may be infinite, and comes last
-            for chunk in _chunks(len(sort_keys)):
+            for start in range(0, len(sort_keys), _CHUNK):
+                chunk = slice(start, start + _CHUNK)
                 draws = _exponentials(_random_bits(epoch_key, self._indices[chunk]))
                 np.divide(draws, self._weights[chunk], out=sort_keys[chunk])
         return sort_keys
@@ -217,10 +217,6 @@ def _random_bits(key: int, positions: PositionTable) -> Array:
 def _low_halves(numbers: Array) -> Array:
     """Return a view of the lower 32 bits of each number of 64 bits."""
     return numbers.view(np.uint32)[_LOW_HALF::2]
-
-
-def _chunks(length: int) -> Iterator[slice]:
-    return (slice(start, min(start + _CHUNK, length)) for start in range(0, length, _CHUNK))
 
 
 def _exponentials(bits: Array) -> Weights:

@@ -168,8 +168,6 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
     """
     name, code = function.__name__, inspect.unwrap(function).__code__
     receivers = int(code.co_varnames[:1] == ("self",))
-    if receivers:
-        function.__qualname__ = f"Pipeline.{name}"  # Python's errors name the public class, not the one with the method
     has_options = bool(code.co_flags & inspect.CO_VARKEYWORDS)
     known = code.co_varnames[receivers : code.co_argcount + code.co_kwonlyargcount]
 
@@ -192,6 +190,9 @@ def accept_familiar_arguments(function: Callable[Parameters, Result]) -> Callabl
             _refuse_argument(function.__qualname__, arguments, known)
         return function(*args, **arguments)
 
+    if receivers:
+        # Python's errors name the public class, not the one with the method. `call` keeps the name that pickle needs.
+        function.__qualname__ = f"Pipeline.{name}"
     return call
 
 

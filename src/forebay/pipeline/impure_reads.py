@@ -43,6 +43,7 @@ _IMPURE: dict[str, str] = {
     **{f"time.{name}_ns": _CLOCK for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")},
     **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today"), _CLOCK),
     "datetime.date.today": _CLOCK,
+    "torch.initial_seed": _ENVIRONMENT,
     **{f"os.{name}": _ENVIRONMENT for name in ("environ", "environb", "getenv", "getenvb", "getpid", "getcwd")},
     **{f"os.{name}": _FILES for name in ("open", "read", "listdir", "scandir", "walk", "stat")},
     **{f"numpy.{name}": _FILES for name in ("load", "fromfile", "loadtxt", "genfromtxt", "memmap")},

@@ -20,7 +20,6 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _CALLS = ("CALL", "CALL_KW")
 _LEAVES_STRAIGHT_CODE = frozenset((*dis.hasjrel, *dis.hasjabs, dis.opmap["CALL_FUNCTION_EX"]))
 _GENERATORS = ("torch.Generator", "torch._C.Generator")
-_RESEEDS = ("seed", "set_state")  # methods after which the numbers of a generator may differ between calls
 
 # Returns the full name of what the attributes of a variable are, such as "torch.Generator"; None if it is unknown.
 NameFinder: TypeAlias = Callable[[tuple[str, ...]], str | None]
@@ -136,6 +135,19 @@ def _find_argument(steps: Sequence[CodeStep], start: int, call: int, number: int
     return (0, 0) if first is None or last is None else (first + 1, last + 1)
 
 
+def _keyword_of(steps: Sequence[CodeStep], index: int) -> str | None:
+    """Return the keyword of the call to which the code passes what step `index` has put on the stack."""
+    depth = 1
+    for step in steps[index + 1 :]:
+        if not step.is_straight or depth <= 0:
+            return None
+        if step.name in _CALLS and depth < 1 - step.effect:
+            number = depth - (step.name == "CALL_KW")  # counts from the last argument, beginning with 1
+            return step.keywords[-number] if number <= len(step.keywords) else None
+        depth += step.effect
+    return None
+
+
 def _find_generators(steps: Sequence[CodeStep], find_name: NameFinder) -> Iterator[tuple[NamePath, int, bool]]:
     """Yield the path of each call that makes a generator, where the expression ends, and whether it seeds it."""
     for path in find_name_paths(steps):
@@ -152,12 +164,18 @@ def _find_generators(steps: Sequence[CodeStep], find_name: NameFinder) -> Iterat
 
 
 def _is_seeded_variable(code: CodeType, steps: Sequence[CodeStep], name: str, find_name: NameFinder) -> bool:
-    """Return whether each value of a local variable is a generator that is seeded at once."""
+    """Return whether each value of a local variable is a generator that is seeded at once.
+
+    Other code must not get the generator, because it could seed it at random.
+    """
     parameters = code.co_argcount + code.co_kwonlyargcount
     stores = {index for index, step in enumerate(steps) if step.name == "STORE_FAST" and step.value == name}
     if not stores or name in code.co_varnames[:parameters]:
         return False
-    if any(path.names[:2] in [(name, method) for method in _RESEEDS] for path in find_name_paths(steps)):
+    reads = (index for index, step in enumerate(steps) if step.name in _READS and step.value == name)
+    if not all(
+        steps[read + 1].is_attribute("manual_seed") or _keyword_of(steps, read) == "generator" for read in reads
+    ):
         return False
     seeded_stores = {
         end

@@ -1,9 +1,12 @@
 """Cached rows follow the rules of every source, in RAM and on disk, complete or not."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
+import pytest
 
+from forebay.core.skipped_rows import SOURCE, ErrorLimit, SkippedRow, UnreadableRowsError
 from forebay.core.spec import ArraySpec
 from forebay.sources.arrays import ArraySource
 from forebay.sources.row_cache.cached_source import CachedSource, RowTransform
@@ -133,3 +136,32 @@ def test_endless_groups_of_stored_rows_end_the_plan():
     gather(source, slice(0, 10), 10)
     source.prefetch(itertools.repeat(slice(0, 10)))
     assert inner.announced == []
+
+
+class FirstRowDamaged(ArraySource):
+    error_limit = ErrorLimit("from_images", 1)
+
+    def gather(self, rows, out):
+        super().gather(rows, out)
+        raise UnreadableRowsError([SkippedRow(0, SOURCE, "SourceError", "damaged")])
+
+
+def add_one(leaves, out):
+    for target, leaf in zip(out, leaves, strict=True):
+        target[...] = leaf + 1
+
+
+@pytest.mark.parametrize("transform", [None, add_one])
+def test_temporary_memory_is_counted_if_a_row_is_unreadable(transform):
+    inner = FirstRowDamaged(np.zeros((100, 10_000), np.uint8))
+    rows = RowTransform(inner.specs, inner.structure, transform)
+    source = CachedSource(inner, RamRows(inner.specs, 100, None, 100), rows, used_rows=100)
+    source._store.put(np.array([99]), [np.zeros((1, 10_000), np.uint8)])
+    out = [np.zeros((100, 10_000), np.uint8)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableRowsError):
+            source.gather(slice(0, 100), out)
+        assert tracemalloc.get_traced_memory()[1] <= 100 * source.scratch_row_nbytes + 50_000
+    finally:
+        tracemalloc.stop()

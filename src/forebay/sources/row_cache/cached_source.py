@@ -99,12 +99,14 @@ class CachedSource(AbstractSource):
     def _temporary_row_nbytes(self) -> int:
         """Return the bytes of temporary arrays for each row.
 
-        With a transform, these are the row before the transform, its result, and a copy of the result.
+        With a transform, these are the row before the transform, its result, and a copy of the result. If some rows may
+        be unreadable, the others are copied before the transform, and have their own array of results.
         """
         output_nbytes = sum(spec.nbytes for spec in self.specs)
+        copies = 1 if self.error_limit is None else 2
         if self._transform is None:
-            return output_nbytes
-        return sum(spec.nbytes for spec in self._inner.specs) + 2 * output_nbytes
+            return copies * output_nbytes
+        return copies * sum(spec.nbytes for spec in self._inner.specs) + (copies + 1) * output_nbytes
 
     def __len__(self) -> int:
         return len(self._inner)
