@@ -24,7 +24,7 @@ def train(name: str, batches: Iterable[Any]) -> None:
     for epoch in range(EPOCHS):
         start = time.perf_counter()
         for images, labels in batches:
-            inputs, targets = images.to(DEVICE), labels.to(DEVICE)  # does nothing for a feed: it is on the device
+            inputs, targets = images.to(DEVICE), labels.to(DEVICE)  # no copy for a feed: its batches are on DEVICE
             loss = torch.nn.functional.cross_entropy(model(inputs.float() / 255), targets)
             optimizer.zero_grad()
             loss.backward()
@@ -46,7 +46,7 @@ def main() -> None:
         waited = feed.stats()["wait_seconds"]
 
     if DEVICE == "cuda":
-        print(f"Compare the seconds of the last epochs. In all epochs, the loop waited {waited:.3f} s for the feed.")
+        print(f"Compare the seconds of the last epochs. In total, the loop waited {waited:.3f} s for the feed.")
     else:
         print("PyTorch found no GPU: the model uses the cores of the loaders, so these times say nothing about a GPU.")
         print("On a GPU, compare the seconds of the last epochs: the difference is time that the GPU waited for rows.")

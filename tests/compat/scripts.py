@@ -51,7 +51,7 @@ for _ in range(80):
 """,
 }
 
-# Has every section and most of their fields.
+# A scenario of `forebay scale` that sets every field of every section.
 SCENARIO = """\
 title = "records of 2 KB from a store, half of them cached"
 hosts = 2

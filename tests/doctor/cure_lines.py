@@ -1,6 +1,6 @@
-"""The expected finding of each script in `cures`, and the cure of its twin.
+"""The expected main finding of each recorded faulty script, and the cure of its twin.
 
-The lines are those of the recorded captures. Some scripts have changed since.
+The scripts are in `cures`. The lines are those of the captures; some scripts have changed since.
 """
 
 from typing import NamedTuple
@@ -15,11 +15,13 @@ class Fault(NamedTuple):
     rules: set[str]
 
 
-# All these rules apply to a batch that the host assembles and uploads; the largest gain comes first.
+# All these rules can report a batch that the host assembles and uploads. The finding with the largest gain is the main
+# one, so it may be of any of them.
 UPLOAD_RULES = {"pageable_upload", "made_in_loop", "fits_on_device"}
 
 FAULTS = {
-    # The array fits on the device, but every step uploads rows. JAX does not report the kind of its host memory.
+    # The array fits on the device, but every step uploads rows. Captures of JAX and TensorFlow do not show that host
+    # memory is pageable, so `conversion_in_loop` may report these uploads instead of `pageable_upload`.
     "torch/resident": Fault("batch = torch.from_numpy(images[drawn]).to(device)", UPLOAD_RULES),
     "cupy/conversion_in_loop": Fault("batch = cupy.asarray(images[drawn])", UPLOAD_RULES),
     "jax/conversion_in_loop": Fault("batch = jnp.asarray(images[drawn])", UPLOAD_RULES | {"conversion_in_loop"}),
@@ -73,7 +75,8 @@ FAULTS = {
     "tensorflow/host_check_codes": Fault("in_use.append(np.count_nonzero(np.bincount(", {"host_check"}),
     "cupy/host_check_spectrum": Fault("power = cupy.asnumpy(even * even + odd * odd)", {"host_check"}),
 }
-# The cure of each twin, by the beginning of its title.
+# The cure that a twin applies, by the beginning of its title. The tests compare no prediction with the twin of
+# tensorflow/fit_arrays.
 CURES = {
     "torch/resident": "if all data fits",
     "torch/repeated_upload": "convert it",

@@ -6,7 +6,10 @@ __all__ = ["draw", "jitter", "same"]
 
 
 def draw(row, rng):
-    """Return a number after one to three 32-bit draws: one and three leave half of a number in the generator."""
+    """Return the row and a number that is drawn after one to three 32-bit draws.
+
+    After one or three 32-bit draws, the generator keeps an unused half of a 64-bit number.
+    """
     rng.integers(0, 2**32, 1 + int(row) % 3, np.uint32)
     return {"row": row, "drawn": rng.random()}
 

@@ -91,7 +91,7 @@ def test_tables_have_the_integers_that_a_device_reads(order):
         assert table.dtype in (np.uint32, np.int64, np.uint64)
 
 
-def test_an_order_without_shuffle_has_no_steps():
+def test_an_order_without_shuffle_only_adds_an_offset():
     assert Sequential(ROWS).device_steps(0) == Take(Sequential(ROWS), 10).device_steps(0) == ()
     assert Span(Sequential(ROWS), 5).device_steps(0) == (Add(5),)
 

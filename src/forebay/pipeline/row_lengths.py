@@ -27,7 +27,7 @@ __all__ = ["check_lengths", "find_lengths", "read_lengths", "rows_at"]
 P = TypeVar("P", bound=PipelineDescription)
 
 _MAX_LENGTH = 2**63 - 1  # largest length of a row
-_CHUNK_ROWS = 128  # rows that are in memory at a time, if the source does not know the lengths
+_ROWS_AT_ONCE = 128  # rows that are in memory at a time, if the source does not know the lengths
 _REPORT_SECONDS = 10.0  # between two log messages about the progress of reading all rows
 
 _log = logging.getLogger(__name__)
@@ -52,10 +52,11 @@ def check_lengths(lengths: Any, count: int, call: str) -> Array:
 
 
 def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
-    """Return the length of the row at each position of a fixed order, for `batch(tokens=)`, and the pipeline.
+    """Return the length of the row at each position of a fixed order, for `batch(tokens=)`.
 
-    `lengths` is the user's argument: None, names of fields, or the lengths themselves. If a row has several fields,
-    the longest counts. Fields that have the same length in all rows count only if there is no other field.
+    `lengths` is the user's argument: None, names of fields, or the lengths themselves. If several fields count, the
+    longest one of each row counts. With None, fields that have the same length in all rows count only if there is no
+    other field. Also return the pipeline. `read_lengths` may add a decision to it.
     """
     if lengths is not None and not isinstance(lengths, str) and not _are_names(lengths):
         return check_lengths(lengths, require_length(order, "batch"), "batch(lengths=...)").astype(np.int64), pipeline
@@ -70,10 +71,11 @@ def find_lengths(pipeline: P, order: Order, lengths: Any) -> tuple[Array, P]:
 
 
 def read_lengths(pipeline: P, order: Order, leaves: Sequence[int], call: str) -> tuple[list[Array], P]:
-    """Return the first length of each leaf, at each position of a fixed order, and the pipeline with a decision.
+    """Return, for each leaf, the length of its first dimension at each position of a fixed order.
 
     If the source knows the lengths of all these leaves, no row is read. Otherwise all rows are read once, unless the
-    folder of `index()` has the lengths.
+    folder of `index()` has the lengths. Also return the pipeline. If the source does not know the lengths, `index()`
+    adds a decision to it.
     """
     stored = [_stored_lengths(pipeline, leaf) for leaf in leaves]
     known = [lengths for lengths in stored if lengths is not None]
@@ -137,14 +139,14 @@ def _stored_lengths(pipeline: PipelineDescription, leaf: int) -> Array | None:
 
 
 def _scan_lengths(pipeline: PipelineDescription, order: Order, leaves: Sequence[int], call: str) -> Array:
-    """Read all rows once, in chunks, and return the lengths of each leaf."""
+    """Read all rows once, `_ROWS_AT_ONCE` at a time, and return the lengths of each leaf."""
     source = pipeline.source
     assert isinstance(source, AbstractSource)
     count, start = require_length(order, call), consecutive_start(order)
     lengths, reported_at = np.empty((len(leaves), count), np.uint32), time.monotonic()
     with ProgressLine(f"{call} reads the lengths of {count:,} rows", count) as progress:
-        for first in range(0, count, _CHUNK_ROWS):
-            stop = progress.done = min(first + _CHUNK_ROWS, count)
+        for first in range(0, count, _ROWS_AT_ONCE):
+            stop = progress.done = min(first + _ROWS_AT_ONCE, count)
             consecutive = slice(start + first, start + stop) if start is not None else None
             rows: Rows = rows_at(order, np.arange(first, stop)) if consecutive is None else consecutive
             for position, row in enumerate(source.gather_rows(rows), first):

@@ -1,4 +1,4 @@
-"""The floating-point operations of a graph are counted from static shapes when it is traced.
+"""Counts of floating-point operations of a graph: its matrix products and convolutions, from static shapes.
 
 `test_framework_cases.py` runs this file in the process of TensorFlow, because frameworks clash in one process.
 """
@@ -48,7 +48,7 @@ def image_gradients(images):
         (lambda rows: tf.while_loop(lambda i: i < 3, lambda i: (i + 1,), (0,))[0], ROWS, 0),
     ],
 )
-def test_a_graph_has_the_operations_of_its_products(function, spec, flops):
+def test_only_the_operations_of_products_are_counted(function, spec, flops):
     assert flops_of(function, spec) == flops
 
 
@@ -59,7 +59,7 @@ def test_a_graph_has_the_operations_of_its_products(function, spec, flops):
         (lambda rows: tf.while_loop(lambda x: tf.reduce_sum(x) < 3, lambda x: (x @ tf.ones((64, 64)),), (rows,)), ROWS),
     ],
 )
-def test_a_graph_whose_shapes_or_iterations_are_unknown_has_no_number(function, spec):
+def test_a_graph_whose_shapes_or_iterations_are_unknown_has_no_count(function, spec):
     assert flops_of(function, spec) is None
 
 

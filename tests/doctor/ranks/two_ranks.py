@@ -1,4 +1,4 @@
-"""Two ranks average their gradients. The second rank converts a batch in each step, so it is the slow one."""
+"""Two ranks sum their gradients. The second rank converts a batch in each step, so it is the slow one."""
 
 import os
 

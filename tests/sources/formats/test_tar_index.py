@@ -1,4 +1,4 @@
-"""The index of a tar archive: no sample is lost, whatever the archive contains."""
+"""The index of a tar archive has all samples, or the archive is refused."""
 
 import io
 import os
@@ -57,7 +57,7 @@ def read(path):
 
 
 def ten_samples(path, form=tarfile.USTAR_FORMAT):
-    """Write ten samples. In the formats without extended headers, each takes 1024 bytes: a header and a data block."""
+    """Write ten samples. Each takes 1024 bytes in every tar format: a header and a data block."""
     return write(path, *((f"{number}.cls", b"%d" % number) for number in range(10)), form=form)
 
 
@@ -74,8 +74,8 @@ def test_an_archive_with_a_changed_byte_is_refused_or_has_all_samples(tmp_path, 
 
 @in_a_folder
 @given(block=st.integers(0, 19), length=st.integers(1, 19))
-def test_an_archive_with_blocks_of_zeros_in_place_of_a_header_is_refused(tmp_path, block, length):
-    """Zeros that extend to the end of the last sample cannot be told from the end of a shorter archive."""
+def test_an_archive_with_zeroed_blocks_is_refused_or_has_all_samples(tmp_path, block, length):
+    """The last sample stays intact: with zeros up to its end, the file is a valid archive of fewer samples."""
     path = ten_samples(tmp_path / "x.tar")
     data, stop = bytearray(path.read_bytes()), min(block + length, 18)
     data[block * 512 : stop * 512] = bytes(max(stop - block, 0) * 512)
@@ -144,7 +144,7 @@ def test_a_symbolic_link_has_the_data_of_its_target(tmp_path):
 
 @pytest.mark.parametrize("kind", [HARD, SYMBOLIC])
 @pytest.mark.parametrize("target", ["1.cls", "/etc/passwd", "../0.cls", "9.cls"])
-def test_a_link_that_leads_out_of_the_archive_is_refused(tmp_path, kind, target):
+def test_a_link_to_no_file_of_the_archive_is_refused(tmp_path, kind, target):
     path = write(tmp_path / "x.tar", ("0.cls", b"5"), ("1.cls", kind, target))
     with pytest.raises(SourceError, match=rf"'1\.cls' in .*x\.tar is a link to '{target}', which is not a file of"):
         read(path)

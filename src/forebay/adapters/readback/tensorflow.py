@@ -23,7 +23,10 @@ _CHECKABLE_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 class HostCopier:
-    """Copies tensors on a thread. Tensors are immutable, so they need no snapshot."""
+    """Copies tensors from a device on a thread, and tensors of the host at once.
+
+    Tensors are immutable, so they need no snapshot.
+    """
 
     def __init__(self, max_copies: int) -> None:  # unused: TensorFlow manages the memory of its copies
         self._copy_thread: ThreadPoolExecutor | None = None

@@ -134,7 +134,7 @@ def prefetch_conversion(line: int, *, making_bytes_per_second: float, producer_b
 def prefetch_batches(line: int, *, seconds: float, producer_seconds: float) -> Change:
     """Let producers make the next batch during the step, not the loop before each upload.
 
-    The loop now needs `seconds` before each upload. The producers need `producer_seconds` per step.
+    The change removes `seconds` of host work before each upload. The producers need `producer_seconds` per step.
     """
 
     def change(timeline: Timeline) -> Timeline:
@@ -158,7 +158,8 @@ def merge_uploads(line: int, *, bytes_per_second: float, host_bytes_per_second: 
         copies: list[int] = []  # copies of this step so far
         for action in timeline.actions:
             if is_call_of(action, UPLOAD_KINDS, line):
-                # The first upload remains. Actions that queue nothing belong to the upload before them.
+                # Keep the first upload of the step. An upload can have several actions, of which one queues the copy.
+                # Count an action that queues nothing as a part of the previous upload.
                 is_repeated = bool(copies) and (bool(action.queued_operations) or len(copies) > 1)
                 copies += action.queued_operations
                 if is_repeated:
@@ -274,7 +275,8 @@ def _upload_host_seconds(timeline: Timeline, index: int, line: int) -> float:
 def _shorten_before(actions: list[HostAction], index: int, line: int, seconds: float) -> None:
     """Subtract seconds from the host work before an upload.
 
-    The search goes back to the start of the step, or to the last call other than launches and uploads of this line.
+    The search goes back to the start of the step, or to the last call that is neither an upload of this line nor a
+    launch of any line.
     """
     while index > 0 and seconds > 0:
         index -= 1

@@ -19,7 +19,7 @@ class PythonStage(NamedTuple):
     """A stage of an input pipeline that a user function implements."""
 
     api: str  # API name in events
-    line: int  # index of the line that defines the function; -1: not in user code
+    line: int  # index in `ledger.lines` of the line that defines the function; -1: not in user code
     what: str  # kind of stage: "row", "map" or "generator"
 
 
