@@ -103,8 +103,10 @@ def test_the_report_does_not_call_results_of_workers_wrong():
 def test_workers_of_a_loader_are_measured_themselves():
     finding = diagnose(SLOW_ROWS).main
     emulation = choose_emulation(diagnose(SLOW_ROWS).view, finding)
-    assert emulation == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=8)
-    assert _emulated_cure(finding, EmulationKind.WORKERS).title == "use workers"
+    assert emulation == Emulation(EmulationKind.WORKERS, "train.py", 9, workers=2)
+    cure = _emulated_cure(finding, EmulationKind.WORKERS)
+    assert cure.title == "use workers"
+    assert "num_workers=2" in cure.code
     assert Emulation.from_json(emulation.to_json()) == emulation
 
 

@@ -10,7 +10,7 @@ from forebay.doctor.rules.input_producers import STORED_ROWS_CURE, WORKERS_CURES
 from forebay.doctor.rules.precedence import RuleView
 from forebay.doctor.rules.wording import calls_per_step
 
-__all__ = ["READ_EVERY", "choose_emulation"]
+__all__ = ["READ_EVERY", "choose_emulation", "find_workers_cure"]
 
 # One of this many read-backs and waits runs as written. So a loop ends even if it tests a value that it reads back. A
 # smaller number would leave more of the cost of these calls in the measured step. With a larger number, the loop would
@@ -57,12 +57,17 @@ def choose_emulation(view: RuleView, finding: Finding) -> Emulation | str:
     if site.line is None:
         return "no line of the script makes the call"
     if kind is EmulationKind.RESIDENT and site.api == "DataLoader" and "torch" in view.frameworks:
-        if finding.best_cure.title in WORKERS_CURES:
-            workers = worker_count(view, site, cost_of(view, site.events))
-            return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=workers)
         if rows := _feed_rows(finding.best_cure):
             return Emulation(EmulationKind.FEED, site.line.file, site.line.number, rows=rows)
+        if find_workers_cure(finding):
+            workers = worker_count(view, site, cost_of(view, site.events))
+            return Emulation(EmulationKind.WORKERS, site.line.file, site.line.number, workers=workers)
     return Emulation(kind, site.line.file, site.line.number, _call_interval(finding, site, kind))
+
+
+def find_workers_cure(finding: Finding) -> Cure | None:
+    """Return the cure of a finding that adds worker processes; None if it has none."""
+    return next((cure for cure in finding.cures if cure.title in WORKERS_CURES), None)
 
 
 def _feed_rows(cure: Cure) -> str:

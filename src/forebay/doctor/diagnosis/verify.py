@@ -13,7 +13,7 @@ from functools import partial
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.capture.profiled_run import RunRequest
 from forebay.doctor.diagnosis.diagnose import Diagnosis
-from forebay.doctor.diagnosis.emulations import choose_emulation
+from forebay.doctor.diagnosis.emulations import choose_emulation, find_workers_cure
 from forebay.doctor.diagnosis.measured_settings import Rerun, measure_settings
 from forebay.doctor.diagnosis.subprocess_run import removed_variable, rerun_in_subprocess
 from forebay.doctor.emulate.rerun import StepEnd
@@ -86,8 +86,11 @@ def _rerun(
 def _emulated_cure(finding: Finding, kind: EmulationKind) -> Cure:
     """Return the cure whose prediction the second run tests.
 
-    This is the best cure. NARROW emulates only the conversion, without prefetching.
+    This is the best cure. NARROW emulates only the conversion, without prefetching. WORKERS emulates worker processes,
+    also if the best cure is one that cannot be emulated, such as a feed of arrays that the script may not have.
     """
+    if kind is EmulationKind.WORKERS:
+        return find_workers_cure(finding) or finding.best_cure
     if kind is EmulationKind.NARROW:
         return next(cure for cure in finding.cures if cure.title == CONVERT_ONCE)
     return finding.best_cure
