@@ -3,6 +3,8 @@
 `Steps.anchor` is the kind, API and line of the event that ends a step.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,8 +104,10 @@ def test_a_loop_of_cupy_is_found_although_the_hooks_record_none_of_its_operation
     uploads = [
         LedgerEvent("upload", "cupy.array", 3, MAIN, at, at + 3_000_000) for at in range(0, 60 * 3_050_000, 3_050_000)
     ]
-    assert find_steps(capture(uploads)).anchor == ("upload", "cupy.array", 3)
-    assert find_steps(capture(uploads[:10])) is None
+    facts = {"frameworks": {"cupy": {}}}
+    assert find_steps(replace(capture(uploads), facts=facts)).anchor == ("upload", "cupy.array", 3)
+    assert find_steps(replace(capture(uploads[:10]), facts=facts)) is None
+    assert find_steps(replace(capture(reads(400, 0, gap=50_000)), facts=facts)).anchor[0] == "download"
 
 
 def test_a_sample_of_a_loop_that_only_converts_rows_is_not_the_training_loop():

@@ -90,7 +90,7 @@ def find_steps(capture: Capture) -> Steps | None:
     in many steps, and then learns from them in another loop.
     """
     window, events = capture.window, capture.events
-    burst_lines = _find_burst_lines(events)
+    burst_lines = _find_burst_lines(events, hides_operations="cupy" in capture.facts.get("frameworks", {}))
     if window.anchor is not None and not _is_sample_of_burst(window, burst_lines):
         inside = [event for event in events if window.start <= event.end <= window.end]
         marks = [event for event in inside if event.site == window.anchor]
@@ -164,8 +164,11 @@ def _is_sample_of_burst(window: Window, burst_lines: set[int]) -> bool:
     return not window.untraced and kind in CROSSING_KINDS and line in burst_lines
 
 
-def _find_burst_lines(events: Iterable[LedgerEvent]) -> set[int]:
-    """Return the lines whose transfers and waits form at most MIN_STEPS bursts."""
+def _find_burst_lines(events: Iterable[LedgerEvent], *, hides_operations: bool) -> set[int]:
+    """Return the lines whose transfers and waits form at most MIN_STEPS bursts.
+
+    `hides_operations`: the script uses a framework whose operations the hooks do not record.
+    """
     bursts: dict[int, list[_Burst]] = {}  # by line
     for successive in _successive_transfers(events):
         positions: dict[int, list[int]] = {}
@@ -174,9 +177,8 @@ def _find_burst_lines(events: Iterable[LedgerEvent]) -> set[int]:
         for line, own in positions.items():
             gaps = [successive[at].start - successive[at - 1].end for at in own if at]
             span = successive[own[-1]].end - successive[own[0]].start
-            has_hidden_work = successive[own[0]].api.startswith("cupy.")
-            bursts.setdefault(line, []).append(_Burst(len(own), span, gaps, len(positions) == 1, has_hidden_work))
-    return {line for line, found in bursts.items() if len(found) <= MIN_STEPS and _are_bursts(found)}
+            bursts.setdefault(line, []).append(_Burst(len(own), span, gaps, len(positions) == 1))
+    return {line for line, found in bursts.items() if len(found) <= MIN_STEPS and _are_bursts(found, hides_operations)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +189,15 @@ class _Burst:
     span: int  # nanoseconds from the first to the last
     gaps: list[int]  # nanoseconds between each transfer and the transfer before it, which may be one of another line
     is_alone: bool  # whether the sequence has no transfers of other lines
-    has_hidden_work: bool  # whether the gaps may contain operations that the hooks do not record
 
 
-def _are_bursts(found: Sequence[_Burst]) -> bool:
+def _are_bursts(found: Sequence[_Burst], hides_operations: bool) -> bool:
     """Whether the transfers of a line follow each other so fast that there is no computation between them."""
     count, gaps = sum(burst.count for burst in found), [gap for burst in found for gap in burst.gaps]
     if count < 2 or not gaps:
         return False
     span, is_alone = sum(burst.span for burst in found), all(burst.is_alone for burst in found)
-    if any(burst.has_hidden_work for burst in found):
+    if hides_operations:
         return is_alone and span <= (MAX_BURST_NS if count <= FEW_TRANSFERS else MAX_CUPY_BURST_NS)
     is_short = is_alone and count <= FEW_TRANSFERS and span <= MAX_BURST_NS
     return is_short or bool(np.median(gaps) <= MAX_BURST_GAP_NS)
