@@ -153,6 +153,12 @@ def test_only_one_array_of_a_line_changes_its_dtype():
     assert code_after("for i in r:\n    f(x[i], y[i])", 2, change_arrays, change) == ""
 
 
+@pytest.mark.parametrize(("line", "name"), [("import numpy", "numpy"), ("import numpy as onp", "onp")])
+def test_a_changed_array_has_the_script_s_name_of_numpy(line, name):
+    text = code_after(f"{line}\nfor i in r:\n    f(x[i])", 3, change_arrays, "np.asarray({})")
+    assert text == f"# before line 2:\nx = {name}.asarray(x)"
+
+
 def test_only_slices_of_a_page_locked_array_are_page_locked():
     tensor = "x = torch.ones(9)\nfor i in r:\n    b = x[{}].to(device)"
     text = code_after(tensor.format("i : i + 4"), 3, pin_array)

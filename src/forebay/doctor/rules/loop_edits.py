@@ -1,6 +1,7 @@
 """Edits of the training loop: convert before it, keep data on the device, or move batch making into a generator."""
 
 import ast
+import re
 from collections.abc import Sequence
 
 from forebay.doctor.analyse.loop_code import (
@@ -126,10 +127,11 @@ def change_arrays(code: ScriptCode, number: int, change: str, torch_change: str 
     if len(names) != 1:
         return []
     name = names.pop()
-    is_tensor = torch_change and root_name(code.value_of(name)) == "torch"
+    if torch_change and root_name(code.value_of(name)) == "torch":
+        return [Edit.before(_outermost(code, loop), f"{name} = {torch_change.format(name)}")]
     imports = ["import numpy as np"] if change.startswith("np.") and not code.imports("numpy") else []
-    line = f"{name} = {(torch_change if is_tensor else change).format(name)}"
-    return [Edit.before(_outermost(code, loop), *imports, line)]
+    change = re.sub(r"^np\b", code.module_alias("numpy", "np"), change)
+    return [Edit.before(_outermost(code, loop), *imports, f"{name} = {change.format(name)}")]
 
 
 def convert_all_elements(code: ScriptCode, number: int) -> list[Edit]:
