@@ -101,6 +101,14 @@ def test_groups_and_classes_are_stored_fields_too():
     assert len(mapped.split(0.5, 0.5, by=DATA["label"])) == 2
 
 
+def test_a_field_that_only_a_map_makes_has_to_be_added_to_the_source():
+    mapped = fb.from_arrays(np.array(["a.npz", "b.npz"])).map(lambda path: {"label": 1})
+    with pytest.raises(PipelineError, match=r"no stored field is named 'label': map.* changes rows later\."):
+        mapped.sample(balance="label")
+    with pytest.raises(PipelineError, match=r"add 'label' to the source, such as from_arrays"):
+        mapped.split(0.5, 0.5, by="label")
+
+
 def test_two_fields_with_one_name_cannot_be_told_apart():
     twins = fb.from_arrays({"a": {"b": np.arange(3)}, "a.b": np.arange(3)})
     with pytest.raises(PipelineError, match=r"found several fields named 'a\.b'"):

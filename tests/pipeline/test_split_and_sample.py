@@ -174,7 +174,7 @@ def test_each_pass_of_repeat_draws_other_rows():
         ({"weights": np.ones(12) * 1j}, r"complex numbers \(complex128\), and their imaginary part would be lost"),
         ({"weights": np.ma.ones(12)}, r"sample\(weights=...\) got a masked array, and its mask would be lost"),
         ({"balance": np.ma.zeros(12)}, r"sample\(balance=...\) got a masked array"),
-        ({"balance": "name"}, r"sample\(\) found no field named 'name'"),
+        ({"balance": "name"}, r"sample\(\) found no field named 'name' in .* or add the field to the source\."),
         ({"balance": "image"}, "one value for each row"),
         ({"balance": [1, 2]}, r"labels of shape \[2\]"),
     ],

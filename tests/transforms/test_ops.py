@@ -154,6 +154,13 @@ def test_a_map_that_changes_its_dtype_is_refused_with_both_specs():
     assert any("position 8 of epoch 0" in note for note in caught.value.__notes__)
 
 
+def test_a_missing_key_names_the_fields_that_the_map_receives():
+    rows = fb.from_arrays({"x": np.zeros(4), "label": np.arange(4)})
+    with pytest.raises(KeyError) as caught:
+        next(rows.map(lambda row: row["image"]).batch(2).feed("numpy"))
+    assert any(note.endswith(", which receives x, label") for note in caught.value.__notes__)
+
+
 def swap_fields(batch):
     return {"a": batch, "b": -batch} if batch[0] % 8 == 0 else {"b": -batch, "a": batch}
 

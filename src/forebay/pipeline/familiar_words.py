@@ -50,6 +50,7 @@ _MODULE = {
     "from_pandas": "Write fb.from_frame(frame).",
     "from_tensor_slices": "Write fb.from_arrays((x, y)).",
     "load_dataset": "Write fb.from_files('*.parquet'), or fb.from_source(dataset) for a loaded dataset.",
+    "random_split": "Write train, test = pipeline.split(0.8, 0.2), before batch().",
     "sample_from_datasets": "Write fb.interleave(first, second, weights=(7, 3)).",
     "watch": "It is in the module of the doctor. Write `from forebay.doctor import watch`.",
     "zip": "Write fb.zip_rows(first, second).",
@@ -123,6 +124,10 @@ _ARGUMENTS = {
         "shuffle": "Set the order before feed(): pipeline.shuffle(seed=0).batch(32).",
         "validation_split": f"{_SPLIT} Make a feed of each, and pass the second one as validation_data of fit().",
     },
+    "from_arrays": {
+        "batch_size": "Write from_arrays(arrays).batch({value}).",
+        "shuffle": "Write from_arrays(arrays).shuffle(seed=0).",
+    },
     "from_generator": {
         "args": "Pass a function without arguments: from_generator(lambda: generate(argument)).",
         "output_shapes": _STREAM_SPEC,
@@ -146,6 +151,7 @@ _ARGUMENTS = {
         "num_proc": "Write map(function, where='process', workers=4).",
         "num_workers": _WORKERS,
     },
+    "sample": {"num_samples": "Write sample(..., rows={value})."},
     "shuffle": {
         "buffer_size": _SHUFFLE,
         "reshuffle_each_iteration": "Every epoch has another order. Leave the argument out.",

@@ -49,6 +49,12 @@ def read_labels(pipeline: P, labels: Any, call: str) -> tuple[Array, P]:
     length = require_length(pipeline.order, call)
     if not isinstance(labels, str):
         return check_labels(labels, length, call), pipeline
+    if pipeline.transforms and labels not in pipeline.structure.paths:
+        raise PipelineError(
+            f"{call} reads the stored rows, but no stored field is named {labels!r}: {pipeline.transforms[0]} changes "
+            f"rows later. Pass an array with one label for each row, or add {labels!r} to the source, such as "
+            f"from_arrays({{'path': paths, {labels!r}: labels}})."
+        )
     leaf = find_leaf(pipeline.structure, labels, call.partition("(")[0])
     spec = pipeline.specs[leaf]
     if spec.shape != ():

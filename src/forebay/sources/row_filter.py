@@ -71,8 +71,11 @@ def find_leaf(structure: Structure, field: str, call: str) -> int:
     """
     paths = structure.paths
     if paths.count(field) != 1:
-        count = "several fields" if field in paths else "no field"
-        raise PipelineError(f"{call}() found {count} named {field!r} in a row with {', '.join(paths)}. Name one field.")
+        if field in paths:
+            count, advice = "several fields", "Name one field."
+        else:
+            count, advice = "no field", "Name one of these, or add the field to the source."
+        raise PipelineError(f"{call}() found {count} named {field!r} in a row with {', '.join(paths)}. {advice}")
     return paths.index(field)
 
 

@@ -297,7 +297,8 @@ def apply_all(
             gets_single_rows = isinstance(leaves[0], RowList) and not (isinstance(transform, Map) and transform.by_row)
             leaves, structure = apply_to_each_row(apply, leaves) if gets_single_rows else apply(leaves)
         except Exception as error:
-            error.add_note(f"in {transform}")
+            fields = f", which receives {', '.join(structure.paths)}" if isinstance(error, KeyError) else ""
+            error.add_note(f"in {transform}{fields}")
             raise
     return leaves, structure
 

@@ -114,6 +114,13 @@ def test_a_line_that_runs_in_every_step_is_no_pause_even_if_its_time_varies():
     assert [pause.lines for pause in find_pauses(recorded(steps)) if pause.lines] == []
 
 
+def test_no_line_is_exclusive_if_no_usual_step_was_sampled():
+    long_steps = (LongStep(19, 0.005, (SAVE,)), LongStep(39, 0.005, (SAVE,)))
+    blocks = (StepBlock(60, 0.07, 0.001),)
+    history = StepHistory(FRAMES, blocks, long_steps, 2, 0.01, 0.008, ((SAVE, 8_000_000),))
+    assert find_pauses(history) == []  # FRAMES[0], the caller of the loop, is in all samples too
+
+
 def test_long_steps_that_are_as_frequent_as_others_are_no_pauses():
     assert find_pauses(recorded(with_pauses(600, 2, 30))) == []
 

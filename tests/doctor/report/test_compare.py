@@ -81,6 +81,17 @@ def test_each_part_has_its_change():
     assert changes["everything else"] == pytest.approx(0.002)
 
 
+def test_phases_are_compared_only_if_both_runs_have_them():
+    split = {"waiting for input": 0.005, "forward": 0.001, "optimizer": 0.002, "everything else": 0.001}
+    whole = {"waiting for input": 0.0, "everything else": 0.004}
+    before, after = ORDINARY | {"parts_seconds": split}, CURED | {"parts_seconds": whole}
+    for found in (compare(before, after), compare(after, before)):
+        assert {change.name for change in found.parts} == whole.keys()
+        assert found.parts[-1].seconds == pytest.approx(0)
+    both = {change.name: change.seconds for change in compare(before, before).parts}
+    assert both == dict.fromkeys(split, 0.0)
+
+
 def test_another_machine_or_version_is_reported():
     elsewhere = {
         **CURED,

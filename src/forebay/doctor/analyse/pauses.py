@@ -131,6 +131,8 @@ def _exclusive_frames(history: StepHistory, long_shares: Sequence[float]) -> lis
     """Return the outermost frames that take much more time in long steps than in usual steps."""
     usual_samples = chain.from_iterable(block.samples for block in history.blocks)
     usual_shares = share_by_frame(history.frames, usual_samples)
+    if not any(usual_shares):  # usual steps were too short to be sampled: even the callers of the loop look exclusive
+        return []
     # The part of the time of long steps that the same number of usual steps would take.
     usual_part = max(0.0, 1 - history.long_excess / history.long_seconds) if history.long_seconds else 1.0
     is_exclusive = [

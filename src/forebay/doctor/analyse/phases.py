@@ -14,9 +14,9 @@ from forebay.doctor.analyse.loop_samples import trusted_share
 from forebay.doctor.analyse.steps import REST
 from forebay.doctor.model.events import HostSample
 
-__all__ = ["FORWARD", "BACKWARD", "OPTIMIZER", "parts_of_step"]
+__all__ = ["FORWARD", "BACKWARD", "OPTIMIZER", "PHASES", "parts_of_step"]
 
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+PHASES = FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 # The first pattern that matches the sampled function decides.
 _FUNCTIONS = {
     BACKWARD: re.compile(r"^torch\.(_tensor\.Tensor\.backward|autograd\.(backward|grad))$|GradientTape\.\w+$"),
@@ -45,7 +45,7 @@ def parts_of_step(view: CaptureView) -> dict[str, float]:
         return parts
     rest = parts[REST]
     phases = {phase: rest * nanoseconds[phase] / total * trusted_share(counts[phase]) for phase in _FUNCTIONS}
-    ordered = {phase: phases[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER)}
+    ordered = {phase: phases[phase] for phase in PHASES}
     return (
         {name: seconds for name, seconds in parts.items() if name != REST}
         | ordered

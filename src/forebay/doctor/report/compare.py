@@ -18,6 +18,8 @@ from forebay.core.json_checks import (
     row,
     text,
 )
+from forebay.doctor.analyse.phases import PHASES
+from forebay.doctor.analyse.steps import REST
 from forebay.doctor.diagnosis.diagnose import MIN_SHARE, SEVERE_SHARE
 from forebay.doctor.report.document import SCHEMA_VERSION
 from forebay.errors import CaptureError
@@ -155,8 +157,16 @@ def compare(before: Document, after: Document) -> Comparison:
 
 
 def _part_changes(before: dict[str, float], after: dict[str, float]) -> tuple[TimeChange, ...]:
+    if before.keys().isdisjoint(PHASES) != after.keys().isdisjoint(PHASES):
+        before, after = _without_phases(before), _without_phases(after)
     changes = [TimeChange(name, before.get(name), after.get(name)) for name in before | after]
     return tuple(sorted(changes, key=lambda change: -abs(change.seconds)))
+
+
+def _without_phases(parts: dict[str, float]) -> dict[str, float]:
+    """Return the parts of a step with its phases in REST. Only runs with enough samples have phases."""
+    rest = sum(seconds for name, seconds in parts.items() if name in (*PHASES, REST))
+    return {name: seconds for name, seconds in parts.items() if name not in PHASES} | {REST: rest}
 
 
 def _pair_findings(
