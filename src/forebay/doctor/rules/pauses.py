@@ -258,10 +258,12 @@ def _keras_background_code(text: str) -> str:
     called = _KERAS_SAVE.search(text)
     model = called[1] if called else "model"
     return (
-        f"variables = {model}.variables + {model}.optimizer.variables   # import threading\n"
+        "# import threading; writer.join() before the next save and at the end\n"
+        f"variables = {model}.variables + {model}.optimizer.variables\n"
         "state = [variable.numpy().copy() for variable in variables]\n"
         "writer = threading.Thread(target=np.savez, args=('state.npz', *state))\n"
-        f"writer.start()   # instead of {text}; call writer.join() before the next save and after training\n"
-        "# To load it into a model with a built optimizer: values = np.load('state.npz').values(), then\n"
+        f"writer.start()   # instead of {text}\n"
+        "# To load, after model.optimizer.build(model.trainable_variables):\n"
+        "# values = np.load('state.npz').values()\n"
         "# for variable, value in zip(variables, values): variable.assign(value)"
     )
