@@ -245,7 +245,7 @@ MISTAKES = [
     (["--json", ".", "train.py"], "--json . is a directory"),
     (["--html", "./train.py", "train.py"], "train.py would overwrite the input"),
     (["run.gz", "--html", "a.html"], "Put '--html a.html' before it"),
-    (["--compare", "run.gz", "missing.json"], "missing.json is no JSON document of forebay doctor"),
+    (["--compare", "run.gz", "missing.json"], "cannot read missing.json: No such file or directory. Write a document"),
     (["--compare", "run.gz", "train.py"], "train.py is no JSON document of forebay doctor"),
     (["--html", "a.html", "--compare", "run.gz", "run.gz"], "Omit --html"),
     (["--compare", "run.gz", "run.gz", "train.py"], "Omit train.py"),

@@ -163,6 +163,7 @@ def test_each_pass_of_repeat_draws_other_rows():
         ({"weights": np.ones((12, 1))}, r"weights of shape \[12, 1\]"),
         ({"weights": 1.0}, r"weights of shape \[\]"),
         ({"weights": ["a"] * 12}, "got no numbers"),
+        ({"weights": {0: 1.0, 1: 2.0}}, r"got a dict. Pass one number for each row: weights=\[class_weight"),
         ({"weights": [1] * 11 + [-0.5]}, "got -0.5 for row 11"),
         ({"weights": [1, float("nan")] * 6}, "got nan for row 1"),
         ({"weights": [float("inf")] * 12}, "got inf for row 0"),

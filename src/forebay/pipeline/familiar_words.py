@@ -32,6 +32,7 @@ _SHUFFLE = "Forebay shuffles all rows, not a buffer. Write shuffle(seed=0); for 
 _DESCRIBE_FIRST = "A pipeline describes this before feed(). Call it there: pipeline"
 _KERAS_SPLITTING = "keras.src.trainers.data_adapters.array_slicing"  # module of Keras that splits rows
 _SPLIT = "Split the rows before batch(): train, validation = pipeline.split(0.9, 0.1)."
+_SPLIT_WORDS = "Pass the share of each part: train, validation = pipeline.split(0.9, 0.1)."
 _ROWS = "Set the batch size before feed(): pipeline.batch({value})."
 _STATE = "A feed has the state: feed = pipeline.feed('torch'), then feed.state_dict() and feed.load_state_dict(state)."
 _PLAN = "A feed has the plan: call pipeline.feed('torch').explain()."
@@ -87,10 +88,13 @@ _PIPELINE = {
 }
 _FEED = {
     "as_numpy_iterator": "Iterate pipeline.feed('numpy').",
+    "backup_and_restore": "It is for fit() of Keras: pipeline.feed('keras').backup_and_restore('backup').",
     "batch": f"{_DESCRIBE_FIRST}.batch(32).feed(...).",
     "batch_size": "Read feed.batch_rows.",
     "cache": f"{_DESCRIBE_FIRST}.cache('8GB').batch(32).feed(...).",
+    "cardinality": "Write len(feed).",
     "cuda": _TO_DEVICE,
+    "element_spec": "Read feed.specs.",
     "map": f"{_DESCRIBE_FIRST}.map(function).batch(32).feed(...).",
     "prefetch": _PREFETCH,
     "repeat": f"{_DESCRIBE_FIRST}.repeat().batch(32).feed(...). Each loop over a feed is the next epoch.",
@@ -151,10 +155,19 @@ _ARGUMENTS = {
         "num_proc": "Write map(function, where='process', workers=4).",
         "num_workers": _WORKERS,
     },
-    "sample": {"num_samples": "Write sample(..., rows={value})."},
+    "sample": {
+        "class_weight": "Write sample(balance='label'), which draws all classes equally often, or pass it to fit().",
+        "num_samples": "Write sample(..., rows={value}).",
+    },
     "shuffle": {
         "buffer_size": _SHUFFLE,
         "reshuffle_each_iteration": "Every epoch has another order. Leave the argument out.",
+    },
+    "split": {
+        "random_state": "Write split(0.9, 0.1, seed={value}).",
+        "test_size": _SPLIT_WORDS,
+        "train_size": _SPLIT_WORDS,
+        "validation_split": _SPLIT_WORDS,
     },
 }
 # Values of other libraries, by the function and the argument of Forebay: what to do.

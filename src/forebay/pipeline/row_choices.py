@@ -155,6 +155,11 @@ def _as_array(values: Any, call: str) -> Array:
 
 def check_weights(weights: Any, rows: int) -> Weights:
     """Return weights as float64, or raise PipelineError."""
+    if isinstance(weights, dict):  # class weights of Keras
+        raise PipelineError(
+            "sample(weights=...) got a dict. Pass one number for each row: "
+            "weights=[class_weight[label] for label in labels]."
+        )
     array = _as_array(weights, "sample(weights=...)")
     if array.dtype.kind == "c":
         raise PipelineError(

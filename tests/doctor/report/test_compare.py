@@ -92,6 +92,25 @@ def test_phases_are_compared_only_if_both_runs_have_them():
     assert both == dict.fromkeys(split, 0.0)
 
 
+def with_mean(document, seconds, rule):
+    finding = document["findings"][0] | {"rule": rule}
+    return document | {"mean_step_seconds": seconds, "findings": [finding]}
+
+
+def test_the_mean_of_all_steps_is_compared_if_a_finding_is_about_the_run():
+    before, after = with_mean(ORDINARY, 0.021, "pauses"), with_mean(ORDINARY, 0.0175, "read_back")
+    screen = render_comparison(compare(before, after), ("a", "b")).plain
+    (row,) = [line.split() for line in screen.splitlines() if "the mean of all steps" in line]
+    assert row[5:] == ["21.0", "ms", "17.5", "ms", "-3.50", "ms"]
+    assert "the mean of all steps" in render_comparison(compare(after, before), ("a", "b")).plain
+
+
+def test_the_mean_of_all_steps_is_left_out_without_such_a_finding_or_without_a_mean():
+    before, after = with_mean(ORDINARY, 0.021, "read_back"), with_mean(ORDINARY, 0.0175, "input_bound")
+    assert compare(before, after).mean_step is None
+    assert compare(with_mean(ORDINARY, None, "pauses"), after).mean_step is None
+
+
 def test_another_machine_or_version_is_reported():
     elsewhere = {
         **CURED,

@@ -130,6 +130,13 @@ def test_every_line_of_a_wrapped_comment_is_a_comment(indentation):
     assert all(line.startswith(" " * (2 + indentation) + "# ") and cell_len(line) <= 60 for line in lines)
 
 
+def test_a_method_chain_in_a_long_comment_stays_a_comment():
+    source = "# To load the values of the file: values = np.load('state.npz').values(), then assign them"
+    lines = [line.plain for line in wrap_code(source, 60, indent=2)]
+    assert len(lines) == 2
+    assert all(line.startswith("  # ") for line in lines)
+
+
 def test_a_long_comment_moves_above_its_line():
     source = "    total.assign_add(loss)   # total = tf.Variable(0.0) in front of the loop"
     lines = [line.plain for line in wrap_code(source, 60, indent=2)]

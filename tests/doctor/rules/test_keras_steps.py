@@ -39,6 +39,7 @@ def test_a_prediction_is_close_to_the_measured_speedup(title):
 def test_the_cure_names_the_arrays_and_the_batch_size_of_the_script():
     code = diagnosis().main.best_cure.code
     assert "steps_per_execution=50" in code
+    assert "   # 50 steps per call: callbacks and logs run once per call\n" in code
     assert "fb.from_arrays((x, y))" in code
     assert ".batch(64)" in code
 

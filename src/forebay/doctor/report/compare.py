@@ -20,7 +20,7 @@ from forebay.core.json_checks import (
 )
 from forebay.doctor.analyse.phases import PHASES
 from forebay.doctor.analyse.steps import REST
-from forebay.doctor.diagnosis.diagnose import MIN_SHARE, SEVERE_SHARE
+from forebay.doctor.diagnosis.diagnose import MIN_SHARE, RUN_RULES, SEVERE_SHARE
 from forebay.doctor.report.document import SCHEMA_VERSION
 from forebay.errors import CaptureError
 
@@ -58,7 +58,7 @@ _DOCUMENT = record(
         "machine": mapping_of(any_value),
         "versions": mapping_of(any_value),
     },
-    {"script": text, "gpus": list_of(record({"name": text}), max_length=1000)},
+    {"script": text, "mean_step_seconds": optional(_SECONDS), "gpus": list_of(record({"name": text}), max_length=1000)},
 )
 _HINT = "Write a document with `forebay doctor --json FILE train.py`."
 # --fail-on of the command -> the second run is worse if its steps are longer by at least this share.
@@ -99,6 +99,15 @@ class Comparison:
         return float(self.before["step_seconds"] / self.after["step_seconds"])
 
     @property
+    def mean_step(self) -> TimeChange | None:
+        """The mean of all steps, if a finding is about the whole run; None if a run has no mean."""
+        before, after = (document.get("mean_step_seconds") for document in (self.before, self.after))
+        findings = (*self.before["findings"], *self.after["findings"])
+        if not before or not after or not any(finding["rule"] in RUN_RULES for finding in findings):
+            return None
+        return TimeChange("the mean of all steps", before, after)
+
+    @property
     def is_significant(self) -> bool:
         """Whether the interquartile ranges of the step times do not overlap, or are unknown."""
         before, after = self.before["step_quartiles"], self.after["step_quartiles"]
@@ -118,7 +127,9 @@ def read_document(path: str | Path) -> Document:
     """Read and validate a document that `--json` wrote."""
     try:
         document = parse_json(read_bounded(path, max_nbytes=MAX_NBYTES))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CaptureError(f"cannot read {path}: {error.strerror or error}. {_HINT}") from error
+    except ValueError as error:
         raise CaptureError(f"{path} is no JSON document of forebay doctor: {error}. {_HINT}") from error
     return validate_document(document, path)
 

@@ -65,6 +65,8 @@ def _render_step(comparison: Comparison, width: int) -> Iterator[Text]:
         if max(change.before or 0.0, change.after or 0.0) > smallest:
             yield _render_row(change, smallest, width)
     yield _render_row(comparison.step, smallest, width, style="bold")
+    if comparison.mean_step is not None:
+        yield _render_row(comparison.mean_step, smallest, width, style="bold")
 
 
 def _render_headline(comparison: Comparison) -> Text:

@@ -73,7 +73,7 @@ def _split_chain(line: str, columns: int) -> list[str]:
     """Split an assignment of a method chain that is too long into one line per call."""
     name, equals, chain = line.partition(" = ")
     first_call, *other_calls = _CHAIN_DOT.split(chain)
-    if not equals or not other_calls or len(line) <= columns:
+    if not equals or not other_calls or len(line) <= columns or _COMMENT_MARK.match(line):
         return [line]
     return [f"{name} = (", f"    {first_call}", *(f"    .{call}" for call in other_calls), ")"]
 

@@ -319,9 +319,8 @@ def fit_more_steps(view: CaptureView) -> str:
     """Return code with more steps of Keras per call from Python."""
     steps = keras_setting(view, "steps_per_execution")
     more = 50 if not isinstance(steps, int) or steps < 50 else 10 * steps
-    comment = f"# {more} steps per call; their losses are read once"
-    code = fit_keras_compile(view, steps_per_execution=str(more))
-    return code or f"model.compile(..., steps_per_execution={more})   {comment}"
+    code = fit_keras_compile(view, steps_per_execution=str(more)) or f"model.compile(..., steps_per_execution={more})"
+    return f"{code}   # {more} steps per call: callbacks and logs run once per call"
 
 
 def fit_build_once(view: CaptureView, line: Line | None) -> str:

@@ -59,6 +59,7 @@ _KINDS = (*AVOIDABLE_CALLS, _LOGGING, _INPUT)
 # Titles of cures for calls that only long steps make. The titles of `AvoidableCall` state a number of steps that may be
 # smaller than the present one.
 _RARER_TITLES = {SAVING.verb: "save less often", PRINTING.verb: "print less often", DRAWING.verb: "draw less often"}
+_KERAS_SAVE = re.compile(r"([\w.]+)\.(?:save|save_weights|fit)\(")
 _EVALUATION_NAME = re.compile(r"(?:^|[^a-z])(?:eval|evaluate|evaluation|valid|validate|validation|test)(?:[^a-z]|$)")
 
 
@@ -193,7 +194,7 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
     if kind is SAVING:
         yield Cure(
             "save in a background thread",
-            _fitted_background(view, reported) or _background_code(view, text),
+            _fitted_background(view, reported) or _background_code(view, reported, text),
             basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
             changes=shorten_run(view, rarer),
         )
@@ -223,7 +224,9 @@ def _fitted_background(view: CaptureView, reported: _Reported) -> str:
     return next(filter(None, (fit_line(view, line, save_in_thread) for line in places)), "")
 
 
-def _background_code(view: CaptureView, text: str) -> str:
+def _background_code(view: CaptureView, reported: _Reported, text: str) -> str:
+    if _saves_keras_model(view, reported.pause):
+        return _keras_background_code(text)
     if "torch" in view.frameworks:
         return (
             "state = copy.deepcopy(...)   # what torch.save gets now; import copy, threading\n"
@@ -235,7 +238,32 @@ def _background_code(view: CaptureView, text: str) -> str:
             "saver = orbax.checkpoint.AsyncCheckpointer(orbax.checkpoint.StandardCheckpointHandler())\n"
             "saver.save(path, args=orbax.checkpoint.args.StandardSave(state))   # returns before the files are written"
         )
+    # A checkpoint for each save would keep a thread and a copy of the weights for each.
     return (
-        "options = tf.train.CheckpointOptions(enable_async=True)\n"
-        f"tf.train.Checkpoint(model=model).write(path, options=options)   # instead of {text}"
+        "checkpoint = tf.train.Checkpoint(model=model)   # before the loop\n"
+        "options = tf.train.CheckpointOptions(enable_async=True)   # before the loop\n"
+        f"checkpoint.write(path, options=options)   # instead of {text}"
+    )
+
+
+def _saves_keras_model(view: CaptureView, pause: Pause) -> bool:
+    """Whether the functions of Keras save in these steps."""
+    frames = view.capture.history.frames if view.capture.history else ()
+    called = (frames[index].function for line in pause.lines for index, _ in line.shares)
+    return any(function.startswith("keras.") and SAVING.includes(function) for function in called)
+
+
+def _keras_background_code(text: str) -> str:
+    """Return code for every backend. An asynchronous `tf.train.Checkpoint` cannot copy a Keras 3 model twice."""
+    called = _KERAS_SAVE.search(text)
+    model = called[1] if called else "model"
+    return (
+        "# import threading; writer.join() before the next save and at the end\n"
+        f"variables = {model}.variables + {model}.optimizer.variables\n"
+        "state = [variable.numpy().copy() for variable in variables]\n"
+        "writer = threading.Thread(target=np.savez, args=('state.npz', *state))\n"
+        f"writer.start()   # instead of {text}\n"
+        "# To load, after model.optimizer.build(model.trainable_variables):\n"
+        "# values = np.load('state.npz').values()\n"
+        "# for variable, value in zip(variables, values): variable.assign(value)"
     )
