@@ -13,7 +13,7 @@ profiled and unprofiled steps is the cost of profiling. In names, `traced` steps
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
-profiles it again.
+profiles it again. Operations warm up again after each compilation, because both may build the model.
 
 A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
 the device (`early tracing`), and steps that take long even before the warm-up has ended. Then profiling starts again.
@@ -80,6 +80,9 @@ class StepDetector:
     def on_site(self, site: SiteKey, count: int, now: int) -> bool:
         """Process the report of a site with `count` events; return whether the phase has changed."""
         if self.phase == "profiling":
+            if site[0] == EventKind.COMPILE:
+                self._restart_warm_up(PRIORITY[EventKind.OPS])
+                return False
             return self._on_profiled_site(site, count, now)
         if self.phase == "early tracing":
             return self._on_early_traced_site(site, now)
@@ -117,7 +120,7 @@ class StepDetector:
             return AT_NEXT_EVENT if site == self.anchor else NEVER
         loop_site = self._sites.get(site)
         if loop_site is None:
-            return NEVER
+            return AT_NEXT_EVENT if site[0] == EventKind.COMPILE else NEVER
         last_count = loop_site.count_at_start + self.warm_up + self.steps
         if loop_site.count <= loop_site.count_at_start + self.warm_up:
             return AT_NEXT_EVENT
@@ -318,7 +321,8 @@ class StepDetector:
             self.paused_until = 0
             self._restart_warm_up()
 
-    def _restart_warm_up(self) -> None:
-        """Let every site warm up again after the pause."""
+    def _restart_warm_up(self, priority: int = 0) -> None:
+        """Let every site warm up again whose priority is this number or a larger one."""
         for site in self._sites.values():
-            site.warm_at = 0
+            if site.priority >= priority:
+                site.warm_at = 0
