@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.doctor.captures import (
+    TENSORFLOW,
     TENSORFLOW_GPU,
     TORCH_GPU,
     MiB,
@@ -14,6 +15,7 @@ from tests.doctor.captures import (
     move,
     ops,
     prepare,
+    run,
     upload,
 )
 
@@ -22,11 +24,15 @@ from forebay.doctor.diagnosis.diagnose import diagnose
 LINE = 10  # number of the first line of every script below
 
 
-def codes(source, *happenings, rule, frameworks=TENSORFLOW_GPU, **given):
-    """Return the codes of the cures of a rule for a script, whose first line has the number LINE."""
+def fitted(source, *happenings, **given):
+    """Return the capture of a loop in a script, whose first line has the number LINE."""
     lines = [[LINE + index, text] for index, text in enumerate(source.split("\n"))]
-    facts = {"script": {"files": [{"file": "train.py", "lines": lines}]}}
-    capture = loop(*happenings, frameworks=frameworks, facts=facts, **given)
+    return loop(*happenings, facts={"script": {"files": [{"file": "train.py", "lines": lines}]}}, **given)
+
+
+def codes(source, *happenings, rule, frameworks=TENSORFLOW_GPU, **given):
+    """Return the codes of the cures of a rule for a script."""
+    capture = fitted(source, *happenings, frameworks=frameworks, **given)
     (finding,) = [finding for finding in diagnose(capture).findings if finding.rule == rule]
     return [cure.code for cure in finding.cures]
 
@@ -132,3 +138,14 @@ def test_a_script_without_an_excerpt_gets_general_code():
     capture = loop(batch("keras arrays", 5, loader="arrays", batch_rows=16), frameworks=TENSORFLOW_GPU)
     (finding,) = diagnose(capture).findings
     assert "fb.from_arrays((x, y)).shuffle(seed=0).batch(16)" in finding.cures[0].code
+
+
+def test_a_feed_of_one_generator_makes_batches_on_one_core():
+    source = "def batches():\n    yield x, y\nfor x, y in batches():\n    loss = train(tf.constant(x), y)"
+    happenings = prepare("row", 6, line=LINE + 3), upload("tf.constant", 0.1, line=LINE + 3, nbytes=MiB), run()
+    capture = fitted(source, *happenings, frameworks=TENSORFLOW, machine={"cores": 8})
+    (finding,) = [finding for finding in diagnose(capture).findings if finding.rule == "made_in_loop"]
+    (cure,) = finding.cures
+    assert "fb.from_batches(" in cure.code
+    assert "One thread makes batches" in cure.basis
+    assert cure.high == pytest.approx(0.004)  # of 10 ms, of which making a batch takes 6 ms

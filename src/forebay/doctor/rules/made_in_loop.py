@@ -118,15 +118,13 @@ def _idle_seconds(view: CaptureView) -> float:
 def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: float) -> Finding:
     preceding_line = Counter(gap.line for gap in gaps).most_common(1)[0][0]
     gap_start = location(view, view.line(preceding_line), gaps[0].api)
-    basis = f"{count_cores(view)} cores make batches during the step; not possible if a batch depends on the last step"
     share = format_percent(cost / view.step_seconds)
-    changes = prefetch_batches(view, site, cost, count_cores(view))
     return Finding(
         rule="made_in_loop",
         title=f"The loop makes its batches in Python for {share} of the time, before {site.api} converts them",
         line=site.line,
         seconds=cost,
-        cures=tuple(Cure(title, code, basis, changes) for title, code in _cure_texts(view, site)),
+        cures=tuple(_cure(view, site, cost, title, code) for title, code in _cure_texts(view, site)),
         evidence=(
             f"{format_seconds(cost)} of Python per step run between {gap_start} and "
             f"{location(view, site.line, site.api)}.",
@@ -135,6 +133,14 @@ def _finding(view: CaptureView, site: CallSite, gaps: list[LedgerEvent], cost: f
             else "No operation and no compiled call runs in this time.",
         ),
     )
+
+
+def _cure(view: CaptureView, site: CallSite, cost: float, title: str, code: str) -> Cure:
+    """Return the cure with this code. One thread reads an iterable of batches; all cores load rows."""
+    producers = 1 if "from_batches(" in code else count_cores(view)
+    makers = "one thread makes" if producers == 1 else f"{producers} cores make"
+    basis = f"{makers} batches during the step; not possible if a batch depends on the last step"
+    return Cure(title, code, basis, prefetch_batches(view, site, cost, producers))
 
 
 def _cure_texts(view: CaptureView, site: CallSite) -> Iterator[tuple[str, str]]:
