@@ -95,6 +95,8 @@ HINTS = {
     "feed(pin_memory=True)": (lambda: ROWS.batch(2).feed("numpy", pin_memory=True), "Leave the argument out"),
     "feed(batch_size=2)": (lambda: ROWS.feed("numpy", batch_size=2), "pipeline.batch(2)"),
     "batch(batch_size=20)": (lambda: ROWS.batch(batch_size=20), "Write batch(20)."),
+    "window(block_size=8)": (lambda: ROWS.window(block_size=8), "Write window(8, horizon=1)"),
+    "window(4, shift=2)": (lambda: ROWS.window(4, shift=2), "Write stride=2."),
     "from_dataset(dataset)": (lambda: fb.from_dataset([1, 2]), "fb.from_source(dataset)"),
     "pipeline.state_dict()": (lambda: ROWS.batch(2).state_dict(), "feed.state_dict()"),
     "pipeline.load_state_dict(state)": (lambda: ROWS.batch(2).load_state_dict({}), "feed.load_state_dict(state)"),

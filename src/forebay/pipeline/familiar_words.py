@@ -169,6 +169,13 @@ _ARGUMENTS = {
         "train_size": _SPLIT_WORDS,
         "validation_split": _SPLIT_WORDS,
     },
+    "window": {
+        "block_size": "Write window({value}, horizon=1) for inputs of {value} tokens, and their targets.",
+        "sequence_length": "Write window({value}).",
+        "sequence_stride": "Write stride={value}.",
+        "shift": "Write stride={value}.",
+        "size": "Write window({value}).",
+    },
 }
 # Values of other libraries, by the function and the argument of Forebay: what to do.
 _VALUES = {("from_images", "label", "inferred"): "Write label='folder': the folder of a file is its class."}
