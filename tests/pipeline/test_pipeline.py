@@ -181,11 +181,14 @@ def test_a_map_that_returns_none_is_refused():
         fb.from_arrays(np.arange(10)).batch(2).map(lambda batch: None).feed("numpy")
 
 
-def test_a_generator_that_was_already_read_is_refused_in_the_next_epoch():
-    rows = (np.float32(number) for number in range(6))
+@pytest.mark.parametrize(
+    "make", [lambda numbers: (each for each in numbers), iter, lambda numbers: map(np.sqrt, numbers)]
+)
+def test_an_iterator_that_was_already_read_is_refused_in_the_next_epoch(make):
+    rows = make(np.arange(6, dtype="float32").tolist())
     with fb.from_generator(lambda: rows).batch(2).feed("numpy") as feed:
         assert len(list(feed)) == 3
-        with pytest.raises(SourceError, match="the same generator twice, and it was already read"):
+        with pytest.raises(SourceError, match="the same iterator twice, and it was already read"):
             list(feed)
 
 

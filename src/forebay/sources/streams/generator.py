@@ -70,9 +70,10 @@ class RowStream(AbstractStream):
 
     def _make_iterator(self) -> Iterator[Tree]:
         iterator = iter(self._make())
-        if iterator is self._last_iterator and isinstance(iterator, Generator):
+        cannot_restart = isinstance(iterator, Generator) or type(iterator).__module__ in ("builtins", "itertools")
+        if iterator is self._last_iterator and cannot_restart:
             raise SourceError(
-                "the function given to from_generator() returned the same generator twice, and it was already read. "
+                "the function given to from_generator() returned the same iterator twice, and it was already read. "
                 "Return a new generator from each call."
             )
         self._last_iterator = iterator
