@@ -166,14 +166,16 @@ def framework_name(to: Any) -> Any:
     return _SYNONYMS.get(to, to) if isinstance(to, str) else to
 
 
-def load_hand_off(name: str) -> Any:
+def load_hand_off(name: Any) -> Any:
     """Import a framework, and return a function that creates its hand-off."""
     if name in _HAND_OFFS:
         return _load_framework(_HAND_OFFS[name], name)
     target = _entry_points("forebay.handoff").get(name)
     if target is None:
+        meant = framework_name(getattr(name, "__name__", str(name)).lower())  # a module, or a name in capitals
         names = ", ".join(map(repr, known_frameworks()))
-        raise FrameworkError(f"cannot feed {name!r}. Choose one of {names}.", name=name)
+        advice = f"Write feed({meant!r})" if meant in known_frameworks() else f"Choose one of {names}"
+        raise FrameworkError(f"cannot feed {name!r}. {advice}.", name=name)
     create = _load_framework(target, name)
     return lambda: adapt_hand_off(create())
 

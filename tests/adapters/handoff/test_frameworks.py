@@ -15,6 +15,12 @@ def test_an_unknown_framework_is_refused_with_the_known_ones():
         fb.from_arrays(np.arange(10)).batch(2).feed("mxnet")
 
 
+@pytest.mark.parametrize("framework", ["NumPy", np])
+def test_the_error_for_a_module_or_capitals_names_the_framework(framework):
+    with pytest.raises(FrameworkError, match=r"Write feed\('numpy'\)."):
+        fb.from_arrays(np.arange(10)).batch(2).feed(framework)
+
+
 def test_the_error_for_a_missing_framework_names_its_package():
     script = (
         "import sys; sys.modules['torch'] = None\n"
