@@ -276,3 +276,12 @@ def test_a_ragged_spec_without_padding_is_refused():
 def test_ragged_rows_without_padding_suggest_pad():
     with pytest.raises(SpecError, match=r"batch\(..., pad=0\)"):
         all_batches(fb.from_source(sentences()).batch(3))
+
+
+def test_a_map_that_takes_rng_for_a_key_of_jax_gets_advice():
+    def draw(row, rng):
+        raise TypeError(f"unexpected PRNG key type {type(rng)}")  # the error of JAX 0.10
+
+    with pytest.raises(TypeError, match="PRNG key") as caught:
+        fb.from_arrays(np.arange(4)).map(draw).batch(2).feed("numpy")
+    assert any("Write rng.normal(...)." in note for note in caught.value.__notes__)

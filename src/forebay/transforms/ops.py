@@ -299,6 +299,8 @@ def apply_all(
         except Exception as error:
             fields = f", which receives {', '.join(structure.paths)}" if isinstance(error, KeyError) else ""
             error.add_note(f"in {transform}{fields}")
+            if "PRNG key" in str(error):
+                error.add_note("rng is a numpy.random.Generator, not a key of jax.random. Write rng.normal(...).")
             raise
     return leaves, structure
 
