@@ -13,7 +13,8 @@ profiled and unprofiled steps is the cost of profiling. In names, `traced` steps
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
-profiles it again. Operations warm up again after each compilation, because both may build the model.
+profiles it again. Operations warm up again after each of the first compilations, because both may
+build the model.
 
 A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
 the device (`early tracing`), and steps that take long even before the warm-up has ended. Then profiling starts again.
@@ -36,6 +37,8 @@ _NO_COUNT = NEVER[0]  # event count of a NextReport that only its time triggers
 _NEXT_PHASES: dict[Phase, Phase] = {"input tracing": "tracing", "tracing": "timing", "timing": "done"}
 _MIN_TIMED_NS = 50_000_000  # steps shorter than `StepDetector.short_seconds` are timed for at least this long
 _BLOCK_STEPS = 16  # steps per block, if short steps are timed in blocks
+# More compilations than these do not belong to the building of a model: the loop itself compiles.
+_MAX_BUILDING_COMPILATIONS = 200
 _MAX_REPORT_NS = 100_000_000  # while profiling, the first event of a site after this time is reported
 
 
@@ -70,6 +73,7 @@ class StepDetector:
     step_ends: list[int] = field(default_factory=list)  # nanoseconds; of unprofiled steps
     _input_step_ends: list[int] = field(default_factory=list)  # nanoseconds; of `input tracing`
     _sites: dict[SiteKey, LoopSite] = field(default_factory=dict)
+    _compilations: int = 0  # reported while profiling
     _times_blocks: bool = False  # whether steps are timed in blocks
     # The site that was profiled from `start` to `end`, before the pause or before `early tracing`.
     _sampled_site: SiteKey | None = None
@@ -81,7 +85,9 @@ class StepDetector:
         """Process the report of a site with `count` events; return whether the phase has changed."""
         if self.phase == "profiling":
             if site[0] == EventKind.COMPILE:
-                self._restart_warm_up(PRIORITY[EventKind.OPS])
+                self._compilations += 1
+                if self._compilations <= _MAX_BUILDING_COMPILATIONS:
+                    self._restart_warm_up(PRIORITY[EventKind.OPS])
                 return False
             return self._on_profiled_site(site, count, now)
         if self.phase == "early tracing":
@@ -120,7 +126,8 @@ class StepDetector:
             return AT_NEXT_EVENT if site == self.anchor else NEVER
         loop_site = self._sites.get(site)
         if loop_site is None:
-            return AT_NEXT_EVENT if site[0] == EventKind.COMPILE else NEVER
+            may_build = site[0] == EventKind.COMPILE and self._compilations < _MAX_BUILDING_COMPILATIONS
+            return AT_NEXT_EVENT if may_build else NEVER
         last_count = loop_site.count_at_start + self.warm_up + self.steps
         if loop_site.count <= loop_site.count_at_start + self.warm_up:
             return AT_NEXT_EVENT
