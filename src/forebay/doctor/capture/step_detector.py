@@ -13,8 +13,7 @@ profiled and unprofiled steps is the cost of profiling. In names, `traced` steps
 
 A chosen call site must recur for some seconds, because it may belong to a loop before the training loop. Meanwhile the
 detector takes a short sample and then pauses the hooks. When the site has recurred for long enough, the detector
-profiles it again. Operations warm up again after each of the first compilations, because both may
-build the model.
+profiles it again. Operations warm up again after each of the first compilations, because both may build the model.
 
 A loop may end before the device is recorded. So in a process with CUDA, the first steps of a site are also recorded on
 the device (`early tracing`), and steps that take long even before the warm-up has ended. Then profiling starts again.
