@@ -135,6 +135,11 @@ class Schedule:
         """Return whether the cursor is at the end of its epoch."""
         return next(self.groups(cursor, 1), None) is None
 
+    def is_over_for_all_shards(self, cursor: Cursor) -> bool:
+        """Return whether no shard has rows left in the cursor's epoch, although epochs have batches."""
+        first_shard = dataclasses.replace(self, shard_index=0)  # it has the most rows left
+        return bool(first_shard.batches) and first_shard.is_over(cursor)
+
     def _pass_groups(self, cursor: Cursor, sizes: Iterator[int]) -> Iterator[Group]:
         """Yield the groups from the cursor to the end of its pass or to `batch_limit`."""
         base = cursor.position

@@ -142,14 +142,14 @@ class LoaderFeed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iterator start at the position of a state.
 
-        If the epoch of the state is over, the iterator starts the next epoch.
+        If the epoch of the state is over for all shards, the iterator starts the next epoch.
         """
         self.feed_of_rank.load_state_dict(state)
         cursor = Cursor.from_state(state, self._pipeline.fingerprint)
         self._next_epoch, self._current, self._requested = cursor.epoch, None, None
         self._named_epoch = state.get("named_epoch")
         self._kept_epoch = cursor.epoch if self._named_epoch is None else self._named_epoch
-        if self._pipeline.schedule.batches and _count_rest(self._pipeline, cursor)[0] == 0:
+        if self._pipeline.indexed and self._pipeline.schedule.is_over_for_all_shards(cursor):
             self._move_to(cursor.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
