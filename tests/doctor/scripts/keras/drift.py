@@ -10,7 +10,7 @@ class Recorder(keras.callbacks.Callback):
         self.rows, self.mean = [], 0.0
 
     def on_train_batch_end(self, batch, logs=None):
-        self.rows += [[float(batch), float(number)] for number in range(30)]
+        self.rows += [[float(batch), float(number)] for number in range(60)]
         self.mean = np.array(self.rows).mean()
 
 
