@@ -65,8 +65,9 @@ def test_two_threads_that_wait_show_no_line_of_each_other(terminal):
 
 def test_the_line_of_another_thread_is_shown_while_the_main_thread_waits_for_it(terminal):
     def work():
-        with ProgressLine("uploading 9 GiB", 4) as line:
-            line.done = 2
+        line = ProgressLine("uploading 9 GiB", 4)
+        line.done = 2
+        with line:
             terminal.drawn.wait(10)
 
     thread = threading.Thread(target=work)

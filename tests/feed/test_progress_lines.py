@@ -17,8 +17,9 @@ def terminal(monkeypatch):
 
 def test_a_waiting_consumer_sees_the_progress_of_a_worker_thread(terminal):
     def rows():
-        with ProgressLine("opening the archive", 2) as line:
-            line.done = 1
+        line = ProgressLine("opening the archive", 2)
+        line.done = 1
+        with line:
             terminal.drawn.wait(10)
         yield 7
 
