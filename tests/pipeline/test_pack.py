@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import forebay as fb
@@ -115,6 +115,7 @@ def test_rows_that_were_chosen_before_are_packed(lengths, chosen):
     numbers = chosen.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=20))
     if not any(lengths[number] for number in numbers):
         return
+    assume(len(numbers) < len(lengths) or max(numbers) > 1)  # select() refuses zeros and ones that look like a mask
     expected = [items(lengths)[number].tolist() for number in numbers if lengths[number]]
     for pipeline in (ragged(lengths), fb.from_source(items(lengths))):
         assert sorted(texts_in(rows_of(pipeline.select(numbers).pack(20)))) == sorted(expected)

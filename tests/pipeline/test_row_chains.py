@@ -77,9 +77,10 @@ def test_a_skipped_row_is_the_nearest_good_row_of_its_batch(chain, epoch, batch,
 
     plain, rows = chain.pipeline.batch(batch), chain.pipeline.map(fail_for_some, on_error="skip", max_errors=1.0)
     with plain.feed("numpy") as feed:
+        first = nearest_good(batches_of(feed)[0], divisor)  # feed() applies the map to the first batch of epoch 0
         feed.set_epoch(epoch)
         expected = [nearest_good(found, divisor) for found in batches_of(feed)]
-    if None in expected:
+    if None in (first, *expected):
         with pytest.raises(TransformError, match=r"failed for all \d+ rows of a batch"):
             epoch_of(rows, epoch, batch)
         return

@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.engines.cuda.pull.host_comparison import KINDS, host_epoch, named, random_rows
 from tests.support.fake_cuda import PACES, StreamFramework, fake_gpus, wait_until_located
@@ -92,13 +92,12 @@ def test_the_parts_of_all_devices_are_the_batches_of_one(kind, pace, resident):
     st.sampled_from(PACES),
 )
 def test_any_number_of_devices_and_shards_gives_every_row_once(devices, rows, part_rows, shards, kind, pace):
+    assume(rows // (shards + 1) >= devices * part_rows)  # batch() refuses to drop all rows of a shard
     data = np.arange(rows, dtype=np.int32)
     seen = []
     for shard in range(shards + 1):
         pipeline = fb.from_arrays({"row": data}).shuffle(seed=2).shard(shard, shards + 1)
         pipeline = pipeline.batch(devices * part_rows, drop_remainder=True)
-        if pipeline.schedule.batches == 0:
-            return
         with fake_gpus(devices, kind=kind, pace=pace) as frameworks, open_feed(pipeline, frameworks) as feed:
             assert_equal(read_epoch(frameworks, feed), host_epoch(pipeline, 0))
             seen += [row for batch in read_epoch(frameworks, feed) for row in batch["row"].tolist()]
