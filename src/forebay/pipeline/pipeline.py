@@ -194,7 +194,8 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         if not self.has_shard and to != "loader":  # a loader divides the rows itself
             refuse_undivided_rows()
         pipeline = self._with_rank() if self.rank == "auto" else self
-        if isinstance(device, tuple | list) and registry.has_adapter(to):
+        has_several_devices = type(device) in (tuple, list)  # a PartitionSpec of older JAX is a subclass of tuple
+        if has_several_devices and registry.has_adapter(to):
             raise PipelineError(f"feed({to!r}) takes one device. Leave out device=, or pass one of {tuple(device)}.")
         adapter = registry.load_adapter(to) if isinstance(to, str) else None
         if adapter is not None and self.batching is not None and self.batching.sparse:
@@ -204,7 +205,7 @@ class Pipeline(BatchMethods, CacheMethods, PackMethods):
         refuse_unknown_options(to, fields.keys() - set(accepted), accepted)
         if adapter is not None:
             return adapter(pipeline, **keywords, **fields)  # type: ignore[no-any-return]  # loaded by name
-        if isinstance(device, tuple | list):
+        if has_several_devices:
             return registry.load_multi_device_feed()(pipeline, options)  # type: ignore[no-any-return]
         return registry.load_feed()(pipeline, options)  # type: ignore[no-any-return]
 
