@@ -22,6 +22,13 @@ import forebay as fb
 from forebay.errors import FeedClosedError, FeedError, PipelineError, StateError
 from forebay.testing import SimulatedEngine
 
+# The second and the third warning are from PyTorch 2.4.
+quiet_checkpoints = pytest.mark.filterwarnings(
+    "ignore:torch.distributed is disabled",
+    "ignore:torch.distributed is unavailable",
+    "ignore:TypedStorage is deprecated",
+)
+
 
 def make_pipeline(rows=100, batch=16, **options):
     return fb.from_arrays(np.arange(rows)).shuffle(seed=2).batch(batch, **options)
@@ -238,7 +245,7 @@ def test_the_plan_and_the_statistics_are_those_of_the_feed():
     assert "torch" in loader.explain()
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@quiet_checkpoints
 def test_distributed_checkpoints_carry_the_state(tmp_path):
     loader, resumed = make_pipeline().feed("loader"), make_pipeline().feed("loader")
     expected = batches_of(make_pipeline().feed("torch"))
@@ -248,7 +255,7 @@ def test_distributed_checkpoints_carry_the_state(tmp_path):
     assert batches_of(resumed) == expected[3:]
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@quiet_checkpoints
 def test_the_loop_of_the_documentation_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_example("Your own loop")["train"].state_dict()["epoch"] == 1
