@@ -128,6 +128,25 @@ def test_a_function_that_is_called_is_part_of_the_hash():
     assert digest(make(source, g=make("def f(x): return 1"))) != digest(make(source, g=make("def f(x): return 2")))
 
 
+@pytest.mark.parametrize(
+    ("source", "package", "module"),
+    [
+        ("def f(x):\n    from .json import load\n    return load(x)", "user_package", "user_package.json"),
+        ("def f(x):\n    from . import json\n    return json.load(x)", "user_package", "user_package"),
+        ("def f(x):\n    from ..json import load\n    return load(x)", "user_package", "..json"),
+        ("def f(x):\n    from .json import load\n    return load(x)", None, ".json"),
+    ],
+)
+def test_a_relative_import_is_not_mistaken_for_an_installed_package(source, package, module):
+    with pytest.raises(UnstableValueError, match=f"it imports {module!r}, which is not an installed package"):
+        digest(make(source, __package__=package))
+
+
+def test_a_function_of_an_installed_package_may_import_relative_modules():
+    function = make("def f(x):\n    from .decoder import scanstring\n    return x", __package__="json")
+    assert len(digest(function)) == 64
+
+
 def test_an_attribute_with_the_name_of_a_global_variable_is_not_that_variable():
     assert digest(make("def f(x): return x.data", data=object())) == digest(make("def f(x): return x.data"))
 
@@ -224,7 +243,7 @@ def test_different_objects_have_different_hashes():
         (object(), "class builtins.object"),
         (np.array([None]), "an array of Python objects"),
         (np.random.default_rng(), "an object of the class numpy.random"),
-        (np.broadcast_to(np.float64(0), (1 << 28,)), "an array of 2.0 GiB; 256.0 MiB are hashed at most"),
+        (np.broadcast_to(np.float64(0), (1 << 28,)), "an array of 2.0 GiB; the limit is 256.0 MiB"),
         (iter([1]), "class builtins.list_iterator"),
         (np.ma.array([1, 2], mask=[True, False]), "MaskedArray"),
         (Table(), "Table"),

@@ -1,9 +1,10 @@
 """A hash of Python values and functions that is equal in every process.
 
 Caches on disk use it in their keys.
-A function is hashed by its bytecode, constants, defaults, closure, and by the global variables that its code reads. An
-object of an installed package is hashed by its name and the version of the package. `UnstableValueError` names what
-has no stable hash, such as an object of an unknown class, or a function that reads the clock.
+A function is hashed by its bytecode, constants, defaults, closure, and by the global variables that its code reads. A
+function, class or module of an installed package is hashed by its name and the version of the package.
+`UnstableValueError` names what has no stable hash, such as an object of an unknown class, or a function that reads the
+clock.
 """
 
 import builtins
@@ -72,7 +73,10 @@ def stable_digest(value: Any, name: str) -> str:
 
 
 def identify_if_known(source: AbstractSource) -> str:
-    """Return a hash of the rows of a source, or an empty text if there is none: a version then stands for them."""
+    """Return a hash of the rows of a source, or an empty string if they have no stable hash.
+
+    If it is empty, only the `version` that the user passed identifies the rows.
+    """
     try:
         return "" if source.identify is None else stable_digest(source.identify(), "the source")
     except (UnstableValueError, SourceError):
@@ -82,12 +86,13 @@ def identify_if_known(source: AbstractSource) -> str:
 class _Digest:
     """Feeds values to a hash.
 
-    It writes the type before each value, and the length before the items of a collection.
+    It writes the type before each value, the length before each string, and the number of items before those of a list,
+    tuple or dict.
     """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        # By id: number and value of each object that was added, because functions and classes may refer to themselves.
+        # id of each added object -> its number and itself. Functions and classes may refer to themselves.
         self._seen: dict[int, tuple[int, Any]] = {}
 
     def hexdigest(self) -> str:
@@ -122,7 +127,7 @@ class _Digest:
             return
         self._seen[id(value)] = (len(self._seen), value)  # keeps the value alive, so that no other object gets its id
         if _is_exported(value):
-            module = getattr(value, "__module__", None) or "numpy"  # a ufunc has none
+            module = getattr(value, "__module__", None) or "numpy"  # older versions of NumPy set none for ufuncs
             self._write("exported", module, value.__name__, _package_version(module, name))
         elif isinstance(value, FunctionType):
             self._add_function(value, name)
@@ -171,7 +176,7 @@ class _Digest:
             self.add(value, f"{name}: the variable {variable!r}")
         for path in _global_paths(function.__code__):
             self._add_global(function.__globals__, path, name)
-        for module in _imported_modules(function.__code__):
+        for module in _imported_modules(function.__code__, function.__globals__.get("__package__")):
             if not _is_installed(module):
                 raise UnstableValueError(f"{name} (it imports {module!r}, which is not an installed package)")
             self._write("import", module, _package_version(module, name))
@@ -216,7 +221,7 @@ class _Digest:
             raise UnstableValueError(f"{name} (an array of Python objects)")
         if array.nbytes > MAX_ARRAY_NBYTES:
             limit = format_nbytes(MAX_ARRAY_NBYTES)
-            raise UnstableValueError(f"{name} (an array of {format_nbytes(array.nbytes)}; {limit} are hashed at most)")
+            raise UnstableValueError(f"{name} (an array of {format_nbytes(array.nbytes)}; the limit is {limit})")
         self._write("array", repr(array.dtype), str(array.shape))
         if array.nbytes:
             self._hash.update(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
@@ -248,14 +253,23 @@ def _global_paths(code: CodeType) -> Iterator[tuple[str, ...]]:
             yield from _global_paths(constant)
 
 
-def _imported_modules(code: CodeType) -> Iterator[str]:
-    """Yield the modules that the code imports."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            yield str(instruction.argval)
+def _imported_modules(code: CodeType, package: str | None) -> Iterator[str]:
+    """Yield the full names of the modules that the code imports. `package` contains the code."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    for level, step in zip(steps, steps[2:], strict=False):  # the code loads the level, then the names, then imports
+        if step.opname == "IMPORT_NAME":
+            yield _resolve_import("." * level.argval + step.argval, package)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _imported_modules(constant)
+            yield from _imported_modules(constant, package)
+
+
+def _resolve_import(name: str, package: str | None) -> str:
+    """Return the full name of a module; a relative name stays as it is if the package does not contain it."""
+    try:
+        return importlib.util.resolve_name(name, package)
+    except ImportError:
+        return name
 
 
 @functools.cache
