@@ -32,7 +32,7 @@ def test_the_gain_of_a_cure_is_that_of_the_lines_in_its_code():
     assert [f"    statement_{line}()" for line in range(7, 1, -1)] == cure.code.split("\n")[3:]
     assert cure.high == pytest.approx(found.seconds * 6.27 / 8.28, rel=0.03)
     assert found.evidence[-1] == (
-        "The code and its gain leave out train.py:1, train.py:0: change these lines in the same way."
+        "The code and the gain do not include train.py:1, train.py:0. Change these lines too."
     )
 
 

@@ -22,14 +22,15 @@ __all__ = ["examine"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of a step, for calls of one kind that most steps do not need
 MIN_LINE_SHARE = 0.01  # of a step, for one line of such calls
-MAX_CURED_LINES = 6  # in the code of a cure; its gain is that of these lines
+MAX_CURED_LINES = 6  # in the code of one cure; the gain of the cure counts only the lines in its code
 MIN_WORK_SHARE = 0.25  # of a step, for other work of the host: it may be part of what the script has to compute
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
     """Yield one finding per kind of avoidable call, and one per other line that takes much of a step.
 
-    Lines of recorded calls, of pauses and of steps that grow belong to other rules.
+    Leave out the lines that the rules `pauses` and `drift` report. On a line with recorded calls, report only avoidable
+    calls. If the rule `made_in_loop` has a finding, do so on every line.
     """
     explained = reported_lines(view) | growing_lines(view)
     lines = [each for each in host_lines(view) if each.line not in explained]
@@ -79,22 +80,22 @@ def _seconds_of(host_line: HostLine, avoidable: AvoidableCall) -> float:
 
 
 def _is_host_work(host_line: HostLine) -> bool:
-    """Whether most of the time of a line is Python code, or a known library that is not a framework.
+    """Whether the function with the most time on a line is Python code, or belongs to a known library.
 
-    Other rules explain calls of frameworks, which compute or launch kernels.
+    Frameworks do not count: they compute or launch kernels, and other rules explain their calls.
     """
     return bool(host_line.function) and not is_framework_function(host_line.function)
 
 
 def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> Finding:
-    """Build the finding of the lines with one kind of avoidable call, the longest first."""
+    """Build the finding for all lines with one kind of avoidable call. It is at the line with the most time."""
     seconds = sum(_seconds_of(each, avoidable) for each in lines)
     lines = sorted(lines, key=lambda each: -_seconds_of(each, avoidable))
     code, cured = _code_for_lines(view, lines, avoidable)
     cure = Cure(
         avoidable.cure,
         code,
-        basis="the sampled time of the calls, which few or no steps make with the cure",
+        basis="the sampled time of the calls; with the cure, few or no steps make them",
         changes=remove_work(view, sum(_seconds_of(each, avoidable) for each in cured)),
     )
     share = format_percent(seconds / view.step_seconds)
@@ -106,7 +107,7 @@ def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: 
     evidence = (
         *_evidence(lines[0]),
         *([f"Other lines: {', '.join(others)}."] if others else []),
-        *([f"The code and its gain leave out {', '.join(left)}: change these lines in the same way."] if left else []),
+        *([f"The code and the gain do not include {', '.join(left)}. Change these lines too."] if left else []),
     )
     return Finding("host", title, lines[0].line, seconds, (cure,), evidence)
 
@@ -114,7 +115,10 @@ def _avoidable_finding(view: CaptureView, lines: Sequence[HostLine], avoidable: 
 def _code_for_lines(
     view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall
 ) -> tuple[str, Sequence[HostLine]]:
-    """Return the code of a cure, and the lines that it cures: those with the most time."""
+    """Return the code of a cure, and the lines that it cures.
+
+    These are the lines with the most time, or all lines if the code changes the call of a function that has them all.
+    """
     cured = lines[:MAX_CURED_LINES]
     if fitted := _fitted_code(view, [each.line for each in cured], avoidable):
         return fitted, cured
@@ -127,7 +131,11 @@ def _code_for_lines(
 
 
 def _called_function(view: CaptureView, lines: Sequence[HostLine], avoidable: AvoidableCall) -> str:
-    """Return the name of the function that contains all of these lines, if the loop calls it; else an empty string."""
+    """Return the name of the function with all of these lines, if a cure can run the whole function in fewer steps.
+
+    Return an empty string for a single line, for lines of several functions or of the loop itself, and for calls that
+    the cure removes.
+    """
     functions = {each.line.function for each in lines}
     step_line = view.line(view.steps.anchor[2]) if view.steps is not None else None
     name = lines[0].line.function.rpartition(".")[2]
@@ -156,9 +164,9 @@ def _work_finding(view: CaptureView, host_line: HostLine) -> Finding:
     seconds, share = host_line.seconds, format_percent(host_line.seconds / view.step_seconds)
     what = "Python code" if host_line.function == PYTHON_CODE else host_line.function
     cure = Cure(
-        "do this before the loop, or ahead of it in worker processes",
-        'feed = fb.from_source(rows).batch(...).feed(...)   # rows[i] does this work for one row; see where="process"',
-        basis="the sampled time of the line; nothing is saved if every step needs the result of the step before",
+        "do this before the loop, or prefetch it in worker processes",
+        'feed = fb.from_source(rows).map(prepare, where="process").batch(...).feed(...)   # prepare(row) does the work',
+        basis="the sampled time of the line; there is no gain if every step needs the result of the previous step",
         changes=remove_work(view, seconds, least=0.0),
     )
     title = f"One line of the loop runs {what} for {share} of the time"
