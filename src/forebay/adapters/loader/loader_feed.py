@@ -25,7 +25,7 @@ from forebay.pipeline.validate import validate_epoch
 
 __all__ = ["LastBatchSignal", "LoaderBatches", "LoaderFeed", "cursor_of_batch"]
 
-UNKNOWN = -1  # number of remaining batches, or of rows, if the length of the input is unknown
+UNKNOWN = -1  # number of remaining batches, or of rows, if the epoch is endless or of unknown length
 
 
 class LoaderFeed:
@@ -33,21 +33,21 @@ class LoaderFeed:
 
     def __init__(self, pipeline: Pipeline, options: FeedOptions) -> None:
         self._pipeline, self.options = pipeline, options
-        # `shard(index, count)` has decided which rows this process gets. Otherwise the rank decides.
+        # Whether the rank decides which rows this process gets. False if the script called `shard(index, count)`.
         self._shards_by_rank = isinstance(pipeline.rank, Rank) or not pipeline.has_shard
         self._feed: Feed | None = None
         self._is_closed = False
-        self._next_epoch = 0  # the epoch that the next iterator starts or continues
+        self._next_epoch = 0  # the epoch that the next iterator starts or continues, unless `_requested` names another
         # The iterator that began last; None after a change of position. A strong reference would be a cycle.
         self._current: weakref.ref[LoaderBatches] | None = None
         self._requested: _EpochRequest | None = None  # for the next iterator
         self._named_epoch: int | None = None  # the last argument of `set_epoch`
-        self._kept_epoch = 0  # while no iterator began: `set_epoch` of this epoch keeps the position
+        self._kept_epoch = 0  # if no iterator has begun, `set_epoch` with this number keeps the position
         self._indexed: LoaderBatches | None = None  # the iterator of `batch_at`
         self._indexed_place = (0, 0)  # epoch and number of its next batch
         self._stream_end: tuple[int, int] | None = None  # epoch of a stream and the number of its batches
         self.last_batch_signal = LastBatchSignal()
-        # These outlive the feed, which is built again for another rank.
+        # These outlive the feed: for another rank, `_follow_rank` builds a new one.
         self.recorder, self.reports = Recorder(), RegularReports()
 
     # The feed
@@ -60,7 +60,7 @@ class LoaderFeed:
 
     @property
     def feed(self) -> Feed:
-        """The feed, with the rank at the last start of an epoch."""
+        """The feed for the rank that `_follow_rank` found last. The first access builds it."""
         if self._is_closed:
             raise FeedClosedError("the loader was closed: make a new one with pipeline.feed('loader').")
         if self._feed is None:
@@ -78,7 +78,7 @@ class LoaderFeed:
         return self.feed
 
     def _follow_rank(self) -> None:
-        """Use the rank that this process has now. Keep the position of the feed."""
+        """Use the rank that this process has now. Keep the position at which the next iterator starts."""
         rank = detect_rank() if self._shards_by_rank else self._pipeline.rank
         if self._pipeline.rank == rank:
             return
@@ -100,7 +100,7 @@ class LoaderFeed:
         if self._feed is not None:
             self._feed.close()
 
-    # Reports, which build no feed if none was used, and which a closed loader makes too
+    # Reports. A closed loader makes them too. Before the first use of the feed, only `explain` builds it.
 
     def stats(self) -> dict[str, Any]:
         if self._feed is not None:
@@ -129,8 +129,8 @@ class LoaderFeed:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last received batch.
 
-        It is the start of an epoch if this epoch was requested after that batch. `named_epoch` is the last argument of
-        `set_epoch`, if the loader has begun later epochs by itself, as in a trainer that repeats a short loader.
+        If `set_epoch` has requested an epoch since then, return the start of that epoch. The key `named_epoch` has the
+        last argument of `set_epoch`, if the loader has left that epoch because a trainer repeats a short loader.
         """
         state, requested = self.feed.state_dict(), self._requested
         if requested is not None and requested.replaces(state):
@@ -155,9 +155,9 @@ class LoaderFeed:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator start this epoch. An iterator in use continues.
 
-        Keep the position of a loaded state if this is the epoch that was set when the state was made. Trainers call
-        this also after they have loaded a state in the middle of the epoch, and some of them after they have taken the
-        first batch.
+        Keep the position of a loaded state if this is the epoch that was set when the state was made, or the epoch of
+        the state if none was set. Trainers call this also after they have loaded a state in the middle of the epoch,
+        and some of them after they have taken the first batch.
         """
         self._named_epoch = epoch = validate_epoch(epoch)
         is_at_kept_position = self._current is None and self._requested is None
@@ -181,7 +181,7 @@ class LoaderFeed:
             self._move_to(self._requested.epoch)
 
     def begin(self, batches: "LoaderBatches") -> tuple[Epoch, int]:
-        """Start the next epoch for an iterator. Return it with the number of its batches."""
+        """Start the next epoch for an iterator. Return the epoch and the number of its remaining batches."""
         feed = self.feed_of_rank
         self._move_to_requested()
         epoch = iter(feed)
@@ -192,7 +192,7 @@ class LoaderFeed:
         return epoch, batch_count
 
     def end_epoch(self) -> None:
-        """Start the epoch after the finished one next, if the finished one was only named again while it was in use."""
+        """Drop a request for the epoch that has just ended, so that the next iterator starts the following epoch."""
         if self._requested is not None and self._requested.epoch == self._next_epoch - 1:
             self._requested = None
 
@@ -222,9 +222,9 @@ class LoaderFeed:
         except StateError as error:
             self._indexed = None
             raise StateError(
-                f"a resumed trainer skips {number} batches of epoch {epoch}, but the stream ended before. Without a "
-                "length, a trainer counts the steps of all epochs as one. Use .repeat() after batch(): an epoch "
-                "without an end resumes at any step."
+                f"a resumed trainer skips {number} batches of epoch {epoch}, but the stream has fewer. Without a "
+                "length, a trainer counts the batches of all epochs as those of one epoch. Call .repeat() after "
+                "batch(): an endless epoch can resume at any batch."
             ) from error
         self._indexed_place = epoch, number + 1
         if not self._indexed.is_in_progress:
@@ -255,7 +255,7 @@ class _EpochRequest:
     state_in_use: dict[str, Any] | None = None
 
     def replaces(self, state: dict[str, Any]) -> bool:
-        """Return whether a state of the feed is older than the request, and of another epoch."""
+        """Return whether the loader's state is the start of the requested epoch, not this state of the feed."""
         return self.epoch_in_use is None or (self.epoch_in_use != self.epoch and self.state_in_use == state)
 
 
@@ -328,16 +328,16 @@ class LastBatchSignal:
 
 
 def cursor_of_batch(schedule: Schedule, epoch: int, number: int) -> Cursor:
-    """Return the cursor before a batch of a complete epoch."""
+    """Return the cursor before a batch. `number` counts the batches from the start of the epoch."""
     passes, batches = divmod(number, schedule.pass_batches or ENDLESS)
     return schedule.advance(Cursor(epoch=epoch, passes=passes, batches=number - batches), batches)
 
 
 def _count_rest(pipeline: Pipeline, cursor: Cursor) -> tuple[int, int]:
-    """Return the batches after a cursor, and the rows of an incomplete last step.
+    """Return the number of batches after a cursor in its epoch, and of rows in an incomplete last step.
 
-    The batches count to the end of the cursor's epoch. The rows are 0 if the last step is full. Both are `UNKNOWN` if
-    the length of the input is unknown.
+    The rows are 0 if the last step is full. Both numbers are `UNKNOWN` if the epoch is endless, or if the length of the
+    input is unknown.
     """
     schedule: Schedule = pipeline.schedule
     if not pipeline.indexed or schedule.batches is None:
