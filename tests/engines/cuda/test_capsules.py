@@ -69,7 +69,7 @@ def references(root):
 
 
 def described(capsule):
-    """Return the contents of a capsule without its address."""
+    """Return the dimensions, the dtype and the byte offset of the tensor in a capsule."""
     tensor = tensor_in(capsule)
     shape, ndim = tensor.shape[: tensor.ndim], tensor.ndim
     return ndim, shape, tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset
@@ -149,7 +149,7 @@ def test_a_capsule_may_be_released_on_another_thread():
 @pytest.mark.parametrize(
     ("stream", "waiting_streams"), [(None, []), (-1, []), (0, [0]), (1, [1]), (140_000, [140_000])]
 )
-def test_a_stream_that_imports_a_root_waits_for_its_arrival(stream, waiting_streams):
+def test_the_stream_given_to_dlpack_waits_for_the_rows(stream, waiting_streams):
     root = root_of(shadow_array())
     root.__dlpack__(stream=stream, max_version=(1, 0), copy=None)
     assert root._memory.waiting_streams == waiting_streams
@@ -168,5 +168,5 @@ def test_a_shadow_uses_address_space_and_no_memory():
 
 
 @linux
-def test_a_shadow_reserves_no_memory():
+def test_a_shadow_reserves_no_swap_space():
     assert cuda_memory._SHADOW_FLAGS & 0x4000  # MAP_NORESERVE

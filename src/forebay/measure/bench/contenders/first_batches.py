@@ -1,6 +1,6 @@
 """Forebay as a contender for the first batch of many rows.
 
-There is one pipeline for each way to choose, combine or pack rows.
+`_PIPELINES` has one pipeline for each measured way to choose, combine, pack or batch rows.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["first_batch_feed"]
 
-LENGTHS = 250  # texts have 1 to 250 tokens
+LENGTHS = 250  # texts have 1 to 250 tokens; other rows have one of 250 labels
 PACKED_TOKENS, BATCH_TOKENS = 2048, 8192  # tokens of a packed row; tokens of a batch of padded texts
 
 _Array = np.ndarray[Any, np.dtype[Any]]

@@ -2,7 +2,8 @@
 
 A meter is a function `prepare(contender, work, settings) -> Sampler`. Each call of `Sampler.sample()` takes one sample
 of every column, so that the processes of a case can run in turn. The meters `first_batch`, `later_first_batch`,
-`memory` and `packing` set the contender up in each sample. All other meters set it up once, before the first sample.
+`device_first_batch`, `memory` and `packing` set the contender up in each sample. All other meters set it up once,
+before the first sample.
 """
 
 from collections.abc import Callable
@@ -38,14 +39,14 @@ METERS: dict[MeterName, str] = {  # name -> "module:function"
 class RunSettings:
     """How long and how often to measure."""
 
-    seconds: float = 1.0  # per sample; with an idle and a busy consumer, for each of them
+    seconds: float = 1.0  # length of a sample; the meter `throughput` measures each of its two consumers for this time
     warm_up_seconds: float = 1.0
-    repeats: int = 5  # rounds; each takes one sample of every entry
+    repeats: int = 5  # rounds; each takes one sample of every entry, unless `Entry.repeats` allows fewer
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Takes samples of a contender that is set up."""
+    """Warms a contender up, and takes samples of it."""
 
     warm_up: Callable[[], None]
     sample: Callable[[], ColumnValues]
