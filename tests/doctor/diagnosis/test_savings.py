@@ -23,6 +23,7 @@ from forebay.core.hardware import Hardware
 from forebay.doctor.analyse.capture_view import CaptureView
 from forebay.doctor.diagnosis.diagnose import diagnose
 from forebay.doctor.diagnosis.savings import Simulation
+from forebay.doctor.predict.build_timeline import PREPARATION_STREAM
 from forebay.doctor.predict.changes import remove_waits_of_line
 from forebay.doctor.predict.machines import DEVICES, LINKS, find_gpu, on_other_machine, speeds_of_gpu
 from forebay.doctor.predict.timeline import DeviceOperation, HostAction, Timeline, simulate_steps
@@ -49,7 +50,7 @@ def finding(line, change):
 UPLOAD, READ = finding(2, remove_uploads(2)), finding(3, remove_waits_of_line(3))
 
 
-def test_the_predicted_gain_contains_the_gain_of_the_cured_program():
+def test_the_predicted_range_contains_the_gain_of_the_cured_program():
     view = CaptureView(rig.run(trains))
     (cure,) = Simulation.from_view(view).with_predicted_gain(UPLOAD).cures
     expected = view.step_seconds - rig.step_seconds(lambda machine: trains(machine, uploads=False))
@@ -92,13 +93,13 @@ def test_a_model_with_a_large_error_gives_bounds_and_the_reason():
     assert "that is not reliable, because the simulated step differs from the measured step by" in cure.basis
 
 
-def test_a_model_whose_step_differs_by_15_percent_is_reliable():
+def test_a_model_is_reliable_if_unprofiled_steps_take_15_percent_longer():
     capture = rig.run(trains)
     window = replace(capture.window, untraced=tuple(1.15 * seconds for seconds in capture.window.untraced))
     assert Simulation.from_view(CaptureView(replace(capture, window=window))).is_reliable
 
 
-def test_the_error_of_costs_is_known_even_if_the_simulated_step_time_is_right():
+def test_a_model_can_have_a_cost_error_although_its_step_time_is_right():
     def program(machine):
         machine.upload(8 * MB)
         machine.launch(1500 if machine.tracing else 900)
@@ -143,7 +144,7 @@ def test_a_loop_that_runs_ahead_has_the_step_time_of_its_device():
     assert Simulation.from_view(view).is_reliable
 
 
-def test_time_that_launches_wait_for_the_device_queue_can_be_gained():
+def test_a_cure_can_save_the_time_that_launches_wait_for_a_full_device_queue():
     def program(machine):
         machine.upload(55 * MB, pinned=True)
         machine.launch(1000)
@@ -260,6 +261,13 @@ def test_matrix_products_scale_with_arithmetic_and_other_kernels_with_memory():
         assert copy == pytest.approx(1e-3 * 54.8 / 25)
 
 
+def test_the_preparation_of_an_upload_scales_with_the_host_and_not_with_device_memory():
+    preparation = DeviceOperation(1e-3, PREPARATION_STREAM, is_pageable=True)
+    timeline = Timeline((HostAction(0.0, (0,), ends_step=True),), (preparation,))
+    for other in on_other_machine(timeline, "h200", device="l4", link="pcie3"):
+        assert other.operations[0].seconds == pytest.approx(1e-3 * 8 / 6)
+
+
 def test_the_same_machine_changes_nothing():
     timeline = Timeline((HostAction(0.0, (0,), line=STEP_LINE, ends_step=True),), (DeviceOperation(1e-3),))
     assert {simulate_steps(other) for other in on_other_machine(timeline, "h200", device="h200")} == {
@@ -267,7 +275,7 @@ def test_the_same_machine_changes_nothing():
     }
 
 
-def test_an_unknown_machine_is_rejected_with_the_known_ones():
+def test_the_error_for_an_unknown_machine_names_the_known_ones():
     with pytest.raises(CaptureError, match=r"'h900' is not a known device. Use one of .*h100"):
         diagnose(rig.run(trains), device="h900")
     assert all(device.link in LINKS for device in DEVICES.values())
@@ -276,7 +284,8 @@ def test_an_unknown_machine_is_rejected_with_the_known_ones():
 def test_a_finding_costs_at_least_the_gain_of_its_cure():
     predicted = Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=1e-6))
     assert predicted.seconds == predicted.gain
-    assert (
-        Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(replace(UPLOAD, seconds=0.0)).seconds
-        == 0.0
-    )
+
+
+def test_a_cost_of_zero_stays_zero():
+    free = replace(UPLOAD, seconds=0.0)
+    assert Simulation.from_view(CaptureView(rig.run(trains))).with_predicted_gain(free).seconds == 0.0

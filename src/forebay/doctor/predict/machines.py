@@ -1,8 +1,9 @@
 """Speeds of machines for predictions: probed, or known by the name of the GPU.
 
-`DEVICES` has dense peak rates from NVIDIA's data sheets. Predictions use only their ratios. `LINKS` has the speeds of
-PCIe with 16 lanes, and of NVLink-C2C. PCIe 5 was measured on an H200, and the speeds of page-locked memory with PCIe 3
-and 4 follow from their rate per lane. A copy by the CPU limits uploads from pageable memory.
+`DEVICES` has dense peak rates from NVIDIA's data sheets. Predictions use only the ratios of two GPUs; the rule
+`memory_bound` compares measured rates with the peaks. `LINKS` has the speeds of PCIe with 16 lanes, and of NVLink-C2C.
+Only PCIe 5 was measured (on an H200). For PCIe 3 and 4, uploads from page-locked memory are assumed to reach 79 % of
+the nominal rate. A copy by the CPU limits uploads from pageable memory.
 """
 
 import re
@@ -152,7 +153,8 @@ def on_other_machine(
 ) -> tuple[Timeline, Timeline]:
     """Return the timeline on another GPU or link, at best and at worst.
 
-    `present_gpu` and `device` are keys of DEVICES. `link` is a key of LINKS; by default, the link of the other GPU.
+    `present_gpu` and `device` are keys of DEVICES, and `link` is a key of LINKS. Without `device`, the GPU stays the
+    same. Without `link`, the timeline gets the usual link of the GPU.
     """
     present, other = DEVICES[present_gpu], DEVICES[_validate_name(device, DEVICES, "device") if device else present_gpu]
     before, after = LINKS[present.link], LINKS[_validate_name(link, LINKS, "link") if link else other.link]
@@ -178,9 +180,10 @@ def _scale_operation(
 
     Kernels up to MIN_SCALED_SECONDS stay as they are, and no kernel becomes shorter than that.
     """
+    if operation.is_pageable:  # the CPU limits it; it may be the preparation of an upload, which has no copy engine
+        return replace(operation, seconds=operation.seconds * before.pageable / after.pageable)
     if operation.engine != "compute":
-        factor = before.pinned / after.pinned if not operation.is_pageable else before.pageable / after.pageable
-        return replace(operation, seconds=operation.seconds * factor)
+        return replace(operation, seconds=operation.seconds * before.pinned / after.pinned)
     if operation.seconds <= MIN_SCALED_SECONDS:
         return operation
     factor = factors[0 if operation.is_matrix_product else 1]
@@ -210,5 +213,8 @@ def _probed_speeds(probe: Probe) -> MachineSpeeds:
 
 
 def _gather_bytes_per_second(gpu: str) -> float:
-    """Return how fast a GPU selects rows: the value of an H200, scaled by the memory speed of a known GPU."""
+    """Return how fast a GPU selects rows: the value of an H200, scaled by the ratio of their memory rates.
+
+    A GPU that is not in DEVICES counts as an H200.
+    """
     return GATHER_BYTES_PER_SECOND * DEVICES[find_gpu(gpu) or "h200"].memory / DEVICES["h200"].memory
