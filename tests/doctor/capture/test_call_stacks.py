@@ -27,33 +27,54 @@ def names_in_stack(stacks, index):
     return found[::-1]
 
 
+def find_in_thread(stacks, function):
+    """Call `function(wait)` in a thread, and return the index of its stack while `wait` waits in a C function.
+
+    The stack of the caller itself would not do: its innermost frame calls a Python function, `stacks.find`.
+    """
+    has_begun, gate = threading.Lock(), threading.Lock()
+    has_begun.acquire()
+    gate.acquire()
+
+    def wait(*_):
+        has_begun.release(), gate.acquire()  # in one line, so that each sample has the same stack
+
+    thread = threading.Thread(target=function, args=(wait,))
+    thread.start()
+    assert has_begun.acquire(timeout=60)
+    index = stacks.find(sys._current_frames()[thread.ident])
+    gate.release()
+    thread.join()
+    return index
+
+
+def call_at_depth(function, depth):
+    return call_at_depth(function, depth - 1) if depth else function()
+
+
 def test_a_stack_has_lines_of_the_script_and_functions_of_libraries(stacks):
-    indices = []
+    def load(wait):
+        json.loads('{"a": 1}', object_hook=wait)
 
-    def hook(_):
-        indices.append(stacks.find(sys._getframe()))
-
-    json.loads('{"a": 1}', object_hook=hook)
-    *_, test, loads, decode, raw_decode, last = names_in_stack(stacks, indices[0])
-    assert test == "test_a_stack_has_lines_of_the_script_and_functions_of_libraries"
-    assert (loads, decode) == ("json.loads", "json.decoder.JSONDecoder.decode")
-    assert raw_decode == "json.decoder.JSONDecoder.raw_decode"
-    assert last.endswith("hook")
+    first, *library, last = names_in_stack(stacks, find_in_thread(stacks, load))
+    assert first.endswith("load")
+    assert library == ["json.loads", "json.decoder.JSONDecoder.decode", "json.decoder.JSONDecoder.raw_decode"]
+    assert last.endswith("wait")
 
 
 def test_a_stack_begins_with_user_code(stacks):
-    stacks.find(sys._getframe())
+    find_in_thread(stacks, lambda wait: wait())
     assert all(frame.line >= 0 for frame in stacks.frames if frame.caller < 0)
 
 
 def test_equal_stacks_have_equal_indices_and_other_stacks_another_index(stacks):
-    same = [stacks.find(sys._getframe()) for _ in range(2)]
-    other = stacks.find(sys._getframe())
+    same = [find_in_thread(stacks, lambda wait: wait()) for _ in range(2)]
+    other = find_in_thread(stacks, lambda wait: wait())
     assert same[0] == same[1] != other
 
 
 def test_a_caller_stands_before_the_frames_that_it_calls(stacks):
-    stacks.find(sys._getframe())
+    find_in_thread(stacks, lambda wait: wait())
     assert all(frame.caller < index for index, frame in enumerate(stacks.frames))
 
 
@@ -72,16 +93,19 @@ def test_a_stack_without_user_code_has_no_index(stacks, monkeypatch):
     assert stacks.find(sys._getframe()) == -1
 
 
-def find_at_depth(stacks, depth):
-    return find_at_depth(stacks, depth - 1) if depth else stacks.find(sys._getframe())
-
-
 def test_the_number_of_frames_is_limited(stacks, monkeypatch):
     monkeypatch.setattr(call_stacks, "MAX_FRAMES", 3)
-    assert find_at_depth(stacks, 10) == 2
+    assert find_in_thread(stacks, lambda wait: call_at_depth(wait, 10)) == 2
     assert len(stacks.frames) == 3
 
 
 def test_the_depth_of_a_stack_is_limited(stacks):
-    find_at_depth(stacks, 100)
+    find_in_thread(stacks, lambda wait: call_at_depth(wait, 100))
     assert len(stacks.frames) == call_stacks.MAX_DEPTH
+
+
+@pytest.mark.parametrize(("depth", "functions"), [(10, {"", "time.sleep"}), (100, {""})])
+def test_a_c_function_is_named_only_if_its_caller_is_within_the_depth_limit(stacks, monkeypatch, depth, functions):
+    monkeypatch.setattr(stacks._functions, "name_of_instruction", lambda frame: "time.sleep")
+    find_in_thread(stacks, lambda wait: call_at_depth(wait, depth))
+    assert {frame.function for frame in stacks.frames} == functions

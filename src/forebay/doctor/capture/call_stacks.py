@@ -1,7 +1,7 @@
 """Gives each sampled call stack an index, so that a sample stores one integer.
 
-A stack begins with its outermost line of user code. Lines of user code are distinguished, but a function of a library
-is one frame, whichever of its lines it executes.
+A stack begins with its outermost line of user code. Each line of user code is a frame of its own. A library function
+is one frame, whichever line it executes.
 """
 
 from types import CodeType, FrameType
@@ -14,7 +14,7 @@ from forebay.doctor.model.step_history import StackFrame
 __all__ = ["CallStacks"]
 
 MAX_FRAMES = 5_000  # of all stacks together; after that, samples in a new frame count for its caller
-MAX_DEPTH = 60  # frames of one stack that are kept, counted from its outermost line of user code
+MAX_DEPTH = 60  # Python frames of one stack that are kept, counted from its outermost line of user code
 MAX_SEARCHED = 1_000  # frames of a thread's stack that are searched for lines of user code
 
 
@@ -30,22 +30,31 @@ class CallStacks:
         self._codes: dict[int, CodeType] = {}  # keeps code objects alive, so that Python does not reuse their ids
 
     def find(self, frame: FrameType) -> int:
-        """Return the index of the innermost frame of a stack; -1 if the stack has no line of user code."""
+        """Return the index of the innermost frame of a stack; -1 if the stack has no line of user code.
+
+        `frame` must be the innermost Python frame of its thread. Since Python 3.13, a frame that calls a Python
+        function looks like one that calls a C function.
+        """
         index = -1
-        for stack_frame, line in reversed(self._user_stack(frame)):
+        stack = self._user_stack(frame)
+        for stack_frame, line in reversed(stack):
             if line >= 0:
                 index = self._index_of(index, line)
             elif name := self._library_name(stack_frame):
                 index = self._index_of(index, -1, name)
-        # If the innermost frame is user code, it may be calling a C function. Python has no frame for it, so add one.
-        if index >= 0 and self._lines.line_of_frame(frame) >= 0:
+        # If the innermost frame is user code, it may be calling a C function. Python has no frame for it, so add one,
+        # unless MAX_DEPTH has cut off the innermost frame.
+        if index >= 0 and stack[0][0] is frame and stack[0][1] >= 0:
             name = self._functions.name_of_instruction(frame)
             if name not in ("", PYTHON_CODE):
                 index = self._index_of(index, -1, name)
         return index
 
     def _user_stack(self, frame: FrameType) -> list[tuple[FrameType, int]]:
-        """Return the frames and their lines, innermost first, up to the outermost line of user code."""
+        """Return the outermost MAX_DEPTH frames of a stack with their lines, innermost first.
+
+        Frames outside of the outermost line of user code do not count.
+        """
         stack: list[tuple[FrameType, int]] = []
         outermost = 0  # number of frames up to the outermost line of user code
         found: FrameType | None = frame
