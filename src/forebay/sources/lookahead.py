@@ -1,4 +1,4 @@
-"""The look-ahead, the base class of all prefetchers: prepares upcoming groups within a budget."""
+"""The look-ahead: a base class for code that prepares upcoming groups within a budget."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from forebay.errors import SourceError
 
 __all__ = ["GroupItems", "GroupKey", "LookAhead", "ReadStoppedError", "group_key"]
 
-GroupKey: TypeAlias = tuple[int, ...]  # identifies a group; see `group_key`
+GroupKey: TypeAlias = tuple[int, ...]  # a key that several groups may share; see `group_key`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -33,7 +33,7 @@ class LookAhead:
     - Background threads prepare groups. `_start_threads` starts them, they run `_prepare_groups`, and they wait in
       `_admit` until the next group fits in the budget.
     - The threads that gather rows also prepare groups, so no background thread is needed. They call `_wait_for` and
-      `_release`, which call `_advance`. `_advance` starts as many groups as fit in the budget and never waits.
+      `_release`, which call `_advance`. `_advance` starts to prepare the groups that fit in the budget. It never waits.
 
     The lock of the condition `changed` protects the state. A thread that changes the state notifies the condition.
     """
@@ -126,7 +126,7 @@ class LookAhead:
 class GroupItems(Generic[Item]):
     """A first-in, first-out queue of prepared items for each group.
 
-    It has no lock of its own. Callers hold the lock of the look-ahead.
+    It has no lock of its own. The object that contains it holds its own lock during every call.
     """
 
     def __init__(self) -> None:

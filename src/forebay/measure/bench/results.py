@@ -21,7 +21,7 @@ class ResultRow:
     contender: str
     status: Status = "measured"
     reason: str = ""
-    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # column name -> one value per round
+    samples: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # column -> one value per measured round
 
     def median(self, column: str) -> float | None:
         values = self.samples.get(column)
@@ -41,15 +41,15 @@ class CaseResult:
 
     case: Case
     rows: tuple[ResultRow, ...]
-    cpu_steal_share: float | None = None  # mean over the rounds, each measured while all entries were idle
+    cpu_steal_share: float | None = None  # mean; measured before each round, while no entry ran
 
     def row(self, label: str) -> ResultRow | None:
         return next((row for row in self.rows if row.label == label), None)
 
     def ratio(self, label: str, over: str, column: str) -> float | None:
-        """Return the ratio of two entries: the median of the ratios of all rounds.
+        """Return the ratio of two entries: the median of the ratios of all rounds that measured both.
 
-        Other load on the machine in a round affects both entries, and their ratio only a little.
+        If other processes slow a round down, they slow both entries, so the ratio changes little.
         """
         row, base = self.row(label), self.row(over)
         if row is None or base is None:

@@ -8,5 +8,5 @@ for _ in range(60):
     field = cupy.tanh(field) + 0.1
     wrong = wrong + cupy.isnan(field).sum()
 if int(wrong):
-    raise FloatingPointError(f"{wrong} values")
+    raise FloatingPointError(f"{wrong} values are NaN")
 answer = float(field.mean())

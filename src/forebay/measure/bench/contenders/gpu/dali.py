@@ -18,14 +18,14 @@ from forebay.measure.bench.model import StartEpoch, Workload
 
 __all__ = ["external_source", "image_folder"]
 
-THREADS = 4  # threads of DALI's pipeline; they do not gather rows
+THREADS = 4  # of the pipeline in `external_source`; these threads do not gather rows
 DTYPES = {"uint8": types.UINT8, "float32": types.FLOAT}
 
 
 def external_source(work: Workload) -> StartEpoch:
-    """Gather batches with NumPy, and copy them with DALI.
+    """Gather batches in Python, and copy them to the GPU with DALI.
 
-    The option "workers" sets the number of worker processes that gather.
+    The option "workers" sets the number of worker processes that gather. Without it, the consumer's thread gathers.
     """
     workers = int(work.options.get("workers", 0))
     # DALI forks the worker processes. They start here, because a process must not fork after it has used CUDA.
@@ -49,9 +49,10 @@ def image_folder(work: Workload) -> StartEpoch:
 
 
 class DaliBatchSource:
-    """Makes the batch with the given iteration number, which counts through all epochs.
+    """Makes a batch from its number. DALI numbers the batches through all epochs.
 
-    Worker processes request the numbers in any order.
+    Each worker process has a copy of this object and makes only some of the batches. So a batch depends only on its
+    number.
     """
 
     def __init__(self, work: Workload, workers: int) -> None:
