@@ -1,12 +1,13 @@
-"""Cures of rare long steps: what a background thread writes fits the framework that saves."""
+"""Findings about rare long steps: their evidence, and the code that saves in a background thread."""
 
 from dataclasses import replace
 
 import pytest
-from tests.doctor.captures import tensorflow_loop
-from tests.doctor.histories import calling, monitored, with_pauses
+from tests.doctor.captures import TORCH, loop, tensorflow_loop
+from tests.doctor.histories import FRAMES, calling, monitored, usual, with_pauses
 
 from forebay.doctor.analyse.capture_view import CaptureView
+from forebay.doctor.model.step_history import StackFrame
 from forebay.doctor.rules.pauses import examine
 
 
@@ -41,3 +42,29 @@ def test_tensorflow_writes_all_files_with_one_checkpoint():
     assert "checkpoint = tf.train.Checkpoint(model=model)   # before the loop" in code
     assert code.count("tf.train.Checkpoint(") == 1
     assert "checkpoint.write(path, options=options)   # instead of saved.write(path)" in code
+
+
+def finding_of(frames, first_ms, second_ms):
+    """Return the finding for steps of which every 30th also executes the frames 4 and 6."""
+    long_step = [(4, first_ms), (6, second_ms), *usual()]
+    series = [long_step if step % 30 == 29 else usual() for step in range(600)]
+    (finding,) = examine(CaptureView(monitored(loop(frameworks=TORCH, untraced=(0.01,) * 5), series, frames=frames)))
+    return finding
+
+
+@pytest.mark.parametrize(("ms", "line", "inner", "other"), [((60, 30), 3, 4, 5), ((30, 60), 5, 6, 3)])
+def test_the_evidence_names_where_the_line_of_the_finding_spends_its_time(ms, line, inner, other):
+    """Line 3 calls line 4, and line 5 calls line 6."""
+    finding = finding_of((*FRAMES[:5], StackFrame(0, 5), StackFrame(5, 6)), *ms)
+    assert finding.line.number == line
+    assert finding.evidence[1:] == (
+        f"This line spends most of its time in train.py:{inner}.",
+        f"These steps also execute train.py:{other}. Usual steps do not.",
+    )
+
+
+def test_the_evidence_does_not_say_where_a_shorter_line_spends_its_time():
+    """Line 3 calls a library. Line 5 takes less time and calls line 6."""
+    finding = finding_of((*calling("torch.serialization.save"), StackFrame(0, 5), StackFrame(5, 6)), 60, 30)
+    assert finding.line.number == 3
+    assert finding.evidence[1:] == ("These steps also execute train.py:5. Usual steps do not.",)

@@ -1,7 +1,7 @@
 """The rule for rare long steps: for example, every 500th step saves a checkpoint, evaluates or plots.
 
-The step time is a median, so it does not contain such steps. The cost of this rule is their share of the run, times the
-step time. So the speedup that the report predicts for a step is the speedup of the run.
+The step time is a median, so it does not contain such steps. The cost of a finding is the share of the run that these
+steps take, times the step time. So the predicted speedup of a step is also the speedup of the whole run.
 """
 
 import re
@@ -25,9 +25,9 @@ __all__ = ["examine", "reported_lines"]
 
 MIN_AVOIDABLE_SHARE = 0.05  # of the run, for calls that most steps do not need
 MIN_WORK_SHARE = 0.1  # of the run, for other work: it may be part of what the script has to compute
-MIN_MATCH = 0.5  # of the time of a pause must belong to functions of one kind
-LESS_OFTEN = 10  # with the cure, only one of this many pauses remains
-MIN_GROWTH = 1.5  # the evidence mentions growth if the last pauses take this many times as long as the first ones
+MIN_MATCH = 0.5  # of the time of the longest line of a pause must belong to functions of one kind
+LESS_OFTEN = 10  # with the cure, only one of this many long steps remains
+MIN_GROWTH = 1.5  # the last third of the long steps relative to the first; from here on, the evidence mentions growth
 MAX_LINES = 3  # in the evidence
 
 _LOGGING = AvoidableCall(
@@ -56,8 +56,8 @@ _EVALUATING = AvoidableCall(
     "{}",
 )
 _KINDS = (*AVOIDABLE_CALLS, _LOGGING, _INPUT)
-# Titles of cures for calls that only long steps make. The titles of `AvoidableCall` state a number of steps that may be
-# smaller than the present one.
+# Titles of cures. The titles of `AvoidableCall` name a number of steps, such as "save only every 1000th step". They do
+# not fit here, because the script may already save less often.
 _RARER_TITLES = {SAVING.verb: "save less often", PRINTING.verb: "print less often", DRAWING.verb: "draw less often"}
 _KERAS_SAVE = re.compile(r"([\w.]+)\.(?:save|save_weights|fit)\(")
 _EVALUATION_NAME = re.compile(r"(?:^|[^a-z])(?:eval|evaluate|evaluation|valid|validate|validation|test)(?:[^a-z]|$)")
@@ -71,11 +71,11 @@ class _Reported:
     kind: AvoidableCall | None  # what the loop does in these steps; None if unknown
     share: float  # of the run
     lines: tuple[Line, ...]  # lines of the loop, most time first
-    inner_lines: tuple[Line, ...]
+    inner_lines: tuple[Line, ...]  # for each of `lines`, the same line or a line below it that takes most of its time
 
 
 def examine(view: CaptureView) -> Iterator[Finding]:
-    """Yield one finding per group of long steps."""
+    """Yield one finding for each pause that costs enough."""
     for reported in _reported_pauses(view):
         yield _finding(view, reported)
 
@@ -93,7 +93,9 @@ def _reported_pauses(view: CaptureView) -> Iterator[_Reported]:
     for pause in find_pauses(history):
         kind = _find_kind(view, pause)
         cost = pause.seconds_per_step
-        if view.device is not None:  # a loop that runs ahead waits for the device now and then; this is not a pause
+        if view.device is not None:
+            # If the loop runs ahead, a few long steps wait for the device. They do not make the mean longer than
+            # `step_seconds`, so they cost nothing.
             cost = min(cost, max(0.0, mean - view.step_seconds))
         least = MIN_WORK_SHARE if kind in (None, _EVALUATING) else MIN_AVOIDABLE_SHARE
         if cost >= least * mean and _is_certain(view, pause, kind):
@@ -108,7 +110,7 @@ def _is_certain(view: CaptureView, pause: Pause, kind: AvoidableCall | None) -> 
 
 
 def _may_queue_steps(view: CaptureView) -> bool:
-    """Whether steps may run ahead of a device that was not recorded. JAX runs ahead of the CPU too."""
+    """Whether the loop may run ahead of a device that was not recorded. JAX also queues work for the CPU."""
     if view.device is not None or not (view.has_gpu or "jax" in view.frameworks):
         return False
     return not any(site.in_loop for site in view.sites_of(EventKind.DOWNLOAD, EventKind.SYNC))
@@ -127,7 +129,7 @@ def _find_kind(view: CaptureView, pause: Pause) -> AvoidableCall | None:
 
 
 def _share_of(view: CaptureView, line: PauseLine, kind: AvoidableCall) -> float:
-    """Return the share of a line's time in functions of a kind. A function may call others of the same kind."""
+    """Return the share of a line's time in functions of a kind. Count nested functions of the kind only once."""
     frames = view.capture.history.frames if view.capture.history else ()
     counted: set[int] = set()
     total = 0.0
@@ -141,7 +143,7 @@ def _share_of(view: CaptureView, line: PauseLine, kind: AvoidableCall) -> float:
 
 
 def _evaluates(view: CaptureView, line: PauseLine) -> bool:
-    """Whether the names of the functions in which a pause takes its time say that it evaluates."""
+    """Whether a function that takes most of a line's time has a name such as `evaluate` or `test`."""
     frames = view.capture.history.frames if view.capture.history else ()
     for index, share in line.shares:
         user_line = view.line(frames[index].line)
@@ -153,7 +155,7 @@ def _evaluates(view: CaptureView, line: PauseLine) -> bool:
 
 
 def _called_name(line: Line) -> str:
-    """Return the names before the first bracket of a line: those of the function that it calls."""
+    """Return the text before the first parenthesis of a line. It contains the name of the called function."""
     return line.text.partition("(")[0]
 
 
@@ -175,12 +177,12 @@ def _count(view: CaptureView, pause: Pause) -> str:
 def _evidence(view: CaptureView, reported: _Reported) -> Iterator[str]:
     pause = reported.pause
     yield f"These are {_count(view, pause)}, so the median step time does not include their cost."
-    inner = [location(view, line, "") for line in dict.fromkeys(reported.inner_lines) if line not in reported.lines]
-    if inner:
-        yield f"Most of this time is spent in {', '.join(inner[:MAX_LINES])}."
+    inner = reported.inner_lines[0] if reported.inner_lines else None
+    if inner is not None and inner not in reported.lines:
+        yield f"This line spends most of its time in {location(view, inner, '')}."
     others = [location(view, line, "") for line in dict.fromkeys(reported.lines[1:]) if line != reported.lines[0]]
     if others:
-        yield f"Only these steps also execute {', '.join(others[:MAX_LINES])}."
+        yield f"These steps also execute {', '.join(others[:MAX_LINES])}. Usual steps do not."
     if pause.last_seconds >= MIN_GROWTH * pause.first_seconds:
         first, last = format_seconds(pause.first_seconds), format_seconds(pause.last_seconds)
         yield f"These steps become longer during the run, from {first} to {last}."
@@ -190,12 +192,12 @@ def _cures(view: CaptureView, reported: _Reported, line: Line | None, seconds: f
     pause, kind = reported.pause, reported.kind
     text = source_text(line, "...")
     rarer = seconds * (1 - 1 / LESS_OFTEN)
-    basis = f"the mean time of these steps above a usual step, in one of {LESS_OFTEN} of them"
+    basis = f"only one in {LESS_OFTEN} of these steps still takes longer than a usual step"
     if kind is SAVING:
         yield Cure(
             "save in a background thread",
             _fitted_background(view, reported) or _background_code(view, reported, text),
-            basis="the mean time of these steps above a usual step; copying the state first takes a part of it",
+            basis=f"only copying the state remains in the loop; it is assumed to take 1/{LESS_OFTEN} of the extra time",
             changes=shorten_run(view, rarer),
         )
     if kind is _INPUT:
@@ -238,7 +240,7 @@ def _background_code(view: CaptureView, reported: _Reported, text: str) -> str:
             "saver = orbax.checkpoint.AsyncCheckpointer(orbax.checkpoint.StandardCheckpointHandler())\n"
             "saver.save(path, args=orbax.checkpoint.args.StandardSave(state))   # returns before the files are written"
         )
-    # A checkpoint for each save would keep a thread and a copy of the weights for each.
+    # Each Checkpoint object keeps a thread and a copy of the weights, so the code makes only one.
     return (
         "checkpoint = tf.train.Checkpoint(model=model)   # before the loop\n"
         "options = tf.train.CheckpointOptions(enable_async=True)   # before the loop\n"
@@ -254,7 +256,7 @@ def _saves_keras_model(view: CaptureView, pause: Pause) -> bool:
 
 
 def _keras_background_code(text: str) -> str:
-    """Return code for every backend. An asynchronous `tf.train.Checkpoint` cannot copy a Keras 3 model twice."""
+    """Return code for any backend. It uses no `tf.train.Checkpoint`: on Keras 3, a second asynchronous write fails."""
     called = _KERAS_SAVE.search(text)
     model = called[1] if called else "model"
     return (
