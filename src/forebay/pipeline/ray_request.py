@@ -14,9 +14,9 @@ MAX_STORED_NBYTES = 256 << 20  # bytes of arrays in Ray's object store; every no
 
 
 def plan_ray_workers(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixed_size: bool) -> ClusterShare | None:
-    """Return the Ray workers for these transforms, or None if no map has where="ray".
+    """Connect to Ray, and choose the number of workers and how rows reach them.
 
-    `fixed_size` says that all batches have the same known size.
+    Return None if no map has where="ray". `fixed_size` says that all batches have the same known size.
     """
     ray_maps = [transform for transform in transforms if isinstance(transform, Map) and transform.where == "ray"]
     if not ray_maps:
@@ -47,15 +47,15 @@ def _refuse_processes(transforms: tuple[Transform, ...], ray_map: Map) -> None:
     for transform in transforms:
         if transform.where == "process":
             raise PipelineError(
-                f"{transform} has where='process' and {ray_map} has where='ray'. Let both run on Ray, which can use "
-                "the CPUs of this machine too."
+                f"{transform} has where='process' and {ray_map} has where='ray', but one feed cannot use both. Set "
+                "where='ray' for both maps. Ray can use the CPUs of this machine too."
             )
 
 
 def _dataset_cpus(source: PipelineInput, cpus: int) -> int:
     """Return the number of CPUs that the maps must leave for a Ray Dataset.
 
-    If a Ray Dataset produces the rows on the same cluster, half of all CPUs are for the dataset. Otherwise the dataset
+    If a Ray Dataset produces the rows, the maps leave half of all CPUs for it. If the maps took all CPUs, the dataset
     and the maps could wait for each other. Return 0 if no Ray Dataset produces the rows.
     """
     while isinstance(source, AbstractStream) and source.inner is not None:
@@ -80,7 +80,7 @@ def _row_delivery(pipeline: Pipeline, transforms: tuple[Transform, ...], *, fixe
     ray_map_index = [transform.where for transform in transforms].index("ray")
     for transform in transforms[:ray_map_index]:
         if transform.where != "either":
-            return "sent", f"{transform} comes first, and runs in this process"
+            return "sent", f"{transform} runs in this process, before the map on Ray"
     if pipeline.file_recipe is not None:
         return "read", "each worker opens the files itself"
     if not isinstance(source, ArraySource):

@@ -89,7 +89,7 @@ def test_rows_go_to_ray_after_a_map_in_threads():
     first = fb.from_arrays(rows()).shuffle(seed=1).batch(32).map(narrow)
     with first.map(narrow, where="ray").feed() as on_ray, first.map(narrow).feed() as in_threads:
         assert_same(taken(on_ray), taken(in_threads))
-    assert "comes first, and runs in this process" in on_ray.explain()
+    assert "runs in this process, before the map on Ray" in on_ray.explain()
 
 
 def test_rows_of_variable_length_are_padded_equally():

@@ -54,7 +54,7 @@ def test_a_function_that_cannot_be_sent_is_refused():
 @pytest.mark.usefixtures("cluster")
 def test_processes_and_ray_in_one_pipeline_are_refused():
     pipeline = fb.from_arrays(rows()).map(refuse_300, where="process").batch(30).map(narrow, where="ray")
-    with pytest.raises(PipelineError, match="Let both run on Ray"):
+    with pytest.raises(PipelineError, match="Set where='ray' for both maps"):
         pipeline.feed()
 
 
