@@ -1,4 +1,4 @@
-"""How objects show themselves: short lines in a terminal, and cards in a notebook."""
+"""Texts that describe an object: short lines for a terminal, and HTML cards for a notebook."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -10,8 +10,8 @@ from forebay.errors import escape_control_characters
 __all__ = ["Explanation", "fit_lines", "list_fields", "render_card"]
 
 COLUMNS = 80  # of a line of `repr`
-MAX_CARD_TEXT_LENGTH = 400  # characters of one cell
-# Gray with an alpha value, and inherited colors, fit light and dark notebooks.
+MAX_CARD_TEXT_LENGTH = 400  # characters of each text in a card
+# The gray is semi-transparent and the text color is inherited, so a card is readable in light and dark notebooks.
 _CARD = (
     "display:inline-block;max-width:60rem;padding:0.6rem 0.9rem;border:1px solid rgba(128,128,128,0.4);"
     "border-radius:8px;background:rgba(128,128,128,0.06);color:inherit;"
@@ -33,7 +33,7 @@ class Explanation(str):
 
 
 def fit_lines(lines: Iterable[str]) -> str:
-    """Join lines, each shortened to the width of a terminal and without control characters."""
+    """Shorten lines to COLUMNS characters, escape their control characters, and join them."""
     safe = (escape_control_characters(line).replace("\n", "\\n").rstrip() for line in lines)
     return "\n".join(line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..." for line in safe)
 
@@ -62,6 +62,6 @@ def render_card(title: str, subtitle: str, rows: Iterable[Decision], notes: Iter
 
 
 def _text(text: str) -> str:
-    """Return a text for HTML: escaped, without control characters, and not too long."""
+    """Escape control characters and HTML, and shorten the text to MAX_CARD_TEXT_LENGTH characters."""
     safe = escape_control_characters(text)
     return escape(safe if len(safe) <= MAX_CARD_TEXT_LENGTH else safe[: MAX_CARD_TEXT_LENGTH - 3] + "...")
