@@ -33,7 +33,7 @@ from forebay.doctor.model.events import EventKind, LedgerEvent
 __all__ = ["DeviceView", "build_device_view", "find_period"]
 
 MIN_STEPS = 2  # complete steps; with fewer there is no device view
-MAX_SWITCH_NS = 2_000  # nanoseconds from the end of an operation to the start of the next, which is already queued
+MAX_SWITCH_NS = 2_000  # nanoseconds; after an operation, the device starts the next queued operation within this time
 BOUND_SHARE = 0.9  # of the recorded time; if the device is busy for this share, it determines the step time
 LAG_SHARE = 0.97  # of the operations that the recorded steps queue; if fewer ran, the device lags behind the loop
 WHOLE_STEP_SHARE = 0.9  # of the operations of the median step; a step with fewer is incomplete
@@ -95,7 +95,7 @@ class DeviceView:
 
     @cached_property
     def operations(self) -> Any:
-        """Kernels, memsets and copies."""
+        """Kernels, graphs, memsets and copies."""
         return self._records[np.isin(self._records["kind"], (*KERNELS, RecordKind.MEMCPY))]
 
     @cached_property
@@ -119,7 +119,7 @@ class DeviceView:
 
     @cached_property
     def is_whole_step(self) -> Any:
-        """For each step, whether it queued about as many recorded operations as the median step."""
+        """For each step, whether it queued at least WHOLE_STEP_SHARE of the recorded operations of the median step."""
         counts = np.diff(np.searchsorted(np.sort(self.call_starts), self.edges))
         return counts >= WHOLE_STEP_SHARE * np.median(counts)
 
