@@ -1,4 +1,4 @@
-"""The loop waits for the change of the water before NumPy computes the next tide."""
+"""In every step, the loop reads back the mean change of the water before NumPy computes the next tide."""
 
 import jax
 import jax.numpy as jnp
