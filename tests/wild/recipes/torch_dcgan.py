@@ -1,4 +1,4 @@
-"""The script makes its own random images. The networks are smaller."""
+"""The script makes its own random images, but fewer than by default. Its networks are smaller."""
 
 from pathlib import Path
 
