@@ -1,9 +1,10 @@
-"""Compiles the C part of the doctor into the wheel.
+"""Compiles the C files of Forebay into the wheel.
 
 The environment variable FOREBAY_WHEEL selects the wheel:
 
 - not set: compile for this machine. Without a compiler, everything else is installed.
-- `pure`: do not compile. The wheel fits every system; its doctor cannot record GPU activity.
+- `pure`: do not compile. The wheel fits every system. Its doctor cannot record GPU activity, and its feeds gather
+  rows with NumPy.
 - a platform tag, such as `manylinux_2_17_aarch64`: compile with the compiler in CC, which must build for this platform.
 """
 
@@ -17,37 +18,39 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src/forebay/doctor/capture/device/buffers.c")
-BUILT = SOURCE.with_name("buffers.so")
+SOURCES = (Path("src/forebay/doctor/capture/device/buffers.c"), Path("src/forebay/sources/gather_rows.c"))
 
 
 class CompileHook(BuildHookInterface):
-    """Build hook. The wheel fits one platform and every Python version, because ctypes loads the library."""
+    """Build hook. The wheel fits one platform and every Python version, because ctypes loads the libraries."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         kind = os.environ.get("FOREBAY_WHEEL", "")
         if kind == "pure":
             build_data["tag"] = "py3-none-any"
             return
-        problem = self._compile() if sys.platform.startswith("linux") else "this system is not Linux"
+        is_linux = sys.platform.startswith("linux")
+        problem = "".join(map(self._compile, SOURCES)) if is_linux else "this system is not Linux"
         if problem and kind:
             raise SystemExit(f"the wheel for {kind} was not built: {problem}")
         if problem:
-            self.app.display_warning(f"`forebay doctor` will not record GPU activity: {problem}")
+            self.app.display_warning(
+                f"`forebay doctor` will not record GPU activity, and feeds gather rows with NumPy: {problem}"
+            )
             return
-        build_data["artifacts"].append(f"/{BUILT}")
+        build_data["artifacts"] += [f"/{source.with_suffix('.so')}" for source in SOURCES]
         build_data["tag"] = f"py3-none-{kind or _local_platform()}"
 
-    def _compile(self) -> str:
-        """Compile the library. Return the reason if this failed, else an empty text."""
+    def _compile(self, source: Path) -> str:
+        """Compile a library. Return the reason if this failed, else an empty text."""
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
         if compiler is None or shutil.which(compiler.split()[0]) is None:
             return f"no C compiler was found (CC={compiler or ''}). Install gcc and reinstall."
-        root = Path(self.root)
-        output, source = str(root / BUILT), str(root / SOURCE)
-        command = [*compiler.split(), "-O2", "-fPIC", "-shared", "-o", output, source, "-lpthread"]
+        path = Path(self.root) / source
+        output = str(path.with_suffix(".so"))
+        command = [*compiler.split(), "-O2", "-fPIC", "-shared", "-o", output, str(path), "-lpthread"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return f"buffers.c did not compile: {done.stderr}" if done.returncode else ""
+        return f"{source.name} did not compile: {done.stderr}" if done.returncode else ""
 
 
 def _local_platform() -> str:

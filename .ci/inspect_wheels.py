@@ -1,9 +1,9 @@
-"""Compare the C library in each wheel with the platform in the name of the wheel.
+"""Compare the C libraries in each wheel with the platform in the name of the wheel.
 
     python .ci/inspect_wheels.py WHEEL...
 
-A pure wheel must not have the library. In other wheels, the library must be for the architecture of the name, need only
-libc, and use no symbol of a glibc that is newer than the name promises.
+A pure wheel must not have the libraries. In other wheels, each library must be for the architecture of the name, need
+only libc, and use no symbol of a glibc that is newer than the name promises.
 """
 
 import io
@@ -15,27 +15,32 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-LIBRARY = "forebay/doctor/capture/device/buffers.so"
+LIBRARIES = {"forebay/doctor/capture/device/buffers.so", "forebay/sources/gather_rows.so"}
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 
 
 def inspect(path: Path) -> str:
-    """Return a description of the library; raise AssertionError if it does not fit the wheel."""
+    """Return a description of the libraries; raise AssertionError if they do not fit the wheel."""
+    tag = path.stem.rpartition("-")[2]
     with zipfile.ZipFile(path) as wheel:
-        has_library = LIBRARY in wheel.namelist()
-        tag = path.stem.rpartition("-")[2]
-        assert has_library == (tag != "any"), f"{path.name}: the library is {'' if has_library else 'not '}there."
-        if not has_library:
-            return "no C library"
-        library = ELFFile(io.BytesIO(wheel.read(LIBRARY)))
+        found = {name for name in wheel.namelist() if name.endswith(".so")}
+        assert found == (set() if tag == "any" else LIBRARIES), f"{path.name} has {found or 'no libraries'}."
+        if not found:
+            return "no C libraries"
+        newest = max(inspect_library(io.BytesIO(wheel.read(name)), tag) for name in found)
+    return f"{len(found)} C libraries, need libc.so.6 with glibc {'.'.join(map(str, newest))}"
+
+
+def inspect_library(content: io.BytesIO, tag: str) -> tuple[int, ...]:
+    """Return the newest version of glibc that the library needs."""
+    library = ELFFile(content)
     major, minor, architecture = re.fullmatch(r"manylinux_(\d+)_(\d+)_(\w+)", tag).groups()
     needed = [each.needed for each in library.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")]
-    versions = glibc_versions(library)
+    newest = max(glibc_versions(library))
     assert library["e_machine"] == MACHINES[architecture], library["e_machine"]
     assert needed == ["libc.so.6"], needed
-    assert max(versions) <= (int(major), int(minor)), versions
-    newest = ".".join(map(str, max(versions)))
-    return f"C library for {library['e_machine']}, needs libc.so.6 with glibc {newest}"
+    assert newest <= (int(major), int(minor)), newest
+    return newest
 
 
 def glibc_versions(library: ELFFile) -> list[tuple[int, ...]]:

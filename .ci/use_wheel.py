@@ -2,7 +2,7 @@
 
     python .ci/use_wheel.py present|missing
 
-The argument says whether the wheel has the C library of the doctor.
+The argument says whether the wheel has the C libraries.
 """
 
 import json
@@ -16,6 +16,7 @@ import numpy as np
 import forebay as fb
 from forebay.doctor.capture.device.cupti import open_buffers
 from forebay.errors import DeviceError
+from forebay.sources.row_gather import load_library as load_row_gather
 
 SCRIPT = """
 import jax
@@ -35,13 +36,14 @@ def run_feed() -> None:
         assert sum(int(batch.sum()) for batch in feed) == 499500
 
 
-def load_library(expected: str) -> None:
+def load_libraries(expected: str) -> None:
     try:
         found = "present" if open_buffers().forebay_record_nbytes() else "empty"
     except DeviceError as error:
         found = "missing"
         print(error)
     assert found == expected, found
+    assert (load_row_gather() is not None) == (expected == "present")
 
 
 def run_doctor() -> None:
@@ -57,5 +59,5 @@ if __name__ == "__main__":
     assert not any(map(shutil.which, ("cc", "gcc", "clang"))), "remove the compilers from PATH."
     print(f"forebay {fb.__version__} in {Path(fb.__file__).parent}, Python {sys.version.split()[0]}")
     run_feed()
-    load_library(sys.argv[1])
+    load_libraries(sys.argv[1])
     run_doctor()

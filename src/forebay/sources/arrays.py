@@ -4,8 +4,9 @@
 view or Fortran-ordered, `take` first copies the complete array. So this module has a gather for each layout, and none
 of them copies the complete array:
 
-    contiguous rows, no gaps between rows   `take` of opaque rows
-    contiguous rows with gaps               fancy indexing of opaque rows
+    contiguous rows                         a C function (`row_gather.py`), or without it:
+      no gaps between rows                    `take` of opaque rows
+      gaps, or overlapping rows               fancy indexing of opaque rows
     axes in another order                   `take` along the row axis of the transposed array, then transpose the result
     any other layout                        fancy indexing, in parts that fit in the CPU cache
 
@@ -25,6 +26,7 @@ from forebay.core.source import AbstractSource, MemoryExtent, MemoryRegion
 from forebay.core.spec import Array, ArraySpec, Structure, Tree, flatten
 from forebay.errors import SpecError
 from forebay.sources.frame_columns import convert_column, library_of_column, library_of_frame
+from forebay.sources.row_gather import RowGather, load_library
 
 __all__ = [
     "ArraySource",
@@ -34,6 +36,7 @@ __all__ = [
     "common_length",
     "locate_extents",
     "make_gather",
+    "memory_extent",
     "memory_region",
     "window_view",
 ]
@@ -42,6 +45,8 @@ GatherFunction: TypeAlias = Callable[[Rows, Array], None]
 
 _MAX_OPAQUE_ROW_NBYTES = 2**31  # bytes; NumPy's limit for the size of one item
 _PART_NBYTES = 256 * 1024  # bytes; temporary arrays up to this size stay in the private cache of a core
+# Bytes of a row. The C function is faster than `take` between these sizes (docs/measurements.md#gathering-rows-in-c).
+_MIN_C_ROW_NBYTES, _MAX_C_ROW_NBYTES = 64, 8 * 1024
 
 
 class ArraySource(AbstractSource):
@@ -113,19 +118,13 @@ def locate_extents(arrays: Sequence[Array], *, own_pages: bool = False) -> list[
         array[:1].flags.c_contiguous and array.dtype.isnative and _has_increasing_addresses(array) for array in arrays
     ):
         return []
-    return [
-        [
-            MemoryExtent(
-                first=0,
-                rows=len(array),
-                address=array.__array_interface__["data"][0],
-                stride=array.strides[0],
-                writable=bool(array.flags.writeable),
-                own_pages=own_pages,
-            )
-        ]
-        for array in arrays
-    ]
+    return [[memory_extent(array, own_pages=own_pages)] for array in arrays]
+
+
+def memory_extent(array: Array, *, first: int = 0, own_pages: bool = False) -> MemoryExtent:
+    """Return the location of an array with contiguous rows. The number of its first row is `first`."""
+    address, writable = array.__array_interface__["data"][0], bool(array.flags.writeable)
+    return MemoryExtent(first, len(array), address, array.strides[0], writable, own_pages)
 
 
 def _has_increasing_addresses(array: Array) -> bool:
@@ -172,41 +171,38 @@ def _make_native_gather(array: Array) -> GatherFunction:
     if row_nbytes == 0 or len(array) == 0:
         return _gather_nothing
     if array[:1].flags.c_contiguous and row_nbytes < _MAX_OPAQUE_ROW_NBYTES:
-        opaque_rows = _view_opaque_rows(array, row_nbytes)
-        return _GaplessGather(opaque_rows) if opaque_rows.flags.c_contiguous else _GappedGather(opaque_rows)
+        return _OpaqueGather(_view_opaque_rows(array, row_nbytes))
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     if array.transpose(axes).flags.c_contiguous and array.flags.aligned:
         return _TransposedGather(array.transpose(axes), axes)
     return _PartwiseGather(array, row_nbytes)
 
 
-class _GaplessGather:
-    """Gathers opaque rows without gaps."""
+class _OpaqueGather:
+    """Gathers opaque rows, by `gather_rows.c` if it is compiled and faster than NumPy."""
 
     def __init__(self, opaque_rows: Array) -> None:
         self._opaque_rows = opaque_rows
+        row_nbytes, has_gaps = opaque_rows.dtype.itemsize, not opaque_rows.flags.c_contiguous
+        self._part_rows = max(1, _PART_NBYTES // row_nbytes)
+        self._gather_listed: Callable[[Array, Array], None] = self._index if has_gaps else self._take
+        if load_library() is not None and (has_gaps or _MIN_C_ROW_NBYTES <= row_nbytes <= _MAX_C_ROW_NBYTES):
+            self._gather_listed = RowGather([memory_extent(opaque_rows)], row_nbytes, [opaque_rows])
 
     def __call__(self, rows: Rows, out: Array) -> None:
-        target = out.reshape(-1).view(self._opaque_rows.dtype)
         if isinstance(rows, slice):
-            target[...] = self._opaque_rows[rows]
+            out.reshape(-1).view(self._opaque_rows.dtype)[...] = self._opaque_rows[rows]
         else:
-            # With the default mode "raise", `take` writes to a temporary buffer first. "clip" changes no row number,
-            # because all row numbers are in range.
-            self._opaque_rows.take(rows, out=target, mode="clip")
+            self._gather_listed(rows, out)
 
+    def _take(self, rows: Array, out: Array) -> None:
+        # With the default mode "raise", `take` writes to a temporary buffer first. "clip" changes no row number,
+        # because all row numbers are in range.
+        self._opaque_rows.take(rows, out=out.reshape(-1).view(self._opaque_rows.dtype), mode="clip")
 
-class _GappedGather:
-    """Gathers opaque rows with gaps between them."""
-
-    def __init__(self, opaque_rows: Array) -> None:
-        self._opaque_rows, self._part_rows = opaque_rows, max(1, _PART_NBYTES // opaque_rows.dtype.itemsize)
-
-    def __call__(self, rows: Rows, out: Array) -> None:
+    def _index(self, rows: Array, out: Array) -> None:
+        """Gather rows with gaps between them, or overlapping rows, which `take` would copy all first."""
         target = out.reshape(-1).view(self._opaque_rows.dtype)
-        if isinstance(rows, slice):
-            target[...] = self._opaque_rows[rows]
-            return
         for start in range(0, len(rows), self._part_rows):
             part = slice(start, start + self._part_rows)
             target[part] = self._opaque_rows[rows[part]]

@@ -22,9 +22,9 @@ from forebay.core.rows import Rows, row_array, row_count, row_numbers
 from forebay.core.skipped_rows import SkippedRow, gather_readable, raise_unreadable
 from forebay.core.source import AbstractSource, FileExtent, MemoryExtent, MemoryRegion, sum_counters
 from forebay.core.spec import Array, ArraySpec, Structure
-from forebay.sources.arrays import ArraySource, GatherFunction, make_gather
-from forebay.sources.files.segmented import SegmentedColumn
+from forebay.sources.arrays import ArraySource, GatherFunction, make_gather, memory_extent
 from forebay.sources.part_gather import PartGather, join_extents
+from forebay.sources.row_gather import RowGather, load_library
 from forebay.sources.shared_prefetch import SharedPrefetch
 
 __all__ = ["JoinedSource", "ZippedSource"]
@@ -275,33 +275,17 @@ def _join_arrays(parts: Sequence[AbstractSource], boundaries: Sequence[int]) -> 
 def _join_leaf(arrays: Sequence[Array], boundaries: Sequence[int]) -> GatherFunction:
     """Return a function that gathers rows of several arrays.
 
-    Arrays that follow each other in memory, such as slices of one array, are gathered as one array. If C-ordered arrays
-    lie elsewhere, `SegmentedColumn` gathers rows of all arrays together. Otherwise `PartGather` copies short shuffled
-    rows twice.
+    A C function gathers rows of all arrays together (`row_gather.py`). If it is not compiled, or the layout of an array
+    does not fit, `PartGather` gathers the rows of each array. It copies short shuffled rows twice.
     """
-    spec, gather_mixed = ArraySpec(arrays[0].shape[1:], arrays[0].dtype), None
-    if spec.nbytes and all(array.flags.c_contiguous and array.dtype.isnative for array in arrays):
-        addresses = np.asarray([array.__array_interface__["data"][0] for array in arrays])
-        ends = [address + array.nbytes for address, array in zip(addresses.tolist(), arrays, strict=True)]
-        start = int(addresses.min())
-        memory = np.asarray(_AddressRange(arrays, start, max(ends) - start))
-        if ends[:-1] == addresses.tolist()[1:]:
-            return make_gather(memory.view(spec.dtype).reshape(-1, *spec.shape))
-        column = SegmentedColumn(spec, np.asarray(boundaries), memory, addresses - start)
-        gather_mixed = (lambda rows, out: column.gather(rows, out[0])) if column.uses_units else None
-    gathers = [make_gather(array) for array in arrays]
-    joined = PartGather(
-        boundaries, spec.nbytes, lambda part, rows, out: gathers[part](rows, out[0]), gather_mixed=gather_mixed
-    )
-    return lambda rows, out: joined.gather(rows, [out])
+    gathers, row_nbytes = list(map(make_gather, arrays)), ArraySpec(arrays[0].shape[1:], arrays[0].dtype).nbytes
+    joined = PartGather(boundaries, row_nbytes, lambda part, rows, out: gathers[part](rows, out[0]))
+    if load_library() is None or not row_nbytes or not all(map(_has_contiguous_rows, arrays)):
+        return lambda rows, out: joined.gather(rows, [out])
+    extents = [memory_extent(array, first=first) for array, first in zip(arrays, boundaries[:-1], strict=True)]
+    gather_listed = RowGather(extents, row_nbytes, arrays)
+    return lambda rows, out: joined.gather(rows, [out]) if isinstance(rows, slice) else gather_listed(rows, out)
 
 
-class _AddressRange:
-    """Exposes the memory from the first to the last of several arrays as bytes, through NumPy's array interface.
-
-    Memory between the arrays may not exist. Only bytes of the arrays may be read.
-    """
-
-    def __init__(self, arrays: Sequence[Any], address: int, nbytes: int) -> None:
-        self._arrays = arrays  # NumPy refers to this object, so that the arrays stay alive
-        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, True)}
+def _has_contiguous_rows(array: Array) -> bool:
+    return array[:1].flags.c_contiguous and array.dtype.isnative
