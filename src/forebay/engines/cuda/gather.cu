@@ -50,24 +50,63 @@ __device__ __forceinline__ byte* target_of(const GatherJob& job, uint i) {
     return job.out + (long long)(i / job.batch_rows) * job.batch_stride + (long long)(i % job.batch_rows) * job.row_nbytes;
 }
 
-// Copies any number of bytes between any addresses. The team writes aligned 4-byte words of the target, each built from
-// two words of the source, and single bytes before and after them. It reads a word only if it needs a byte of that word,
-// so it never reads a page outside the row.
+// Returns 16 bytes that begin `shift` bytes (0 to 15) after the start of `low`; `high` holds the 16 bytes after `low`.
+__device__ __forceinline__ uint4 shift_units(uint4 low, uint4 high, uint shift) {
+    uint w0 = low.x, w1 = low.y, w2 = low.z, w3 = low.w, w4 = high.x, w5 = high.y, w6 = high.z;
+    if (shift & 8) w0 = w2, w1 = w3, w2 = w4, w3 = w5, w4 = w6, w5 = high.w;
+    if (shift & 4) w0 = w1, w1 = w2, w2 = w3, w3 = w4, w4 = w5;
+    uint bits = (shift & 3) * 8;
+    return make_uint4(__funnelshift_r(w0, w1, bits), __funnelshift_r(w1, w2, bits), __funnelshift_r(w2, w3, bits),
+                      __funnelshift_r(w3, w4, bits));
+}
+
+// Returns the unit that thread `sender` of the team passes. `team` is the mask of its threads in the warp.
+__device__ __forceinline__ uint4 receive_unit(uint team, uint4 passed, uint sender, uint lanes) {
+    return make_uint4(__shfl_sync(team, passed.x, sender, lanes), __shfl_sync(team, passed.y, sender, lanes),
+                      __shfl_sync(team, passed.z, sender, lanes), __shfl_sync(team, passed.w, sender, lanes));
+}
+
+const uint UNITS_IN_FLIGHT = 4;  // per thread
+
+// Copies any number of bytes between any addresses. A unit has 16 bytes and an aligned address. Each thread reads units of
+// the source, gets the unit after each of them from its neighbour, and writes units of the target. The team reads a unit
+// only if it holds a byte of the row, so it never reads a page outside the row.
 __device__ __forceinline__ void copy_unaligned(byte* to, const byte* from, long long nbytes, uint lane, uint lanes) {
-    long long head = (4 - ((ulong64)to & 3)) & 3;
-    if (head > nbytes) head = nbytes;
-    for (long long i = lane; i < head; i += lanes) to[i] = from[i];
-    long long words = (nbytes - head) / 4;
-    uint* target = (uint*)(to + head);
-    const byte* start = from + head;
-    uint shift = ((ulong64)start & 3) * 8;
-    const uint* source = (const uint*)((ulong64)start & ~3ull);
-    if (shift == 0) {
-        for (long long i = lane; i < words; i += lanes) target[i] = source[i];
-    } else {
-        for (long long i = lane; i < words; i += lanes) target[i] = __funnelshift_r(source[i], source[i + 1], shift);
+    const uint team = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 & ~(lanes - 1));
+    const uint skip = (ulong64)to & 15;  // bytes of the first unit of the target that lie before the row
+    const uint shift = (ulong64)(from - skip) & 15;
+    const uint4* source = (const uint4*)(from - skip - shift);
+    uint4* target = (uint4*)(to - skip);
+    // The row is in units `first` to `last` of the source, and in units 0 to `count - 1` of the target.
+    const long long first = (skip + shift) / 16, last = (skip + shift + nbytes - 1) / 16;
+    const long long count = (skip + nbytes + 15) / 16;
+    for (long long begin = 0; begin < count; begin += lanes * UNITS_IN_FLIGHT) {
+        uint4 units[UNITS_IN_FLIGHT + 1];  // the last one is the unit after the team's last unit; only lane 0 reads it
+        #pragma unroll
+        for (uint k = 0; k <= UNITS_IN_FLIGHT; k++) {
+            const long long i = begin + k * lanes + lane;
+            const bool is_needed = i >= first && i <= last && (k < UNITS_IN_FLIGHT || lane == 0);
+            units[k] = is_needed ? source[i] : make_uint4(0, 0, 0, 0);
+        }
+        #pragma unroll
+        for (uint k = 0; k < UNITS_IN_FLIGHT; k++) {
+            const uint4 own = units[k], later = lane == 0 ? units[k + 1] : own;
+            const uint neighbour = (lane + 1) % lanes;  // lane 0 passes the next round's unit to the last lane
+            const uint4 next = receive_unit(team, later, neighbour, lanes);
+            const long long i = begin + k * lanes + lane;
+            if (i >= count) continue;
+            const uint4 shifted = shift_units(own, next, shift);
+            if ((i > 0 || skip == 0) && (i + 1) * 16 <= skip + nbytes) {
+                target[i] = shifted;
+                continue;
+            }
+            const uint words[4] = {shifted.x, shifted.y, shifted.z, shifted.w};
+            #pragma unroll
+            for (uint b = 0; b < 16; b++)
+                if (i * 16 + b >= skip && i * 16 + b < skip + nbytes)
+                    ((byte*)(target + i))[b] = (byte)(words[b / 4] >> b % 4 * 8);
+        }
     }
-    for (long long i = head + words * 4 + lane; i < nbytes; i += lanes) to[i] = from[i];
 }
 
 struct Piece {
