@@ -65,3 +65,10 @@ def test_on_the_cpu_a_part_of_the_compiled_call_is_saved_too(step, call, grouped
     assert predicted[0] <= grouped <= predicted[1] * 1.01
     assert step / predicted[1] > 1.15
     assert predicted[1] / predicted[0] < 1.5
+
+
+def test_on_the_cpu_the_time_of_the_compiled_function_does_not_include_waits_for_input():
+    taken = batch("keras arrays", 0.5, line=21, loader="arrays", batch_rows=64)
+    findings = diagnose(fitted(run(ms=1.0, line=21), taken, ms=2.0)).findings
+    finding = next(finding for finding in findings if finding.rule == "keras_steps")
+    assert finding.evidence[0].startswith("The compiled function takes 1.00 ms of 2.00 ms.")

@@ -2,7 +2,7 @@
 
 `Model.fit` on TensorFlow calls a compiled function in every step, reads its logs, and gets its batch from a `tf.data`
 pipeline that Keras builds. `steps_per_execution` makes several steps in one call. A feed replaces the pipeline.
-Without device records, the time outside of the compiled function shows what a call costs.
+Without device records, the rule counts the time outside of the compiled function as overhead.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def examine(view: RuleView) -> Iterator[Finding]:
         line=view.line(view.steps.anchor[2]),
         seconds=overhead,
         cures=tuple(_cures(view, overhead)),
-        evidence=tuple(_evidence(view, view.step_seconds - overhead)),
+        evidence=tuple(_evidence(view, overhead)),
     )
 
 
@@ -76,14 +76,15 @@ def _overhead_seconds(view: CaptureView) -> float:
     return view.step_seconds * max(0.0, 1 - inside / total) if total else 0.0
 
 
-def _evidence(view: CaptureView, computing: float) -> Iterator[str]:
+def _evidence(view: CaptureView, overhead: float) -> Iterator[str]:
     if view.device is None:
+        compiled = view.step_seconds * view.host_parts["compiled calls"] / sum(view.host_parts.values())
         yield (
-            f"The compiled function takes {format_seconds(computing)} of {format_seconds(view.step_seconds)}. "
+            f"The compiled function takes {format_seconds(compiled)} of {format_seconds(view.step_seconds)}. "
             "Part of this time is the cost of calling it."
         )
         return
-    yield f"The device computes for {format_seconds(computing)} per step."
+    yield f"The device computes for {format_seconds(view.step_seconds - overhead)} per step."
     yield f"A step launches {view.device.kernels_per_step:.0f} operations."
 
 
