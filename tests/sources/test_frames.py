@@ -117,6 +117,14 @@ def test_dictionaries_of_several_chunks_share_their_codes():
     assert source.class_names == ("a", "b", "c")
 
 
+def test_the_codes_of_a_polars_categorical_count_as_a_copy_and_those_of_an_enum_do_not():
+    data = {"y": ["cat", "dog", "cat"]}
+    categorical = FrameSource(pl.DataFrame(data, schema={"y": pl.Categorical}))
+    assert categorical.held_nbytes == categorical.arrays[0].nbytes
+    assert "copied once ('y')" in categorical.read_decision.why
+    assert FrameSource(pl.DataFrame(data, schema={"y": pl.Enum(["cat", "dog"])})).held_nbytes == 0
+
+
 def test_two_categorical_columns_have_no_class_names():
     frame = pd.DataFrame({"a": pd.Categorical(["x"]), "b": pd.Categorical(["y"])})
     assert FrameSource(frame).class_names == ()

@@ -119,11 +119,12 @@ def _convert_polars(name: str, series: Any) -> FrameColumn:
 def _convert_polars_categories(name: str, series: Any) -> FrameColumn:
     import polars as pl
 
-    if series.dtype.base_type().__name__ == "Categorical":
+    is_cast = series.dtype.base_type().__name__ == "Categorical"
+    if is_cast:
         # polars numbers categories over all frames of the process. The codes of one column shall begin at 0.
         series = series.cast(pl.Enum(series.unique().cast(pl.String).sort()))
     column = _freeze(name, series.to_physical().to_numpy())
-    return FrameColumn(name, column.array, column.is_copy, tuple(series.dtype.categories.to_list()))
+    return FrameColumn(name, column.array, column.is_copy or is_cast, tuple(series.dtype.categories.to_list()))
 
 
 def _polars_advice(kind: str) -> str:
