@@ -1,8 +1,9 @@
 """Compares feeds of chosen rows with a plain shuffle: `python benchmarks/choosing.py`.
 
-The runs of all cases alternate. Each ratio is the median of five ratios to the plain shuffle of the same round, of rows
-per second and of rows per second of CPU time. The second ratio is the more reliable one on a busy machine.
-`python benchmarks/choosing.py --first` measures the time until the first batch of 10^8 rows instead.
+The script runs all cases in turn, in five rounds. It compares the rows per second of each case with those of the plain
+shuffle in the same round, and prints the median of the five ratios. It does the same for the rows per second of CPU
+time, whose ratio is more reliable on a busy machine.
+`python benchmarks/choosing.py --first` instead measures the time until a feed of 10^8 rows gives its first batch.
 """
 
 import sys
@@ -33,7 +34,7 @@ def cases(rows: fb.Pipeline, count: int) -> dict[str, Callable[[], fb.Pipeline]]
 
 
 def rows_per_second(pipeline: fb.Pipeline) -> tuple[float, float]:
-    """Return the rows per second, and per second of CPU time, after the first epoch of a feed has started."""
+    """Return the rows per second, and the rows per second of CPU time, both measured after the first batch."""
     with pipeline.batch(BATCH_ROWS).feed("numpy") as feed:
         next(iter(feed))
         started_at, cpu_started_at, received = time.perf_counter(), time.process_time(), 0
@@ -60,7 +61,8 @@ def time_first_batches() -> None:
         started_at = time.perf_counter()
         with make().batch(BATCH_ROWS).feed("numpy") as feed:
             next(iter(feed))
-            print(f"{name:28} {time.perf_counter() - started_at:6.2f} s until the first batch of {MANY_ROWS:,} rows")
+            seconds = time.perf_counter() - started_at
+            print(f"{name:28} {seconds:6.2f} s until the first batch, with {MANY_ROWS:,} rows in the source")
 
 
 if __name__ == "__main__":

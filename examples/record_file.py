@@ -1,4 +1,4 @@
-"""The results file of the numbered examples: append a record, read the latest records, and print one as a report."""
+"""The results file of the numbered examples: append a record, read the latest records, and format one as a report."""
 
 import json
 import statistics
@@ -12,7 +12,7 @@ from forebay.core.spec import format_nbytes
 __all__ = ["SCHEMA_VERSION", "read", "latest", "append", "report", "times_as_fast", "failure"]
 
 SCHEMA_VERSION = 1
-_NO_GPU = "TensorFlow found no GPU. Nothing crosses a link, so these times say little about a GPU."
+_NO_GPU = "TensorFlow found no GPU. Nothing is copied to a GPU or back, so these times say little about one."
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -92,5 +92,8 @@ def times_as_fast(record: dict[str, Any]) -> float | None:
 
 
 def failure(error: str) -> str:
-    """Return the end of a TensorFlow message, without the path before it and the operation after it."""
+    """Return the last part of a TensorFlow message: the text after its last colon, without the operation.
+
+    The text fits into a cell of a Markdown table, so it has no "|".
+    """
     return error.partition(" [Op:")[0].rpartition(": ")[2].strip().rstrip(".").replace("|", "/")

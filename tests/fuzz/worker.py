@@ -85,11 +85,11 @@ class Worker:
             rng = Random(f"guided {self._seed} {format_name} {index}")
             sample, files = rng.choice(pool)
             damaged = damage_files(rng, sample, files)
-            return Case(sample, damaged.files, forged=True)  # several generations of damage
+            return Case(sample, damaged.files, forged=True)  # earlier damage may have recomputed checksums
         return make_case(format_name, self._seed, index)
 
     def _prepare(self, format_name: str) -> None:
-        """Read the undamaged samples once. This also imports the libraries of the format."""
+        """Read the undamaged samples once, except attacks. This also imports the libraries of the format."""
         if any(name == format_name for name, _ in self._expected):
             return
         _limit_address_space(None)

@@ -50,8 +50,8 @@ def test_results_without_date_and_commit_can_still_be_read(fixed_results):
     assert from_json(data) == fixed_results
 
 
-def test_a_date_that_is_no_text_is_refused(fixed_results):
-    with pytest.raises(ValueError, match="date is 7, not a text"):
+def test_a_date_that_is_not_a_string_is_refused(fixed_results):
+    with pytest.raises(ValueError, match="date is 7, not a string"):
         from_json(to_json(fixed_results) | {"date": 7})
 
 

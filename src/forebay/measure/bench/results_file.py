@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 
 
 def to_json(results: BenchResults) -> dict[str, Any]:
-    """Convert results to JSON values, with the keys of Forebay 0.1."""
+    """Convert results to JSON values. The keys of Forebay 0.1 keep their names."""
     return {
         "schema_version": SCHEMA_VERSION,
         "date": results.date,
@@ -86,7 +86,7 @@ def _results_from_json(data: Mapping[str, Any]) -> BenchResults:
 def _text_or_none(data: Mapping[str, Any], key: str) -> str | None:
     value = data.get(key)
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"{key} is {value!r}, not a text")
+        raise TypeError(f"{key} is {value!r}, not a string")
     return value
 
 

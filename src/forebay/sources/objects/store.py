@@ -124,8 +124,8 @@ class ObjectStore:
     def _is_glob(self, path: str) -> bool:
         """Return whether a path has wildcards.
 
-        The "?" before an S3 version is not a wildcard. For HTTP, fsspec would search web pages for links, without a
-        limit on their size and on the time of the search, and would find no lengths.
+        The "?" before an S3 version is not a wildcard. An HTTP URL never has wildcards here: fsspec would search web
+        pages for links, without a limit on the size of the pages or on the time, and would report no lengths.
         """
         return not self._is_http and bool(has_magic(path.partition("?versionId=")[0]))
 
@@ -168,7 +168,10 @@ class ObjectStore:
             raise self._changed_error(stored_object, lengths)
 
     def _verify_range(self, stored_object: StoredObject, start: int, stop: int, response: RangeResponse) -> None:
-        """Raise `EOFError` if a response is not the requested range, so that `Retry` repeats the request."""
+        """Raise `EOFError` if a response is not the requested range, so that `Retry` repeats the request.
+
+        Raise `StoreError` instead if the server does not support ranges; a retry would not help.
+        """
         content_range, nbytes = response.content_range, len(response.data)
         if content_range is not None and content_range[:2] != (start, stop):
             raise EOFError(f"the response has {content_range} instead of bytes {start} to {stop}")

@@ -39,7 +39,7 @@ from forebay.sources.row_cache.stored_rows import StoredRows
 __all__ = ["DiskRows", "DiskRowsLayout"]
 
 FORMAT = 1  # increase it if a decoder or transform of Forebay returns other values for the same arguments
-_PAGE_NBYTES = 4096  # each field begins at a multiple of this, so that a device can page-lock it
+_PAGE_NBYTES = 4096  # each field begins at a multiple of this: it has its own memory pages, so Forebay can page-lock it
 _CHECK = np.dtype("<u4")
 _MISSING = 0  # a checksum of 0 is stored as 1
 
@@ -145,7 +145,7 @@ class DiskRows(StoredRows):
         """Write the header under another name, then rename it, so that no process reads a part of it."""
         temporary = self._layout.path("json.part")
         with os.fdopen(_open_to_write(temporary, os.O_CREAT), "r+b") as file:
-            file.truncate(0)  # an interrupted start may have left it
+            file.truncate(0)  # a process that died here may have left content
             file.write(self._layout.header)
             file.flush()
             os.fsync(file.fileno())
@@ -156,7 +156,7 @@ class DiskRows(StoredRows):
         descriptor = _open_to_write(path, os.O_CREAT if is_new else 0)
         self._descriptors.append(descriptor)
         if is_new:
-            os.ftruncate(descriptor, 0)  # without a header, the file is the rest of an interrupted start
+            os.ftruncate(descriptor, 0)  # without a header, a process that died during `_open` left the content
             os.ftruncate(descriptor, max(1, nbytes))  # an empty file cannot be mapped
         found_nbytes = os.fstat(descriptor).st_size
         if found_nbytes != max(1, nbytes):
@@ -248,11 +248,11 @@ class DiskRows(StoredRows):
 
 
 def _open_to_write(path: Path, flags: int) -> int:
-    """Open a file that has no other name: a hard link could lead to any file of this user."""
+    """Open a file, and raise OSError if it has several hard links: one of them could be any file of this user."""
     descriptor = open_safely(path, os.O_RDWR | flags)
     if os.fstat(descriptor).st_nlink != 1:
         os.close(descriptor)
-        raise OSError(errno.EMLINK, f"{path.name!r} has other names outside the folder. Delete it")
+        raise OSError(errno.EMLINK, f"{path.name!r} has several hard links. Delete it")
     return descriptor
 
 
